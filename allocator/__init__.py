@@ -1,0 +1,1 @@
+"""Who gets which bytes: pure arithmetic on arrays."""

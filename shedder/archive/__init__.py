@@ -1,0 +1,1 @@
+"""The past: log, runs, catalog, and exact questions over them."""

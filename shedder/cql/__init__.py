@@ -1,0 +1,1 @@
+"""The language: text to statements, statements to bound queries, expressions to values."""

@@ -1,0 +1,120 @@
+"""The expression tree: frozen, hashable, and the same for every place that evaluates it.
+
+The parser makes it untyped (`type` is None); binding fills in the types. Being hashable, an
+expression is its own cache key: a frame computes each one once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from shedder.cql.types import ColumnType
+
+
+class Op(Enum):
+    """Scalar operators. Their meaning for NULL, NaN, overflow and zero is in docs/cql.md."""
+
+    NEG = "-x"
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"  # always DOUBLE; a zero divisor gives NULL
+    MOD = "%"
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    AND = "AND"
+    OR = "OR"
+    NOT = "NOT"
+    IN = "IN"  # args[0] in literals args[1:]
+    LIKE = "LIKE"
+    IS_NULL = "IS NULL"
+    CAST = "CAST"  # to the node's type
+    CASE = "CASE"  # args: condition, value, condition, value, ..., else
+    COALESCE = "COALESCE"
+    ABS = "ABS"
+    FLOOR = "FLOOR"
+    CEIL = "CEIL"
+    ROUND = "ROUND"
+    LOWER = "LOWER"
+    UPPER = "UPPER"
+    LENGTH = "LENGTH"
+    DATE_TRUNC = "DATE_TRUNC"  # args[0] is a VARCHAR literal: the unit
+    EXTRACT = "EXTRACT"  # args[0] is a VARCHAR literal: the unit
+    CONCAT = "||"
+
+
+class AggregateFunction(Enum):
+    """What can be asked of a window or of history."""
+
+    COUNT = "COUNT"  # argument None: COUNT(*)
+    SUM = "SUM"
+    AVG = "AVG"
+    MIN = "MIN"
+    MAX = "MAX"
+    VAR = "VAR"  # sample variance, n - 1
+    STDDEV = "STDDEV"
+    COUNT_DISTINCT = "COUNT_DISTINCT"
+    QUANTILE = "QUANTILE"  # parameter: q in [0, 1]; discrete: a value of the data
+    TOP = "TOP"  # parameter: k
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the stream."""
+
+    name: str
+    type: ColumnType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant. TIMESTAMP is int microseconds since the epoch, DATE int days; None is NULL."""
+
+    value: bool | int | float | str | None
+    type: ColumnType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator applied to arguments."""
+
+    op: Op
+    args: tuple[Expression, ...]
+    type: ColumnType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregate function over the tuples of a group. TOP has type None: it is a list."""
+
+    function: AggregateFunction
+    argument: Expression | None
+    parameter: float | None = None
+    type: ColumnType | None = None
+
+
+Expression = Column | Literal | Call | Aggregate
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """The direct parts of a node."""
+    match node:
+        case Call(args=args):
+            return args
+        case Aggregate(argument=argument) if argument is not None:
+            return (argument,)
+        case _:
+            return ()
+
+
+def walk(node: Expression) -> Iterator[Expression]:
+    """The node and everything below it, parents first."""
+    yield node
+    for child in children(node):
+        yield from walk(child)

@@ -1,0 +1,1 @@
+"""The engine: ingest, recovery, standing queries, one-time questions."""

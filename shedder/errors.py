@@ -1,0 +1,216 @@
+"""Every error that Shedder raises on purpose, named for what happened.
+
+Each family below is one gRPC status code (the table is wire/status.py) and one exit code of the
+command line. `reason` is the UPPER_SNAKE name that travels over the wire, so that a client gets
+back the same class that the engine raised.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Self
+
+
+class ShedderError(Exception):
+    """The root of all errors that Shedder raises on purpose."""
+
+    reason: ClassVar[str] = "SHEDDER_ERROR"
+    by_reason: ClassVar[dict[str, type[ShedderError]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Derive the wire name from the class name."""
+        cls.reason = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).upper()
+        ShedderError.by_reason[cls.reason] = cls
+
+    @classmethod
+    def from_message(cls, message: str) -> Self:
+        """Rebuild the error on the other side of the wire."""
+        error = cls.__new__(cls)
+        Exception.__init__(error, message)
+        return error
+
+
+# --- the families -----------------------------------------------------------------------------
+
+
+class InvalidRequest(ShedderError):
+    """The caller sent something that can never work."""
+
+
+class NotFound(ShedderError):
+    """The named thing does not exist."""
+
+
+class AlreadyExists(ShedderError):
+    """The named thing exists, and differently."""
+
+
+class FailedPrecondition(ShedderError):
+    """The request is well formed, but the present state does not allow it."""
+
+
+class OutOfRange(ShedderError):
+    """The request reaches before what is retained or past what can be."""
+
+
+class ResourceExhausted(ShedderError):
+    """A budget or a quota is used up; trying later may help."""
+
+
+class Unavailable(ShedderError):
+    """The service cannot serve now; trying later may help."""
+
+
+class DataLoss(ShedderError):
+    """Stored bytes are damaged."""
+
+
+class Unauthenticated(ShedderError):
+    """No identity, or one that is not known."""
+
+
+class PermissionDenied(ShedderError):
+    """The identity is known and may not do this."""
+
+
+class DeadlineExceeded(ShedderError):
+    """The answer was not ready in the time that was given."""
+
+
+class Unimplemented(ShedderError):
+    """The language has it, this version does not; the message says which issue brings it."""
+
+
+class Unreachable(ShedderError):
+    """The server could not be reached (client side only)."""
+
+
+class InternalError(ShedderError):
+    """A bug. The message holds a correlation id and nothing else."""
+
+
+# --- what happened ----------------------------------------------------------------------------
+
+
+class BadQuery(InvalidRequest):
+    """The text of a statement is wrong; the message shows where."""
+
+
+class BadBatch(InvalidRequest):
+    """The bytes or rows of a batch are not what the wire contract allows."""
+
+
+class SchemaMismatch(InvalidRequest):
+    """A batch's columns are not those of its stream."""
+
+    def __init__(self, stream: str, problem: str) -> None:
+        super().__init__(f"the batch does not fit stream {stream!r}: {problem}")
+
+
+class BadTimestamp(InvalidRequest):
+    """The event-time column is missing, null or out of range in some row."""
+
+
+class BadSetting(InvalidRequest):
+    """A setting or argument has a value it cannot have."""
+
+
+class UnknownColumn(InvalidRequest):
+    """A query names a column that its stream does not have."""
+
+    def __init__(self, column: str, known: list[str]) -> None:
+        super().__init__(f"no column {column!r}; the stream has {', '.join(known)}")
+
+
+class TypeMismatch(InvalidRequest):
+    """An operator or function is given a type that it does not take."""
+
+
+class UnknownStream(NotFound):
+    """No stream has this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        have = f"; there are {', '.join(known)}" if known else "; there are no streams yet"
+        super().__init__(f"no stream {name!r}{have}")
+
+
+class UnknownQuery(NotFound):
+    """No standing query has this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        have = f"; there are {', '.join(known)}" if known else "; there are no queries yet"
+        super().__init__(f"no query {name!r}{have}")
+
+
+class StreamExists(AlreadyExists):
+    """A stream of this name exists with another definition."""
+
+
+class QueryExists(AlreadyExists):
+    """A query of this name exists with another text."""
+
+
+class SequenceGap(FailedPrecondition):
+    """A producer skipped a sequence number."""
+
+    def __init__(self, producer: str, expected: int, got: int) -> None:
+        super().__init__(
+            f"producer {producer!r} sent sequence {got}, expected {expected}; resend from {expected}"
+        )
+
+
+class StaleEpoch(FailedPrecondition):
+    """A newer incarnation of this producer has taken over."""
+
+    def __init__(self, producer: str, current: int, got: int) -> None:
+        super().__init__(f"producer {producer!r} is at epoch {current}, got {got}; it was replaced")
+
+
+class PrecisionUnavailable(FailedPrecondition):
+    """A target with ELSE FAIL cannot be met; the message says what can."""
+
+
+class StreamInUse(FailedPrecondition):
+    """A stream cannot be dropped while queries stand on it."""
+
+
+class DirectoryLocked(FailedPrecondition):
+    """Another process serves this data directory."""
+
+
+class NewerFormat(FailedPrecondition):
+    """The data directory was written by a newer version."""
+
+
+class BeforeRetention(OutOfRange):
+    """The window begins before what is retained."""
+
+
+class BatchTooLarge(ResourceExhausted):
+    """A batch has more rows or bytes than the limit."""
+
+
+class Overloaded(ResourceExhausted):
+    """The ingest queue is full; `retry_after_ms` says when to come back."""
+
+    retry_after_ms: int = 100
+
+
+class BudgetExceeded(ResourceExhausted):
+    """A query needs more memory than is free."""
+
+
+class DiskFull(Unavailable):
+    """The disk is full; nothing was acknowledged that was not stored."""
+
+
+class StorageFailed(Unavailable):
+    """A write or fsync failed; ingest has stopped, queries go on."""
+
+
+class Draining(Unavailable):
+    """The server is shutting down or still recovering."""
+
+
+class CorruptData(DataLoss):
+    """A checksum does not match; the message names the file and the range."""

@@ -1,0 +1,1 @@
+"""From evidence to answers: estimates, contracts, choice of source."""

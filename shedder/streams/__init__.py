@@ -1,0 +1,1 @@
+"""Streams: batches, frames, event time, windows and panes."""

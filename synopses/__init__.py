@@ -1,0 +1,1 @@
+"""Mergeable summaries in bounded memory: arrays in, estimates with intervals out."""
