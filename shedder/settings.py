@@ -1,0 +1,268 @@
+"""Every option of Shedder, once: flags, environment names and docs/settings.md derive from here.
+
+The order is: flags, then environment (`SHEDDER_MEMORY_BYTES=4GiB`), then a TOML file of the same
+names in lower case (`shedder serve --config shedder.toml`, or its path in `SHEDDER_CONFIG`), then
+the defaults below. Sizes may be written with a unit (`64KiB`, `2 GiB`, `500MB`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from shedder.errors import BadSetting
+
+PREFIX = "SHEDDER_"
+
+# Names that begin like settings and are none: where the settings are, how clients identify
+# themselves, which Java the judge uses.
+_OTHER_NAMES = frozenset(
+    {"SHEDDER_CONFIG", "SHEDDER_TOKEN", "SHEDDER_CA", "SHEDDER_JAVA", "SHEDDER_HISTORY"}
+)
+
+_KI, _MI, _GI = 1 << 10, 1 << 20, 1 << 30
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": _KI, "mib": _MI, "gib": _GI}
+
+
+def parse_bytes(value: object) -> object:
+    """Read `64KiB` as 65536; what is not text is left to the type's own check."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", value)
+    if match is None or match[2].lower() not in _UNITS:
+        raise ValueError("a size is a number with or without a unit: 65536, 64KiB, 2 GiB, 500MB")
+    return int(float(match[1].replace("_", "")) * _UNITS[match[2].lower()])
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+
+
+def _setting(section: str, default: Any, description: str, **limits: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"in": section}, **limits)
+
+
+class Settings(BaseSettings):
+    """One frozen set of options. `Settings()` reads the environment; `load` reads a file, too."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    memory_bytes: Bytes = _setting(
+        "memory",
+        2 * _GI,
+        "The budget of the process: synopses, samples, queues, unwritten tail, exact worker.",
+        ge=256 * _MI,
+    )
+    sample_rows: int = _setting(
+        "memory",
+        65_536,
+        "Rows of each stream's live sample (bottom-k). Ad-hoc answers with a target use it.",
+        ge=64,
+        le=1 << 24,
+    )
+    group_bytes_max: Bytes = _setting(
+        "memory",
+        32 * _MI,
+        "What the groups of one standing aggregate may hold; later groups go to the `others` row.",
+        ge=64 * _KI,
+    )
+    ingest_queue_bytes: Bytes = _setting(
+        "memory",
+        256 * _MI,
+        "Batches accepted and not yet applied; above it producers are told when to come back.",
+        ge=_MI,
+    )
+
+    batch_rows_max: int = _setting(
+        "streams", _MI, "Rows that one pushed batch may have.", ge=1, le=_MI
+    )
+    batch_bytes_max: Bytes = _setting(
+        "streams", 16 * _MI, "Bytes that one pushed batch may have.", ge=_KI, le=256 * _MI
+    )
+    future_us_max: int = _setting(
+        "streams",
+        86_400_000_000,
+        "How far ahead of this machine's clock an event time may move the watermark.",
+        ge=0,
+    )
+
+    log_segment_bytes: Bytes = _setting(
+        "archive", 64 * _MI, "The log starts a new file at this size.", ge=64 * _KI
+    )
+    run_rows: int = _setting(
+        "archive", _MI, "A stream's tail becomes a Parquet run at this many rows.", ge=1
+    )
+    checkpoint_seconds: float = _setting(
+        "archive",
+        10.0,
+        "Between two checkpoints; a restart replays about this much of the log.",
+        gt=0,
+    )
+
+    exact_memory_bytes: Bytes = _setting(
+        "exact",
+        512 * _MI,
+        "Memory limit of the exact (DuckDB) worker; part of memory_bytes.",
+        ge=64 * _MI,
+    )
+    exact_threads: int = _setting("exact", 2, "Threads of the exact worker.", ge=1, le=256)
+    exact_timeout_s: float = _setting(
+        "exact",
+        30.0,
+        "An exact query is killed after this long, unless its caller gave a deadline.",
+        gt=0,
+    )
+
+    query_text_bytes_max: Bytes = _setting(
+        "queries", 64 * _KI, "Length of a statement's text.", ge=64
+    )
+    query_depth_max: int = _setting(
+        "queries", 50, "How deep the brackets of a statement may nest.", ge=1, le=200
+    )
+    query_nodes_max: int = _setting(
+        "queries", 1_000, "Nodes that a statement's tree may have.", ge=10, le=10_000
+    )
+    panes_max: int = _setting(
+        "queries", 10_000, "Panes that one window may have (range / gcd(range, slide)).", ge=1
+    )
+
+    listen: str = _setting(
+        "server", "127.0.0.1:7077", "HOST:PORT of the gRPC server; port 0 takes a free one."
+    )
+    metrics_listen: str | None = _setting(
+        "server", None, "HOST:PORT where Prometheus finds metrics; none when not set."
+    )
+    insecure: bool = _setting(
+        "server", False, "Serve without TLS and tokens; refused unless `listen` is loopback."
+    )
+    tls_cert: Path | None = _setting("server", None, "Certificate chain of the server (PEM).")
+    tls_key: Path | None = _setting("server", None, "Private key of the server (PEM).")
+    tls_client_ca: Path | None = _setting(
+        "server", None, "Ask clients for a certificate signed by this authority (mTLS)."
+    )
+    tokens_file: Path | None = _setting(
+        "server", None, "File of bearer tokens: SHA-256, scopes, expiry."
+    )
+    reflection: bool = _setting("server", False, "Offer gRPC reflection.")
+    drain_s: float = _setting(
+        "server", 10.0, "After SIGTERM: time for running requests and the last checkpoint.", gt=0
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "server", "info", "The least severe line that is logged (to stderr)."
+    )
+    log_format: Literal["auto", "json", "console"] = _setting(
+        "server", "auto", "`auto` is console on a terminal and JSON lines elsewhere."
+    )
+
+    @classmethod
+    def load(cls, config: Path | None = None, **flags: object) -> Self:
+        """Flags (None: not given) over environment over file over defaults.
+
+        Raises:
+          BadSetting: a value is not possible, or a name in the file or environment is unknown.
+        """
+        config = config or (Path(os.environ["SHEDDER_CONFIG"]) if _says("SHEDDER_CONFIG") else None)
+        _refuse_unknown_names()
+        given = {name: value for name, value in flags.items() if value is not None}
+        try:
+            values = {**_read(config), **EnvSettingsSource(cls)(), **given}
+            return cls(**values)
+        except ValidationError as error:
+            raise BadSetting(_explain(error)) from error
+
+
+def _says(name: str) -> bool:
+    return bool(os.environ.get(name))
+
+
+def _read(config: Path | None) -> dict[str, object]:
+    if config is None:
+        return {}
+    try:
+        return tomllib.loads(config.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"cannot read the settings file {str(config)!r}: {error}") from error
+
+
+def _refuse_unknown_names() -> None:
+    """A misspelt SHEDDER_ variable would silently leave the default in force."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | _OTHER_NAMES
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known:
+            raise BadSetting(
+                f"the environment variable {name} is no setting{_nearest(name, known)}"
+            )
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else "; docs/settings.md lists them"
+
+
+def _explain(error: ValidationError) -> str:
+    """One line per fault: the name, the value that was given, and what would be right."""
+    lines = []
+    for fault in error.errors():
+        name = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"no setting {name!r}{_nearest(name, set(Settings.model_fields))}")
+        else:
+            lines.append(
+                f"setting {name} = {fault['input']!r}: {fault['msg'].removeprefix('Value error, ')}"
+            )
+    return "\n".join(lines)
+
+
+def markdown() -> str:
+    """The table of docs/settings.md; `python -m shedder.settings` prints it."""
+    lines: list[str] = []
+    section = ""
+    for name, field in Settings.model_fields.items():
+        extra = field.json_schema_extra
+        assert isinstance(extra, dict)
+        if extra["in"] != section:
+            section = str(extra["in"])
+            lines += [f"\n## {section.capitalize()}\n", "| setting | default | what it does |"]
+            lines += ["|---|---|---|"]
+        lines.append(f"| `{name}` | {_show(name, field.default)} | {field.description} |")
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _show(name: str, default: object) -> str:
+    if default is None:
+        return "not set"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if name.endswith(("_bytes", "_bytes_max")) and isinstance(default, int):
+        unit, size = next(
+            (u, s) for u, s in (("GiB", _GI), ("MiB", _MI), ("KiB", _KI), ("B", 1)) if default >= s
+        )
+        return f"{default // size} {unit}"
+    return f"`{default:,}`" if isinstance(default, int) else f"`{default}`"
+
+
+_HEAD = """# Settings
+
+Generated by `make docs` from `shedder/settings.py`; a test fails when this page lags.
+
+Each setting can be given four ways; the first that is there wins:
+
+1. as an argument of the library, `shedder.open("./data", memory_bytes=4 << 30)`, or as a flag of
+   `shedder serve` where it has one;
+2. in the environment: `SHEDDER_` and the name in capitals, `SHEDDER_MEMORY_BYTES=4GiB`;
+3. in a TOML file, `shedder serve --config shedder.toml`, or the file that `SHEDDER_CONFIG` names;
+4. by the default below.
+
+Sizes may carry a unit (`64KiB`, `2 GiB`, `500MB`). An unknown name is an error, in the file and in
+the environment: a misspelt setting would leave its default in force without a word.
+"""
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
