@@ -1,0 +1,186 @@
+"""Answers: an Arrow table whose approximate columns carry their intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import pyarrow as pa
+
+from shedder.queries.printing import explained, printed
+from synopses.estimate import Bound, Estimate
+
+ROLE = b"shedder.role"  # field metadata of the table: what a column is
+ESTIMATE = b"estimate"  # ... a value with companions
+COMPANION = b"companion"  # ... one of those, or `certain`
+COMPANIONS = ("_low", "_high", "_bound", "_met")
+CERTAIN = "certain"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingGroups:
+    """A bound on groups that are not in the answer at all.
+
+    With probability at least `confidence` no group of `weight_max` tuples or more is missing.
+    weight_max None: nothing can be said (reason tells why).
+    """
+
+    weight_max: float | None
+    confidence: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """The answer to a query, or the status of another statement.
+
+    table: for each approximate output c the columns c, c_low, c_high, c_bound ('exact',
+      'interval', 'none') and c_met (bool; null when the query has no target). low and high are
+      null where the bound is 'none' and on a side where an integer interval has no end. Group
+      keys and functions of them are plain. TOP is list<struct<value, count, low, high,
+      guaranteed>> with c_bound and c_met. A query with HAVING or ORDER BY has `certain`: false
+      where an interval straddles the decision.
+    start_us, end_us: the stretch of event time it covers, half open; None is open.
+    position: all tuples below this position are in the answer.
+    late: tuples of the window that came too late for their pane (in the archive only).
+    complete: the watermark has passed the window's end.
+    confidence: of each interval, each value taken by itself.
+    thinning: the smallest share of tuples that any source read.
+    archive_share_read: of the archive's tuples in the window, in [0, 1].
+    others: the row that stands for all groups that found no room, or None.
+    missed: answers that a slow subscriber did not get since the last one.
+    """
+
+    table: pa.Table
+    query: str = ""
+    start_us: int | None = None
+    end_us: int | None = None
+    watermark_us: int | None = None
+    position: int = 0
+    late: int = 0
+    complete: bool = True
+    confidence: float = 1.0
+    thinning: float = 1.0
+    archive_share_read: float = 0.0
+    sources: tuple[str, ...] = ()
+    missing: MissingGroups | None = None
+    others: int | None = None
+    notes: tuple[str, ...] = ()
+    missed: int = 0
+    elapsed_ms: float = 0.0
+
+    @classmethod
+    def status(cls, text: str) -> Self:
+        """The answer to a statement that is not a question: one row, one column `status`."""
+        return cls(pa.table({"status": pa.array([text], pa.string())}))
+
+    @property
+    def window(self) -> tuple[datetime | None, datetime | None]:
+        """[start, end) in UTC; None is open."""
+        return _datetime(self.start_us), _datetime(self.end_us)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The event time before which the stream was complete; None before any tuple."""
+        return _datetime(self.watermark_us)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The columns that the query asked for, without companions."""
+        return tuple(f.name for f in self.table.schema if _role(f) != COMPANION)
+
+    @property
+    def approximate(self) -> tuple[str, ...]:
+        """The outputs that have companions."""
+        return tuple(f.name for f in self.table.schema if _role(f) == ESTIMATE)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether every value meets the target; None without one."""
+        flags = [f for name in self.approximate for f in self.table[name + "_met"].to_pylist()]
+        known = [flag for flag in flags if flag is not None]
+        return all(known) if known else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All columns, companions included, as one dict per row."""
+        rows: list[dict[str, Any]] = self.table.to_pylist()
+        return rows
+
+    def estimate(self, row: int, column: str) -> Estimate:
+        """One value with its interval (numbers, timestamps in microseconds, dates in days).
+
+        Raises:
+          KeyError: no such column. TypeError: the column has no numeric interval.
+        """
+        value = _number(self.table[column][row])
+        if column not in self.approximate:
+            return Estimate(value, value, value, 1.0, Bound.EXACT, "key")
+        if pa.types.is_list(self.table.schema.field(column).type):
+            raise TypeError(f"{column!r} is a list; each of its items has low and high")
+        low = _number(self.table[column + "_low"][row], float("-inf"))
+        high = _number(self.table[column + "_high"][row], float("inf"))
+        bound = Bound[self.table[column + "_bound"][row].as_py().upper()]
+        if bound is Bound.EXACT:
+            low = high = value
+        confidence = 1.0 if bound is Bound.EXACT else self.confidence
+        return Estimate(value, low, high, confidence, bound, ",".join(self.sources))
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the table, in plain JSON types."""
+        facts = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "table"
+        }
+        facts["sources"] = list(self.sources)
+        facts["notes"] = list(self.notes)
+        facts["missing"] = None if self.missing is None else dataclasses.asdict(self.missing)
+        return facts
+
+    @classmethod
+    def from_facts(cls, table: pa.Table, facts: Mapping[str, Any]) -> Self:
+        """The inverse of `facts`; words it does not know are left aside (a newer server's)."""
+        known = {f.name for f in dataclasses.fields(cls)} - {"table"}
+        given = {name: value for name, value in facts.items() if name in known}
+        for name in ("sources", "notes"):
+            given[name] = tuple(given.get(name, ()))
+        if given.get("missing") is not None:
+            given["missing"] = MissingGroups(**given["missing"])
+        return cls(table, **given)
+
+    def explain(self) -> str:
+        """Where the answer came from and what it rests on, a line each."""
+        return explained(self)
+
+    def __str__(self) -> str:
+        return printed(self)
+
+
+def _datetime(us: int | None) -> datetime | None:
+    if us is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=us)
+    except OverflowError:  # a window may reach beyond the years that datetime has
+        return None
+
+
+def _role(field: pa.Field) -> bytes | None:
+    return (field.metadata or {}).get(ROLE)
+
+
+def _number(scalar: pa.Scalar, missing: float = float("nan")) -> float:
+    if not scalar.is_valid:
+        return missing
+    kind = scalar.type
+    if pa.types.is_timestamp(kind):
+        return float(scalar.cast(pa.int64()).as_py())
+    if pa.types.is_date(kind):
+        return float(scalar.cast(pa.int32()).as_py())
+    value = scalar.as_py()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)

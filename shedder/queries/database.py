@@ -1,0 +1,155 @@
+"""The words that the embedded engine and the client over the wire both speak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from shedder.queries.answer import Answer
+
+Params = Sequence[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A batch is durable: its rows hold the positions [position - rows, position).
+
+    duplicate: this producer's sequence number was stored before; nothing was stored again, and
+      position and rows are those of the first time.
+    """
+
+    stream: str
+    position: int
+    rows: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLedger:
+    """What became of a stream's applied tuples in one standing query: read, thinned or too late."""
+
+    query: str
+    read: int
+    thinned: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where every tuple of a stream went; accepted = applied + duplicate, always.
+
+    accepted: rows acknowledged, replays included. duplicate: rows acknowledged again and not
+    applied again. refused_*: batches that were never decoded and the rows they declared.
+    late: rows that came after the watermark had passed them (they are in the archive).
+    queries: per standing query, read + thinned + late = what was applied since it began.
+    """
+
+    stream: str
+    accepted: int
+    applied: int
+    duplicate: int
+    refused_batches: int
+    refused_rows: int
+    late: int
+    queries: tuple[QueryLedger, ...] = ()
+
+
+@runtime_checkable
+class StandingQuery(Protocol):
+    """A registered query: invoked for its present answer or subscribed to."""
+
+    @property
+    def name(self) -> str:
+        """The name it was registered under."""
+
+    @property
+    def text(self) -> str:
+        """Its text, parameters bound."""
+
+    @property
+    def granted(self) -> Mapping[str, str]:
+        """What registration granted, for humans: source, bytes, predicted error."""
+
+    def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
+        """The present answer.
+
+        Args:
+          after: wait until the tuples of this receipt are in the answer.
+          timeout_s: how long to wait at most; None waits for ever.
+
+        Raises:
+          DeadlineExceeded: the tuples were not applied in time.
+          PrecisionUnavailable: the contract is FAIL and a value misses its target.
+        """
+
+    def latest(self) -> Answer | None:
+        """The last answer that was computed, at once; None before the first."""
+
+    def subscribe(self) -> Iterator[Answer]:
+        """Every slide's answer from now on; a slow reader gets the latest, with `missed` set."""
+
+    def explain(self) -> str:
+        """Source, bytes, thinning and predicted error of every aggregate."""
+
+    def drop(self) -> None:
+        """Unregister it."""
+
+
+@runtime_checkable
+class Database(Protocol):
+    """A database of streams, in this process (`shedder.open`) or elsewhere (`shedder.connect`)."""
+
+    def execute(
+        self, sql: str, params: Params | None = None, *, timeout_s: float | None = None
+    ) -> Answer:
+        """Run one statement; a query is answered once, other statements with their status.
+
+        Raises:
+          BadQuery: the text is wrong; the message shows where.
+          DeadlineExceeded: not done within `timeout_s`.
+        """
+
+    def push(
+        self,
+        stream: str,
+        data: Any,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+    ) -> Receipt:
+        """Append rows and return when they are durable.
+
+        Args:
+          stream: the stream's name.
+          data: pyarrow Table or RecordBatch(es), or any frame with the Arrow C stream interface.
+          producer: a stable name makes retries idempotent; None is anonymous.
+          epoch: the producer's incarnation; a higher one takes over.
+          sequence: the number of the (first) batch; None goes on from the last one.
+
+        Returns:
+          The receipt of the last batch.
+
+        Raises:
+          SchemaMismatch, BadTimestamp: the rows are not what the stream takes.
+          Overloaded: come back after `retry_after_ms`.
+        """
+
+    def heartbeat(self, stream: str, watermark_us: int) -> None:
+        """Promise that no tuple with an event time below watermark_us will follow."""
+
+    def register(self, name: str, sql: str, params: Params | None = None) -> StandingQuery:
+        """Make a query standing; one of the same name and text is returned as it is."""
+
+    def query(self, name: str) -> StandingQuery:
+        """A standing query by name."""
+
+    def ledger(self, stream: str) -> Ledger:
+        """Where every tuple of the stream went."""
+
+    def seal(self, stream: str) -> None:
+        """Write the stream's tail into a run, so that other readers of the archive see it."""
+
+    def close(self) -> None:
+        """Stop, leaving everything durable."""

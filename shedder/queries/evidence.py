@@ -1,0 +1,60 @@
+"""Evidence: what a source knows about a query's aggregates, before outputs are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Aggregate
+from shedder.queries.answer import MissingGroups
+from synopses.estimate import Estimates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """Group keys and, for each aggregate of a bound query, an estimate per group.
+
+    keys: one array per GROUP BY expression, in order, of its type; () without GROUP BY.
+    estimates: every aggregate of the query; all columns have one length (1 without GROUP BY).
+      Value arrays as in Estimates: numbers, object arrays of str for VARCHAR, object arrays of
+      list[TopItem] for TOP.
+    others: the row that stands for all groups that found no room (its keys are null), or None.
+    missing: a bound on groups that the source may not have seen; None: none can be missing.
+    start_us, end_us, watermark_us, position, late, complete, thinning, archive_share_read,
+      sources, notes: as in Answer.
+    rank_errors: for quantiles that were asked by rank: float64 [groups], as a fraction of rank,
+      at the confidence of the estimate; absent means unknown.
+    """
+
+    keys: tuple[pa.Array, ...]
+    estimates: Mapping[Aggregate, Estimates]
+    others: int | None = None
+    missing: MissingGroups | None = None
+    start_us: int | None = None
+    end_us: int | None = None
+    watermark_us: int | None = None
+    position: int = 0
+    late: int = 0
+    complete: bool = True
+    thinning: float = 1.0
+    archive_share_read: float = 0.0
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    rank_errors: Mapping[Aggregate, NDArray[np.float64]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lengths = {len(key) for key in self.keys} | {len(e) for e in self.estimates.values()}
+        assert len(lengths) <= 1, lengths
+
+    @property
+    def groups(self) -> int:
+        """How many rows there are, the others row included."""
+        for key in self.keys:
+            return len(key)
+        for column in self.estimates.values():
+            return len(column)
+        return 1

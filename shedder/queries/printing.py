@@ -1,0 +1,152 @@
+"""Answers as text for people: `1,204,113 ± 0.8 % (95 %)`."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shedder.queries.answer import Answer
+
+ROWS_PRINTED = 50
+_EXACT, _NONE = "exact", "none"
+
+
+def printed(answer: Answer) -> str:
+    """The outputs as a table with one cell per estimate, at most ROWS_PRINTED rows."""
+    names = answer.outputs
+    rows = answer.table.slice(0, ROWS_PRINTED).to_pylist()
+    cells = [[_cell(answer, at, row, name) for name in names] for at, row in enumerate(rows)]
+    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
+    right = [_is_right(answer, name) for name in names]
+    lines = [
+        _line(list(names), widths, right),
+        "  ".join("─" * width for width in widths),
+        *(_line(row, widths, right) for row in cells),
+    ]
+    hidden = answer.table.num_rows - len(rows)
+    if hidden > 0:
+        lines.append(f"… {hidden:,} more rows")
+    return "\n".join(lines)
+
+
+def explained(answer: Answer) -> str:
+    """Window, watermark, sources and every caveat of an answer, a line each."""
+    start, end = (_moment(us) for us in (answer.start_us, answer.end_us))
+    missing = "none can be missing"
+    if answer.missing is not None:
+        bound = answer.missing
+        missing = (
+            bound.reason or "no bound"
+            if bound.weight_max is None
+            else f"none of {bound.weight_max:,.0f} tuples or more is missing "
+            f"({_percent(bound.confidence)})"
+        )
+    lines = [
+        ("window", f"[{start or '-∞'}, {end or '∞'}) {'complete' if answer.complete else 'open'}"),
+        ("watermark", _moment(answer.watermark_us) or "none yet"),
+        ("position", f"{answer.position:,}"),
+        ("sources", ", ".join(answer.sources) or "none"),
+        ("confidence", f"{_percent(answer.confidence)} per value"),
+        ("thinning", f"{answer.thinning:g}"),
+        ("archive read", _percent(answer.archive_share_read)),
+        ("late", f"{answer.late:,} tuples"),
+        ("groups", missing),
+        ("elapsed", f"{answer.elapsed_ms:.1f} ms"),
+        *(("note", note) for note in answer.notes),
+    ]
+    return "\n".join(f"{name + ':':<14}{text}" for name, text in lines)
+
+
+def shown(
+    value: Any, low: Any = None, high: Any = None, bound: str = _EXACT, confidence: float = 1.0
+) -> str:
+    """One estimate as people read it; `value` and ends as Arrow gives them to Python."""
+    if value is None:
+        if bound == _EXACT:
+            return "NULL"
+        return f"NULL, in [{_plain(low)}, {_plain(high)}]" if bound != _NONE else "NULL (no bound)"
+    if bound == _EXACT:
+        return _plain(value)
+    if bound == _NONE:
+        return f"{_plain(value)} (no bound)"
+    odds = f" ({_percent(confidence)})" if confidence < 1 else ""
+    if not _is_number(value) or low is None or high is None or math.isinf(high - low):
+        return f"{_plain(value)} in [{_plain(low)}, {_plain(high)}]{odds}"
+    half = max(high - value, value - low)
+    if value == 0:
+        return f"0 ± {_plain(half)}{odds}"
+    return f"{_plain(value)} ± {_share(half / abs(value))}{odds}"
+
+
+def _cell(answer: Answer, at: int, row: dict[str, Any], name: str) -> str:
+    value = row[name]
+    if name not in answer.approximate:
+        return "(others)" if value is None and at == answer.others else shown(value)
+    if isinstance(value, list):
+        return ", ".join(
+            f"{_plain(item['value'])}: "
+            + shown(item["count"], item["low"], item["high"], _kind(item), answer.confidence)
+            for item in value
+        )
+    if name + "_low" not in row:
+        return shown(value)
+    ends = row[name + "_low"], row[name + "_high"]
+    return shown(value, *ends, row[name + "_bound"], answer.confidence)
+
+
+def _kind(item: dict[str, Any]) -> str:
+    return _EXACT if item["low"] == item["high"] else "interval"
+
+
+def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
+    parts = [
+        cell.rjust(width) if flag else cell.ljust(width)
+        for cell, width, flag in zip(cells, widths, right, strict=True)
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def _is_right(answer: Answer, name: str) -> bool:
+    return any(word in str(answer.table.schema.field(name).type) for word in ("int", "double"))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case None:
+            return "?"
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}"
+        case float() if math.isfinite(value) and abs(value) >= 1e6:
+            return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.6g}"
+        case float():
+            return f"{value:,.6g}"
+        case datetime():
+            return value.isoformat(" ")
+        case _:
+            return str(value)
+
+
+def _share(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:.2g} %" if percent < 10 else f"{percent:,.0f} %"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g} %"
+
+
+def _moment(us: int | None) -> str | None:
+    if us is None:
+        return None
+    try:
+        return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    except (OverflowError, ValueError, OSError):
+        return f"{us} µs"
