@@ -1,0 +1,169 @@
+"""Batches: Arrow record batches of a stream, to bytes and back, whatever the bytes.
+
+The wire and the log hold a batch as an Arrow IPC stream of one schema and one record batch,
+uncompressed. `decode` accepts nothing else, and hands on only what has been validated in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shedder.cql.query import StreamSchema
+from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, SchemaMismatch
+from shedder.streams.envelope import Envelope, open_envelope
+
+ROWS_PER_BATCH = 65_536  # what conform splits to: one cache-friendly frame
+
+# The event times that every tool downstream can show: years 1 to 9999.
+EVENT_TIME_MIN_US = -62_135_596_800_000_000
+EVENT_TIME_MAX_US = 253_402_300_799_999_999
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How large one batch may be. A batch's decoded size never exceeds its payload's."""
+
+    rows_max: int = 1 << 20
+    bytes_max: int = 16 << 20
+
+
+DEFAULT_LIMITS = BatchLimits()
+
+
+@lru_cache(maxsize=1024)
+def arrow_schema(schema: StreamSchema) -> pa.Schema:
+    """The Arrow schema of a stream's batches: its columns in order, without metadata."""
+    return pa.schema(
+        [pa.field(column.name, column.type.arrow, column.nullable) for column in schema.columns]
+    )
+
+
+@lru_cache(maxsize=1024)
+def _schema_message(schema: StreamSchema) -> bytes:
+    """The first message of what `encode` makes for this stream."""
+    return arrow_schema(schema).serialize().to_pybytes()
+
+
+def encode(batch: pa.RecordBatch) -> bytes:
+    """The batch as an Arrow IPC stream, uncompressed. A slice writes only its own rows."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def decode(
+    payload: bytes, schema: StreamSchema, limits: BatchLimits = DEFAULT_LIMITS
+) -> pa.RecordBatch:
+    """The batch in a payload that anyone may have sent; columns are views of the payload.
+
+    Args:
+      payload: an Arrow IPC stream, as `encode` makes it. Must not change afterwards.
+      schema: of the stream that the batch claims to belong to.
+      limits: on rows and bytes.
+
+    Returns:
+      A record batch of exactly `arrow_schema(schema)`, validated in full.
+
+    Raises:
+      BatchTooLarge: more rows or bytes than the limits.
+      BadBatch: not such a stream, or damaged.
+      SchemaMismatch: other columns or types than the stream's, or nulls where there may be none.
+      BadTimestamp: an event time is null or outside of the years 1 to 9999.
+    """
+    view = memoryview(payload)
+    if len(view) > limits.bytes_max:
+        raise BatchTooLarge(f"a batch of {len(view)} bytes; the limit is {limits.bytes_max}")
+    envelope = open_envelope(view)
+    if envelope.rows > limits.rows_max:
+        raise BatchTooLarge(f"a batch of {envelope.rows} rows; the limit is {limits.rows_max}")
+    _check_schema(view, envelope, schema)
+    batch = _read(payload, envelope, schema)
+    try:
+        batch.validate(full=True)
+    except (pa.ArrowException, ValueError) as error:
+        raise BadBatch(f"the batch is damaged: {_first_line(error)}") from None
+    check_rows(batch, schema)
+    return batch
+
+
+def decode_stored(payload: bytes, schema: StreamSchema) -> pa.RecordBatch:
+    """The batch in a payload that `decode` has accepted before and a checksum has kept.
+
+    Raises:
+      BadBatch: the payload is not what `decode` would have accepted.
+    """
+    return _read(payload, open_envelope(memoryview(payload)), schema)
+
+
+def check_rows(batch: pa.RecordBatch, schema: StreamSchema) -> None:
+    """Check what types alone do not say: nulls and event times.
+
+    Raises:
+      SchemaMismatch: a null in a column that has none.
+      BadTimestamp: a null event time, or one outside of the years 1 to 9999.
+    """
+    times = batch.column(schema.time_column)
+    if times.null_count:
+        row = pc.index(times.is_null(), True).as_py()
+        raise BadTimestamp(f"{times.null_count} event times are null, the first in row {row}")
+    for column, values in zip(schema.columns, batch.columns, strict=True):
+        if not column.nullable and values.null_count:
+            problem = f"{values.null_count} nulls in {column.name!r}, which is NOT NULL"
+            raise SchemaMismatch(schema.name, problem)
+    if batch.num_rows:
+        ends = pc.min_max(times.cast(pa.int64()))
+        for end in (ends["min"].as_py(), ends["max"].as_py()):
+            if not EVENT_TIME_MIN_US <= end <= EVENT_TIME_MAX_US:
+                raise BadTimestamp(f"event time {end} us is outside of the years 1 to 9999")
+
+
+def _check_schema(view: memoryview, envelope: Envelope, schema: StreamSchema) -> None:
+    message = view[: envelope.schema_bytes]
+    if message == _schema_message(schema):
+        return  # The usual case: the very bytes that `encode` writes.
+    try:
+        sent = pa.ipc.read_schema(pa.py_buffer(message))
+    except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
+        raise BadBatch(f"the schema cannot be read: {_first_line(error)}") from None
+    expected = arrow_schema(schema)
+    if sent.names != expected.names:
+        problem = f"its columns are {_listed(sent.names)}, not {_listed(expected.names)}"
+        raise SchemaMismatch(schema.name, problem)
+    for got, want in zip(sent, expected, strict=True):
+        if got.type != want.type:
+            problem = f"column {got.name!r} is {str(got.type)[:100]}, not {want.type}"
+            raise SchemaMismatch(schema.name, problem)
+
+
+def _read(payload: bytes, envelope: Envelope, schema: StreamSchema) -> pa.RecordBatch:
+    """The record batch, read with the stream's own schema; not yet validated."""
+    expected = arrow_schema(schema)
+    strings = sum(field.type == pa.string() for field in expected)
+    buffers = 2 * len(expected) + strings  # validity and values; strings have offsets, too
+    if (envelope.columns, envelope.buffers) != (len(expected), buffers):
+        raise BadBatch(
+            f"{envelope.columns} columns in {envelope.buffers} buffers; "
+            f"the stream has {len(expected)} in {buffers}"
+        )
+    whole = pa.py_buffer(payload)
+    if whole.address % 8:
+        whole = pa.py_buffer(bytes(payload))
+    try:
+        message = pa.ipc.read_message(whole.slice(envelope.schema_bytes, envelope.batch_bytes))
+        return pa.ipc.read_record_batch(message, expected)
+    except (pa.ArrowException, ValueError, OSError, EOFError) as error:
+        raise BadBatch(f"the batch cannot be read: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200]
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(name[:64] for name in names[:20])
+    return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "none"

@@ -1,0 +1,152 @@
+"""What holds columns becomes batches of the stream, or says why it cannot."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from shedder.errors import BadTimestamp, BatchTooLarge, InvalidRequest, SchemaMismatch
+from shedder.streams.batches import BatchLimits, arrow_schema, encode
+from shedder.streams.conform import conform
+from tests.streams.streams import EVERY_TYPE, TRADES, every_type, trades
+
+NEW_YEAR_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+
+
+def one(data) -> list[dict]:
+    (batch,) = conform(data, TRADES)
+    assert batch.schema == arrow_schema(TRADES)
+    return batch.to_pylist()
+
+
+def table(**columns) -> pa.Table:
+    return pa.table({"ts": pa.array([1], pa.timestamp("us")), "key": [1], "value": [1.0]} | columns)
+
+
+def test_columns_are_found_by_name():
+    got = one(table().select(["value", "ts", "key"]))
+    assert got == [{"ts": datetime.datetime(1970, 1, 1, 0, 0, 0, 1), "key": 1, "value": 1.0}]
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_of_pandas_and_polars_become_batches(frame):
+    times = np.array(["2026-01-01T00:00:00.000001"], "datetime64[us]")
+    got = one(frame({"value": [2.5], "key": [7], "ts": times}))
+    assert got == [{"ts": datetime.datetime(2026, 1, 1, 0, 0, 0, 1), "key": 7, "value": 2.5}]
+
+
+def test_a_mapping_of_columns_becomes_a_batch():
+    got = one({"ts": [datetime.datetime(2026, 1, 1)], "key": [7], "value": [None]})
+    assert got == [{"ts": datetime.datetime(2026, 1, 1), "key": 7, "value": None}]
+
+
+def test_a_reader_and_an_iterable_of_batches_are_taken_as_they_come():
+    parts = [trades(3), trades(4)]
+    reader = pa.RecordBatchReader.from_batches(parts[0].schema, parts)
+    assert list(conform(reader, TRADES)) == parts
+    assert list(conform(iter(parts), TRADES)) == parts
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
+def test_timestamps_of_every_unit_and_zone_become_microseconds_in_utc(unit, zone):
+    moment = pa.array([NEW_YEAR_US], pa.int64()).cast(pa.timestamp("us"))
+    times = moment.cast(pa.timestamp(unit)).cast(pa.int64()).cast(pa.timestamp(unit, zone))
+    assert one(table(ts=times))[0]["ts"] == datetime.datetime(2026, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("key", pa.array([5], pa.uint8())),
+        ("key", pa.array([5], pa.uint64())),
+        ("key", pa.array([5]).dictionary_encode()),
+        ("value", pa.array([5], pa.float32())),
+        ("value", pa.array([5], pa.int16())),
+    ],
+)
+def test_a_cast_that_loses_nothing_is_made(column, values):
+    assert one(table(**{column: values}))[0][column] == 5
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_every_kind_of_string_becomes_plain(kind):
+    batch = every_type(3)
+    text = pa.array(["a", None, "a"])
+    typed = text.dictionary_encode() if pa.types.is_dictionary(kind) else text.cast(kind)
+    (got,) = conform(batch.set_column(5, "text", typed), EVERY_TYPE)
+    assert got["text"].to_pylist() == ["a", None, "a"]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "problem"),
+    [
+        ("key", pa.array([2**63], pa.uint64()), "does not fit BIGINT.*9223372036854775808"),
+        ("key", pa.array([1.0]), "is double, which is not BIGINT"),
+        ("key", pa.array(["1"]), "is string, which is not BIGINT"),
+        ("value", pa.array([2**53 + 1]), "does not fit DOUBLE"),
+        ("value", pa.array([True]), "is bool, which is not DOUBLE"),
+        ("ts", pa.array([1], pa.timestamp("ns")), "does not fit TIMESTAMP.*lose data"),
+        ("ts", pa.array([1]), "is int64, which is not TIMESTAMP"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_shown(column, values, problem):
+    with pytest.raises(SchemaMismatch, match=problem):
+        list(conform(table(**{column: values}), TRADES))
+
+
+def test_missing_unknown_and_doubled_columns_are_named():
+    with pytest.raises(SchemaMismatch, match="column 'value' is missing"):
+        list(conform(table().drop_columns(["value"]), TRADES))
+    with pytest.raises(SchemaMismatch, match="no column 'extra'"):
+        list(conform(table(extra=[1]), TRADES))
+    doubled = pa.Table.from_arrays([*table().columns, pa.chunked_array([[1]])], [*"ab", "c", "c"])
+    with pytest.raises(SchemaMismatch, match="twice"):
+        list(conform(doubled.rename_columns(["ts", "key", "value", "value"]), TRADES))
+
+
+def test_null_event_times_are_refused_also_without_a_type():
+    with pytest.raises(BadTimestamp, match="1 event times are null"):
+        list(conform(table(ts=pa.nulls(1)), TRADES))
+
+
+@pytest.mark.parametrize("data", [3, "rows", None, [1, 2], {"ts": 1}])
+def test_what_has_no_columns_is_refused(data):
+    with pytest.raises(InvalidRequest):
+        list(conform(data, TRADES))
+
+
+def test_an_empty_table_makes_no_batch_but_its_columns_are_checked():
+    assert list(conform(table().slice(0, 0), TRADES)) == []
+    with pytest.raises(SchemaMismatch):
+        list(conform(table(extra=[1]).slice(0, 0), TRADES))
+
+
+def test_a_big_table_is_split_and_nothing_is_lost():
+    whole = pa.Table.from_batches([trades(1000)])
+    got = list(conform(whole, TRADES, rows_max=300))
+    assert [batch.num_rows for batch in got] == [300, 300, 300, 100]
+    assert pa.Table.from_batches(got).equals(whole)
+
+
+def test_many_small_pieces_are_gathered():
+    pieces = pa.Table.from_batches([trades(10, seed) for seed in range(50)])
+    got = list(conform(pieces, TRADES, rows_max=300))
+    assert [batch.num_rows for batch in got] == [300, 200]
+    assert pa.Table.from_batches(got).equals(pieces.combine_chunks())
+
+
+def test_wide_rows_are_split_until_each_payload_fits():
+    batch = every_type(64)
+    wide = batch.set_column(5, "text", pa.array(["x" * 10_000] * 64))
+    limits = BatchLimits(bytes_max=200_000)
+    got = list(conform(wide, EVERY_TYPE, limits=limits))
+    assert sum(part.num_rows for part in got) == 64
+    assert all(len(encode(part)) <= limits.bytes_max for part in got)
+    with pytest.raises(BatchTooLarge, match="one row"):
+        list(conform(wide, EVERY_TYPE, limits=BatchLimits(bytes_max=70_000)))
