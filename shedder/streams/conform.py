@@ -128,7 +128,7 @@ def _cast(values: pa.Array[Any], wanted: ColumnType, name: str, stream: str) -> 
     if values.type == wanted.arrow:
         return values
     if arrow_types.is_dictionary(values.type):
-        coded = cast("pa.DictionaryArray[Any]", values)
+        coded = cast("pa.DictionaryArray[Any, Any]", values)
         return _cast(coded.dictionary, wanted, name, stream).take(coded.indices)
     if not _castable(values.type, wanted):
         problem = f"column {name!r} is {str(values.type)[:100]}, which is not {wanted.value}"
