@@ -1,0 +1,1 @@
+"""Spark as the judge: exact answers, accuracy reports, and the tour on real flights."""

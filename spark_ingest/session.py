@@ -1,0 +1,122 @@
+"""A Spark session for judging: local, quiet, in UTC, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from spark_ingest.java import Java, JavaChoice, find_java
+
+# Errors only. The gateway announces any level that differs from the one named for its own class.
+_LOG4J = """rootLogger.level = error
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark %p %c{1}: %m%n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How big the judge may be.
+
+    cores: of local[cores]. heap_mb: of the one JVM, driver and executor together.
+    """
+
+    cores: int = 2
+    heap_mb: int = 2048
+
+
+@contextmanager
+def spark_session(
+    settings: SparkSettings | None = None, java: Java | None = None
+) -> Iterator[SparkSession]:
+    """A session in its own JVM; when the block ends, the JVM has ended and its files are gone.
+
+    Args:
+      settings: cores and heap; two cores and 2 GiB when None.
+      java: the runtime; None finds one as SHEDDER_JAVA says.
+
+    Raises:
+      NoJava: no usable runtime.
+    """
+    chosen = settings or SparkSettings()
+    runtime = java or find_java(JavaChoice.from_environment())
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-spark-")))
+        stack.enter_context(
+            _environment(
+                {
+                    "JAVA_HOME": str(runtime.shim(scratch / "java")),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "PYSPARK_PYTHON": sys.executable,
+                }
+            )
+        )
+        session = _start(chosen, scratch)
+        stack.callback(_stop, session)
+        yield session
+
+
+def _start(settings: SparkSettings, scratch: Path) -> SparkSession:
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    builder: SparkSession.Builder = SparkSession.Builder()
+    options = {
+        "spark.driver.memory": f"{settings.heap_mb}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"
+        f" -Djava.io.tmpdir={scratch}",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.cores),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    return builder.master(f"local[{settings.cores}]").appName("shedder judge").getOrCreate()
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop the session and its JVM, which pyspark would leave until the interpreter ends."""
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(timeout=60)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,14 @@
+"""One Spark session for all tests that need the judge."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_ingest.session import SparkSettings, spark_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with spark_session(SparkSettings(cores=2, heap_mb=2048)) as session:
+        yield session
