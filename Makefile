@@ -1,0 +1,69 @@
+# Everything one does with Shedder. Each target makes the virtual environment it needs.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test unit check format lint docs bench proto coverage constraints clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.stamp  ## make .venv with everything that tests, demo and docs need
+
+$(VENV)/.stamp: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Shedder needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@echo "making $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -e '.[spark,dev]' -c constraints.txt
+	@touch $@
+
+$(VENV)/.stamp-bench: $(VENV)/.stamp
+	@$(PIP) install -e '.[bench]' -c constraints.txt
+	@touch $@
+
+demo: venv  ## the tour: real flights in, answers with intervals out, Spark as the judge
+	@$(BIN)/shedder demo
+
+test: venv  ## all tests, the slow ones and Spark's, too
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "not spark"
+	@$(BIN)/pytest -q -m spark
+
+unit: venv  ## the quick tests
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "not slow and not spark"
+
+check: lint test  ## what a change must pass: format, lint, types, imports, tests, docs that execute
+
+lint: venv
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n 1
+
+format: venv  ## put the code into its form
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+docs: venv  ## write the generated pages again (settings, commands)
+	@$(BIN)/python -m shedder.settings > docs/settings.md
+	@$(BIN)/python -m shedder.cli.reference > docs/cli.md
+
+bench: venv $(VENV)/.stamp-bench  ## run benchmarks/ and gather docs/benchmarks.md
+	@$(BIN)/python -m benchmarks
+
+proto: venv  ## write shedder/v1 again from proto/
+	@$(BIN)/python proto/generate.py
+
+coverage: venv  ## the full grid of interval coverage; writes docs/coverage.md
+	@$(BIN)/python -m tests.synopses.coverage_grid
+
+constraints: $(VENV)/.stamp-bench  ## pin what is installed now
+	@$(PIP) freeze --exclude-editable | grep '==' > constraints.txt
+
+clean:  ## remove what can be made again
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
