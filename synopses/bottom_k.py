@@ -1,0 +1,348 @@
+"""Bottom-k samples: which rows a stream keeps, by a random key per row.
+
+The three samples hold keys, never rows: `update` says which held rows stay and which rows of the
+batch enter, and the caller moves its payload with two takes. To make an update cheap, up to twice
+the wanted rows are held between cuts; `settle` cuts to the sample proper before it is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Key = TypeVar("_Key", np.uint64, np.float64)
+
+KEY_MAX: Final = 2**64 - 1
+_HEAD: Final = struct.Struct("<QQQ")  # size, threshold (key or float64 bits), held
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """What one change did to the held rows: first the old that stay, then the new, in this order.
+
+    old: int64 [stay], indices into the rows held before; None when all of them stay as they are
+      (nothing needs to be moved).
+    new: int64 [enter], ascending indices into the batch (or, for merge, the other's held rows).
+    """
+
+    old: NDArray[np.int64] | None
+    new: NDArray[np.int64]
+
+    @staticmethod
+    def of(stay: NDArray[np.int64], held: int, entered: NDArray[np.int64]) -> Kept:
+        """Split survivors of `held` old rows followed by the `entered` rows of a batch."""
+        split = int(np.searchsorted(stay, held))
+        return Kept(stay[:split], entered[stay[split:] - held])
+
+
+_LARGEST: Final = float(np.finfo(np.float64).max)
+_NOTHING: Final = np.zeros(0, np.int64)
+
+
+@dataclass(slots=True, eq=False)
+class BottomK:
+    """The rows with the k smallest keys: with uniform keys, a simple random sample.
+
+    keys: uint64 [held]; every key seen that is below `threshold`; at most 2k between cuts, and at
+      most k after `settle`. The keys must be distinct or ties are broken arbitrarily.
+    threshold: the (k+1)-th smallest key seen, as of the last cut; KEY_MAX before there was one.
+    Bound: after `settle` the rows are an SRS without replacement of all rows seen (keys uniform
+    and independent of the rows); given their number, nothing else is needed to estimate.
+    Source: Cohen & Kaplan 2007 (bottom-k sketches); Ting 2018 (adaptive thresholds).
+    """
+
+    k: int
+    threshold: int = KEY_MAX
+    keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"a bottom-k sample needs k >= 1, got {self.k}")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held for keys (the caller's payload comes on top)."""
+        return int(self.keys.nbytes)
+
+    def update(self, keys: NDArray[np.uint64]) -> Kept:
+        """Offer a batch. keys: uint64 [n], one per row."""
+        entered = np.flatnonzero(keys < np.uint64(self.threshold))
+        return self._enter(keys[entered], entered)
+
+    def settle(self) -> Kept:
+        """Cut to at most k rows and the exact threshold; do this before reading the sample."""
+        if len(self.keys) <= self.k:
+            return Kept(None, _NOTHING)
+        held = len(self.keys)
+        return Kept.of(self._cut(), held, _NOTHING)
+
+    def chosen(self) -> NDArray[np.int64]:
+        """Indices of the held rows that `settle` would keep, ascending; changes nothing."""
+        return _smallest(self.keys, self.k)[0]
+
+    def merge(self, other: Self) -> Kept:
+        """Take in a sample of other rows, by the same key function; both are settled after.
+
+        The result is cut to the smaller k and to the smaller threshold: what only one side kept
+        above the other's threshold is not a fair part of the union.
+        """
+        self.k = min(self.k, other.k)
+        other.settle()
+        held = len(self.keys)
+        joined = np.concatenate([self.keys, other.keys])
+        below = np.flatnonzero(joined < np.uint64(min(self.threshold, other.threshold)))
+        self.threshold = min(self.threshold, other.threshold)
+        self.keys = joined[below]
+        stay = below if len(below) <= self.k else below[self._cut()]
+        return Kept.of(stay, held, np.arange(len(other.keys)))
+
+    def resize(self, k: int) -> Kept:
+        """Change k. A larger k fills up with the tuples still to come below the threshold."""
+        if k < 1:
+            raise ValueError(f"a bottom-k sample needs k >= 1, got {k}")
+        self.k = k
+        return self.settle()
+
+    def lower(self, threshold: int) -> Kept:
+        """Keep only keys below `threshold` (a thinned stretch had this one), from now on too."""
+        self.settle()
+        self.threshold = min(self.threshold, threshold)
+        held = len(self.keys)
+        stay = np.flatnonzero(self.keys < np.uint64(self.threshold))
+        self.keys = self.keys[stay]
+        return Kept.of(stay, held, _NOTHING)
+
+    def to_bytes(self) -> bytes:
+        """The state: k, threshold and the held keys, little-endian."""
+        return _HEAD.pack(self.k, self.threshold, len(self.keys)) + self.keys.tobytes()
+
+    @classmethod
+    def from_bytes(cls, image: bytes) -> Self:
+        """Rebuild what `to_bytes` wrote."""
+        k, threshold, held = _HEAD.unpack_from(image)
+        _check_length(image, held * 8)
+        return cls(k, threshold, np.frombuffer(image, "<u8", held, _HEAD.size).copy())
+
+    def _enter(self, keys: NDArray[np.uint64], entered: NDArray[np.int64]) -> Kept:
+        held = len(self.keys)
+        if not len(entered):
+            return Kept(None, _NOTHING)
+        self.keys = np.concatenate([self.keys, keys])
+        if len(self.keys) <= 2 * self.k:
+            return Kept(None, entered)
+        return Kept.of(self._cut(), held, entered)
+
+    def _cut(self) -> NDArray[np.int64]:
+        stay, threshold = _smallest(self.keys, self.k)
+        assert threshold is not None
+        self.threshold = int(threshold)
+        self.keys = self.keys[stay]
+        return stay
+
+
+@dataclass(slots=True, eq=False)
+class HashSample:
+    """All rows of a random part of a column's values: rows of one value stay or go together.
+
+    hashes: uint64 [held], a hash of the row's value; every row seen whose hash is below
+      `threshold` is held, so what is known of a held value is exact.
+    threshold: the smallest hash that was put out; KEY_MAX before. At most 2 * rows_max rows are
+      held between cuts, at most rows_max after `settle`. A value with more rows than rows_max
+      goes out whole, like any other: then the sample is small, and says so by `share`.
+    Bound: the number of held values among D is binomial(D, share): see intervals/distinct.py.
+    Source: Gibbons 2001 (distinct sampling); Dasgupta et al. 2016 (theta sketches).
+    """
+
+    rows_max: int
+    threshold: int = KEY_MAX
+    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    def __post_init__(self) -> None:
+        if self.rows_max < 1:
+            raise ValueError(f"a hash sample needs rows_max >= 1, got {self.rows_max}")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held for hashes (the caller's payload comes on top)."""
+        return int(self.hashes.nbytes)
+
+    @property
+    def share(self) -> float:
+        """The probability with which a value was kept, in (0, 1]; 1.0 when nothing went out."""
+        return 1.0 if self.threshold == KEY_MAX else self.threshold / 2.0**64
+
+    def update(self, hashes: NDArray[np.uint64]) -> Kept:
+        """Offer a batch. hashes: uint64 [n], equal where the values are equal."""
+        entered = np.flatnonzero(hashes < np.uint64(self.threshold))
+        if not len(entered):
+            return Kept(None, _NOTHING)
+        held = len(self.hashes)
+        self.hashes = np.concatenate([self.hashes, hashes[entered]])
+        if len(self.hashes) <= 2 * self.rows_max:
+            return Kept(None, entered)
+        return Kept.of(self._cut(), held, entered)
+
+    def settle(self) -> Kept:
+        """Cut to at most rows_max rows by lowering the threshold."""
+        if len(self.hashes) <= self.rows_max:
+            return Kept(None, _NOTHING)
+        held = len(self.hashes)
+        return Kept.of(self._cut(), held, _NOTHING)
+
+    def merge(self, other: Self) -> Kept:
+        """Take in a sample of other rows, by the same hash function; both are settled after."""
+        self.rows_max = min(self.rows_max, other.rows_max)
+        other.settle()
+        held = len(self.hashes)
+        joined = np.concatenate([self.hashes, other.hashes])
+        self.threshold = min(self.threshold, other.threshold)
+        stay = np.flatnonzero(joined < np.uint64(self.threshold))
+        self.hashes = joined[stay]
+        if len(stay) > self.rows_max:
+            stay = stay[self._cut()]
+        return Kept.of(stay, held, np.arange(len(other.hashes)))
+
+    def resize(self, rows_max: int) -> Kept:
+        """Change how many rows may be held; values that went out do not come back."""
+        if rows_max < 1:
+            raise ValueError(f"a hash sample needs rows_max >= 1, got {rows_max}")
+        self.rows_max = rows_max
+        return self.settle()
+
+    def to_bytes(self) -> bytes:
+        """The state: rows_max, threshold and the held hashes, little-endian."""
+        return _HEAD.pack(self.rows_max, self.threshold, len(self.hashes)) + self.hashes.tobytes()
+
+    @classmethod
+    def from_bytes(cls, image: bytes) -> Self:
+        """Rebuild what `to_bytes` wrote."""
+        rows_max, threshold, held = _HEAD.unpack_from(image)
+        _check_length(image, held * 8)
+        return cls(rows_max, threshold, np.frombuffer(image, "<u8", held, _HEAD.size).copy())
+
+    def _cut(self) -> NDArray[np.int64]:
+        # The first hash that does not fit goes out with all its rows: strictly below stays.
+        self.threshold = int(np.partition(self.hashes, self.rows_max)[self.rows_max])
+        stay = np.flatnonzero(self.hashes < np.uint64(self.threshold))
+        self.hashes = self.hashes[stay]
+        return stay
+
+
+@dataclass(slots=True, eq=False)
+class WeightedBottomK:
+    """The rows with the k largest priorities weight / u: heavy rows for certain, light by chance.
+
+    weights: float64 [held], > 0. priorities: float64 [held], weight / u with u uniform in (0, 1).
+    tau: the (k+1)-th largest priority seen, as of the last cut; 0.0 before there was one (then
+      every row with a weight is held). Rows with weight >= tau are certain; every other held row
+      was kept with probability weight / tau and stands for exactly tau.
+    Bound: intervals/weighted.py, for sums of non-negative weights behind any filter.
+    Source: Duffield, Lund & Thorup 2007, J. ACM 54(6) (priority sampling).
+    """
+
+    k: int
+    tau: float = 0.0
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    priorities: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"a bottom-k sample needs k >= 1, got {self.k}")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held for weights and priorities (the caller's payload comes on top)."""
+        return int(self.weights.nbytes + self.priorities.nbytes)
+
+    def update(self, weights: NDArray[np.float64], uniforms: NDArray[np.float64]) -> Kept:
+        """Offer a batch; rows whose weight is not > 0 and finite are passed over.
+
+        Infinite values decide a sum by themselves: the column's maximum tells that they are there.
+
+        Args:
+          weights: float64 [n]. For a signed column give max(x, 0) to one sample, max(-x, 0) to
+            another.
+          uniforms: float64 [n] in (0, 1), independent of the weights.
+        """
+        usable = (weights > 0.0) & np.isfinite(weights)
+        with np.errstate(over="ignore"):
+            priorities = np.minimum(weights / uniforms, _LARGEST)
+        entered = np.flatnonzero(usable & (priorities > self.tau))
+        if not len(entered):
+            return Kept(None, _NOTHING)
+        held = len(self.weights)
+        self._append(weights[entered], priorities[entered])
+        if len(self.weights) <= 2 * self.k:
+            return Kept(None, entered)
+        return Kept.of(self._cut(), held, entered)
+
+    def settle(self) -> Kept:
+        """Cut to at most k rows and the exact tau; do this before reading the sample."""
+        if len(self.weights) <= self.k:
+            return Kept(None, _NOTHING)
+        held = len(self.weights)
+        return Kept.of(self._cut(), held, _NOTHING)
+
+    def merge(self, other: Self) -> Kept:
+        """Take in a sample of other rows; both are settled after, at the larger tau."""
+        self.k = min(self.k, other.k)
+        other.settle()
+        held = len(self.weights)
+        self._append(other.weights, other.priorities)
+        self.tau = max(self.tau, other.tau)
+        stay = np.flatnonzero(self.priorities > self.tau)
+        self.weights, self.priorities = self.weights[stay], self.priorities[stay]
+        if len(stay) > self.k:
+            stay = stay[self._cut()]
+        return Kept.of(stay, held, np.arange(len(other.weights)))
+
+    def resize(self, k: int) -> Kept:
+        """Change k. A larger k fills up with the tuples still to come above tau."""
+        if k < 1:
+            raise ValueError(f"a bottom-k sample needs k >= 1, got {k}")
+        self.k = k
+        return self.settle()
+
+    def to_bytes(self) -> bytes:
+        """The state: k, tau, weights and priorities, little-endian."""
+        bits = int(np.float64(self.tau).view(np.uint64))
+        head = _HEAD.pack(self.k, bits, len(self.weights))
+        return head + self.weights.tobytes() + self.priorities.tobytes()
+
+    @classmethod
+    def from_bytes(cls, image: bytes) -> Self:
+        """Rebuild what `to_bytes` wrote."""
+        k, bits, held = _HEAD.unpack_from(image)
+        _check_length(image, held * 16)
+        tau = float(np.uint64(bits).view(np.float64))
+        weights = np.frombuffer(image, "<f8", held, _HEAD.size).copy()
+        priorities = np.frombuffer(image, "<f8", held, _HEAD.size + 8 * held).copy()
+        return cls(k, tau, weights, priorities)
+
+    def _append(self, weights: NDArray[np.float64], priorities: NDArray[np.float64]) -> None:
+        self.weights = np.concatenate([self.weights, weights])
+        self.priorities = np.concatenate([self.priorities, priorities])
+
+    def _cut(self) -> NDArray[np.int64]:
+        stay, threshold = _smallest(-self.priorities, self.k)
+        assert threshold is not None
+        self.tau = -float(threshold)
+        self.weights, self.priorities = self.weights[stay], self.priorities[stay]
+        return stay
+
+
+def _smallest(keys: NDArray[_Key], k: int) -> tuple[NDArray[np.int64], _Key | None]:
+    """Indices (ascending) of the k smallest keys, and the (k+1)-th smallest (None: no more)."""
+    if len(keys) <= k:
+        return np.arange(len(keys)), None
+    order = np.argpartition(keys, k)
+    return np.sort(order[:k]), keys[order[k]]
+
+
+def _check_length(image: bytes, body: int) -> None:
+    if len(image) != _HEAD.size + body:
+        raise ValueError(f"a sample of {_HEAD.size + body} bytes was announced, got {len(image)}")

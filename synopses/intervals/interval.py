@@ -1,0 +1,93 @@
+"""Intervals: a column of values with their bounds, as every function of this package returns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses.estimate import Bound, Estimates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """One interval per group, struct of arrays; the truth is inside with the asked confidence.
+
+    value, low, high: float64 [groups]; low <= value <= high. A value that nobody saw is NaN, its
+      ends are then what is known of it without having seen it.
+    bound: uint8 [groups], values of Bound: EXACT only where nothing was skipped; NONE where low
+      and high are infinite because nothing can be promised.
+    variance: float64 [groups]; of the estimate, where its interval is a certified normal one
+      (only these may be combined by adding variances), else NaN.
+    """
+
+    value: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    bound: NDArray[np.uint8]
+    variance: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @classmethod
+    def of(
+        cls,
+        value: NDArray[np.float64],
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        *,
+        exact: NDArray[np.bool_] | bool = False,
+        variance: NDArray[np.float64] | None = None,
+    ) -> Self:
+        """Put the parts together: the value is brought inside its ends, the bound is derived."""
+        low = np.asarray(low, np.float64)
+        high = np.asarray(high, np.float64)
+        unbounded = np.isinf(low) & np.isinf(high) & (low < high)
+        bound = np.where(unbounded, Bound.NONE, Bound.INTERVAL)
+        bound = np.where(exact, Bound.EXACT, bound).astype(np.uint8)
+        none = np.full(len(low), np.nan)
+        inside = np.clip(np.asarray(value, np.float64), low, high)
+        return cls(inside, low, high, bound, none if variance is None else variance)
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """bool [groups]: where the interval is a certified normal one."""
+        return ~np.isnan(self.variance)
+
+    def scaled(self, factor: float) -> Self:
+        """The same intervals in another unit."""
+        low, high = self.low * factor, self.high * factor
+        if factor < 0:
+            low, high = high, low
+        return type(self)(self.value * factor, low, high, self.bound, self.variance * factor**2)
+
+    def clipped(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> Self:
+        """Cut by ends that are known for certain."""
+        return type(self)(
+            np.clip(self.value, low, high),
+            np.clip(self.low, low, high),
+            np.clip(self.high, low, high),
+            self.bound,
+            self.variance,
+        )
+
+    def estimates(self, *, confidence: float, source: str, reason: str = "") -> Estimates:
+        """As a column of an answer; a value that nobody saw is null."""
+        null = np.isnan(self.value)
+        return Estimates(
+            self.value, self.low, self.high, self.bound, null, confidence, source, reason
+        )
+
+
+def error_share(confidence: float) -> float:
+    """1 - confidence: the share of intervals that may miss.
+
+    Raises:
+      ValueError: the confidence is not inside (0, 1).
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"a confidence lies between 0 and 1, got {confidence}")
+    return 1.0 - confidence
