@@ -78,9 +78,7 @@ class Estimates:
         assert len(shapes) == 1, shapes
 
     @classmethod
-    def exact(
-        cls, value: NDArray[Any], source: str, null: NDArray[np.bool_] | None = None
-    ) -> Self:
+    def exact(cls, value: NDArray[Any], source: str, null: NDArray[np.bool_] | None = None) -> Self:
         """A column that is known for certain: low = value = high."""
         empty = np.zeros(len(value), np.bool_) if null is None else null
         return cls(value, value, value, np.zeros(len(value), np.uint8), empty, 1.0, source)

@@ -1,0 +1,30 @@
+"""What can go wrong with a synopsis, named for what happened."""
+
+from __future__ import annotations
+
+
+class SynopsisError(Exception):
+    """The root of all errors that summaries raise on purpose."""
+
+
+class CannotMerge(SynopsisError):
+    """The two synopses were built with different parameters."""
+
+    def __init__(self, parameter: str, left: object, right: object) -> None:
+        super().__init__(
+            f"cannot merge: {parameter} is {left!r} on the left, {right!r} on the right"
+        )
+
+
+class CorruptSynopsis(SynopsisError):
+    """The bytes are not what `to_bytes` wrote."""
+
+    def __init__(self, what: str, found: object, expected: object) -> None:
+        super().__init__(f"corrupt synopsis: {what} is {found!r}, expected {expected!r}")
+
+
+class BadParameter(SynopsisError):
+    """A parameter is outside what the summary can be built or asked with."""
+
+    def __init__(self, parameter: str, value: object, expected: str) -> None:
+        super().__init__(f"{parameter} is {value!r}, expected {expected}")

@@ -1,0 +1,214 @@
+"""Hashes: DataSketches' MurmurHash3 for values, mixing for group keys, random keys for positions.
+
+`murmur_*` give the two 64-bit halves that Apache DataSketches (and so Spark and Druid) computes
+with its default seed, so that registers and hash sets built here can be merged with theirs.
+Source: Appleby, MurmurHash3_x64_128 (public domain); splitmix64: Steele, Lea, Flood 2014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from synopses.inputs import as_input
+
+DATASKETCHES_SEED = 9001
+NULL_HASH = np.uint64(0x6E756C6C5F6B6579)  # "null_key": a NULL group key, whatever its type.
+
+_C1 = np.uint64(0x87C37B91114253D5)
+_C2 = np.uint64(0x4CF5AD432745937F)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_CANONICAL_NAN = np.int64(0x7FF8000000000000)
+
+
+@intrinsic
+def leading_zeros(typing_context, value):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """Count of leading zero bits of a uint64 (64 for 0), by the machine's own instruction."""
+
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        return builder.ctlz(arguments[0], context.get_constant(types.boolean, 0))
+
+    return types.uint64(types.uint64), codegen
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _rotate(x: np.uint64, by: int) -> np.uint64:
+    return (x << np.uint64(by)) | (x >> np.uint64(64 - by))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _finalise(x: np.uint64) -> np.uint64:
+    x ^= x >> np.uint64(33)
+    x *= np.uint64(0xFF51AFD7ED558CCD)
+    x ^= x >> np.uint64(33)
+    x *= np.uint64(0xC4CEB9FE1A85EC53)
+    return x ^ (x >> np.uint64(33))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _scramble1(k: np.uint64) -> np.uint64:
+    return _rotate(k * _C1, 31) * _C2
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _scramble2(k: np.uint64) -> np.uint64:
+    return _rotate(k * _C2, 33) * _C1
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _close(a: np.uint64, b: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint64]:
+    a ^= length
+    b ^= length
+    a += b
+    b += a
+    a = _finalise(a)
+    b = _finalise(b)
+    a += b
+    b += a
+    return a, b
+
+
+@njit(nogil=True, cache=True)
+def _murmur_words(
+    words: NDArray[np.uint64], h1: NDArray[np.uint64], h2: NDArray[np.uint64]
+) -> None:
+    for row in range(words.size):
+        a = np.uint64(9001) ^ _scramble1(words[row])
+        h1[row], h2[row] = _close(a, np.uint64(9001), np.uint64(8))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _word(data: NDArray[np.uint8], at: int, length: int) -> np.uint64:
+    word = np.uint64(0)
+    for byte in range(length):
+        word |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+    return word
+
+
+@njit(nogil=True, cache=True)
+def _murmur_utf8(
+    offsets: NDArray[np.int32],
+    data: NDArray[np.uint8],
+    h1: NDArray[np.uint64],
+    h2: NDArray[np.uint64],
+) -> None:
+    for row in range(h1.size):
+        at = int(offsets[row])
+        end = int(offsets[row + 1])
+        length = np.uint64(end - at)
+        a = np.uint64(9001)
+        b = np.uint64(9001)
+        while end - at >= 16:
+            a ^= _scramble1(_word(data, at, 8))
+            a = (_rotate(a, 27) + b) * np.uint64(5) + np.uint64(0x52DCE729)
+            b ^= _scramble2(_word(data, at + 8, 8))
+            b = (_rotate(b, 31) + a) * np.uint64(5) + np.uint64(0x38495AB5)
+            at += 16
+        if end - at > 8:
+            b ^= _scramble2(_word(data, at + 8, end - at - 8))
+        if end > at:
+            a ^= _scramble1(_word(data, at, min(end - at, 8)))
+        h1[row], h2[row] = _close(a, b, length)
+
+
+Halves = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+
+
+def murmur_int64(values: NDArray[np.int64]) -> Halves:
+    """Both halves of the hash of each integer, as DataSketches hashes a long; shape [n] each."""
+    return _of_words(as_input(values, np.int64).view(np.uint64))
+
+
+def murmur_float64(values: NDArray[np.float64]) -> Halves:
+    """Both halves of the hash of each double; -0.0 is 0.0 and all NaN are one, as DataSketches."""
+    words = (as_input(values, np.float64) + 0.0).view(np.int64)
+    words = np.where(np.isnan(values), _CANONICAL_NAN, words)
+    return _of_words(words.view(np.uint64))
+
+
+def _of_words(words: NDArray[np.uint64]) -> Halves:
+    h1, h2 = np.empty(words.size, np.uint64), np.empty(words.size, np.uint64)
+    _murmur_words(as_input(words, np.uint64), h1, h2)
+    return h1, h2
+
+
+def murmur_utf8(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Halves:
+    """Both halves of the hash of each string of an Arrow string column.
+
+    DataSketches ignores the empty string; here it is a value like any other.
+
+    Args:
+      offsets: int32 [n + 1], where each string begins in data; need not start at 0.
+      data: uint8, the UTF-8 bytes.
+
+    Returns:
+      Two uint64 [n].
+    """
+    rows = max(offsets.size - 1, 0)
+    h1, h2 = np.empty(rows, np.uint64), np.empty(rows, np.uint64)
+    _murmur_utf8(as_input(offsets, np.int32), as_input(data, np.uint8), h1, h2)
+    return h1, h2
+
+
+@njit(nogil=True, cache=True, inline="always")
+def splitmix(x: np.uint64) -> np.uint64:
+    """The output function of splitmix64: a bijection whose every output bit depends on all of x."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@njit(nogil=True, cache=True)
+def _combine(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
+    for row in range(out.size):
+        out[row] = splitmix(_rotate(left[row], 23) * _GOLDEN + right[row])
+
+
+def combine(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One hash of two columns of hashes; order matters. Shape [n]."""
+    out = np.empty(left.size, np.uint64)
+    _combine(as_input(left, np.uint64), as_input(right, np.uint64), out)
+    return out
+
+
+def mix(columns: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """One hash per row of several columns of hashes; a single column is its own hash."""
+    mixed = columns[0]
+    for column in columns[1:]:
+        mixed = combine(mixed, column)
+    return mixed
+
+
+@njit(nogil=True, cache=True)
+def _position_keys(start: np.uint64, out: NDArray[np.uint64]) -> None:
+    for row in range(out.size):
+        out[row] = splitmix(start + np.uint64(row) * _GOLDEN)
+
+
+def position_keys(seed: int, first: int, count: int) -> NDArray[np.uint64]:
+    """The random keys of the tuples at positions first .. first + count - 1 of a stream.
+
+    A function of seed and position alone, so that a replay draws the same samples. Shape [count].
+    """
+    out = np.empty(count, np.uint64)
+    word = 0xFFFFFFFFFFFFFFFF
+    scrambled = _splitmix_python((seed + int(_GOLDEN)) & word)
+    start = (scrambled + (first + 1) * int(_GOLDEN)) & word
+    _position_keys(np.uint64(start), out)
+    return out
+
+
+def _splitmix_python(x: int) -> int:
+    word = 0xFFFFFFFFFFFFFFFF
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & word
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & word
+    return x ^ (x >> 31)
+
+
+def uniforms(keys: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Keys as numbers strictly between 0 and 1 (53 bits); keeps their order. Shape [n]."""
+    return ((keys >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53

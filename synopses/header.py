@@ -1,0 +1,186 @@
+"""The envelope of every serialised synopsis: what it is, how it was built, that it is whole.
+
+Layout, little-endian: magic `SYNO`, format version u8, kind u8, parameter length u16, seed u64,
+body length u64, parameters, body, and the CRC-32C of all bytes before it as u32. The body is a row
+of arrays without names; each summary knows their order and reads them back with `Body`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import DTypeLike, NDArray
+
+from synopses.errors import CorruptSynopsis
+from synopses.inputs import as_input
+
+MAGIC = b"SYNO"
+VERSION = 1
+_FIXED = struct.Struct("<4sBBHQQ")
+_CHECKSUM = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+_CASTAGNOLI = 0x82F63B78  # RFC 3720, reflected.
+
+
+class Kind(IntEnum):
+    """Which summary the bytes hold. Numbers are part of the format: never reused."""
+
+    COUNT = 1
+    MOMENTS = 2
+    DISTINCT = 3
+    LOG_BUCKETS = 4
+    KLL = 5
+    FREQUENT = 6
+    GROUP_TABLE = 7
+    BOTTOM_K = 8
+    HASH_SAMPLE = 9
+    WEIGHTED_BOTTOM_K = 10
+
+
+def _crc_tables() -> NDArray[np.uint32]:
+    """Tables of slicing-by-8 (Kounavis & Berry 2005): uint32 [8, 256]."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(_CASTAGNOLI), table >> 1)
+    tables = [table.astype(np.uint32)]
+    for _ in range(7):
+        last = tables[-1]
+        tables.append((last >> np.uint32(8)) ^ tables[0][last & np.uint32(255)])
+    return np.stack(tables).astype(np.uint32)
+
+
+_TABLES = as_input(_crc_tables(), np.uint32)
+
+
+@njit(nogil=True, cache=True)
+def _crc32c(data: NDArray[np.uint8], tables: NDArray[np.uint32]) -> int:
+    crc = np.uint32(0xFFFFFFFF)
+    whole = data.size - data.size % 8
+    for at in range(0, whole, 8):
+        low = crc ^ (
+            np.uint32(data[at])
+            | np.uint32(data[at + 1]) << np.uint32(8)
+            | np.uint32(data[at + 2]) << np.uint32(16)
+            | np.uint32(data[at + 3]) << np.uint32(24)
+        )
+        crc = np.uint32(
+            tables[7, low & np.uint32(255)]
+            ^ tables[6, (low >> np.uint32(8)) & np.uint32(255)]
+            ^ tables[5, (low >> np.uint32(16)) & np.uint32(255)]
+            ^ tables[4, (low >> np.uint32(24)) & np.uint32(255)]
+            ^ tables[3, data[at + 4]]
+            ^ tables[2, data[at + 5]]
+            ^ tables[1, data[at + 6]]
+            ^ tables[0, data[at + 7]]
+        )
+    for at in range(whole, data.size):
+        crc = np.uint32(
+            tables[0, (crc ^ np.uint32(data[at])) & np.uint32(255)] ^ (crc >> np.uint32(8))
+        )
+    return int(crc ^ np.uint32(0xFFFFFFFF))
+
+
+def crc32c(data: bytes | memoryview) -> int:
+    """CRC-32C (Castagnoli) of the bytes, as iSCSI, ext4 and the log compute it."""
+    return int(_crc32c(as_input(np.frombuffer(data, np.uint8), np.uint8), _TABLES))
+
+
+def seal(
+    kind: Kind, parameters: bytes, body: Sequence[NDArray[Any] | bytes], seed: int = 0
+) -> bytes:
+    """Put parameters and body into the envelope.
+
+    Args:
+      kind: which summary this is.
+      parameters: how it was built, packed by the summary.
+      body: arrays (written with their length, row-major, little-endian) and byte strings.
+      seed: of its hashes; 0 where the summary has none.
+    """
+    parts = [_sized(part) for part in body]
+    length = sum(len(part) for part in parts)
+    fixed = _FIXED.pack(MAGIC, VERSION, kind, len(parameters), seed, length)
+    whole = b"".join((fixed, parameters, *parts))
+    return whole + _CHECKSUM.pack(crc32c(whole))
+
+
+def _sized(part: NDArray[Any] | bytes) -> bytes:
+    raw = part if isinstance(part, bytes) else np.ascontiguousarray(part).tobytes()
+    return _LENGTH.pack(len(raw)) + raw
+
+
+@dataclass(slots=True)
+class Body:
+    """The parts of an opened envelope, read in the order in which they were written."""
+
+    parameters: bytes
+    seed: int
+    rest: memoryview
+
+    def raw(self) -> bytes:
+        """The next part as bytes."""
+        if len(self.rest) < _LENGTH.size:
+            raise CorruptSynopsis("body", f"{len(self.rest)} bytes", "another part")
+        (length,) = _LENGTH.unpack_from(self.rest)
+        if length > len(self.rest) - _LENGTH.size:
+            raise CorruptSynopsis("part length", length, f"<= {len(self.rest) - _LENGTH.size}")
+        part = bytes(self.rest[_LENGTH.size : _LENGTH.size + length])
+        self.rest = self.rest[_LENGTH.size + length :]
+        return part
+
+    def array(self, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The next part as a writable array; -1 in the shape means whatever fits."""
+        raw = (
+            np.frombuffer(self.raw(), dtype).copy() if -1 in shape else self._exactly(dtype, shape)
+        )
+        return raw.reshape(shape)
+
+    def _exactly(self, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+        raw = self.raw()
+        expected = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        if len(raw) != expected:
+            raise CorruptSynopsis("array size", len(raw), expected)
+        return np.frombuffer(raw, dtype).copy()
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """The parameters by their layout."""
+        if len(self.parameters) != layout.size:
+            raise CorruptSynopsis("parameter length", len(self.parameters), layout.size)
+        return layout.unpack(self.parameters)
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        if len(self.rest):
+            raise CorruptSynopsis("bytes after the last part", len(self.rest), 0)
+
+
+def unseal(data: bytes, kind: Kind) -> Body:
+    """Open an envelope.
+
+    Raises:
+      CorruptSynopsis: truncated, damaged, of another kind or of a newer format version.
+    """
+    if len(data) < _FIXED.size + _CHECKSUM.size:
+        raise CorruptSynopsis("length", len(data), f">= {_FIXED.size + _CHECKSUM.size}")
+    magic, version, found, parameters, seed, length = _FIXED.unpack_from(data)
+    if magic != MAGIC:
+        raise CorruptSynopsis("magic", magic, MAGIC)
+    if version != VERSION:
+        raise CorruptSynopsis("format version", version, VERSION)
+    whole = _FIXED.size + parameters + length
+    if len(data) != whole + _CHECKSUM.size:
+        raise CorruptSynopsis("length", len(data), whole + _CHECKSUM.size)
+    view = memoryview(data)
+    (checksum,) = _CHECKSUM.unpack_from(data, whole)
+    actual = crc32c(view[:whole])
+    if checksum != actual:
+        raise CorruptSynopsis("checksum", f"{actual:#010x}", f"{checksum:#010x}")
+    if found != kind:
+        raise CorruptSynopsis("kind", found, f"{int(kind)} ({kind.name.lower()})")
+    start = _FIXED.size + parameters
+    return Body(bytes(view[_FIXED.size : start]), seed, view[start:whole])

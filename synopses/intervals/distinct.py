@@ -1,0 +1,139 @@
+"""Distinct counts: from values kept by their hash, and what rows kept at random can say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from synopses.intervals.hypergeometric import matching_count_max
+from synopses.intervals.interval import Intervals, error_share
+from synopses.intervals.tails import binomial_at_least, binomial_at_most
+
+
+def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) -> Intervals:
+    """How many distinct values there are when `kept` of them had a hash below the threshold.
+
+    kept is binomial(D, share); it is inverted in D, exactly. (The normal interval would cover
+    0.13 for D = 1 and 0.74 for D = 10 at share 1/8.) For an adaptive threshold, which is the
+    smallest hash that was put out, the low end is a little wider than it need be: that hash is
+    one more value. Source: Dasgupta et al. 2016 (theta sketches), 3; estimators.md 8.
+
+    Args:
+      kept: distinct values held that match; whole, >= 0; scalar or [groups].
+      share: HashSample.share (times 2^-level when thinned by hash), in (0, 1]; or [groups].
+      confidence: of each interval, in (0, 1).
+
+    Returns:
+      distinct: [groups], value kept/share; exact where share is 1.
+    """
+    tail = error_share(confidence) / 2.0
+    counts, shares = np.broadcast_arrays(
+        np.atleast_1d(np.asarray(kept, np.float64)), np.atleast_1d(np.asarray(share, np.float64))
+    )
+    if not ((shares > 0.0) & (shares <= 1.0)).all():
+        raise ValueError("the share of values that was kept must lie in (0, 1]")
+    low, high = _invert(np.ascontiguousarray(counts), np.ascontiguousarray(shares), tail)
+    return Intervals.of(counts / shares, low, high, exact=shares == 1.0)
+
+
+def distinct_by_rows(
+    *,
+    seen: ArrayLike,
+    once: ArrayLike,
+    matched: ArrayLike,
+    population: int,
+    read: int,
+    values_max: ArrayLike = math.inf,
+    confidence: float,
+) -> Intervals:
+    """How many distinct values there are, from a uniform sample of rows: little can be said.
+
+    Low is what was seen, for certain. High is the smallest of what certainty allows (seen + rows
+    skipped), of the possible matches, of the values that the type and range allow, and of
+    a bound of our own: mark one row per value; the D marked rows are hit hypergeometrically and
+    each hit one shows a value, so D is at most the largest count believable after `seen` hits.
+    The value is the GEE estimator, sqrt(N/n) * once + the rest, whose ratio error is within a
+    constant of the best possible: Charikar et al. 2000, PODS, Thm 2.
+
+    Args:
+      seen: distinct values among the matching rows read; scalar or [groups].
+      once: how many of them were seen in one row only.
+      matched: matching rows read, >= seen.
+      population: N; read: n.
+      values_max: how many values can be (2 for a BOOLEAN, max - min + 1 for whole numbers).
+      confidence: of each interval, in (0, 1); delta is spent on the high end alone.
+
+    Returns:
+      distinct: [groups]; exact where n = N.
+    """
+    counts = np.atleast_1d(np.asarray(seen, np.float64))
+    rows = np.broadcast_to(np.asarray(matched, np.float64), counts.shape)
+    if read == 0:
+        top = np.minimum(np.full(counts.shape, float(population)), values_max)
+        return Intervals.of(np.full(counts.shape, np.nan), np.zeros(counts.shape), top)
+    # The two bounds that need a confidence share it.
+    half = 1.0 - error_share(confidence) / 2.0
+    rows_max = matching_count_max(population=population, read=read, matched=rows, confidence=half)
+    marked_max = matching_count_max(
+        population=population, read=read, matched=counts, confidence=half
+    )
+    high = np.minimum(np.minimum(counts + (rows_max - rows), marked_max), values_max)
+    high = np.maximum(high, counts)
+    value = counts + (math.sqrt(population / read) - 1.0) * np.asarray(once, np.float64)
+    return Intervals.of(value, counts, high, exact=read == population)
+
+
+@njit(nogil=True, cache=True)
+def _invert(
+    kept: NDArray[np.float64], share: NDArray[np.float64], tail: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    low = np.empty(len(kept))
+    high = np.empty(len(kept))
+    for group in range(len(kept)):
+        low[group] = _fewest(kept[group], share[group], tail)
+        high[group] = _most(kept[group], share[group], tail)
+    return low, high
+
+
+@njit(nogil=True, cache=True)
+def _step(kept: float, share: float) -> float:
+    return math.ceil(2.0 * math.sqrt((kept + 4.0) * (1.0 - share)) / share) + 1.0
+
+
+@njit(nogil=True, cache=True)
+def _most(kept: float, share: float, tail: float) -> float:
+    """The largest D with P(binomial(D, share) <= kept) > tail."""
+    if share >= 1.0:
+        return kept
+    step = _step(kept, share)
+    believed = kept
+    refuted = math.floor(kept / share) + step
+    while binomial_at_most(kept, refuted, share) > tail:
+        believed = refuted
+        refuted += step
+    while refuted - believed > 1.0:
+        middle = math.floor((believed + refuted) / 2.0)
+        if binomial_at_most(kept, middle, share) > tail:
+            believed = middle
+        else:
+            refuted = middle
+    return believed
+
+
+@njit(nogil=True, cache=True)
+def _fewest(kept: float, share: float, tail: float) -> float:
+    """The smallest D with P(binomial(D, share) >= kept) > tail."""
+    if share >= 1.0 or kept == 0.0:
+        return kept
+    refuted = kept - 1.0
+    believed = math.ceil(kept / share)
+    while believed - refuted > 1.0:
+        middle = math.floor((believed + refuted) / 2.0)
+        if binomial_at_least(kept, middle, share) > tail:
+            believed = middle
+        else:
+            refuted = middle
+    return believed

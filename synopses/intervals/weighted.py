@@ -1,0 +1,107 @@
+"""Sums from weighted bottom-k samples: certain heavy rows, and a count of light ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses.intervals.interval import Intervals
+from synopses.intervals.poisson import fay_feuer, garwood
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedMatches:
+    """What a weighted sample holds of each group (or of each filter).
+
+    certain: float64 [groups], sum of the matching weights >= tau.
+    light: int64 [groups], number of the matching rows with weight < tau; each stands for tau.
+    tau: of the sample; 0.0 when nothing was left out.
+    """
+
+    certain: NDArray[np.float64]
+    light: NDArray[np.int64]
+    tau: float
+
+    @classmethod
+    def by_group(
+        cls,
+        weights: NDArray[np.float64],
+        *,
+        tau: float,
+        ids: NDArray[np.int32] | None,
+        groups: int,
+    ) -> WeightedMatches:
+        """Collect the kept rows that match.
+
+        Args:
+          weights: float64 [matches], of the kept rows that pass the filter (WeightedBottomK
+            after settle).
+          tau: the sample's tau.
+          ids: int32 [matches], each row's group; None: all are group 0.
+          groups: number of groups.
+        """
+        rows = np.zeros(len(weights), np.int32) if ids is None else ids
+        heavy = weights >= tau
+        certain = np.bincount(rows[heavy], weights[heavy], minlength=groups)
+        light = np.bincount(rows[~heavy], minlength=groups)
+        return cls(certain, light, tau)
+
+
+def weighted_sum(matches: WeightedMatches, *, confidence: float) -> Intervals:
+    """The sum of a non-negative column behind a filter or per group, from one weighted sample.
+
+    Estimate S + tau*C, ends S + tau * Garwood(C): C is a sum of independent Bernoullis with
+    mean (true light sum)/tau. Held in every simulated cell, empty matches included; relative
+    half-width about 1.96/sqrt(C) at 95 %. Sources: Duffield, Lund & Thorup 2007; Ting 2018
+    (adaptive thresholds); estimators.md 3.
+
+    Returns:
+      sums: [groups]; exact where tau is 0.
+    """
+    low, high = garwood(matches.light, confidence=confidence)
+    return Intervals.of(
+        matches.certain + matches.tau * matches.light,
+        matches.certain + matches.tau * low,
+        matches.certain + matches.tau * high,
+        exact=matches.tau == 0.0,
+    )
+
+
+def weighted_sum_over_panes(panes: list[WeightedMatches], *, confidence: float) -> Intervals:
+    """The same over several samples of disjoint stretches, each with its own tau.
+
+    Fay and Feuer's interval for the sum of tau_s C_s, with the largest tau of all panes. 20 panes
+    of different scale: coverage 0.945 to 0.988, and 1.35 to 1.6 times narrower than cutting all
+    samples to the largest tau (BottomK.merge's way), which is valid, too.
+
+    Args:
+      panes: one per sample, all with the same groups; every pane of the window, also those
+        without a match.
+      confidence: of each interval, in (0, 1).
+
+    Raises:
+      ValueError: there is no pane.
+    """
+    if not panes:
+        raise ValueError("a sum over panes needs at least one pane, got none")
+    certain = np.sum([pane.certain for pane in panes], axis=0)
+    total = np.sum([pane.tau * pane.light for pane in panes], axis=0)
+    variance = np.sum([pane.tau**2 * pane.light for pane in panes], axis=0)
+    largest = max(pane.tau for pane in panes)
+    low, high = fay_feuer(total, variance, largest, confidence=confidence)
+    return Intervals.of(certain + total, certain + low, certain + high, exact=largest == 0.0)
+
+
+def signed_sum(
+    positive: WeightedMatches, negative: WeightedMatches, *, confidence: float
+) -> Intervals:
+    """The sum of a signed column: one sample of max(x, 0), one of max(-x, 0), delta/2 each."""
+    half = 1.0 - (1.0 - confidence) / 2.0
+    plus = weighted_sum(positive, confidence=half)
+    minus = weighted_sum(negative, confidence=half)
+    exact = positive.tau == 0.0 and negative.tau == 0.0
+    return Intervals.of(
+        plus.value - minus.value, plus.low - minus.high, plus.high - minus.low, exact=exact
+    )

@@ -1,0 +1,99 @@
+"""Exact truth to measure synopses against: populations, oracles and the gate for coverage."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+def gate(trials: int, confidence: float) -> int:
+    """The fewest hits that an honest interval of this confidence can have got in so many trials.
+
+    An honest one falls below with probability 1e-6 at most.
+    """
+    return int(stats.binom.ppf(1e-6, trials, confidence))
+
+
+def _zipf(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    return np.minimum(rng.zipf(1.3, size), 1_000_000).astype(np.float64)
+
+
+def _spike(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    values = rng.normal(0.0, 1.0, size)
+    values[rng.random(size) < 1e-4] = 1e6
+    return values
+
+
+def _adversarial(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    """Sorted down, then ever new extremes at both ends: the worst order for greedy summaries."""
+    values = np.sort(rng.lognormal(0.0, 1.0, size))[::-1].copy()
+    tail = size // 4
+    values[-tail:] = np.arange(1, tail + 1) * np.where(np.arange(tail) % 2, -10.0, 10.0)
+    return values
+
+
+DISTRIBUTIONS: Mapping[str, Draw] = {
+    "uniform": lambda rng, size: rng.random(size),
+    "normal": lambda rng, size: rng.normal(50.0, 15.0, size),
+    "exponential": lambda rng, size: rng.exponential(10.0, size),
+    "lognormal-1": lambda rng, size: rng.lognormal(0.0, 1.0, size),
+    "lognormal-2": lambda rng, size: rng.lognormal(0.0, 2.0, size),
+    "pareto": lambda rng, size: rng.pareto(1.1, size) + 1.0,
+    "zipf": _zipf,
+    "constant": lambda _rng, size: np.full(size, 7.25),
+    "spike": _spike,
+    "adversarial": _adversarial,
+}
+
+
+def distributions() -> list[str]:
+    """The names of all populations, for parametrize."""
+    return list(DISTRIBUTIONS)
+
+
+def draw(name: str, seed: int, size: int) -> NDArray[np.float64]:
+    """A population of this distribution; the same for the same seed."""
+    return DISTRIBUTIONS[name](np.random.default_rng([seed, len(name)]), size)
+
+
+def exact_sum(values: NDArray[Any]) -> float | int:
+    """The sum without rounding on the way (integers: without overflow)."""
+    if np.issubdtype(values.dtype, np.integer):
+        return sum(values.tolist())
+    return math.fsum(values.tolist())
+
+
+def exact_quantile(values: NDArray[Any], q: float) -> Any:
+    """The discrete quantile: the value of rank max(1, ceil(q n)) in order."""
+    rank = max(1, len(values) - math.floor(len(values) - q * len(values)))
+    return np.sort(values)[rank - 1]
+
+
+def rank_range(values: NDArray[Any], value: float) -> tuple[int, int]:
+    """How many are below the value, and how many are not above it."""
+    return int(np.sum(values < value)), int(np.sum(values <= value))
+
+
+def exact_distinct(values: NDArray[Any]) -> int:
+    """How many different values there are."""
+    return len(np.unique(values))
+
+
+def exact_counts(values: NDArray[Any]) -> Counter[Any]:
+    """How often each value occurs."""
+    return Counter(values.tolist())
+
+
+def by_group(ids: NDArray[np.int32], values: NDArray[Any], groups: int) -> list[NDArray[Any]]:
+    """The values of each group, in their order of arrival."""
+    order = np.argsort(ids, kind="stable")
+    ends = np.cumsum(np.bincount(ids, minlength=groups))
+    return np.split(values[order], ends[:-1])
