@@ -1,0 +1,230 @@
+"""The thin seam between the archive and the file system, so that faults can be injected."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+Bytes = bytes | bytearray | memoryview | pa.Buffer
+
+_PARTS_MAX = 512  # POSIX promises 16 per call, Linux takes 1,024
+
+
+class WriteFile(Protocol):
+    """A file that grows at its end. Every call may raise OSError."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file after the last write that succeeded."""
+
+    def write(self, parts: Sequence[Bytes]) -> None:
+        """Append all parts; when it fails, some of their bytes may be in the file."""
+
+    def overwrite(self, offset: int, data: Bytes) -> None:
+        """Write data over existing bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file off at size."""
+
+    def sync(self) -> None:
+        """Make the content durable."""
+
+    def close(self) -> None:
+        """Close without sync."""
+
+
+class ReadFile(Protocol):
+    """A file that is read at offsets. Every call may raise OSError."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file when it was opened."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most length bytes from offset; fewer only at the end of the file."""
+
+    def read_into(self, offset: int, parts: Sequence[memoryview]) -> int:
+        """Fill parts from offset; return the bytes that were read."""
+
+    def close(self) -> None:
+        """Close."""
+
+
+class Files(Protocol):
+    """The file system calls that the archive makes. Every one may raise OSError."""
+
+    def create(self, path: Path) -> WriteFile:
+        """A new empty file; FileExistsError if there is one."""
+
+    def append(self, path: Path) -> WriteFile:
+        """An existing file, to be written at its end."""
+
+    def open(self, path: Path) -> ReadFile:
+        """An existing file, to be read."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomically give a file another name."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents, if missing, and make their names durable."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory, sorted."""
+
+
+class OsWriteFile:
+    """A real file opened for writing."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
+        self._size = os.fstat(self._descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file after the last write that succeeded."""
+        return self._size
+
+    def write(self, parts: Sequence[Bytes]) -> None:
+        """Append all parts without copying them."""
+        waiting = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
+        offset = self._size
+        while waiting:
+            written = os.pwritev(self._descriptor, waiting[:_PARTS_MAX], offset)
+            offset += written
+            while waiting and written >= waiting[0].nbytes:
+                written -= waiting.pop(0).nbytes
+            if written:
+                waiting[0] = waiting[0][written:]
+        self._size = offset
+
+    def overwrite(self, offset: int, data: Bytes) -> None:
+        """Write data over existing bytes."""
+        view = memoryview(data).cast("B")
+        while view.nbytes:
+            written = os.pwrite(self._descriptor, view, offset)
+            view, offset = view[written:], offset + written
+
+    def truncate(self, size: int) -> None:
+        """Cut the file off at size."""
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def sync(self) -> None:
+        """Make the content durable (fdatasync: the size goes with it)."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Close without sync."""
+        os.close(self._descriptor)
+
+
+class OsReadFile:
+    """A real file opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file when it was opened."""
+        return self._size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most length bytes from offset."""
+        data = os.pread(self._descriptor, length, offset)
+        while len(data) < length and (more := self._read_rest(offset, length, data)):
+            data += more
+        return data
+
+    def _read_rest(self, offset: int, length: int, data: bytes) -> bytes:
+        return os.pread(self._descriptor, length - len(data), offset + len(data))
+
+    def read_into(self, offset: int, parts: Sequence[memoryview]) -> int:
+        """Fill parts from offset; return the bytes that were read."""
+        total = 0
+        waiting = [part for part in parts if part.nbytes]
+        while waiting:
+            got = os.preadv(self._descriptor, waiting, offset + total)
+            if got == 0:
+                break
+            total += got
+            while waiting and got >= waiting[0].nbytes:
+                got -= waiting.pop(0).nbytes
+            if got:
+                waiting[0] = waiting[0][got:]
+        return total
+
+    def close(self) -> None:
+        """Close."""
+        os.close(self._descriptor)
+
+
+class OsFiles:
+    """The real file system."""
+
+    def create(self, path: Path) -> WriteFile:
+        """A new empty file; FileExistsError if there is one."""
+        return OsWriteFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def append(self, path: Path) -> WriteFile:
+        """An existing file, to be written at its end."""
+        return OsWriteFile(path, os.O_RDWR)
+
+    def open(self, path: Path) -> ReadFile:
+        """An existing file, to be read."""
+        return OsReadFile(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomically give a file another name."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+        path.unlink()
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents, if missing, and make their names durable."""
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        path.mkdir(mode=0o750, exist_ok=True)
+        self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory, sorted."""
+        return sorted(os.listdir(path))
+
+
+def atomic_write(files: Files, temporary: Path, target: Path, parts: Sequence[Bytes]) -> None:
+    """Put a whole file in place or none: write, fsync, rename, fsync of the directory.
+
+    Raises:
+      OSError: nothing has changed at target; temporary may be left over.
+    """
+    file = files.create(temporary)
+    try:
+        file.write(parts)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, target)
+    files.sync_directory(target.parent)

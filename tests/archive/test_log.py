@@ -1,0 +1,265 @@
+"""The log: what goes in comes out, whatever happens to the end of the file."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shedder.archive.log import MARK, Log
+from shedder.archive.segment import SEGMENT_HEAD_BYTES
+from shedder.errors import BatchTooLarge, NewerFormat, StorageFailed
+
+
+def payloads(log: Log, from_sequence: int = 0) -> list[tuple[int, int, bytes, bytes]]:
+    return [
+        (record.sequence, record.kind, record.header, record.body.to_pybytes())
+        for record in log.read(from_sequence)
+        if record.kind != MARK
+    ]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    records=st.lists(
+        st.tuples(st.integers(1, 255), st.binary(max_size=40), st.lists(st.binary(max_size=90))),
+        max_size=12,
+    ),
+    segment_bytes=st.sampled_from([128, 300, 1 << 20]),
+)
+def test_what_was_appended_is_read_back_in_order(tmp_path_factory, records, segment_bytes):
+    directory = tmp_path_factory.mktemp("log")
+    log = Log.open(directory, segment_bytes=segment_bytes)
+    sequences = [log.append(kind, [header, *body]) for kind, header, body in records]
+    log.close()
+    again = Log.open(directory, segment_bytes=segment_bytes)
+    expected = [(n, k, h, b"".join(b)) for n, (k, h, b) in zip(sequences, records, strict=True)]
+    assert sequences == list(range(len(records)))
+    assert payloads(again) == expected
+    assert payloads(again, len(records) // 2) == expected[len(records) // 2 :]
+    assert again.recovery.torn_bytes == 0
+    assert again.recovery.damages == ()
+    again.close()
+
+
+def test_sequences_go_on_after_reopening(tmp_path):
+    log = Log.open(tmp_path)
+    assert log.append(1, [b"a"]) == 0
+    log.close()  # the mark takes sequence 1
+    log = Log.open(tmp_path)
+    assert log.append(1, [b"b"]) == 2
+    log.close()
+
+
+def test_an_empty_log_begins_where_the_checkpoint_ended(tmp_path):
+    log = Log.open(tmp_path, at_least=7)
+    assert log.append(1, [b"a"]) == 7
+    log.close()
+
+
+def test_a_log_that_ends_before_the_checkpoint_reports_what_is_lost(tmp_path):
+    log = Log.open(tmp_path)
+    log.append(1, [b"a"])
+    log.sync()
+    log = Log.open(tmp_path, at_least=9)
+    (lost,) = log.recovery.damages
+    assert (lost.first_sequence, lost.end_sequence) == (1, 9)
+    assert log.append(1, [b"b"]) == 9
+    assert [item[0] for item in payloads(log)] == [0, 9]
+    log.close()
+
+
+def small_log(directory: Path) -> tuple[Path, list[int]]:
+    """Three records synced one by one, not closed; returns the file and the records' ends."""
+    log = Log.open(directory)
+    ends = [SEGMENT_HEAD_BYTES]
+    for body in (b"first", b"second record", b"third"):
+        log.append(1, [b"h", body])
+        log.sync()
+        ends.append(log.size_bytes)
+    (path,) = directory.glob("*.log")
+    return path, ends
+
+
+def test_a_log_cut_at_any_byte_keeps_the_whole_records_before_the_cut(tmp_path):
+    original, ends = small_log(tmp_path / "original")
+    data = original.read_bytes()
+    for size in range(len(data)):
+        directory = tmp_path / str(size)
+        directory.mkdir()
+        (directory / original.name).write_bytes(data[:size])
+        log = Log.open(directory)
+        kept = sum(end <= size for end in ends[1:])
+        assert [item[0] for item in payloads(log)] == list(range(kept)), size
+        assert log.recovery.damages == (), size
+        assert log.append(1, [b"next"]) == kept
+        log.sync()
+        again = Log.open(directory)
+        assert len(payloads(again)) == kept + 1
+        assert again.recovery.torn_bytes == 0
+        log.close()
+        again.close()
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 4096, b"\xff" * 100, b"SHR1" * 50, b"x"])
+def test_garbage_after_the_last_record_is_cut_off(tmp_path, tail):
+    path, ends = small_log(tmp_path)
+    with path.open("ab") as file:
+        file.write(tail)
+    log = Log.open(tmp_path)
+    assert len(payloads(log)) == 3
+    assert log.recovery.torn_bytes == len(tail)
+    assert path.stat().st_size == ends[-1]
+    log.close()
+
+
+def test_a_flipped_bit_anywhere_never_changes_what_is_read(tmp_path):
+    original, ends = small_log(tmp_path / "original")
+    data = original.read_bytes()
+    truth = [(0, 1, b"h", b"first"), (1, 1, b"h", b"second record"), (2, 1, b"h", b"third")]
+    for offset in range(len(data)):
+        directory = tmp_path / str(offset)
+        directory.mkdir()
+        rotten = bytearray(data)
+        rotten[offset] ^= 1 << (offset % 8)
+        (directory / original.name).write_bytes(rotten)
+        log = Log.open(directory)
+        hit = sum(end <= offset for end in ends) - 1  # which record; -1: the segment's head
+        if hit == -1:  # the other copy of the head is good
+            assert payloads(log) == truth
+        elif hit < 2:  # a later record proves that this one was durable
+            assert payloads(log) == truth[:hit] + truth[hit + 1 :], offset
+            (damage,) = log.recovery.damages
+            assert (damage.first_sequence, damage.end_sequence) == (hit, hit + 1)
+            assert damage.offset <= offset < damage.offset + damage.length
+            (copy,) = log.recovery.quarantined
+            assert copy.read_bytes() == rotten[damage.offset : damage.offset + damage.length]
+            assert (directory / original.name).read_bytes() == rotten
+        else:  # nothing proves it: a torn tail
+            assert payloads(log) == truth[:2]
+            assert log.recovery.torn_bytes == ends[3] - ends[2]
+        log.close()
+
+
+def test_damage_in_the_last_record_is_told_from_a_torn_tail_after_an_orderly_close(tmp_path):
+    log = Log.open(tmp_path)
+    log.append(1, [b"h", b"body"])
+    log.close()
+    (path,) = tmp_path.glob("*.log")
+    rotten = bytearray(path.read_bytes())
+    rotten[SEGMENT_HEAD_BYTES + 34] ^= 1
+    path.write_bytes(rotten)
+    log = Log.open(tmp_path)
+    (damage,) = log.recovery.damages
+    assert (damage.first_sequence, damage.end_sequence) == (0, 1)
+    assert log.recovery.torn_bytes == 0
+    log.close()
+
+
+def test_records_that_no_fsync_covered_are_cut_with_the_hole_before_them(tmp_path):
+    """A group of three was being written when power failed: its second record never got there."""
+    log = Log.open(tmp_path)
+    log.append(1, [b"durable"])
+    log.sync()
+    sizes = []
+    for body in (b"one", b"two", b"three"):
+        sizes.append(log.size_bytes)
+        log.append(1, [b"h", body])
+    (path,) = tmp_path.glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[sizes[1] : sizes[2]] = bytes(sizes[2] - sizes[1])
+    path.write_bytes(data)
+    again = Log.open(tmp_path)
+    assert [item[0] for item in payloads(again)] == [0, 1]
+    assert again.recovery.damages == ()
+    assert again.recovery.torn_bytes == len(data) - sizes[1]
+    (copy,) = again.recovery.quarantined
+    assert copy.read_bytes() == data[sizes[1] :]
+    again.close()
+
+
+def test_bytes_of_a_producer_cannot_pass_for_a_record(tmp_path):
+    log = Log.open(tmp_path / "a")
+    log.append(1, [b"", b"forged"])
+    log.append(1, [b"", b"forged"])
+    (other,) = (tmp_path / "a").glob("*.log")
+    forged = other.read_bytes()[SEGMENT_HEAD_BYTES:]  # valid records, of another segment
+    log = Log.open(tmp_path / "b")
+    log.append(1, [b"12345678", forged])
+    log.sync()
+    log.append(1, [b"", b"last"])
+    log.sync()
+    (path,) = (tmp_path / "b").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[SEGMENT_HEAD_BYTES + 4] ^= 1  # the head, so that the reader has to search
+    path.write_bytes(data)
+    again = Log.open(tmp_path / "b")
+    assert [item[3] for item in payloads(again)] == [b"last"]
+    again.close()
+
+
+def test_a_segment_whose_head_is_lost_goes_to_quarantine_and_no_sequence_comes_twice(tmp_path):
+    log = Log.open(tmp_path, segment_bytes=200)
+    for number in range(8):
+        log.append(1, [b"h", bytes([number]) * 50])
+    log.close()
+    paths = sorted(tmp_path.glob("*.log"))
+    data = bytearray(paths[-1].read_bytes())
+    data[20], data[50] = data[20] ^ 1, data[50] ^ 1  # both copies
+    paths[-1].write_bytes(data)
+    again = Log.open(tmp_path)
+    assert again.recovery.lost_segments == (paths[-1],)
+    assert (tmp_path / "quarantine" / paths[-1].name).read_bytes() == data
+    assert again.append(1, [b"h"]) > 8
+    again.close()
+
+
+def test_old_segments_are_dropped_whole(tmp_path):
+    log = Log.open(tmp_path, segment_bytes=200)
+    for number in range(10):
+        log.append(1, [b"h", bytes([number]) * 50])
+    log.sync()
+    before = log.size_bytes
+    freed = log.drop_before(5)
+    assert freed == before - log.size_bytes > 0
+    assert log.first_sequence <= 5
+    assert [item[0] for item in payloads(log, 5)] == [5, 6, 7, 8, 9]
+    log.drop_before(1000)
+    assert log.append(1, [b"h"]) == 10
+    log.close()
+
+
+def test_a_record_larger_than_a_segment_has_one_to_itself(tmp_path):
+    log = Log.open(tmp_path, segment_bytes=128)
+    for size in (10, 5000, 10):
+        log.append(1, [b"h", bytes(size)])
+    assert [len(item[3]) for item in payloads(log)] == [10, 5000, 10]
+    assert len(list(tmp_path.glob("*.log"))) == 3
+    log.close()
+
+
+def test_a_header_over_the_limit_is_refused(tmp_path):
+    log = Log.open(tmp_path)
+    with pytest.raises(BatchTooLarge, match="70000"):
+        log.append(1, [bytes(70_000)])
+    assert log.append(1, [b"h"]) == 0
+    log.close()
+
+
+def test_a_newer_log_is_refused(tmp_path):
+    import google_crc32c
+
+    path, _ = small_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[8] = 2
+    data[28:32] = google_crc32c.value(bytes(data[:28])).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(NewerFormat, match="log format 2"):
+        Log.open(tmp_path)
+
+
+def test_a_closed_log_takes_nothing(tmp_path):
+    log = Log.open(tmp_path)
+    log.close()
+    with pytest.raises(StorageFailed, match="closed"):
+        log.append(1, [b"h"])
