@@ -168,11 +168,11 @@ def _datetime(us: int | None) -> datetime | None:
         return None
 
 
-def _role(field: pa.Field) -> bytes | None:
+def _role(field: pa.Field[Any]) -> bytes | None:
     return (field.metadata or {}).get(ROLE)
 
 
-def _number(scalar: pa.Scalar, missing: float = float("nan")) -> float:
+def _number(scalar: pa.Scalar[Any], missing: float = float("nan")) -> float:
     if not scalar.is_valid:
         return missing
     kind = scalar.type

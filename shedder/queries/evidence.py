@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ class Evidence:
       at the confidence of the estimate; absent means unknown.
     """
 
-    keys: tuple[pa.Array, ...]
+    keys: tuple[pa.Array[Any], ...]
     estimates: Mapping[Aggregate, Estimates]
     others: int | None = None
     missing: MissingGroups | None = None

@@ -1,0 +1,63 @@
+"""How the confidence of an answer is shared among the estimates that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from shedder.cql.expression import Aggregate, AggregateFunction, Expression, walk
+from shedder.cql.query import BoundQuery
+from synopses.estimate import Estimates
+
+SLACK = 1e-9  # for comparing sums of shares
+
+# Kept exactly by pane synopses (counts and moments), whatever the query.
+EXACT_IN_PANES = frozenset(
+    {
+        AggregateFunction.COUNT,
+        AggregateFunction.SUM,
+        AggregateFunction.AVG,
+        AggregateFunction.MIN,
+        AggregateFunction.MAX,
+        AggregateFunction.VAR,
+        AggregateFunction.STDDEV,
+    }
+)
+
+
+def aggregates_of(node: Expression) -> Iterator[Aggregate]:
+    """The distinct aggregates that an expression is built of, in order of appearance."""
+    seen: set[Aggregate] = set()
+    for part in walk(node):
+        if isinstance(part, Aggregate) and part not in seen:
+            seen.add(part)
+            yield part
+
+
+def split_confidence(
+    query: BoundQuery, exact: Iterable[AggregateFunction] = ()
+) -> dict[Aggregate, float]:
+    """The confidence at which to ask for each aggregate, so that every output gets the query's.
+
+    An output of m inexact aggregates holds with probability at least 1 - m * d when each of them
+    holds with 1 - d (union bound), so each is asked at 1 - (1 - confidence) / m, at its largest m.
+
+    Args:
+      query: any bound query.
+      exact: functions that the source knows exactly; they cost no confidence.
+    """
+    known = frozenset(exact)
+    most = dict.fromkeys(query.aggregates, 1)
+    decisions = [output.expression for output in query.outputs]
+    decisions += [key.expression for key in query.order]
+    decisions += [] if query.having is None else [query.having]
+    for expression in decisions:
+        parts = [part for part in aggregates_of(expression) if part.function not in known]
+        for part in parts:
+            most[part] = max(most[part], len(parts))
+    return {part: 1 - (1 - query.confidence) / count for part, count in most.items()}
+
+
+def joint_confidence(node: Expression, estimates: Mapping[Aggregate, Estimates]) -> float:
+    """With which probability, at least, all intervals below an expression hold (union bound)."""
+    parts = (estimates[part] for part in aggregates_of(node))
+    return 1 - sum(1 - part.confidence for part in parts if part.bound.any())
