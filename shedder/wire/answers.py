@@ -1,0 +1,69 @@
+"""Answers on the wire: every field of an Answer is a field of its message."""
+
+from __future__ import annotations
+
+from shedder.queries.answer import Answer, MissingGroups
+from shedder.v1 import query_pb2
+from shedder.wire import tables
+
+
+def answer_to_wire(answer: Answer) -> query_pb2.Answer:
+    """The answer as its message."""
+    missing = answer.missing
+    return query_pb2.Answer(
+        table=tables.to_bytes(answer.table),
+        query=answer.query,
+        start_us=answer.start_us,
+        end_us=answer.end_us,
+        watermark_us=answer.watermark_us,
+        position=answer.position,
+        late=answer.late,
+        complete=answer.complete,
+        confidence=answer.confidence,
+        thinning=answer.thinning,
+        archive_share_read=answer.archive_share_read,
+        sources=answer.sources,
+        missing=None if missing is None else _missing_to_wire(missing),
+        others=answer.others,
+        notes=answer.notes,
+        missed=answer.missed,
+        elapsed_ms=answer.elapsed_ms,
+    )
+
+
+def answer_from_wire(message: query_pb2.Answer) -> Answer:
+    """The answer in a message.
+
+    Raises:
+      CorruptData: its table is damaged.
+    """
+    return Answer(
+        table=tables.from_bytes(message.table),
+        query=message.query,
+        start_us=message.start_us if message.HasField("start_us") else None,
+        end_us=message.end_us if message.HasField("end_us") else None,
+        watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
+        position=message.position,
+        late=message.late,
+        complete=message.complete,
+        confidence=message.confidence,
+        thinning=message.thinning,
+        archive_share_read=message.archive_share_read,
+        sources=tuple(message.sources),
+        missing=_missing_from_wire(message.missing) if message.HasField("missing") else None,
+        others=message.others if message.HasField("others") else None,
+        notes=tuple(message.notes),
+        missed=message.missed,
+        elapsed_ms=message.elapsed_ms,
+    )
+
+
+def _missing_to_wire(missing: MissingGroups) -> query_pb2.Answer.MissingGroups:
+    return query_pb2.Answer.MissingGroups(
+        weight_max=missing.weight_max, confidence=missing.confidence, reason=missing.reason
+    )
+
+
+def _missing_from_wire(message: query_pb2.Answer.MissingGroups) -> MissingGroups:
+    weight = message.weight_max if message.HasField("weight_max") else None
+    return MissingGroups(weight, message.confidence, message.reason)

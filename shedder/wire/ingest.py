@@ -1,0 +1,105 @@
+"""Streams, receipts and ledgers on the wire."""
+
+from __future__ import annotations
+
+from shedder.cql.query import StreamSchema
+from shedder.cql.statement import ColumnDefinition, Layout
+from shedder.cql.types import ColumnType
+from shedder.errors import Unimplemented
+from shedder.queries.database import Ledger, QueryLedger, Receipt
+from shedder.v1 import ingest_pb2
+
+
+def receipt_to_wire(receipt: Receipt) -> ingest_pb2.Receipt:
+    """The receipt as its message."""
+    return ingest_pb2.Receipt(
+        stream=receipt.stream,
+        position=receipt.position,
+        rows=receipt.rows,
+        duplicate=receipt.duplicate,
+    )
+
+
+def receipt_from_wire(message: ingest_pb2.Receipt) -> Receipt:
+    """The receipt in a message."""
+    return Receipt(message.stream, message.position, message.rows, message.duplicate)
+
+
+def schema_to_wire(schema: StreamSchema) -> ingest_pb2.DescribeStreamResponse:
+    """What a producer must know of a stream. The seed stays here: samples depend on it."""
+    columns = [
+        ingest_pb2.DescribeStreamResponse.Column(
+            name=column.name, type=column.type.value, nullable=column.nullable
+        )
+        for column in schema.columns
+    ]
+    return ingest_pb2.DescribeStreamResponse(
+        stream=schema.name,
+        columns=columns,
+        time_column=schema.time_column,
+        lateness_us=schema.lateness_us,
+        retain_us=schema.retain_us,
+        layout=schema.layout.value,
+    )
+
+
+def schema_from_wire(message: ingest_pb2.DescribeStreamResponse) -> StreamSchema:
+    """The stream's schema, with seed 0.
+
+    Raises:
+      Unimplemented: a newer server has a type or layout that this client does not know.
+    """
+    try:
+        columns = tuple(
+            ColumnDefinition(column.name, ColumnType(column.type), column.nullable)
+            for column in message.columns
+        )
+        layout = Layout(message.layout)
+    except ValueError as error:
+        raise Unimplemented(f"this client is older than the server: {error}") from None
+    return StreamSchema(
+        name=message.stream,
+        columns=columns,
+        time_column=message.time_column,
+        lateness_us=message.lateness_us,
+        retain_us=message.retain_us if message.HasField("retain_us") else None,
+        layout=layout,
+        seed=0,
+    )
+
+
+def ledger_to_wire(ledger: Ledger) -> ingest_pb2.GetLedgerResponse:
+    """The ledger as its message."""
+    queries = [
+        ingest_pb2.GetLedgerResponse.QueryLedger(
+            query=query.query, read=query.read, thinned=query.thinned, late=query.late
+        )
+        for query in ledger.queries
+    ]
+    return ingest_pb2.GetLedgerResponse(
+        stream=ledger.stream,
+        accepted=ledger.accepted,
+        applied=ledger.applied,
+        duplicate=ledger.duplicate,
+        refused_batches=ledger.refused_batches,
+        refused_rows=ledger.refused_rows,
+        late=ledger.late,
+        queries=queries,
+    )
+
+
+def ledger_from_wire(message: ingest_pb2.GetLedgerResponse) -> Ledger:
+    """The ledger in a message."""
+    return Ledger(
+        stream=message.stream,
+        accepted=message.accepted,
+        applied=message.applied,
+        duplicate=message.duplicate,
+        refused_batches=message.refused_batches,
+        refused_rows=message.refused_rows,
+        late=message.late,
+        queries=tuple(
+            QueryLedger(query.query, query.read, query.thinned, query.late)
+            for query in message.queries
+        ),
+    )
