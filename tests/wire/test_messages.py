@@ -105,7 +105,7 @@ def values_of(params):
             datetime(1, 1, 1),
             date(2026, 1, 2),
             date.max,
-            timedelta.max / 2,
+            timedelta(-9, 5, 7),
         ],
     ],
 )
