@@ -1,0 +1,108 @@
+"""How many tuples each group has, exactly."""
+
+from __future__ import annotations
+
+import struct
+from typing import Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from synopses.estimate import Estimates
+from synopses.grouped import grown, scattered
+from synopses.header import Kind, seal, unseal
+from synopses.inputs import as_input
+
+_PARAMETERS = struct.Struct("<q")
+
+
+@njit(nogil=True, cache=True)
+def _count(counts: NDArray[np.int64], ids: NDArray[np.int32]) -> None:
+    for row in range(ids.size):
+        counts[ids[row]] += 1
+
+
+class GroupedCount:
+    """Tuples per group: int64, exact, mergeable and linear."""
+
+    __slots__ = ("_counts", "_groups")
+
+    def __init__(self, groups: int) -> None:
+        """Make the counts of so many empty groups."""
+        self._groups = groups
+        self._counts = np.zeros(max(groups, 1), np.int64)
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return self._groups
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes really held."""
+        return self._counts.nbytes
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Tuples per group; int64 [groups]."""
+        return self._counts[: self._groups]
+
+    def grow(self, groups: int) -> None:
+        """Make room for groups up to this many; the new ones are empty."""
+        self._counts = grown(self._counts, groups)
+        self._groups = max(self._groups, groups)
+
+    def update(self, ids: NDArray[np.int32] | None, n: int) -> None:
+        """Count n tuples; ids int32 [n] are their groups (None: all are of group 0)."""
+        if ids is None:
+            self._counts[0] += n
+        else:
+            _count(self._counts, as_input(ids, np.int32))
+
+    def count(self) -> Estimates:
+        """Tuples per group: int64, exact."""
+        return Estimates.exact(self.counts.copy(), "count")
+
+    def merge(self, other: Self) -> Self:
+        """Add the other's tuples, in place."""
+        self.grow(other.groups)
+        self._counts[: other.groups] += other.counts
+        return self
+
+    def subtract(self, other: Self) -> Self:
+        """Take away the other's tuples, which must be among these, in place."""
+        self._counts[: other.groups] -= other.counts
+        return self
+
+    def select(self, ids: NDArray[np.int64]) -> Self:
+        """A new summary of these groups, in this order."""
+        return type(self)._of(self._counts[ids])
+
+    def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
+        """A new summary with `groups` groups in which group i of this one is group ids[i]."""
+        return type(self)._of(scattered(self.counts, ids, groups))
+
+    @classmethod
+    def _of(cls, counts: NDArray[np.int64]) -> Self:
+        made = cls(0)
+        made._groups = counts.size
+        made._counts = counts if counts.size else np.zeros(1, np.int64)
+        return made
+
+    def to_bytes(self) -> bytes:
+        """The counts as bytes; equal counts give equal bytes."""
+        return seal(Kind.COUNT, _PARAMETERS.pack(self._groups), [self.counts])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The summary that `to_bytes` wrote.
+
+        Raises:
+          CorruptSynopsis: these are not its bytes.
+        """
+        body = unseal(data, Kind.COUNT)
+        (groups,) = body.unpack(_PARAMETERS)
+        counts = body.array(np.int64, (groups,))
+        body.end()
+        return cls._of(counts)
