@@ -23,50 +23,63 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.intervals.interval import error_share
+from synopses.intervals.sampled import SampledValues
+
 _BETS: Final = 8
 _CAP: Final = 0.95  # Of the bet that could lose all; it costs 5 % of width where nothing matched.
 _PRECISE: Final = 1e-3  # The ends are found to this part of the width, on the safe side.
 
 
-@njit(nogil=True, cache=True)
 def mean_bounds(
-    starts: NDArray[np.int64],
-    values: NDArray[np.float64],
+    sample: SampledValues,
+    *,
     zeros: NDArray[np.int64],
     low: NDArray[np.float64],
     high: NDArray[np.float64],
     wanted: NDArray[np.bool_],
-    tail: float,
+    confidence: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds for the mean of each group's stratum, each end at `tail`.
+    """Bounds for the mean that each group's rows are a sample of, delta/2 at each end.
 
     Args:
-      starts: int64 [groups + 1]; group g's values are values[starts[g]:starts[g + 1]].
-      values: float64 [matches], each in its group's [low, high].
-      zeros: int64 [groups], further sampled rows whose value is 0.
+      sample: its values, per group; of the range of its own nothing is used.
+      zeros: int64 [groups], further sampled rows whose value counts as 0.
       low: float64 [groups]; high: likewise; the range of all values, zeros included.
       wanted: bool [groups]; where False nothing is computed and the range is returned.
-      tail: probability with which either end may fail.
+      confidence: of each interval, in (0, 1).
 
     Returns:
-      (low, high): float64 [groups], inside the given range.
+      (low, high): float64 [groups], inside the given range; the range itself where it is
+      infinite or nothing was sampled.
     """
-    groups = len(low)
-    lows = low.copy()
-    highs = high.copy()
-    for group in range(groups):
+    ranges = np.stack([low, np.where(wanted, high, low)], axis=1)
+    found = _bounds(sample.starts, sample.values, zeros, ranges, error_share(confidence) / 2.0)
+    return np.where(wanted, found[:, 0], low), np.where(wanted, found[:, 1], high)
+
+
+@njit(nogil=True, cache=True)
+def _bounds(
+    starts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    zeros: NDArray[np.int64],
+    ranges: NDArray[np.float64],
+    tail: float,
+) -> NDArray[np.float64]:
+    bounds = ranges.copy()
+    for group in range(len(ranges)):
         first, last = starts[group], starts[group + 1]
-        width = high[group] - low[group]
-        count = last - first + zeros[group]
-        if not wanted[group] or count == 0 or not 0.0 < width < np.inf:
+        low, high = ranges[group]
+        width = high - low
+        if last - first + zeros[group] == 0 or not 0.0 < width < np.inf:
             continue
         shares = np.empty(last - first)
         for row in range(first, last):
-            shares[row - first] = min(1.0, max(0.0, (values[row] - low[group]) / width))
-        zero = min(1.0, max(0.0, -low[group] / width))
-        highs[group] = low[group] + width * _upper(shares, zeros[group], zero, tail)
-        lows[group] = high[group] - width * _upper(1.0 - shares, zeros[group], 1.0 - zero, tail)
-    return lows, highs
+            shares[row - first] = min(1.0, max(0.0, (values[row] - low) / width))
+        zero = min(1.0, max(0.0, -low / width))
+        bounds[group, 1] = low + width * _upper(shares, zeros[group], zero, tail)
+        bounds[group, 0] = high - width * _upper(1.0 - shares, zeros[group], 1.0 - zero, tail)
+    return bounds
 
 
 @njit(nogil=True, cache=True)
@@ -89,7 +102,7 @@ def _upper(shares: NDArray[np.float64], zeros: int, zero: float, tail: float) ->
             poor = middle
         else:
             ruled_out = middle
-    return ruled_out
+    return float(ruled_out)
 
 
 @njit(nogil=True, cache=True)

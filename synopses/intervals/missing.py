@@ -52,7 +52,9 @@ def missing_group_rows_in_strata(
         with np.errstate(divide="ignore", invalid="ignore"):
             by_rows = np.where(parts > 0, parts * np.log1p(-taken / sizes), 0.0)
             by_reads = np.where(taken > 0, taken * np.log1p(-parts / sizes), 0.0)
-        log_missed = float(np.minimum(by_rows, by_reads).sum())
+        log_missed = float(by_rows.sum())
+        if len(sizes) == 1:  # Over strata only the linear bound is worst at this split.
+            log_missed = min(log_missed, float(by_reads[0]))
         return math.log(total / rows) + log_missed > math.log(delta)
 
     smallest, largest = 0, int(total)

@@ -28,7 +28,7 @@ def garwood(
     tail = error_share(confidence) / 2.0
     seen = np.atleast_1d(np.asarray(count, np.float64))
     low = np.where(seen > 0.0, gammaincinv(np.maximum(seen, 1.0), tail), 0.0)
-    return low, gammainccinv(seen + 1.0, tail)
+    return low, np.asarray(gammainccinv(seen + 1.0, tail), np.float64)
 
 
 def fay_feuer(

@@ -92,18 +92,8 @@ def hypergeometric_at_most(x: float, population: float, marked: float, read: flo
     if x < max(0.0, read + marked - population):
         return 0.0
     if x > read * (marked / population):
-        return 1.0 - hypergeometric_at_least(x + 1.0, population, marked, read)
-    point = 1.0
-    total = 1.0
-    rest = population - marked - read
-    at = x
-    while at > 0.0:
-        point *= at * (rest + at) / ((marked - at + 1.0) * (read - at + 1.0))
-        total += point
-        at -= 1.0
-        if point < _NEGLIGIBLE * total:
-            break
-    return min(1.0, total * math.exp(log_hypergeometric(x, population, marked, read)))
+        return 1.0 - _hypergeometric_above(x + 1.0, population, marked, read)
+    return float(_hypergeometric_below(x, population, marked, read))
 
 
 @njit(nogil=True, cache=True)
@@ -114,19 +104,8 @@ def hypergeometric_at_least(x: float, population: float, marked: float, read: fl
     if x > min(read, marked):
         return 0.0
     if x < read * (marked / population):
-        return 1.0 - hypergeometric_at_most(x - 1.0, population, marked, read)
-    point = 1.0
-    total = 1.0
-    rest = population - marked - read
-    at = x
-    end = min(read, marked)
-    while at < end:
-        at += 1.0
-        point *= (marked - at + 1.0) * (read - at + 1.0) / (at * (rest + at))
-        total += point
-        if point < _NEGLIGIBLE * total:
-            break
-    return min(1.0, total * math.exp(log_hypergeometric(x, population, marked, read)))
+        return 1.0 - _hypergeometric_below(x - 1.0, population, marked, read)
+    return float(_hypergeometric_above(x, population, marked, read))
 
 
 @njit(nogil=True, cache=True)
@@ -137,18 +116,8 @@ def binomial_at_most(x: float, n: float, p: float) -> float:
     if x < 0.0 or p >= 1.0:
         return 0.0
     if x > n * p:
-        return 1.0 - binomial_at_least(x + 1.0, n, p)
-    point = 1.0
-    total = 1.0
-    odds = (1.0 - p) / p
-    at = x
-    while at > 0.0:
-        point *= at * odds / (n - at + 1.0)
-        total += point
-        at -= 1.0
-        if point < _NEGLIGIBLE * total:
-            break
-    return min(1.0, total * math.exp(log_binomial(x, n, p)))
+        return 1.0 - _binomial_above(x + 1.0, n, p)
+    return float(_binomial_below(x, n, p))
 
 
 @njit(nogil=True, cache=True)
@@ -159,15 +128,62 @@ def binomial_at_least(x: float, n: float, p: float) -> float:
     if x > n or p <= 0.0:
         return 0.0
     if x < n * p:
-        return 1.0 - binomial_at_most(x - 1.0, n, p)
+        return 1.0 - _binomial_below(x - 1.0, n, p)
+    return float(_binomial_above(x, n, p))
+
+
+@njit(nogil=True, cache=True)
+def _hypergeometric_below(x: float, population: float, marked: float, read: float) -> float:
+    """P(X <= x), x not above the mean, so that the terms fall from x downwards."""
+    point = 1.0
+    total = 1.0
+    rest = population - marked - read
+    at = x
+    while at > 0.0 and point >= _NEGLIGIBLE * total:
+        point *= at * (rest + at) / ((marked - at + 1.0) * (read - at + 1.0))
+        total += point
+        at -= 1.0
+    return min(1.0, total * math.exp(log_hypergeometric(x, population, marked, read)))
+
+
+@njit(nogil=True, cache=True)
+def _hypergeometric_above(x: float, population: float, marked: float, read: float) -> float:
+    """P(X >= x), x not below the mean."""
+    point = 1.0
+    total = 1.0
+    rest = population - marked - read
+    at = x
+    end = min(read, marked)
+    while at < end and point >= _NEGLIGIBLE * total:
+        at += 1.0
+        point *= (marked - at + 1.0) * (read - at + 1.0) / (at * (rest + at))
+        total += point
+    return min(1.0, total * math.exp(log_hypergeometric(x, population, marked, read)))
+
+
+@njit(nogil=True, cache=True)
+def _binomial_below(x: float, n: float, p: float) -> float:
+    """P(X <= x), x not above the mean."""
+    point = 1.0
+    total = 1.0
+    odds = (1.0 - p) / p
+    at = x
+    while at > 0.0 and point >= _NEGLIGIBLE * total:
+        point *= at * odds / (n - at + 1.0)
+        total += point
+        at -= 1.0
+    return min(1.0, total * math.exp(log_binomial(x, n, p)))
+
+
+@njit(nogil=True, cache=True)
+def _binomial_above(x: float, n: float, p: float) -> float:
+    """P(X >= x), x not below the mean."""
     point = 1.0
     total = 1.0
     odds = p / (1.0 - p)
     at = x
-    while at < n:
+    while at < n and point >= _NEGLIGIBLE * total:
         at += 1.0
         point *= (n - at + 1.0) * odds / at
         total += point
-        if point < _NEGLIGIBLE * total:
-            break
     return min(1.0, total * math.exp(log_binomial(x, n, p)))

@@ -44,7 +44,8 @@ class WeightedMatches:
         """
         rows = np.zeros(len(weights), np.int32) if ids is None else ids
         heavy = weights >= tau
-        certain = np.bincount(rows[heavy], weights[heavy], minlength=groups)
+        certain = np.zeros(groups)
+        np.add.at(certain, rows[heavy], weights[heavy])
         light = np.bincount(rows[~heavy], minlength=groups)
         return cls(certain, light, tau)
 

@@ -1,0 +1,92 @@
+"""Sums from a uniform sample: certified normal where the range allows it, else by betting."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses.intervals.betting import mean_bounds
+from synopses.intervals.hypergeometric import matching_count
+from synopses.intervals.interval import Intervals
+from synopses.intervals.normal import rho, rho_max, two_sided
+from synopses.intervals.sampled import SampledValues
+
+
+def sampled_sum(sample: SampledValues, *, confidence: float) -> Intervals:
+    """The sum over all N tuples of each group's values (0 where a tuple does not match).
+
+    The estimate is N/n times the sampled sum. Its interval is normal with variance
+    N^2 (1 - n/N) s^2 / n where Hajek's rho, with the largest deviation taken from the known
+    range, is small enough (`normal.rho_max`; coverage then 0.93 to 0.96 at 95 %). Elsewhere it
+    is distribution-free: betting on the mean (betting.py), or, where all values are one, the
+    exact bounds of the count. Every interval is cut to what the range makes certain: the sum of
+    what was read, and at worst the range's ends for what was not. Source: estimators.md 4.
+
+    Returns:
+      sums: [groups]; exact where n = N; with a variance where certified; NONE where the range is
+      infinite on both sides and tuples were skipped; NaN where nothing at all was read.
+    """
+    population, read = sample.population, sample.read
+    mean, squares = sample.moments()
+    seen = np.where(sample.matched > 0, sample.matched * mean, 0.0)
+    if read == population:
+        return Intervals.of(seen, seen, seen, exact=True)
+    low, high = _range_of_tuples(sample)
+    certain = seen + _times(population - read, low), seen + _times(population - read, high)
+    if read == 0:
+        return Intervals.of(np.full(len(seen), np.nan), *certain)
+    average = seen / read
+    # Squared deviations of all n rows: those of the matches, and between matches and zeros.
+    spread = squares + np.where(sample.matched > 0, seen * mean, 0.0) * (1 - sample.matched / read)
+    deviation = np.sqrt(spread / max(read - 1, 1))
+    reads = np.full(len(seen), float(read))
+    unread_share = 1.0 - read / population
+    reach = np.maximum(high - average, average - low)
+    found = rho(reach, deviation, read=reads, unread_share=unread_share)
+    certified = found <= rho_max(confidence)
+    error = population * deviation * np.sqrt(unread_share / read)
+    half = two_sided(reads - 1.0, confidence=confidence) * error
+    free_low, free_high = _free(sample, (low, high), ~certified, confidence)
+    return Intervals.of(
+        population * average,
+        np.where(certified, population * average - half, free_low),
+        np.where(certified, population * average + half, free_high),
+        variance=np.where(certified, error**2, np.nan),
+    ).clipped(*certain)
+
+
+def _free(
+    sample: SampledValues,
+    ends: tuple[NDArray[np.float64], NDArray[np.float64]],
+    wanted: NDArray[np.bool_],
+    confidence: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Distribution-free ends of the sums, where wanted."""
+    zeros = np.full(sample.groups, sample.read, np.int64) - sample.matched
+    low, high = mean_bounds(
+        sample, zeros=zeros, low=ends[0], high=ends[1], wanted=wanted, confidence=confidence
+    )
+    low, high = _times(sample.population, low), _times(sample.population, high)
+    constant = wanted & (sample.low == sample.high) & (not sample.everything)
+    if constant.any():
+        counts = matching_count(
+            population=sample.population,
+            read=sample.read,
+            matched=sample.matched[constant],
+            confidence=confidence,
+        )
+        products = np.stack([counts.low, counts.high]) * sample.low[constant]
+        low[constant], high[constant] = products.min(axis=0), products.max(axis=0)
+    return low, high
+
+
+def _range_of_tuples(sample: SampledValues) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The range of what a tuple adds to the sum: a tuple that does not match adds 0."""
+    if sample.everything:
+        return sample.low, sample.high
+    return np.minimum(sample.low, 0.0), np.maximum(sample.high, 0.0)
+
+
+def _times(count: int, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Count times ends (0 times infinity is 0)."""
+    return np.where(ends == 0.0, 0.0, count * ends) if count else np.zeros(len(ends))

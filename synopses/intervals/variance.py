@@ -1,0 +1,121 @@
+"""Variances from a uniform sample: certified normal where the range allows it, else by betting."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from synopses.intervals.betting import mean_bounds
+from synopses.intervals.interval import Intervals, error_share
+from synopses.intervals.normal import rho, rho_max, two_sided
+from synopses.intervals.sampled import SampledValues
+
+
+def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
+    """The sample variance (n - 1 below the line) of each group over all its tuples.
+
+    Certified: the average of e = (y - mean)^2, normal where e's own rho is small enough.
+    Elsewhere three bounds at delta/3 each, none of them approximate: betting gives an interval
+    [a, b] for the mean; whatever the mean in it is, e lies between its smallest and its largest
+    over [a, b]; betting bounds the averages of these two. Both read nothing but the range.
+
+    Returns:
+      variances: [groups], >= 0; exact where n = N; NaN for a group with fewer than two
+      matching rows read, its ends 0 and what the range allows.
+    """
+    mean, squares = sample.moments()
+    matched = sample.matched.astype(np.float64)
+    value = np.where(matched >= 2, squares / np.maximum(matched - 1.0, 1.0), np.nan)
+    if sample.read == sample.population:
+        return Intervals.of(value, value, value, exact=True)
+    reach = np.maximum(sample.high - mean, mean - sample.low) ** 2
+    squared = sample.with_values(
+        _squares(sample.starts, sample.values, mean, mean)[1], np.zeros(sample.groups), reach
+    )
+    average, spread = squared.moments()
+    deviation = np.sqrt(spread / np.maximum(matched - 1.0, 1.0))
+    unread_share = 1.0 - sample.read / sample.population
+    found = rho(reach - average, deviation, read=matched, unread_share=unread_share)
+    certified = (found <= rho_max(confidence)) & (matched >= 2)
+    error = deviation * np.sqrt(unread_share / np.maximum(matched, 1.0))
+    half = two_sided(matched - 1.0, confidence=confidence) * error
+    low, high = _free(sample, wanted=~certified, confidence=confidence)
+    return Intervals.of(
+        value,
+        np.where(certified, value - half, low),
+        np.where(certified, value + half, high),
+        variance=np.where(certified, error**2, np.nan),
+    ).clipped(np.zeros(sample.groups), np.full(sample.groups, np.inf))
+
+
+def sampled_deviation(sample: SampledValues, *, confidence: float) -> Intervals:
+    """The sample standard deviation: the roots of the variance and of its ends."""
+    variance = sampled_variance(sample, confidence=confidence)
+    exact = variance.bound == 0
+    return Intervals.of(
+        np.sqrt(variance.value), np.sqrt(variance.low), np.sqrt(variance.high), exact=exact
+    )
+
+
+def _free(
+    sample: SampledValues, *, wanted: NDArray[np.bool_], confidence: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    delta = error_share(confidence)
+    zeros = np.zeros(sample.groups, np.int64)
+    first, last = mean_bounds(
+        sample,
+        zeros=zeros,
+        low=sample.low,
+        high=sample.high,
+        wanted=wanted,
+        confidence=1.0 - delta / 3.0,
+    )
+    least, most = _squares(sample.starts, sample.values, first, last)
+    reach = np.maximum(last - sample.low, sample.high - first) ** 2
+    nothing = np.zeros(sample.groups)
+    # One end of each is used: an interval at 1 - 2 delta/3 has delta/3 at that end.
+    one_end = 1.0 - 2.0 * delta / 3.0
+    low, _ = mean_bounds(
+        sample.with_values(least, nothing, reach),
+        zeros=zeros,
+        low=nothing,
+        high=reach,
+        wanted=wanted,
+        confidence=one_end,
+    )
+    _, high = mean_bounds(
+        sample.with_values(most, nothing, reach),
+        zeros=zeros,
+        low=nothing,
+        high=reach,
+        wanted=wanted,
+        confidence=one_end,
+    )
+    # From the average of squares to the sample variance: K/(K - 1), K >= m matches, at least 1.
+    matched = sample.matched
+    stretch = np.where(matched >= 2, matched / np.maximum(matched - 1.0, 1.0), 2.0)
+    # No variance is above half (two values) the squared width of the range, times its stretch.
+    limit = (sample.high - sample.low) ** 2 / 4.0
+    return low, np.minimum(high, limit) * stretch
+
+
+@njit(nogil=True, cache=True)
+def _squares(
+    starts: NDArray[np.int64],
+    values: NDArray[np.float64],
+    first: NDArray[np.float64],
+    last: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The smallest and the largest (y - u)^2 for u in the group's [first, last]."""
+    least = np.empty(len(values))
+    most = np.empty(len(values))
+    for group in range(len(starts) - 1):
+        for row in range(starts[group], starts[group + 1]):
+            below = first[group] - values[row]
+            above = values[row] - last[group]
+            nearest = max(0.0, below, above)
+            farthest = max(last[group] - values[row], values[row] - first[group])
+            least[row] = nearest * nearest
+            most[row] = farthest * farthest
+    return least, most
