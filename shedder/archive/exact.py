@@ -1,0 +1,227 @@
+"""Exact answers: a DuckDB process of its own, with a memory limit and a deadline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from shedder.archive import exact_worker
+from shedder.archive.exact_worker import LENGTH, Limits
+from shedder.errors import (
+    BudgetExceeded,
+    CorruptData,
+    DeadlineExceeded,
+    InternalError,
+    ShedderError,
+    Unavailable,
+)
+
+RELATION = "stream"  # what the SQL of `ExactWorker.query` reads from
+
+_MI = 1 << 20
+_ERRORS: dict[str, type[ShedderError]] = {
+    "budget": BudgetExceeded,
+    "files": CorruptData,
+    "bug": InternalError,
+}
+
+
+class ExactWorker:
+    """Answers SQL over a stream's runs and tail, one query at a time; safe to share by threads.
+
+    The process is started on first use, kept, killed at a query's deadline and started again when
+    it is next needed. It can read the files of the query at hand and nothing else.
+    """
+
+    def __init__(
+        self,
+        temp_dir: Path,
+        *,
+        memory_bytes: int = 512 * _MI,
+        threads: int = 2,
+        timeout_s: float = 30.0,
+        temp_bytes_max: int = 4096 * _MI,
+        result_bytes_max: int = 64 * _MI,
+    ) -> None:
+        """Set the limits; nothing is started yet.
+
+        Args:
+          temp_dir: where DuckDB may spill; emptied here, so it must be the worker's own.
+          memory_bytes: DuckDB's memory limit.
+          threads: DuckDB's threads.
+          timeout_s: the deadline of queries that bring none.
+          temp_bytes_max: how much may be spilled.
+          result_bytes_max: how large a result may be.
+        """
+        self._temp_dir = temp_dir
+        self._limits = Limits(
+            memory_bytes, threads, str(temp_dir.absolute()), temp_bytes_max, result_bytes_max
+        )
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._turn = threading.Lock()
+        self._closed = False
+
+    def start(self) -> None:
+        """Start the process now, so that the first query does not wait for it."""
+        with self._turn:
+            self._running()
+
+    def query(
+        self,
+        sql: str,
+        files: Sequence[Path],
+        tail: Sequence[pa.RecordBatch],
+        schema: pa.Schema,
+        timeout_s: float | None = None,
+    ) -> pa.Table:
+        """Run one SELECT over the relation `stream`.
+
+        Args:
+          sql: DuckDB SQL, as `cql.render.exact_sql` makes it.
+          files: Parquet files with at least the columns of `schema`.
+          tail: record batches of `schema`, the rows that are in no file yet.
+          schema: the stream's columns.
+          timeout_s: from now, the wait for other queries included.
+
+        Raises:
+          DeadlineExceeded: not done in time; the process was killed.
+          BudgetExceeded: more memory, spill space or result bytes were needed than there are.
+          CorruptData: a file could not be read.
+          Unavailable: the worker is closed.
+        """
+        allowed_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + allowed_s
+        if not self._turn.acquire(timeout=max(0.0, allowed_s)):
+            raise DeadlineExceeded(f"no exact answer within {allowed_s:g} s: others were before it")
+        try:
+            return self._ask(sql, files, tail, schema, deadline, allowed_s)
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Kill the process; a query that it works on fails."""
+        self._closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._turn:
+            self._forget()
+            shutil.rmtree(self._temp_dir, ignore_errors=True)
+
+    def _ask(
+        self,
+        sql: str,
+        files: Sequence[Path],
+        tail: Sequence[pa.RecordBatch],
+        schema: pa.Schema,
+        deadline: float,
+        allowed_s: float,
+    ) -> pa.Table:
+        process = self._running()
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(max(0.0, deadline - time.monotonic()), kill)
+        timer.daemon = True
+        timer.start()
+        header = {
+            "sql": sql,
+            "files": [str(path.absolute()) for path in files],
+            "columns": schema.names,
+        }
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            _send(process.stdin, header, tail, schema)
+            error, table = _receive(process.stdout)
+        except (OSError, EOFError, pa.ArrowException) as broken:
+            self._forget()
+            if late.is_set():
+                raise DeadlineExceeded(f"no exact answer within {allowed_s:g} s") from broken
+            raise self._died(process) from broken
+        except BaseException:  # interrupted half way: what is in the pipes belongs to no one
+            self._forget()
+            raise
+        finally:
+            timer.cancel()
+        if error is not None:
+            raise error
+        assert table is not None
+        return table
+
+    def _died(self, process: subprocess.Popen[bytes]) -> ShedderError:
+        if self._closed:
+            return Unavailable("the exact worker was closed")
+        code = process.returncode
+        if code == -9:  # the kernel's way of saying that memory is short
+            return BudgetExceeded("the exact worker was killed by the system; memory is short")
+        return InternalError(f"the exact worker ended with status {code}")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._closed:
+            raise Unavailable("the exact worker is closed")
+        process = self._process
+        if process is not None and process.poll() is None:
+            return process
+        self._forget()
+        shutil.rmtree(self._temp_dir, ignore_errors=True)  # what a killed one has spilled
+        script = str(exact_worker.__file__)
+        self._process = subprocess.Popen(  # noqa: S603  (our own script)
+            [sys.executable, "-P", script, json.dumps(asdict(self._limits))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        return self._process
+
+    def _forget(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _send(
+    out: Any, header: dict[str, Any], tail: Sequence[pa.RecordBatch], schema: pa.Schema
+) -> None:
+    text = json.dumps(header).encode()
+    out.write(LENGTH.pack(len(text)) + text)
+    with pa.ipc.new_stream(out, schema) as writer:
+        for batch in tail:
+            writer.write_batch(batch)
+    out.flush()
+
+
+def _receive(source: Any) -> tuple[ShedderError | None, pa.Table | None]:
+    (size,) = LENGTH.unpack(_exactly(source, LENGTH.size))
+    header = json.loads(_exactly(source, size))
+    if header["error"] is not None:
+        return _ERRORS[header["error"]](header["message"].splitlines()[0]), None
+    with pa.ipc.open_stream(source) as reader:
+        return None, reader.read_all()
+
+
+def _exactly(source: BinaryIO, size: int) -> bytes:
+    data = source.read(size)
+    if len(data) < size:
+        raise EOFError("the exact worker is gone")
+    return data

@@ -1,0 +1,166 @@
+"""The exact worker's own process: SQL over a stream's runs and tail, inside a memory limit.
+
+It is started as a script (see exact.py) and imports nothing of Shedder, so that it is small and
+quick to start. It reads requests from its standard input and writes replies to what was its
+standard output; when the input ends it exits at once, also in the middle of a query, so it never
+outlives its parent.
+
+A request is a length (uint32, little-endian), a JSON object {sql, files, columns} and an Arrow IPC
+stream: the tail. A reply is a length and a JSON object {error, message}, and when error is null an
+Arrow IPC stream: the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import struct
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import duckdb
+import pyarrow as pa
+
+LENGTH = struct.Struct("<I")
+HEADER_BYTES_MAX = 64 << 20
+BATCH_ROWS = 65_536
+
+
+class ResultTooLarge(Exception):
+    """The result does not fit into the bytes it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a query may use; given as JSON in the first argument of the script."""
+
+    memory_bytes: int
+    threads: int
+    temp_dir: str
+    temp_bytes_max: int
+    result_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One query: `sql` over the relation `stream`."""
+
+    sql: str
+    files: list[str]
+    columns: list[str]
+    tail: pa.Table
+
+
+def answer(request: Request, limits: Limits) -> pa.Table:
+    """Run one query in a database of its own, which can read these files and nothing else."""
+    config: dict[str, Any] = {
+        "memory_limit": f"{limits.memory_bytes // 1024}KiB",
+        "threads": limits.threads,
+        "temp_directory": limits.temp_dir,
+        "max_temp_directory_size": f"{limits.temp_bytes_max // 1024}KiB",
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+    }
+    with duckdb.connect(config=config) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.execute(f"SET allowed_paths = [{_quoted(request.files)}]")
+        database.execute("SET enable_external_access = false")
+        database.register("tail", request.tail)
+        database.execute(f"CREATE TEMP VIEW stream AS {_relation(request)}")
+        database.execute("SET lock_configuration = true")
+        return _bounded(database.sql(request.sql), limits.result_bytes_max)
+
+
+def _bounded(result: duckdb.DuckDBPyRelation, bytes_max: int) -> pa.Table:
+    reader = result.to_arrow_reader(BATCH_ROWS)
+    batches, size = [], 0
+    for batch in reader:
+        size += batch.nbytes
+        if size > bytes_max:
+            raise ResultTooLarge(f"the result has more than {bytes_max:,} bytes")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def _relation(request: Request) -> str:
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in request.columns)
+    tail = f"SELECT {columns} FROM tail"  # noqa: S608  (quoted)
+    if not request.files:
+        return tail
+    runs = f"read_parquet([{_quoted(request.files)}], hive_partitioning = false)"
+    return f"SELECT {columns} FROM {runs} UNION ALL {tail}"  # noqa: S608  (quoted)
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)
+
+
+def _error_kind(error: BaseException, files: list[str]) -> str:
+    """The word by which exact.py chooses the class of the error."""
+    if isinstance(error, (duckdb.OutOfMemoryException, MemoryError, ResultTooLarge)):
+        return "budget"
+    if isinstance(error, duckdb.Error) and any(name in str(error) for name in files):
+        return "files"
+    return "bug"
+
+
+def _reply(out: Any, header: dict[str, Any], table: pa.Table | None) -> None:
+    text = json.dumps(header).encode()
+    out.write(LENGTH.pack(len(text)) + text)
+    if table is not None:
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table)
+    out.flush()
+
+
+def _exactly(source: BinaryIO, size: int) -> bytes:
+    data = source.read(size)
+    if len(data) < size:
+        os._exit(0)  # the parent is gone or has closed the pipe
+    return data
+
+
+def _read_request(source: Any) -> Request:
+    (size,) = LENGTH.unpack(_exactly(source, LENGTH.size))
+    assert size <= HEADER_BYTES_MAX, size
+    header = json.loads(_exactly(source, size))
+    with pa.ipc.open_stream(source) as reader:
+        tail = reader.read_all()
+    return Request(header["sql"], header["files"], header["columns"], tail)
+
+
+def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
+    """Run in a thread of its own, so that the end of the input is seen during a query."""
+    try:
+        while True:
+            requests.put(_read_request(source))
+    except (OSError, pa.ArrowException):
+        os._exit(0)
+
+
+def main() -> None:
+    """Serve requests until the input ends."""
+    limits = Limits(**json.loads(sys.argv[1]))
+    Path(limits.temp_dir).mkdir(parents=True, exist_ok=True)
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not get into the replies
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
+    while True:
+        request = requests.get()
+        try:
+            table = answer(request, limits)
+        except (duckdb.Error, MemoryError, ResultTooLarge, pa.ArrowException) as error:
+            _reply(out, {"error": _error_kind(error, request.files), "message": str(error)}, None)
+        else:
+            _reply(out, {"error": None, "message": ""}, table)
+
+
+if __name__ == "__main__":
+    main()
