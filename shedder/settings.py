@@ -21,10 +21,10 @@ from shedder.errors import BadSetting
 
 PREFIX = "SHEDDER_"
 
-# Names that begin like settings and are none: where the settings are, how clients identify
-# themselves, which Java the judge uses.
+# Names that begin like settings and are none: where the settings are, what the command line works
+# on and as whom, which Java the judge uses.
 _OTHER_NAMES = frozenset(
-    {"SHEDDER_CONFIG", "SHEDDER_TOKEN", "SHEDDER_CA", "SHEDDER_JAVA", "SHEDDER_HISTORY"}
+    f"SHEDDER_{name}" for name in ("CONFIG", "DATA", "CONNECT", "TOKEN", "CA", "JAVA", "HISTORY")
 )
 
 _KI, _MI, _GI = 1 << 10, 1 << 20, 1 << 30

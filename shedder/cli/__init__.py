@@ -1,0 +1,1 @@
+"""The command line: data on stdout, talk on stderr, an exit code that says what happened."""

@@ -1,0 +1,1 @@
+"""`shedder check`: verify a data directory while no server has it open."""

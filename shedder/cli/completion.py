@@ -1,0 +1,59 @@
+"""What Tab offers in the shell: words of the language, names of streams, queries and columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from shedder.cli.highlighting import CQL_WORDS, FUNCTIONS, SQL_WORDS
+from shedder.errors import ShedderError
+from shedder.queries.database import Database
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\.[a-z]*")
+
+
+class CqlCompleter(Completer):
+    """Names come from the database when `refresh` is called, not on every key."""
+
+    def __init__(self, database: Database, dot_commands: Iterable[str]) -> None:
+        self._database = database
+        self._dot_commands = sorted(dot_commands)
+        self._words = sorted(CQL_WORDS | SQL_WORDS | FUNCTIONS)
+        self._names: list[str] = []
+
+    def refresh(self) -> None:
+        """Read the names of streams, their columns and queries again."""
+        names: set[str] = set()
+        for what in ("STREAMS", "QUERIES"):
+            names.update(self._first_column(f"SHOW {what}"))
+        for stream in self._first_column("SHOW STREAMS"):
+            quoted = '"' + stream.replace('"', '""') + '"'
+            names.update(self._first_column(f"DESCRIBE {quoted}"))
+        self._names = sorted(names)
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """Completions of the word before the cursor, names before words."""
+        del complete_event  # Tab or typing: the same.
+        word = document.get_word_before_cursor(pattern=_WORD)
+        if not word:
+            return
+        if word.startswith("."):
+            candidates = self._dot_commands if document.text.startswith(".") else []
+        else:
+            shape = str.lower if word.islower() else str.upper
+            candidates = [*self._names, *map(shape, self._words)]
+        for candidate in candidates:
+            if candidate.lower().startswith(word.lower()) and candidate != word:
+                yield Completion(candidate, start_position=-len(word))
+
+    def _first_column(self, statement: str) -> list[str]:
+        try:
+            names = self._database.execute(statement).table.column(0)
+        except ShedderError:
+            return []  # Completion is a help; the statement itself will say what is wrong.
+        return [str(name) for name in names.to_pylist()]

@@ -1,0 +1,103 @@
+"""Where the data is: a directory that this process opens, or a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shedder.errors import BadSetting
+from shedder.queries.database import Database
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        "-d",
+        metavar="DIR",
+        envvar="SHEDDER_DATA",
+        help="Open this directory in this process.",
+        file_okay=False,
+    ),
+]
+ConnectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--connect", metavar="HOST:PORT", envvar="SHEDDER_CONNECT", help="Speak to this server."
+    ),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="File with the bearer token; SHEDDER_TOKEN holds the token itself."
+    ),
+]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", envvar="SHEDDER_CA", help="Who signed the server's certificate (PEM)."
+    ),
+]
+CertOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Own certificate (PEM), for mTLS.")
+]
+KeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which database a command works on, and as whom."""
+
+    data: Path | None
+    connect: str | None
+    token_file: Path | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.connect is None):
+            raise BadSetting("say where: --data DIR (in this process) or --connect HOST:PORT")
+
+    @property
+    def name(self) -> str:
+        """What a prompt shows."""
+        return self.connect if self.connect is not None else str(self.data)
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[Database]:
+    """The database at a place, closed at the end.
+
+    Raises:
+      Unreachable, Unauthenticated, DirectoryLocked, CorruptData: as the two sides say.
+    """
+    import shedder  # Heavy (numba, gRPC); `shedder --help` does without.
+
+    if place.connect is None:
+        assert place.data is not None
+        with closing(shedder.open(place.data)) as database:
+            yield database
+    else:
+        with closing(
+            shedder.connect(
+                place.connect, token=_token(place), ca=place.ca, cert=place.cert, key=place.key
+            )
+        ) as database:
+            yield database
+
+
+def _token(place: Place) -> str | None:
+    if place.token_file is None:
+        return os.environ.get("SHEDDER_TOKEN")
+    try:
+        return place.token_file.read_text().strip()
+    except OSError as error:
+        raise BadSetting(
+            f"cannot read the token file {str(place.token_file)!r}: {error}"
+        ) from error

@@ -1,0 +1,116 @@
+"""Answers on stdout, in the format that was asked for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import date, datetime
+from enum import Enum
+from io import IOBase
+from typing import IO, Any, TextIO, assert_never, cast
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from shedder.errors import BadSetting
+from shedder.queries.answer import Answer
+
+FACTS = b"shedder.answer"  # schema metadata of Arrow and Parquet output: Answer.facts() as JSON
+
+
+class Format(Enum):
+    """How answers are written. Without `-o`: table on a terminal, NDJSON into a pipe."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+def chosen(wanted: Format | None, out: TextIO) -> Format:
+    """The format that was asked for, or the natural one for where the output goes.
+
+    Raises:
+      BadSetting: binary output would go to a terminal.
+    """
+    if wanted is None:
+        return Format.TABLE if out.isatty() else Format.NDJSON
+    if wanted in (Format.ARROW, Format.PARQUET) and out.isatty():
+        raise BadSetting(f"-o {wanted.value} is binary: send it to a file or a pipe")
+    return wanted
+
+
+def is_status(answer: Answer) -> bool:
+    """Whether this is what a statement says about itself (`stream x created`), not data."""
+    return not answer.query and answer.table.column_names == ["status"]
+
+
+def write(answer: Answer, form: Format) -> None:
+    """Write one answer to stdout and flush."""
+    match form:
+        case Format.TABLE:
+            _text(str(answer) + "\n")
+        case Format.JSON:
+            document = {**answer.facts(), "rows": answer.rows()}
+            _text(json.dumps(document, default=_plain, indent=1) + "\n")
+        case Format.NDJSON:
+            _text("".join(json.dumps(row, default=_plain) + "\n" for row in answer.rows()))
+        case Format.CSV:
+            _binary(lambda out: pa_csv.write_csv(_flat(answer.table), out))
+        case Format.ARROW:
+            _binary(lambda out: _write_arrow(_with_facts(answer), out))
+        case Format.PARQUET:
+            _binary(lambda out: pq.write_table(_with_facts(answer), out))
+        case _:
+            assert_never(form)
+
+
+def _text(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _binary(write_to: Callable[[IO[bytes]], None]) -> None:
+    """Bytes go below the text layer; what is in it goes first."""
+    sys.stdout.flush()
+    write_to(sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+
+
+def _write_arrow(table: pa.Table, out: IO[bytes]) -> None:
+    with pa.ipc.new_stream(pa.PythonFile(cast(IOBase, out)), table.schema) as writer:
+        writer.write_table(table)
+
+
+def _with_facts(answer: Answer) -> pa.Table:
+    facts = json.dumps(answer.facts()).encode()
+    return answer.table.replace_schema_metadata(
+        {**(answer.table.schema.metadata or {}), FACTS: facts}
+    )
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """CSV has no lists: a TOP column becomes its JSON."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            texts = [
+                None if cell is None else json.dumps(cell, default=_plain)
+                for cell in table.column(at).to_pylist()
+            ]
+            table = table.set_column(at, field.name, pa.array(texts, pa.string()))
+    return table
+
+
+def _plain(value: Any) -> str:
+    """What JSON lacks: moments (UTC, as ISO 8601) and dates."""
+    match value:
+        case datetime():
+            return value.isoformat() + ("" if value.tzinfo else "Z")
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)

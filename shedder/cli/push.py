@@ -1,0 +1,254 @@
+"""`shedder push`: load files into a stream, making the stream first if asked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from shedder.cli.connection import (
+    CaOption,
+    CertOption,
+    ConnectOption,
+    DataOption,
+    KeyOption,
+    Place,
+    TokenFileOption,
+    opened,
+)
+from shedder.cli.files import FileFormat, Reading, RowFile, TimeUnit, column_type, format_of
+from shedder.cli.talk import console, say
+from shedder.cql.types import ColumnType
+from shedder.errors import BadSetting, UnknownColumn, UnknownStream
+from shedder.queries.database import Database
+
+STDIN = Path("-")
+
+
+def push(
+    stream: Annotated[str, typer.Argument(help="The stream to append to.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Parquet, CSV or NDJSON (also .gz); - is stdin.")
+    ],
+    data: DataOption = None,
+    connect: ConnectOption = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the stream from the first file if there is none.")
+    ] = False,
+    time_column: Annotated[
+        str | None,
+        typer.Option("--time", metavar="COLUMN", help="Event time, with --create."),
+    ] = None,
+    time_format: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="strptime format of moments; else ISO 8601."),
+    ] = None,
+    time_unit: Annotated[
+        TimeUnit | None, typer.Option(help="Unit of moments that are numbers since 1970.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Only these columns of the file.")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="COLUMN=TYPE", help="With --create: not what it looks like."
+        ),
+    ] = None,
+    lateness_s: Annotated[
+        float,
+        typer.Option(
+            "--lateness",
+            metavar="SECONDS",
+            min=0,
+            help="With --create: how far out of order rows come.",
+        ),
+    ] = 0,
+    file_format: Annotated[
+        FileFormat | None, typer.Option("--format", help="Else by the file's suffix.")
+    ] = None,
+    producer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Pushing the same files again under this name stores nothing twice.",
+        ),
+    ] = None,
+    token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Append the rows of files to a stream; each batch is durable before the next is sent.
+
+    - `shedder push flights flights.parquet --data ./data --create --time time_hour`
+    - `zcat log.csv.gz | shedder push requests - --format csv --connect localhost:7077`
+    """
+    place = Place(data, connect, token_file, ca, cert, key)
+    with _on_disk(files) as paths:
+        rows = [RowFile(path, file_format or format_of(path), time_format) for path in paths]
+        with opened(place) as database:
+            known = _known_columns(database, stream, missing_is_fine=create)
+            if not known:
+                known = _wanted(rows[0].schema(), columns, types)
+                moment = _time_column(known, time_column, rows[0].schema())
+                known[moment] = ColumnType.TIMESTAMP
+                statement = create_statement(stream, known, moment, round(lateness_s * 1e6))
+                database.execute(statement)
+                say(statement, "dim")
+            elif columns is not None:
+                known = {name: known[name] for name in _listed(columns, list(known))}
+            reading = Reading(known, time_format, time_unit)
+            _push_all(database, stream, rows, reading, producer)
+
+
+def create_statement(
+    stream: str, columns: dict[str, ColumnType], time_column: str, lateness_us: int = 0
+) -> str:
+    """CREATE STREAM for these columns; every name is quoted."""
+    items = ", ".join(
+        f"{_quoted(name)} {kind.value}{' NOT NULL' if name == time_column else ''}"
+        for name, kind in columns.items()
+    )
+    late = f" LATENESS INTERVAL '{lateness_us}' MICROSECOND" if lateness_us else ""
+    return f"CREATE STREAM {_quoted(stream)} ({items}) TIMESTAMP BY {_quoted(time_column)}{late}"
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+
+
+def _known_columns(
+    database: Database, stream: str, *, missing_is_fine: bool
+) -> dict[str, ColumnType]:
+    try:
+        described = database.execute(f"DESCRIBE {_quoted(stream)}").table
+    except UnknownStream as error:
+        if missing_is_fine:
+            return {}
+        raise UnknownStream.from_message(f"{error}. --create makes it from the file") from error
+    names, kinds = described.column(0).to_pylist(), described.column(1).to_pylist()
+    return {str(name): ColumnType(kind) for name, kind in zip(names, kinds, strict=True)}
+
+
+def _wanted(
+    schema: pa.Schema, columns: str | None, types: list[str] | None
+) -> dict[str, ColumnType]:
+    """The columns to make a stream of, as the file has them or as the caller says."""
+    said = dict(_said_type(text) for text in types or [])
+    names = _listed(columns, schema.names)
+    for name in said:
+        if name not in names:
+            raise UnknownColumn(name, names)
+    return {
+        name: said[name] if name in said else column_type(name, schema.field(name).type)
+        for name in names
+    }
+
+
+def _listed(columns: str | None, known: list[str]) -> list[str]:
+    if columns is None:
+        return known
+    names = [name.strip() for name in columns.split(",")]
+    for name in names:
+        if name not in known:
+            raise UnknownColumn(name, known)
+    return names
+
+
+def _said_type(text: str) -> tuple[str, ColumnType]:
+    name, _, kind = text.rpartition("=")
+    try:
+        return name, ColumnType(kind.upper())
+    except ValueError:
+        known = ", ".join(kind.value for kind in ColumnType)
+        raise BadSetting(f"--type {text!r}: say COLUMN=TYPE with one of {known}") from None
+
+
+def _time_column(columns: dict[str, ColumnType], said: str | None, schema: pa.Schema) -> str:
+    """The event time: as said, or the only column that can be it."""
+    if said is not None:
+        if said not in columns:
+            raise UnknownColumn(said, list(columns))
+        return said
+    moments = [name for name, kind in columns.items() if kind is ColumnType.TIMESTAMP]
+    if len(moments) == 1:
+        return moments[0]
+    found = ", ".join(f"{name} ({schema.field(name).type})" for name in columns)
+    raise BadSetting(f"which column is the event time? Say --time COLUMN; the file has {found}")
+
+
+def _push_all(
+    database: Database, stream: str, files: list[RowFile], reading: Reading, producer: str | None
+) -> None:
+    tally = _Tally()
+    started = time.monotonic()
+    for file in files:
+        with _progress(file.path.name, tally) as show:
+            for batch in file.batches(reading, show):
+                sequence = tally.batches if producer else None
+                receipt = database.push(stream, batch, producer=producer, sequence=sequence)
+                tally.count(batch.num_rows, duplicate=receipt.duplicate)
+    elapsed_s = time.monotonic() - started
+    speed = tally.rows / max(elapsed_s, 1e-9)
+    say(f"{stream}: {tally.rows:,} rows in {elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
+    if tally.duplicates:
+        say(f"{tally.duplicates:,} of them were there already and were not stored again")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was pushed until now."""
+
+    batches: int = 0
+    rows: int = 0
+    duplicates: int = 0
+
+    def count(self, rows: int, *, duplicate: bool) -> None:
+        self.batches += 1
+        self.rows += rows
+        self.duplicates += rows if duplicate else 0
+
+
+@contextmanager
+def _progress(name: str, tally: _Tally) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, if that is a terminal; it is told the share of the file that is read."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rows]:,} rows"),
+        TimeElapsedColumn(),
+        console=console(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task(name, total=1.0, rows=0)
+        yield lambda share: bar.update(task, completed=share, rows=tally.rows)
+
+
+@contextmanager
+def _on_disk(files: list[Path]) -> Iterator[list[Path]]:
+    """The files, with stdin copied to disk: its types are looked at before it is read."""
+    for path in files:
+        if path != STDIN and not path.is_file():
+            raise BadSetting(f"no file {str(path)!r}")
+    if STDIN not in files:
+        yield files
+        return
+    with tempfile.NamedTemporaryFile(prefix="shedder-stdin-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        yield [Path(copy.name) if path == STDIN else path for path in files]

@@ -1,0 +1,44 @@
+"""Statements in a script: where one ends, told by quotes and comments alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# Quoted text (a doubled quote stays inside), comments, a semicolon, or anything else. An open
+# quote or comment runs to the end, so that its statement is not complete.
+_TOKEN = re.compile(
+    r"""
+    (?P<quoted>'(?:[^']|'')*(?:'|\Z) | "(?:[^"]|"")*(?:"|\Z))
+    | (?P<comment>--[^\n]*(?:\n|\Z) | /\*.*?(?:\*/|\Z))
+    | (?P<end>;)
+    | (?P<other>[^'";/-]+ | .)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def statements(text: str) -> Iterator[str]:
+    """The statements of a script, trimmed, without their semicolon; empty ones are left out."""
+    for statement, _ in _pieces(text):
+        yield statement
+
+
+def is_complete(text: str) -> bool:
+    """Whether the last statement has its semicolon (an empty text is complete)."""
+    pieces = list(_pieces(text))
+    return all(ended for _, ended in pieces)
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    start = 0
+    meaningful = False
+    for token in _TOKEN.finditer(text):
+        if token["end"] is not None:
+            if meaningful:
+                yield text[start : token.start()].strip(), True
+            start, meaningful = token.end(), False
+        elif token["comment"] is None and not token[0].isspace():
+            meaningful = True
+    if meaningful:
+        yield text[start:].strip(), False

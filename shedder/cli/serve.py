@@ -1,0 +1,1 @@
+"""`shedder serve`: one data directory over gRPC, until SIGTERM."""

@@ -1,0 +1,138 @@
+"""`shedder sql`: statements from the command line, a file, a pipe or a shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shedder.cli.connection import (
+    CaOption,
+    CertOption,
+    ConnectOption,
+    DataOption,
+    KeyOption,
+    Place,
+    TokenFileOption,
+    opened,
+)
+from shedder.cli.exits import ExitCode
+from shedder.cli.output import Format, chosen, is_status, write
+from shedder.cli.script import statements
+from shedder.cli.talk import say
+from shedder.errors import BadSetting
+from shedder.queries.answer import Answer
+from shedder.queries.database import Database
+
+
+def sql(
+    command: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-c", metavar="SQL", help="Run this and end. May be repeated."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Run this script and end.")
+    ] = None,
+    data: DataOption = None,
+    connect: ConnectOption = None,
+    output: Annotated[
+        Format | None,
+        typer.Option("--output", "-o", help="Default: table on a terminal, ndjson in a pipe."),
+    ] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="For each statement.")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Do not say where answers came from.")
+    ] = False,
+    token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Run statements, or open a shell when there are none.
+
+    Ends with 6 when an answer misses its target (`WITHIN 1 PERCENT`).
+
+    - `shedder sql --data ./data`
+    - `shedder sql -d ./data -c "SHOW STREAMS"`
+    - `shedder sql --connect localhost:7077 -o csv < report.sql > report.csv`
+    """
+    place = Place(data, connect, token_file, ca, cert, key)
+    texts = _texts(command, file)
+    if texts is None:
+        from shedder.cli.shell import Shell  # prompt_toolkit is for terminals only.
+
+        with opened(place) as database:
+            Shell(database, place.name, output or Format.TABLE, timeout_s).run()
+        return
+    form = chosen(output, sys.stdout)
+    with opened(place) as database:
+        met = _run(database, texts, form, timeout_s=timeout_s, quiet=quiet)
+    if not met:
+        raise typer.Exit(ExitCode.PRECISION)
+
+
+def _texts(commands: list[str] | None, file: Path | None) -> list[str] | None:
+    """The scripts to run; None asks for a shell."""
+    if commands:
+        if file is not None:
+            raise BadSetting("give --command or --file, not both")
+        return commands
+    if file is not None:
+        try:
+            return [file.read_text()]
+        except OSError as error:
+            raise BadSetting(f"cannot read the script {str(file)!r}: {error}") from error
+    return None if sys.stdin.isatty() else [sys.stdin.read()]
+
+
+def _run(
+    database: Database, texts: Iterable[str], form: Format, *, timeout_s: float | None, quiet: bool
+) -> bool:
+    """Run all statements in order; whether every answer met its target."""
+    met = True
+    for text in texts:
+        for statement in statements(text):
+            answer = database.execute(statement, timeout_s=timeout_s)
+            show(answer, form, quiet=quiet)
+            met = met and answer.met is not False
+    if not met:
+        say("a value misses its target: its _met is false", "yellow")
+    return met
+
+
+def show(answer: Answer, form: Format, *, quiet: bool = False) -> None:
+    """Data to stdout, where it came from to stderr; a status is talk, too."""
+    if is_status(answer):
+        say(answer.table["status"][0].as_py())
+        return
+    write(answer, form)
+    if not quiet:
+        say(footer(answer), "dim")
+        for note in answer.notes:
+            say(note, "yellow")
+
+
+def footer(answer: Answer) -> str:
+    """One line under a table: rows, window, sources, time."""
+    rows = f"{answer.table.num_rows:,} row{'' if answer.table.num_rows == 1 else 's'}"
+    parts = [rows]
+    start, end = answer.window
+    if start is not None or end is not None:
+        stretch = f"[{_moment(start)}, {_moment(end)})"
+        parts.append(stretch if answer.complete else f"{stretch} still open")
+    if answer.sources:
+        parts.append("from " + ", ".join(answer.sources))
+    if answer.late:
+        parts.append(f"{answer.late:,} came too late")
+    if answer.elapsed_ms:
+        parts.append(f"{answer.elapsed_ms:,.1f} ms")
+    return " · ".join(parts)
+
+
+def _moment(moment: object) -> str:
+    return "…" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"

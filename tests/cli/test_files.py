@@ -1,0 +1,169 @@
+"""Files of rows become batches with a stream's types."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shedder.cli.files import (
+    BYTES_PER_BATCH,
+    FileFormat,
+    Reading,
+    RowFile,
+    TimeUnit,
+    column_type,
+    format_of,
+)
+from shedder.cql.types import ColumnType
+from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
+
+MORNING = dt.datetime(2013, 1, 1, 5, 15)
+
+
+def rows_of(file: RowFile, reading: Reading) -> list[dict]:
+    return pa.Table.from_batches(file.batches(reading, lambda share: None)).to_pylist()
+
+
+def written(tmp_path, name: str, text: str):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.parquet", FileFormat.PARQUET),
+        ("a.CSV", FileFormat.CSV),
+        ("a.csv.gz", FileFormat.CSV),
+        ("b.jsonl", FileFormat.NDJSON),
+    ],
+)
+def test_a_suffix_tells_the_format(tmp_path, name, expected):
+    assert format_of(tmp_path / name) is expected
+
+
+def test_a_suffix_that_tells_nothing_is_refused_with_the_name(tmp_path):
+    with pytest.raises(BadSetting, match=r"'rows\.txt'"):
+        format_of(tmp_path / "rows.txt")
+
+
+@pytest.mark.parametrize(
+    "moment", ["2013-01-01 05:15:00", "2013-01-01T05:15:00Z", "2013-01-01T07:15:00.000+02:00"]
+)
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+def test_moments_in_text_become_utc(tmp_path, kind, moment):
+    text = f"ts,n\n{moment},1\n" if kind == "csv" else f'{{"ts": "{moment}", "n": 1}}\n'
+    file = RowFile(written(tmp_path, f"a.{kind}", text), FileFormat(kind))
+    reading = Reading({"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT})
+    (row,) = rows_of(file, reading)
+    assert (
+        row["ts"].astimezone(dt.UTC).replace(tzinfo=None) == MORNING
+        if row["ts"].tzinfo
+        else row["ts"] == MORNING
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "unit"),
+    [
+        ("1357017300", TimeUnit.S),
+        ("1357017300.0", TimeUnit.S),
+        ("1357017300000", TimeUnit.MS),
+        ("1357017300000000", TimeUnit.US),
+        ("1357017300000000000", TimeUnit.NS),
+    ],
+)
+def test_moments_may_be_numbers_of_a_unit(tmp_path, number, unit):
+    file = RowFile(written(tmp_path, "a.csv", f"ts\n{number}\n"), FileFormat.CSV)
+    reading = Reading({"ts": ColumnType.TIMESTAMP}, time_unit=unit)
+    assert rows_of(file, reading) == [{"ts": MORNING}]
+
+
+def test_numbers_without_a_unit_are_no_moments(tmp_path):
+    file = RowFile(written(tmp_path, "a.csv", "ts\n1357017300\n"), FileFormat.CSV)
+    with pytest.raises(BadTimestamp, match="--time-unit"):
+        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+
+
+def test_moments_may_have_a_format_of_their_own(tmp_path):
+    path = written(tmp_path, "a.csv", "ts\n01/01/2013 05:15\n")
+    file = RowFile(path, FileFormat.CSV, "%d/%m/%Y %H:%M")
+    reading = Reading({"ts": ColumnType.TIMESTAMP}, "%d/%m/%Y %H:%M")
+    assert rows_of(file, reading) == [{"ts": MORNING}]
+
+
+def test_a_moment_that_cannot_be_read_is_refused_with_its_value(tmp_path):
+    file = RowFile(written(tmp_path, "a.csv", "ts\nyesterday\n"), FileFormat.CSV)
+    with pytest.raises(BadTimestamp, match="yesterday"):
+        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+
+
+def test_csv_has_empty_cells_as_nulls_and_quoted_ones_as_text(tmp_path):
+    file = RowFile(written(tmp_path, "a.csv", 'x,y\n,""\n1,b\n'), FileFormat.CSV)
+    reading = Reading({"x": ColumnType.DOUBLE, "y": ColumnType.VARCHAR})
+    assert rows_of(file, reading) == [{"x": None, "y": ""}, {"x": 1.0, "y": "b"}]
+
+
+def test_only_the_wanted_columns_are_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [1], "y": ["a"], "z": [2.0]}), path)
+    reading = Reading({"z": ColumnType.DOUBLE, "x": ColumnType.BIGINT})
+    assert rows_of(RowFile(path, FileFormat.PARQUET), reading) == [{"x": 1, "z": 2.0}]
+
+
+def test_packed_text_is_unpacked(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"x\n7\n"))
+    assert rows_of(RowFile(path, FileFormat.CSV), Reading({"x": ColumnType.BIGINT})) == [{"x": 7}]
+
+
+def test_wide_rows_make_smaller_batches(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": ["w" * 10_000] * 1_000}), path)
+    file = RowFile(path, FileFormat.PARQUET)
+    batches = list(file.batches(Reading({"x": ColumnType.VARCHAR}), lambda share: None))
+    assert sum(batch.num_rows for batch in batches) == 1_000
+    assert max(batch.nbytes for batch in batches) <= BYTES_PER_BATCH
+
+
+def test_progress_reaches_one(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(200_000)}), path)
+    shares: list[float] = []
+    list(
+        RowFile(path, FileFormat.PARQUET).batches(Reading({"x": ColumnType.BIGINT}), shares.append)
+    )
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_bytes_that_are_not_the_format_are_refused_with_the_file(tmp_path):
+    path = written(tmp_path, "a.parquet", "this is no parquet")
+    with pytest.raises(BadBatch, match=r"a\.parquet"):
+        RowFile(path, FileFormat.PARQUET).schema()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.uint16(), ColumnType.INTEGER),
+        (pa.uint64(), ColumnType.BIGINT),
+        (pa.decimal128(10, 2), ColumnType.DOUBLE),
+        (pa.dictionary(pa.int8(), pa.large_string()), ColumnType.VARCHAR),
+        (pa.timestamp("ns", "UTC"), ColumnType.TIMESTAMP),
+        (pa.date64(), ColumnType.DATE),
+        (pa.null(), ColumnType.VARCHAR),
+    ],
+)
+def test_arrow_types_have_a_column_type(kind, expected):
+    assert column_type("c", kind) is expected
+
+
+def test_a_type_that_no_stream_holds_is_refused_with_a_way_out():
+    with pytest.raises(TypeMismatch, match=r"'tags' is list.*--columns"):
+        column_type("tags", pa.list_(pa.int64()))
