@@ -1,0 +1,411 @@
+"""The catalog: what exists in a data directory, in SQLite, every row with its own checksum."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import google_crc32c
+
+from shedder.archive.entries import (
+    Pane,
+    QueryEntry,
+    Run,
+    StreamEntry,
+    basics_from_json,
+    basics_to_json,
+    schema_from_json,
+    schema_to_json,
+)
+from shedder.cql.query import StreamSchema
+from shedder.cql.statement import Layout
+from shedder.errors import (
+    CorruptData,
+    DiskFull,
+    NewerFormat,
+    QueryExists,
+    ShedderError,
+    StorageFailed,
+    StreamExists,
+)
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x53484544  # "SHED"
+
+_TABLES = """
+CREATE TABLE streams (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+  definition TEXT NOT NULL, retained_from INTEGER, checksum INTEGER NOT NULL);
+CREATE TABLE queries (name TEXT PRIMARY KEY, text TEXT NOT NULL, parameters TEXT NOT NULL,
+  stream_id INTEGER NOT NULL, from_position INTEGER NOT NULL, created_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  end_position INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL,
+  crc INTEGER NOT NULL, min_ts INTEGER NOT NULL, max_ts INTEGER NOT NULL, layout TEXT NOT NULL,
+  basics TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position));
+CREATE TABLE panes (query TEXT NOT NULL, start_us INTEGER NOT NULL, version INTEGER NOT NULL,
+  blob BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us));
+CREATE TABLE late (query TEXT NOT NULL, start_us INTEGER NOT NULL, tuples INTEGER NOT NULL,
+  checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us)) WITHOUT ROWID;
+CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
+CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
+  checksum INTEGER NOT NULL);
+"""
+
+TABLES = ("streams", "queries", "runs", "panes", "late", "checkpoint", "checkpoint_parts")
+
+_RUN_COLUMNS = (
+    "stream_id, first_position, end_position, file, bytes, crc, min_ts, max_ts, layout, basics"
+)
+
+
+class Catalog:
+    """An open catalog; any thread may call it. Several changes: `with catalog.transaction():`.
+
+    Every method raises CorruptData when rows fail their checksum or the file is no database,
+    DiskFull or StorageFailed when SQLite cannot read or write; then nothing was changed.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = threading.RLock()
+        self._depth = 0
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False) -> Self:
+        """Open or create a catalog.
+
+        Args:
+          path: of the SQLite file.
+          read_only: it must exist and is not changed.
+
+        Raises:
+          NewerFormat: a newer version wrote it.
+          CorruptData: it is not a catalog.
+          StorageFailed: it cannot be opened.
+        """
+        mode = "ro" if read_only else "rwc"
+        with _translated(path):
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=10,
+            )
+        catalog = cls(connection, path)
+        try:
+            catalog._prepare(read_only)
+        except ShedderError:
+            connection.close()
+            raise
+        return catalog
+
+    def close(self) -> None:
+        """Close; SQLite folds its write-ahead log into the file."""
+        with self._lock, _translated(self.path):
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All changes inside, or none of them. May be nested; the outermost one commits.
+
+        A second thread waits until the transaction of the first one is over.
+        """
+        with self._lock:
+            if self._depth:
+                yield
+                return
+            with _translated(self.path):
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                yield
+                with _translated(self.path):
+                    self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._depth = 0
+
+    # --- streams ---
+
+    def add_stream(self, schema: StreamSchema) -> StreamEntry:
+        """Give a stream its id.
+
+        Raises:
+          StreamExists: there is one of this name.
+        """
+        definition = schema_to_json(schema)
+        with self.transaction():
+            if self._all("SELECT 1 FROM streams WHERE name = ?", schema.name):
+                raise StreamExists(f"stream {schema.name!r} exists")
+            last = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
+            number = last[0][0] + 1 if last else 1
+            self._insert("streams", number, schema.name, definition, None)
+        return StreamEntry(number, schema)
+
+    def streams(self) -> list[StreamEntry]:
+        """All streams, by id."""
+        rows = self._select("streams", "id, name, definition, retained_from", "ORDER BY id")
+        return [StreamEntry(row[0], schema_from_json(row[2]), row[3]) for row in rows]
+
+    def set_retained_from(self, stream_id: int, retained_from_us: int) -> None:
+        """Note that tuples before an event time are gone."""
+        with self.transaction():
+            columns = "id, name, definition, retained_from"
+            for row in self._select("streams", columns, "WHERE id = ?", stream_id):
+                self._insert("streams", *row[:3], retained_from_us)
+
+    def drop_stream(self, stream_id: int) -> None:
+        """Forget a stream and its runs. Its id is not used again."""
+        with self.transaction():
+            self._run("DELETE FROM runs WHERE stream_id = ?", stream_id)
+            self._run("DELETE FROM streams WHERE id = ?", stream_id)
+
+    # --- queries ---
+
+    def add_query(self, query: QueryEntry) -> None:
+        """List a standing query.
+
+        Raises:
+          QueryExists: there is one of this name.
+        """
+        with self.transaction():
+            if self._all("SELECT 1 FROM queries WHERE name = ?", query.name):
+                raise QueryExists(f"query {query.name!r} exists")
+            self._insert(
+                "queries",
+                query.name,
+                query.text,
+                query.parameters,
+                query.stream_id,
+                query.from_position,
+                query.created_us,
+            )
+
+    def queries(self) -> list[QueryEntry]:
+        """All standing queries, by name."""
+        columns = "name, text, parameters, stream_id, from_position, created_us"
+        return [QueryEntry(*row) for row in self._select("queries", columns, "ORDER BY name")]
+
+    def drop_query(self, name: str) -> None:
+        """Forget a query, its panes and its late counts."""
+        with self.transaction():
+            self._run("DELETE FROM panes WHERE query = ?", name)
+            self._run("DELETE FROM late WHERE query = ?", name)
+            self._run("DELETE FROM queries WHERE name = ?", name)
+
+    # --- runs ---
+
+    def add_run(self, run: Run) -> None:
+        """Make a run part of the archive; its file must be in place and durable."""
+        self._insert(
+            "runs",
+            run.stream_id,
+            run.first_position,
+            run.end_position,
+            run.file,
+            run.size_bytes,
+            run.crc,
+            run.low_us,
+            run.high_us,
+            run.layout.value,
+            basics_to_json(run.basics),
+        )
+
+    def runs(self, stream_id: int | None = None) -> list[Run]:
+        """The runs of a stream, or of all, in order of position."""
+        where = "" if stream_id is None else "WHERE stream_id = ? "
+        arguments = () if stream_id is None else (stream_id,)
+        order = "ORDER BY stream_id, first_position"
+        rows = self._select("runs", _RUN_COLUMNS, where + order, *arguments)
+        return [
+            Run(*row[:8], Layout(row[8]), basics_from_json(row[9]))  # type: ignore[call-arg]
+            for row in rows
+        ]
+
+    def drop_run(self, run: Run) -> None:
+        """Forget a run; its file becomes an orphan."""
+        self._run(
+            "DELETE FROM runs WHERE stream_id = ? AND first_position = ?",
+            run.stream_id,
+            run.first_position,
+        )
+
+    # --- panes ---
+
+    def put_pane(self, query: str, start_us: int, blob: bytes) -> int:
+        """Store a closed pane, in place of an older version; returns its version, from 1."""
+        with self.transaction():
+            where = "WHERE query = ? AND start_us = ?"
+            known = self._all(f"SELECT version FROM panes {where}", query, start_us)  # noqa: S608
+            version = known[0][0] + 1 if known else 1
+            self._insert("panes", query, start_us, version, blob)
+        return version
+
+    def panes(self, query: str, start_us: int, end_us: int) -> list[Pane]:
+        """The panes of a query that begin in [start_us, end_us), in order."""
+        rows = self._select(
+            "panes",
+            "query, start_us, version, blob",
+            "WHERE query = ? AND start_us >= ? AND start_us < ? ORDER BY start_us",
+            query,
+            start_us,
+            end_us,
+        )
+        return [Pane(*row[1:]) for row in rows]
+
+    def drop_panes(self, query: str, before_us: int) -> None:
+        """Delete panes and late counts that begin before an event time."""
+        with self.transaction():
+            self._run("DELETE FROM panes WHERE query = ? AND start_us < ?", query, before_us)
+            self._run("DELETE FROM late WHERE query = ? AND start_us < ?", query, before_us)
+
+    def add_late(self, query: str, start_us: int, tuples: int) -> None:
+        """Count tuples that came too late for a pane."""
+        with self.transaction():
+            where = "WHERE query = ? AND start_us = ?"
+            known = self._select("late", "query, start_us, tuples", where, query, start_us)
+            before = known[0][2] if known else 0
+            self._insert("late", query, start_us, before + tuples)
+
+    def late(self, query: str, start_us: int, end_us: int) -> int:
+        """Tuples that came too late for the panes that begin in [start_us, end_us)."""
+        where = "WHERE query = ? AND start_us >= ? AND start_us < ?"
+        rows = self._select("late", "query, start_us, tuples", where, query, start_us, end_us)
+        return sum(row[2] for row in rows)
+
+    # --- checkpoint ---
+
+    def write_checkpoint(self, log_sequence: int, parts: Mapping[str, bytes]) -> None:
+        """Replace the checkpoint.
+
+        Args:
+          log_sequence: every record of the log below it is in the parts.
+          parts: a blob per key; keys that are missing here are forgotten.
+        """
+        with self.transaction():
+            self._run("DELETE FROM checkpoint_parts")
+            for key, blob in parts.items():
+                self._insert("checkpoint_parts", key, blob)
+            self._insert("checkpoint", 1, log_sequence)
+
+    def checkpoint_sequence(self) -> int:
+        """The log sequence of the checkpoint; 0 when there is none."""
+        rows = self._select("checkpoint", "one, log_sequence", "")
+        return int(rows[0][1]) if rows else 0
+
+    def checkpoint_parts(self) -> dict[str, bytes]:
+        """The blobs of the checkpoint."""
+        return {row[0]: row[1] for row in self._select("checkpoint_parts", "key, blob", "")}
+
+    # --- verification ---
+
+    def problems(self) -> list[str]:
+        """What SQLite's own integrity check and the rows' checksums find."""
+        with self._lock:
+            try:
+                with _translated(self.path):
+                    found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
+            except ShedderError as error:
+                return [str(error)]
+            problems = [f"{self.path}: {row[0]}" for row in found if row[0] != "ok"]
+            for table in TABLES:
+                try:
+                    with _translated(self.path):
+                        names = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+                    columns = ", ".join(name[1] for name in names if name[1] != "checksum")
+                    self._select(table, columns, "")
+                except ShedderError as error:
+                    problems.append(str(error))
+        return problems
+
+    # --- SQLite ---
+
+    def _prepare(self, read_only: bool) -> None:
+        with self._lock, _translated(self.path):
+            run = self._connection.execute
+            version = run("PRAGMA user_version").fetchone()[0]
+            application = run("PRAGMA application_id").fetchone()[0]
+            new = version == 0 and application == 0
+            if version > SCHEMA_VERSION and application == APPLICATION_ID:
+                raise NewerFormat(
+                    f"{self.path} has format {version}; this version reads up to {SCHEMA_VERSION}"
+                )
+            if not new and application != APPLICATION_ID:
+                raise CorruptData(f"{self.path} is not a catalog (application id {application:#x})")
+            found = run("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise CorruptData(f"{self.path} is damaged: {found}")
+            if read_only:
+                return
+            run("PRAGMA journal_mode = WAL")
+            run("PRAGMA synchronous = FULL")
+            run("PRAGMA journal_size_limit = 67108864")
+            if new:
+                run("BEGIN IMMEDIATE")
+                for statement in _TABLES.split(";"):
+                    run(statement)
+                run(f"PRAGMA application_id = {APPLICATION_ID}")
+                run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                run("COMMIT")
+
+    def _insert(self, table: str, *values: Any) -> None:
+        """Insert or replace a row; values are all of its columns but the checksum, in order."""
+        marks = ", ".join("?" * (len(values) + 1))
+        sql = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 (constant names)
+        self._run(sql, *values, _checksum(values))
+
+    def _select(
+        self, table: str, columns: str, rest: str, *arguments: Any
+    ) -> list[tuple[Any, ...]]:
+        """Rows without their checksums, which are verified; columns are all, in order."""
+        rows = self._all(f"SELECT {columns}, checksum FROM {table} {rest}", *arguments)  # noqa: S608
+        for row in rows:
+            if _checksum(row[:-1]) != row[-1]:
+                raise CorruptData(f"{self.path}: table {table}: row {row[0]!r} fails its checksum")
+        return [row[:-1] for row in rows]
+
+    def _all(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        with self._lock, _translated(self.path):
+            return self._connection.execute(sql, arguments).fetchall()
+
+    def _run(self, sql: str, *arguments: Any) -> None:
+        with self._lock, _translated(self.path):
+            self._connection.execute(sql, arguments)
+
+
+def _checksum(values: tuple[Any, ...] | list[Any]) -> int:
+    """CRC-32C of a row: each value with its length before it, blobs as they are, others as JSON."""
+    crc = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        crc = google_crc32c.extend(google_crc32c.extend(crc, len(data).to_bytes(8, "little")), data)
+    return int(crc)
+
+
+_SQLITE_CORRUPT = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
+_SQLITE_FULL = 13
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _SQLITE_CORRUPT:
+            raise CorruptData(f"{path} is damaged: {error}") from error
+        if code == _SQLITE_FULL:
+            raise DiskFull(f"{path}: no space: {error}") from error
+        raise StorageFailed(f"{path}: {error}") from error
