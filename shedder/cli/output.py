@@ -82,7 +82,7 @@ def _binary(write_to: Callable[[IO[bytes]], None]) -> None:
 
 
 def _write_arrow(table: pa.Table, out: IO[bytes]) -> None:
-    with pa.ipc.new_stream(pa.PythonFile(cast(IOBase, out)), table.schema) as writer:
+    with pa.ipc.new_stream(pa.PythonFile(cast(IOBase, out), mode="w"), table.schema) as writer:
         writer.write_table(table)
 
 

@@ -1,0 +1,98 @@
+"""Answers in every format carry the same values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from shedder.cli.output import FACTS, Format, chosen, is_status, write
+from shedder.errors import BadSetting
+from shedder.queries.answer import Answer
+
+ANSWER = Answer(
+    pa.table(
+        {
+            "carrier": ["AA", None],
+            "seen": pa.array([dt.datetime(2013, 1, 1), None], pa.timestamp("us")),
+            "top": [[{"value": "x", "count": 3}], None],
+            "n": [3, 4],
+        }
+    ),
+    query="SELECT …",
+    confidence=0.95,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(capfdbinary, form: Format) -> bytes:
+    write(ANSWER, form)
+    return capfdbinary.readouterr().out
+
+
+@pytest.fixture
+def fd_stdout(capfdbinary, monkeypatch):
+    """stdout as a file, as in a real process: with a layer of bytes below."""
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.FileIO(1, "w", closefd=False)))
+    return capfdbinary
+
+
+def test_ndjson_is_a_line_per_row(fd_stdout):
+    rows = [json.loads(line) for line in printed(fd_stdout, Format.NDJSON).splitlines()]
+    assert rows == [
+        {
+            "carrier": "AA",
+            "seen": "2013-01-01T00:00:00Z",
+            "top": [{"value": "x", "count": 3}],
+            "n": 3,
+        },
+        {"carrier": None, "seen": None, "top": None, "n": 4},
+    ]
+
+
+def test_json_holds_the_rows_and_what_they_rest_on(fd_stdout):
+    document = json.loads(printed(fd_stdout, Format.JSON))
+    assert [row["n"] for row in document["rows"]] == [3, 4]
+    assert document["confidence"] == 0.95
+
+
+def test_csv_has_lists_as_json(fd_stdout):
+    table = pa_csv.read_csv(pa.py_buffer(printed(fd_stdout, Format.CSV)))
+    assert json.loads(table["top"][0].as_py()) == [{"value": "x", "count": 3}]
+    assert table["n"].to_pylist() == [3, 4]
+
+
+def test_arrow_carries_the_facts(fd_stdout):
+    table = pa.ipc.open_stream(printed(fd_stdout, Format.ARROW)).read_all()
+    assert table.equals(ANSWER.table)
+    assert json.loads(table.schema.metadata[FACTS])["confidence"] == 0.95
+
+
+def test_parquet_carries_the_facts(fd_stdout):
+    table = pq.read_table(pa.py_buffer(printed(fd_stdout, Format.PARQUET)))
+    assert table.to_pylist() == ANSWER.rows()
+    assert Answer.from_facts(table, json.loads(table.schema.metadata[FACTS])).confidence == 0.95
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_gets_ndjson():
+    assert chosen(None, Terminal()) is Format.TABLE
+    assert chosen(None, io.StringIO()) is Format.NDJSON
+
+
+def test_bytes_are_not_sent_to_a_terminal():
+    with pytest.raises(BadSetting, match="-o parquet is binary"):
+        chosen(Format.PARQUET, Terminal())
+
+
+def test_a_status_is_told_from_data():
+    assert is_status(Answer.status("stream x created"))
+    assert not is_status(ANSWER)

@@ -1,0 +1,53 @@
+"""Where statements end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shedder.cli.script import is_complete, statements
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" ; ;\n", []),
+        ("SELECT 1", ["SELECT 1"]),
+        ("a; b ;c", ["a", "b", "c"]),
+        ("SELECT ';' ; x", ["SELECT ';'", "x"]),
+        ("SELECT 'it''s; fine'; x", ["SELECT 'it''s; fine'", "x"]),
+        ('SELECT "a;b"; x', ['SELECT "a;b"', "x"]),
+        ("a -- not; here\n; b", ["a -- not; here", "b"]),
+        ("a /* not; here */; b", ["a /* not; here */", "b"]),
+        ("-- only a comment;\n", []),
+        ("a - b / c; d", ["a - b / c", "d"]),
+    ],
+)
+def test_semicolons_outside_of_quotes_and_comments_end_a_statement(text, expected):
+    assert list(statements(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("", True),
+        ("SELECT 1", False),
+        ("SELECT 1;", True),
+        ("SELECT 1; ", True),
+        ("SELECT 1; SELECT", False),
+        ("SELECT ';", False),
+        ("SELECT /* ;", False),
+        ("SELECT 1; -- done", True),
+    ],
+)
+def test_a_text_is_complete_when_its_last_statement_is(text, complete):
+    assert is_complete(text) is complete
+
+
+@given(st.text(alphabet="ab ;'\"-/*\n", max_size=40))
+def test_no_text_is_lost_or_breaks_the_splitter(text):
+    joined = "".join(statements(text))
+    assert sorted(c for c in joined if c in "ab") <= sorted(c for c in text if c in "ab")
+    assert all(statement.strip() == statement != "" for statement in statements(text))
