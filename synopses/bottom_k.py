@@ -14,10 +14,14 @@ from typing import Final, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.errors import BadParameter
+from synopses.header import Kind, seal, unseal
+
 _Key = TypeVar("_Key", np.uint64, np.float64)
 
 KEY_MAX: Final = 2**64 - 1
-_HEAD: Final = struct.Struct("<QQQ")  # size, threshold (key or float64 bits), held
+_KEYED: Final = struct.Struct("<QQ")  # k (or rows_max) and threshold
+_WEIGHTED: Final = struct.Struct("<Qd")  # k and tau
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +65,7 @@ class BottomK:
 
     def __post_init__(self) -> None:
         if self.k < 1:
-            raise ValueError(f"a bottom-k sample needs k >= 1, got {self.k}")
+            raise BadParameter("k", self.k, "1 or more")
 
     @property
     def size_bytes(self) -> int:
@@ -103,7 +107,7 @@ class BottomK:
     def resize(self, k: int) -> Kept:
         """Change k. A larger k fills up with the tuples still to come below the threshold."""
         if k < 1:
-            raise ValueError(f"a bottom-k sample needs k >= 1, got {k}")
+            raise BadParameter("k", k, "1 or more")
         self.k = k
         return self.settle()
 
@@ -117,15 +121,21 @@ class BottomK:
         return Kept.of(stay, held, _NOTHING)
 
     def to_bytes(self) -> bytes:
-        """The state: k, threshold and the held keys, little-endian."""
-        return _HEAD.pack(self.k, self.threshold, len(self.keys)) + self.keys.tobytes()
+        """The state in its envelope: k and threshold, then the held keys."""
+        return seal(Kind.BOTTOM_K, _KEYED.pack(self.k, self.threshold), [self.keys])
 
     @classmethod
     def from_bytes(cls, image: bytes) -> Self:
-        """Rebuild what `to_bytes` wrote."""
-        k, threshold, held = _HEAD.unpack_from(image)
-        _check_length(image, held * 8)
-        return cls(k, threshold, np.frombuffer(image, "<u8", held, _HEAD.size).copy())
+        """Rebuild what `to_bytes` wrote.
+
+        Raises:
+          CorruptSynopsis: the bytes are something else, or damaged.
+        """
+        body = unseal(image, Kind.BOTTOM_K)
+        k, threshold = body.unpack(_KEYED)
+        keys = body.array(np.uint64, (-1,))
+        body.end()
+        return cls(k, threshold, keys)
 
     def _enter(self, keys: NDArray[np.uint64], entered: NDArray[np.int64]) -> Kept:
         held = len(self.keys)
@@ -163,7 +173,7 @@ class HashSample:
 
     def __post_init__(self) -> None:
         if self.rows_max < 1:
-            raise ValueError(f"a hash sample needs rows_max >= 1, got {self.rows_max}")
+            raise BadParameter("rows_max", self.rows_max, "1 or more")
 
     @property
     def size_bytes(self) -> int:
@@ -209,20 +219,26 @@ class HashSample:
     def resize(self, rows_max: int) -> Kept:
         """Change how many rows may be held; values that went out do not come back."""
         if rows_max < 1:
-            raise ValueError(f"a hash sample needs rows_max >= 1, got {rows_max}")
+            raise BadParameter("rows_max", rows_max, "1 or more")
         self.rows_max = rows_max
         return self.settle()
 
     def to_bytes(self) -> bytes:
-        """The state: rows_max, threshold and the held hashes, little-endian."""
-        return _HEAD.pack(self.rows_max, self.threshold, len(self.hashes)) + self.hashes.tobytes()
+        """The state in its envelope: rows_max and threshold, then the held hashes."""
+        return seal(Kind.HASH_SAMPLE, _KEYED.pack(self.rows_max, self.threshold), [self.hashes])
 
     @classmethod
     def from_bytes(cls, image: bytes) -> Self:
-        """Rebuild what `to_bytes` wrote."""
-        rows_max, threshold, held = _HEAD.unpack_from(image)
-        _check_length(image, held * 8)
-        return cls(rows_max, threshold, np.frombuffer(image, "<u8", held, _HEAD.size).copy())
+        """Rebuild what `to_bytes` wrote.
+
+        Raises:
+          CorruptSynopsis: the bytes are something else, or damaged.
+        """
+        body = unseal(image, Kind.HASH_SAMPLE)
+        rows_max, threshold = body.unpack(_KEYED)
+        hashes = body.array(np.uint64, (-1,))
+        body.end()
+        return cls(rows_max, threshold, hashes)
 
     def _cut(self) -> NDArray[np.int64]:
         # The first hash that does not fit goes out with all its rows: strictly below stays.
@@ -251,7 +267,7 @@ class WeightedBottomK:
 
     def __post_init__(self) -> None:
         if self.k < 1:
-            raise ValueError(f"a bottom-k sample needs k >= 1, got {self.k}")
+            raise BadParameter("k", self.k, "1 or more")
 
     @property
     def size_bytes(self) -> int:
@@ -303,24 +319,27 @@ class WeightedBottomK:
     def resize(self, k: int) -> Kept:
         """Change k. A larger k fills up with the tuples still to come above tau."""
         if k < 1:
-            raise ValueError(f"a bottom-k sample needs k >= 1, got {k}")
+            raise BadParameter("k", k, "1 or more")
         self.k = k
         return self.settle()
 
     def to_bytes(self) -> bytes:
-        """The state: k, tau, weights and priorities, little-endian."""
-        bits = int(np.float64(self.tau).view(np.uint64))
-        head = _HEAD.pack(self.k, bits, len(self.weights))
-        return head + self.weights.tobytes() + self.priorities.tobytes()
+        """The state in its envelope: k and tau, then weights and priorities."""
+        parameters = _WEIGHTED.pack(self.k, self.tau)
+        return seal(Kind.WEIGHTED_BOTTOM_K, parameters, [self.weights, self.priorities])
 
     @classmethod
     def from_bytes(cls, image: bytes) -> Self:
-        """Rebuild what `to_bytes` wrote."""
-        k, bits, held = _HEAD.unpack_from(image)
-        _check_length(image, held * 16)
-        tau = float(np.uint64(bits).view(np.float64))
-        weights = np.frombuffer(image, "<f8", held, _HEAD.size).copy()
-        priorities = np.frombuffer(image, "<f8", held, _HEAD.size + 8 * held).copy()
+        """Rebuild what `to_bytes` wrote.
+
+        Raises:
+          CorruptSynopsis: the bytes are something else, or damaged.
+        """
+        body = unseal(image, Kind.WEIGHTED_BOTTOM_K)
+        k, tau = body.unpack(_WEIGHTED)
+        weights = body.array(np.float64, (-1,))
+        priorities = body.array(np.float64, weights.shape)
+        body.end()
         return cls(k, tau, weights, priorities)
 
     def _append(self, weights: NDArray[np.float64], priorities: NDArray[np.float64]) -> None:
@@ -341,8 +360,3 @@ def _smallest(keys: NDArray[_Key], k: int) -> tuple[NDArray[np.int64], _Key | No
         return np.arange(len(keys)), None
     order = np.argpartition(keys, k)
     return np.sort(order[:k]), keys[order[k]]
-
-
-def _check_length(image: bytes, body: int) -> None:
-    if len(image) != _HEAD.size + body:
-        raise ValueError(f"a sample of {_HEAD.size + body} bytes was announced, got {len(image)}")

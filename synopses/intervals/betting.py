@@ -98,6 +98,8 @@ def _upper(shares: NDArray[np.float64], zeros: int, zero: float, tail: float) ->
     ruled_out = min(ruled_out, 1.0)
     while ruled_out - poor > _PRECISE * (ruled_out - mean):
         middle = 0.5 * (poor + ruled_out)
+        if not poor < middle < ruled_out:  # No float lies in between.
+            break
         if _log_wealth(shares, zeros, zero, middle, rich) < rich:
             poor = middle
         else:

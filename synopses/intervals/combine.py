@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.special import ndtri
 
+from synopses.errors import BadParameter
 from synopses.estimate import Bound
 from synopses.intervals.interval import Intervals, error_share
 
@@ -17,10 +18,10 @@ def split_confidence(confidence: float, parts: int) -> float:
     The union bound: 1 - (1 - confidence)/parts. It needs no independence.
 
     Raises:
-      ValueError: the confidence is not inside (0, 1), or there is no part.
+      BadParameter: the confidence is not inside (0, 1), or there is no part.
     """
     if parts < 1:
-        raise ValueError(f"a confidence is split over one part or more, got {parts}")
+        raise BadParameter("parts", parts, "1 or more")
     return 1.0 - error_share(confidence) / parts
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from synopses.errors import BadParameter
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.tails import binomial_at_least, binomial_at_most
@@ -34,7 +35,7 @@ def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) ->
         np.atleast_1d(np.asarray(kept, np.float64)), np.atleast_1d(np.asarray(share, np.float64))
     )
     if not ((shares > 0.0) & (shares <= 1.0)).all():
-        raise ValueError("the share of values that was kept must lie in (0, 1]")
+        raise BadParameter("share", share, "inside (0, 1]")
     low, high = _invert(np.ascontiguousarray(counts), np.ascontiguousarray(shares), tail)
     return Intervals.of(counts / shares, low, high, exact=shares == 1.0)
 

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from synopses.errors import BadParameter
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.tails import hypergeometric_at_most
 
@@ -61,7 +62,9 @@ def _columns(
     )
     sizes, reads, matches = (np.ascontiguousarray(column) for column in columns)
     if not ((matches >= 0) & (matches <= reads) & (reads <= sizes)).all():
-        raise ValueError("counts must satisfy 0 <= matched <= read <= population in every group")
+        raise BadParameter(
+            "matched, read, population", (matched, read, population), "0 <= m <= n <= N everywhere"
+        )
     return sizes, reads, matches
 
 

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.errors import BadParameter
 from synopses.estimate import Bound, Estimates
 
 
@@ -86,8 +87,8 @@ def error_share(confidence: float) -> float:
     """1 - confidence: the share of intervals that may miss.
 
     Raises:
-      ValueError: the confidence is not inside (0, 1).
+      BadParameter: the confidence is not inside (0, 1).
     """
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"a confidence lies between 0 and 1, got {confidence}")
+        raise BadParameter("confidence", confidence, "a number inside (0, 1)")
     return 1.0 - confidence

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.errors import BadParameter
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.tails import (
@@ -38,10 +39,10 @@ def sampled_quantile(sample: SampledValues, *, rank_share: float, confidence: fl
       for a group without a matching row read.
 
     Raises:
-      ValueError: rank_share lies outside [0, 1].
+      BadParameter: rank_share lies outside [0, 1].
     """
     if not 0.0 <= rank_share <= 1.0:
-        raise ValueError(f"a quantile's rank share lies in [0, 1], got {rank_share}")
+        raise BadParameter("rank_share", rank_share, "a number in [0, 1]")
     matched = sample.matched
     ordered = _sorted_in_groups(sample)
     middle = np.maximum(np.ceil(_exact_product(rank_share, matched)), 1).astype(np.int64)

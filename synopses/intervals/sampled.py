@@ -9,6 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from synopses.errors import BadParameter
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledValues:
@@ -52,11 +54,11 @@ class SampledValues:
           high: likewise.
 
         Raises:
-          ValueError: there are more matches than rows read, or more read than there are.
+          BadParameter: there are more matches than rows read, or more read than there are.
         """
         if not len(values) <= read <= population:
-            raise ValueError(
-                f"{len(values)} matches of {read} rows read of {population}: impossible"
+            raise BadParameter(
+                "matches, read, population", (len(values), read, population), "m <= n <= N"
             )
         if ids is None:
             starts = np.array([0] + [len(values)] * groups, np.int64)

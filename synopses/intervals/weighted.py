@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.errors import BadParameter
 from synopses.intervals.interval import Intervals
 from synopses.intervals.poisson import fay_feuer, garwood
 
@@ -83,10 +84,10 @@ def weighted_sum_over_panes(panes: list[WeightedMatches], *, confidence: float) 
       confidence: of each interval, in (0, 1).
 
     Raises:
-      ValueError: there is no pane.
+      BadParameter: there is no pane.
     """
     if not panes:
-        raise ValueError("a sum over panes needs at least one pane, got none")
+        raise BadParameter("panes", panes, "at least one")
     certain = np.sum([pane.certain for pane in panes], axis=0)
     total = np.sum([pane.tau * pane.light for pane in panes], axis=0)
     variance = np.sum([pane.tau**2 * pane.light for pane in panes], axis=0)
