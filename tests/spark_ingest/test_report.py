@@ -1,0 +1,97 @@
+"""The report says what was found, needs nothing else, and is safe to open."""
+
+import datetime as dt
+import json
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from shedder.cql.expression import AggregateFunction
+from shedder.cql.statement import Target, TargetKind
+from spark_ingest.report import Refusal, Report, to_html, to_json, write
+from spark_ingest.scores import Judged
+from spark_ingest.verdict import Claim, Ranks, judge_quantile, judge_value
+
+TARGET = Target(TargetKind.RELATIVE, 0.2)
+
+
+def counted(question: int, value: float, *, truth: float, key: str = "") -> Judged:
+    claim = Claim(value, 0.9 * value, 1.1 * value, "interval", True)
+    verdict = judge_value(AggregateFunction.COUNT, claim, truth, TARGET)
+    return Judged(question, key, "COUNT(*)", "sample", 0.95, verdict)
+
+
+def report(judged: list[Judged], questions: tuple[str, ...] = ("SELECT 1",)) -> Report:
+    created = dt.datetime(2026, 1, 2, 3, 4)
+    refused = (Refusal("SELECT nothing", "BadQuery: expected a column"),)
+    return Report("flights", created, 7, questions, tuple(judged), refused)
+
+
+@pytest.fixture
+def mixed() -> Report:
+    ranks = Ranks(n=100, below_low=40, to_high=60, below=49, upto=51)
+    median = judge_quantile(Claim(7.0, 6.0, 8.0, "interval", None), 0.5, ranks, None)
+    unbounded = judge_value(AggregateFunction.MAX, Claim(1, None, None, "none", None), 9, None)
+    exact = judge_value(AggregateFunction.SUM, Claim(5, None, None, "exact", True), 5, TARGET)
+    return report(
+        [
+            *(counted(at, 100.0 + at, truth=101.0) for at in range(12)),
+            counted(12, 100.0, truth=200.0, key="<b>JFK</b>"),
+            Judged(13, "", "QUANTILE", "log buckets", 0.95, median),
+            Judged(14, "", "MAX", "sample", 0.95, unbounded),
+            Judged(15, "", "SUM", "moments", 1.0, exact),
+        ],
+        tuple(f"SELECT {at} WHERE origin = '<script>'" for at in range(16)),
+    )
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_data_say(mixed):
+    page = to_html(mixed)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "&lt;b&gt;JFK&lt;/b&gt;" in page
+    assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page)
+
+
+def test_every_plot_is_well_formed(mixed):
+    pictures = re.findall(r"<svg.*?</svg>", to_html(mixed), re.DOTALL)
+    assert len(pictures) == 5
+    for picture in pictures:
+        assert "nan" not in picture
+        ET.fromstring(picture)
+
+
+def test_misses_are_shown_with_the_question_that_repeats_them(mixed):
+    (missed,) = mixed.misses
+    assert missed.question == 12
+    assert "SELECT 12 WHERE" in to_html(mixed)
+
+
+def test_the_json_holds_every_value_and_is_strict_json(mixed, tmp_path):
+    as_json, as_html = write(mixed, tmp_path / "deep" / "er")
+    text = as_json.read_text()
+    found = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert found == json.loads(json.dumps(to_json(mixed)))
+    assert len(found["values"]) == 16
+    assert found["passed"] is True
+    assert as_html.read_text().startswith("<!doctype html>")
+
+
+def test_a_report_fails_when_a_certain_value_is_wrong_once():
+    wrong = judge_value(AggregateFunction.SUM, Claim(5, None, None, "exact", None), 6, None)
+    assert not report([Judged(0, "", "SUM", "moments", 1.0, wrong)]).passed
+
+
+def test_a_report_that_judged_nothing_does_not_pass():
+    assert not report([]).passed
+    assert "claims broken" in to_html(report([]))
+
+
+def test_an_open_interval_is_drawn_without_infinite_numbers():
+    claim = Claim(5, 4, None, "interval", None)
+    verdict = judge_value(AggregateFunction.COUNT, claim, 6, None)
+    assert verdict.half_width is None
+    page = to_html(report([Judged(0, "", "COUNT(*)", "sample", 0.95, verdict)]))
+    assert str(math.inf) not in re.sub(r"<style>.*</style>", "", page, flags=re.DOTALL)
