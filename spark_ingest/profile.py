@@ -22,8 +22,9 @@ _KNOTS = 65  # quantiles kept of a number: predicates cut at them
 class ColumnProfile:
     """One column as a sample of rows shows it.
 
-    values: what predicates compare with: quantiles of numbers, ascending and without repetition;
-      values of other types, the most frequent first.
+    values: what predicates compare with, as literals hold them (timestamps in microseconds, dates
+      in days): quantiles of numbers, ascending and without repetition; of other types the most
+      frequent values first.
     distinct: how many values the sample has. null_share: of the sample's rows.
     """
 
@@ -91,5 +92,12 @@ def _column(name: str, kind: ColumnType, cells: pa.ChunkedArray[Any]) -> ColumnP
         values = tuple(np.unique(ordered[at]).tolist())
     else:
         by_count = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
-        values = tuple(counts.field("values").take(by_count[:GROUP_VALUES_MAX]).to_pylist())
+        frequent = counts.field("values").take(by_count[:GROUP_VALUES_MAX])
+        values = tuple(_as_literals(frequent).to_pylist())
     return ColumnProfile(name, kind, values, len(counts), cells.null_count / max(len(cells), 1))
+
+
+def _as_literals(values: pa.Array[Any]) -> pa.Array[Any]:
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.int64())
+    return values.cast(pa.int32()) if pa.types.is_date(values.type) else values

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from typing import TypeVar
 
 import numpy as np
 
+from shedder.cql.expression import Literal
+from shedder.cql.text import literal_text, quoted
 from shedder.cql.types import ColumnType
 from spark_ingest.profile import ColumnProfile, Profile
 
@@ -18,8 +18,6 @@ _QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _PERCENTS = (2, 5, 10, 20, 50)
 _CONFIDENCES = (90, 95, 95, 99)
 _TOP = 5
-_EPOCH = datetime(1970, 1, 1)
-_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 # An absolute target that any interval meets: the answer is then what the cheapest source says.
 _ANYTHING = "1e300"
@@ -74,41 +72,6 @@ def questions(
     return once + standing
 
 
-def literal(value: object) -> str:
-    """A value as CQL writes it.
-
-    Raises:
-      TypeError: a type that no column has.
-    """
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return str(value)
-        case float():
-            return repr(value)
-        case str():
-            return "'" + value.replace("'", "''") + "'"
-        case datetime():
-            return f"TIMESTAMP '{value.isoformat(' ')}'"
-        case date():
-            return f"DATE '{value.isoformat()}'"
-        case _:
-            raise TypeError(f"no column has values like {value!r}")
-
-
-def identifier(name: str) -> str:
-    """A column's or stream's name, quoted when it must be."""
-    return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
-
-
-def moment(us: int) -> str:
-    """Event time in microseconds as a literal, cut to seconds."""
-    return literal(_EPOCH + timedelta(seconds=us // 1_000_000))
-
-
 def _draw(
     profile: Profile, rng: np.random.Generator, function: str, *, standing: bool = False
 ) -> Question:
@@ -120,7 +83,7 @@ def _draw(
         part
         for part in (
             f"SELECT {group + ', ' if group else ''}{aggregate} AS answer",
-            f"FROM {identifier(profile.stream)}{window}",
+            f"FROM {quoted(profile.stream)}{window}",
             f"WHERE {condition}" if condition else "",
             f"GROUP BY {group}" if group else "",
             _target(rng),
@@ -159,18 +122,19 @@ def _condition(profile: Profile, rng: np.random.Generator) -> str | None:
 
 
 def _comparison(rng: np.random.Generator, column: ColumnProfile) -> str:
-    name, values = identifier(column.name), column.values
+    name = quoted(column.name)
+    values = [literal_text(Literal(value, column.type)) for value in column.values]
     if column.null_share > 0 and rng.random() < 0.1:
         return f"{name} IS NULL" if rng.random() < 0.5 else f"{name} IS NOT NULL"
     if column.type.is_number and len(values) > 1:
         low, high = sorted(int(at) for at in rng.choice(len(values), 2, replace=False))
         if rng.random() < 0.4:
-            return f"{name} BETWEEN {literal(values[low])} AND {literal(values[high])}"
-        return f"{name} {_pick(rng, ('<', '<=', '>', '>='))} {literal(values[low])}"
+            return f"{name} BETWEEN {values[low]} AND {values[high]}"
+        return f"{name} {_pick(rng, ('<', '<=', '>', '>='))} {values[low]}"
     if rng.random() < 0.5:
         chosen = rng.choice(len(values), min(len(values), 3), replace=False)
-        return f"{name} IN ({', '.join(literal(values[int(at)]) for at in chosen)})"
-    return f"{name} {_pick(rng, ('=', '<>'))} {literal(_pick(rng, values))}"
+        return f"{name} IN ({', '.join(values[int(at)] for at in chosen)})"
+    return f"{name} {_pick(rng, ('=', '<>'))} {_pick(rng, values)}"
 
 
 def _window(profile: Profile, rng: np.random.Generator) -> str:
@@ -180,16 +144,21 @@ def _window(profile: Profile, rng: np.random.Generator) -> str:
         return ""
     covered = int(length * math.exp(rng.uniform(math.log(0.02), 0.0)))
     start = profile.start_us + int(rng.integers(0, max(length - covered, 1)))
-    return f" [FROM {moment(start)} TO {moment(start + max(covered, 1_000_000))}]"
+    return f" [FROM {_moment(start)} TO {_moment(start + max(covered, 1_000_000))}]"
 
 
 def _standing_window(profile: Profile, rng: np.random.Generator) -> str:
     length = profile.end_us - profile.start_us
     share = float(rng.uniform(0.05, 0.6))
     if rng.random() < 0.3:
-        return f" [FROM {moment(profile.start_us + int(length * share))}]"
+        return f" [FROM {_moment(profile.start_us + int(length * share))}]"
     slide_s = max(int(length * share / 40 / 1_000_000), 1)
     return f" [RANGE INTERVAL '{slide_s * 40}' SECOND SLIDE INTERVAL '{slide_s}' SECOND]"
+
+
+def _moment(us: int) -> str:
+    """Event time as a literal, cut to seconds."""
+    return literal_text(Literal(us // 1_000_000 * 1_000_000, ColumnType.TIMESTAMP))
 
 
 def _target(rng: np.random.Generator) -> str:
@@ -199,7 +168,7 @@ def _target(rng: np.random.Generator) -> str:
 
 
 def _name(rng: np.random.Generator, columns: Sequence[ColumnProfile]) -> str:
-    return identifier(_pick(rng, columns).name)
+    return quoted(_pick(rng, columns).name)
 
 
 def _pick(rng: np.random.Generator, choices: Sequence[_T]) -> _T:
