@@ -183,6 +183,4 @@ class Describe:
     name: str
 
 
-Statement = (
-    Select | CreateStream | DropStream | CreateQuery | DropQuery | Explain | Show | Describe
-)
+Statement = Select | CreateStream | DropStream | CreateQuery | DropQuery | Explain | Show | Describe

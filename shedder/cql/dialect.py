@@ -1,0 +1,391 @@
+"""The grammar: a dialect of sqlglot whose statements and windows are those of CQL.
+
+sqlglot parses everything that is SQL. Functions stay as written (no builders), so that nothing
+is rewritten on the way; what a name means is decided in functions.py and aggregates.py.
+A parsed statement travels in the meta of a `Var` node, because the parser returns only nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlglot import exp, parser, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import TokenType
+
+from shedder.cql.intervals import UNITS_US
+from shedder.cql.raw import (
+    RawColumn,
+    RawCreateQuery,
+    RawCreateStream,
+    RawDuration,
+    RawExplain,
+    RawNumber,
+    RawSelect,
+    RawWindow,
+)
+from shedder.cql.reserved import PHRASES, WORDS
+from shedder.cql.statement import Describe, DropQuery, DropStream, Show
+from shedder.errors import Unimplemented
+
+STATEMENT = "cql"  # the key of a node's meta
+WINDOW = "cql_window"
+
+_LATER = {
+    "ALTER": "ALTER",
+    "INSERT": "INSERT (push sends tuples into a stream)",
+    "UPDATE": "UPDATE",
+    "DELETE": "DELETE",
+    "MERGE": "MERGE",
+    "TRUNCATE": "TRUNCATE",
+    "COPY": "COPY (push loads files)",
+    "WITH": "WITH (common table expressions)",
+    "VALUES": "VALUES",
+    "FROM": "a query that begins with FROM",
+    "SET": "SET",
+    "BEGIN": "transactions",
+    "COMMIT": "transactions",
+    "ROLLBACK": "transactions",
+    "USE": "USE",
+    "PRAGMA": "PRAGMA",
+    "GRANT": "GRANT",
+    "REVOKE": "REVOKE",
+}
+_STATEMENTS = "SELECT, CREATE, DROP, SHOW, DESCRIBE or EXPLAIN"
+
+
+def later(what: str) -> Unimplemented:
+    """The refusal of what the language has and this version does not."""
+    return Unimplemented(f"{what}: not in this version; it comes with the relational engine")
+
+
+class CqlTokenizer(tokens.Tokenizer):
+    """The words of CQL."""
+
+    KEYWORDS: ClassVar[dict[str, TokenType]] = {
+        **{
+            word: kind
+            for word, kind in tokens.Tokenizer.KEYWORDS.items()
+            if word in WORDS or word in PHRASES
+        },
+        **{
+            word: tokens.Tokenizer.KEYWORDS[word]
+            for word in ("||", "<>", "!=", "<=", ">=", "::", "==")
+            if word in tokens.Tokenizer.KEYWORDS
+        },
+        "INT8": TokenType.BIGINT,
+    }
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class CqlParser(parser.Parser):  # type: ignore[misc]
+    """sqlglot's parser with the statements, windows and clauses of CQL."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: parser.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")
+    }
+    NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+    }
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
+        kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)
+    }
+    PLACEHOLDER_PARSERS: ClassVar[dict[Any, Any]] = {
+        TokenType.PLACEHOLDER: lambda self: self._parameter()
+    }
+
+    # --- statements ---------------------------------------------------------------------------
+
+    def _parse_statement(self) -> exp.Expr | None:
+        if not self._curr:
+            return None
+        node = exp.Var(this=STATEMENT)
+        node.meta[STATEMENT] = self._statement()
+        return node
+
+    def _statement(self) -> object:
+        word = self._curr.text.upper()
+        if self._match(TokenType.SELECT, advance=False):
+            return self._select()
+        if self._match(TokenType.CREATE):
+            return self._create()
+        if self._match(TokenType.DROP):
+            return self._drop()
+        if self._match_text_seq("SHOW"):
+            return self._show()
+        if self._match_text_seq("DESCRIBE") or self._match(TokenType.DESC):
+            self._match_text_seq("STREAM") or self._match_text_seq("QUERY")
+            return Describe(self._name("the name of a stream or query"))
+        if self._match_text_seq("EXPLAIN"):
+            if self._match(TokenType.SELECT, advance=False):
+                return RawExplain(self._select())
+            return RawExplain(self._name("SELECT or the name of a query"))
+        if word in _LATER and self._curr.token_type is not TokenType.IDENTIFIER:
+            raise later(_LATER[word])
+        self.raise_error(f"expected {_STATEMENTS}")
+        raise AssertionError("raise_error raises")
+
+    def _create(self) -> RawCreateStream | RawCreateQuery:
+        if self._match_text_seq("OR", "REPLACE"):
+            raise later("CREATE OR REPLACE")
+        start = self._curr.start
+        if self._match_text_seq("STREAM"):
+            return self._create_stream(start)
+        if self._match_text_seq("QUERY"):
+            if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+            name = self._name("the name of the query")
+            if not self._match(TokenType.ALIAS):
+                self.raise_error("expected AS and a SELECT")
+            if not self._match(TokenType.SELECT, advance=False):
+                self.raise_error("expected a SELECT")
+            return RawCreateQuery(name, self._select(), if_not_exists)
+        if self._match_texts(("TABLE", "VIEW", "INDEX", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
+            raise later(f"CREATE {self._prev.text.upper()}")
+        self.raise_error("expected STREAM or QUERY")
+        raise AssertionError("raise_error raises")
+
+    def _create_stream(self, start: int) -> RawCreateStream:
+        if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+        name = self._identifier("the name of the stream")
+        if not self._match(TokenType.L_PAREN):
+            self.raise_error("expected ( and the columns")
+        columns = [self._column_definition()]
+        while self._match(TokenType.COMMA):
+            columns.append(self._column_definition())
+        if not self._match(TokenType.R_PAREN):
+            self.raise_error("expected , or )")
+        said: dict[str, Any] = {}
+        while self._curr:
+            clause = self._stream_clause()
+            if clause is None or clause[0] in said:
+                self.raise_error("expected TIMESTAMP BY, LATENESS, RETAIN or ARCHIVE, each once")
+            assert clause is not None
+            said[clause[0]] = clause[1]
+        return RawCreateStream(
+            name=name,
+            columns=tuple(columns),
+            time_column=said.get("time"),
+            lateness=said.get("lateness"),
+            retain=said.get("retain"),
+            layout=said.get("layout"),
+            if_not_exists=if_not_exists,
+            start=start,
+        )
+
+    def _stream_clause(self) -> tuple[str, Any] | None:
+        if self._match_text_seq("TIMESTAMP", "BY"):
+            return "time", self._identifier("the event-time column")
+        if self._match_text_seq("LATENESS"):
+            return "lateness", self._duration()
+        if self._match_text_seq("RETAIN"):
+            return "retain", None if self._match_text_seq("FOREVER") else self._duration()
+        if self._match_text_seq("ARCHIVE"):
+            return "layout", self._name("a layout: plain")
+        return None
+
+    def _column_definition(self) -> RawColumn:
+        name = self._identifier("the name of a column")
+        kind = self._parse_types(check_func=False, allow_identifiers=False)
+        if not isinstance(kind, exp.DataType):
+            self.raise_error(
+                "expected a type: BOOLEAN, INTEGER, BIGINT, DOUBLE, VARCHAR, TIMESTAMP or DATE"
+            )
+        nullable = True
+        if self._match_text_seq("NOT", "NULL"):
+            nullable = False
+        else:
+            self._match(TokenType.NULL)
+        return RawColumn(name, kind, nullable)
+
+    def _drop(self) -> DropStream | DropQuery:
+        if not self._match_texts(("STREAM", "QUERY")):
+            if self._match_texts(("TABLE", "VIEW", "INDEX", "SCHEMA")):
+                raise later(f"DROP {self._prev.text.upper()}")
+            self.raise_error("expected STREAM or QUERY")
+        kind = self._prev.text.upper()
+        if_exists = self._match_text_seq("IF", "EXISTS")
+        name = self._name(f"the name of the {kind.lower()}")
+        return DropStream(name, if_exists) if kind == "STREAM" else DropQuery(name, if_exists)
+
+    def _show(self) -> Show:
+        if not self._match_texts(("STREAMS", "QUERIES", "TABLES")):
+            self.raise_error("expected STREAMS, QUERIES or TABLES")
+        return Show(self._prev.text.upper())
+
+    # --- queries ------------------------------------------------------------------------------
+
+    def _select(self) -> RawSelect:
+        select = self._parse_select()
+        if not isinstance(select, exp.Select):
+            raise later("UNION, INTERSECT and EXCEPT")
+        said: dict[str, Any] = {}
+        while self._curr:
+            clause = self._answer_clause()
+            if clause is None:
+                self.raise_error(f"unexpected {self._curr.text!r}")
+            assert clause is not None
+            if clause[0] in said:
+                self.raise_error(f"{clause[0]} is said twice")
+            said[clause[0]] = clause[1]
+        return RawSelect(
+            select=select,
+            target=said.get("WITHIN"),
+            confidence=said.get("CONFIDENCE"),
+            contract=said.get("ELSE"),
+            weight=said.get("WEIGHT"),
+            reduction=said.get("REDUCE BY"),
+        )
+
+    def _answer_clause(self) -> tuple[str, Any] | None:
+        if self._match_text_seq("WITHIN"):
+            return "WITHIN", self._target()
+        if self._match_text_seq("CONFIDENCE"):
+            return "CONFIDENCE", (self._number(), self._percent())
+        if self._match_text_seq("ELSE"):
+            if not self._match_texts(("WIDEN", "OMIT", "EXACT", "FAIL")):
+                self.raise_error("expected WIDEN, OMIT, EXACT or FAIL")
+            return "ELSE", self._prev.text.upper()
+        if self._match_text_seq("WEIGHT"):
+            return "WEIGHT", self._number()
+        if self._match_text_seq("REDUCE", "BY"):
+            return "REDUCE BY", self._reduction()
+        return None
+
+    def _target(self) -> tuple[RawNumber, str]:
+        size = self._number()
+        if self._percent():
+            return size, "PERCENT RANK" if self._match_text_seq("RANK") else "PERCENT"
+        if self._match_texts(("ABSOLUTE", "RANK")):
+            return size, self._prev.text.upper()
+        self.raise_error("expected PERCENT, ABSOLUTE or RANK")
+        raise AssertionError("raise_error raises")
+
+    def _percent(self) -> bool:
+        return bool(self._match_text_seq("PERCENT") or self._match(TokenType.MOD))
+
+    def _reduction(self) -> tuple[str, tuple[exp.Expr, ...]]:
+        name = self._name("the name of a reduction")
+        if not self._match(TokenType.L_PAREN):
+            return name, ()
+        arguments = self._parse_csv(self._parse_unary)
+        if not self._match(TokenType.R_PAREN):
+            self.raise_error("expected )")
+        return name, tuple(arguments)
+
+    def _parse_table(self, *_: Any, **__: Any) -> exp.Expr:
+        """A stream, its window and its other name. sqlglot calls this for FROM and JOIN."""
+        if self._match(TokenType.L_PAREN, advance=False):
+            raise later("a subquery in FROM")
+        if self._match_texts(("LATERAL", "UNNEST", "VALUES"), advance=False):
+            raise later(f"{self._curr.text.upper()} in FROM")
+        table = self.expression(exp.Table(this=self._identifier("the name of a stream")))
+        if self._match(TokenType.DOT, advance=False):
+            self.raise_error("a stream has no schema before its name")
+        if self._match(TokenType.L_PAREN, advance=False):
+            raise later("a table function")
+        alias = self._stream_alias()
+        if self._match(TokenType.L_BRACKET):
+            table.meta[WINDOW] = self._window()
+            alias = alias or self._stream_alias()
+        if alias is not None:
+            table.set("alias", exp.TableAlias(this=alias))
+        return table
+
+    def _stream_alias(self) -> exp.Expr | None:
+        if self._match(TokenType.ALIAS):
+            return self._identifier("another name for the stream")
+        if self._match_texts(("WITHIN", "CONFIDENCE", "WEIGHT", "REDUCE"), advance=False):
+            return None
+        alias: exp.Expr | None = self._parse_id_var(any_token=False, tokens={TokenType.VAR})
+        return alias
+
+    # --- windows ------------------------------------------------------------------------------
+
+    def _window(self) -> RawWindow:
+        start = self._curr.start
+        if self._match_text_seq("RANGE", "UNBOUNDED"):
+            window = RawWindow(start=start)
+        elif self._match_text_seq("RANGE"):
+            length = self._duration()
+            slide = self._duration() if self._match_text_seq("SLIDE") else None
+            window = RawWindow(length=length, slide=slide, start=start)
+        elif self._match(TokenType.FROM):
+            begin = self._parse_bitwise()
+            end = self._parse_bitwise() if self._match_text_seq("TO") else None
+            window = RawWindow(begin=begin, end=end, start=start)
+        elif self._match_text_seq("ROWS"):
+            raise later("[ROWS n] windows")
+        elif self._match(TokenType.PARTITION_BY):
+            raise later("[PARTITION BY ... ROWS n] windows")
+        elif self._match_text_seq("NOW"):
+            raise later("[NOW] windows")
+        else:
+            self.raise_error("expected RANGE, FROM, ROWS, PARTITION BY or NOW")
+        if not self._match(TokenType.R_BRACKET):
+            self.raise_error("expected ] at the end of the window")
+        return window
+
+    def _duration(self) -> RawDuration:
+        start = self._curr.start
+        self._match(TokenType.INTERVAL)
+        amount = self._parse_unary_literal()
+        unit = None
+        if self._curr and self._curr.text.upper() in UNITS_US:
+            unit = self._curr.text.upper()
+            self._advance()
+        return RawDuration(amount, unit, start)
+
+    def _parse_interval(self, require_interval: bool = True, **_: Any) -> exp.Expr | None:
+        """INTERVAL in an expression; `require_interval` False is never asked for by us."""
+        if not require_interval or not self._match(TokenType.INTERVAL, advance=False):
+            return None
+        raw = self._duration()
+        unit = None if raw.unit is None else exp.Var(this=raw.unit)
+        node = self.expression(exp.Interval(this=raw.amount, unit=unit))
+        node.meta["start"] = raw.start
+        return node
+
+    # --- words --------------------------------------------------------------------------------
+
+    def _number(self) -> RawNumber:
+        return RawNumber(
+            start=self._curr.start if self._curr else 0, value=self._parse_unary_literal()
+        )
+
+    def _parse_unary_literal(self) -> exp.Expr:
+        """A number, string or parameter, perhaps with a sign."""
+        if self._match(TokenType.DASH):
+            return exp.Neg(this=self._parse_unary_literal())
+        literal: exp.Expr | None = None
+        if self._match_set((TokenType.NUMBER, TokenType.STRING), advance=False):
+            literal = self._parse_primary()
+        elif self._match(TokenType.PLACEHOLDER):
+            literal = self._parameter()
+        if literal is None:
+            self.raise_error("expected a number")
+        assert literal is not None
+        return literal
+
+    def _parameter(self) -> exp.Expr:
+        token = self._prev
+        return self.expression(exp.Placeholder(this=token.text)).update_positions(token)
+
+    def _identifier(self, what: str) -> exp.Expr:
+        found = self._parse_id_var(any_token=False)
+        if not isinstance(found, exp.Identifier):
+            self.raise_error(f"expected {what}")
+        return found
+
+    def _name(self, what: str) -> str:
+        return str(self._identifier(what).name)
+
+
+class Cql(Dialect):
+    """CQL as a dialect of sqlglot."""
+
+    DPIPE_IS_STRING_CONCAT = True
+    NULL_ORDERING = "nulls_are_last"
+    Tokenizer = CqlTokenizer
+    Parser = CqlParser
