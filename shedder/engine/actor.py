@@ -1,0 +1,112 @@
+"""One thread that owns live state; others hand it work and wait for the result."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import structlog
+
+from shedder.errors import Draining, InternalError
+
+Result = TypeVar("Result")
+
+_log = structlog.get_logger("shedder.actor")
+
+
+class Actor:
+    """Runs functions one after the other on its own thread, in the order they were posted.
+
+    Posted work that raises leaves the state in doubt: the actor halts, and everybody who asks
+    from then on is told; a restart recovers from the log.
+
+    idle: called on the thread whenever it has caught up, before it sleeps; returns for how many
+    seconds it may sleep at most (None: until work comes).
+    """
+
+    def __init__(self, name: str, idle: Callable[[], float | None]) -> None:
+        self._idle = idle
+        self._work: deque[tuple[Callable[[], None], Future[Any] | None]] = deque()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._halted = ""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Hand over work whose result nobody waits for. It must not raise."""
+        self._add(work, None)
+
+    def _add(self, work: Callable[[], None], future: Future[Any] | None) -> None:
+        with self._wake:
+            if self._halted:
+                raise InternalError(self._halted)
+            if self._closed:
+                raise Draining("the engine is closed")
+            self._work.append((work, future))
+            self._wake.notify()
+
+    def call(self, work: Callable[[], Result]) -> Future[Result]:
+        """Hand over work; its result or error is the future's."""
+        future: Future[Result] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - it is the caller's, not the thread's
+                future.set_exception(error)
+
+        self._add(run, future)
+        return future
+
+    def is_alive(self) -> bool:
+        """Whether it takes work."""
+        return self._thread.is_alive() and not self._closed
+
+    def is_current(self) -> bool:
+        """Whether the caller runs on this actor's thread."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        """Finish what was posted, then stop."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread.is_alive() and not self.is_current():
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause: float | None = 0.0
+        while True:
+            with self._wake:
+                if not self._work and not self._closed:
+                    self._wake.wait(pause)
+                if not self._work and self._closed:
+                    return
+                work = self._work.popleft()[0] if self._work else None
+            try:
+                if work is not None:
+                    work()
+                    pause = 0.0
+                else:
+                    pause = self._idle()
+            except Exception as error:  # noqa: BLE001 - whatever it was, the state is in doubt
+                self._halt(error)
+                return
+
+    def _halt(self, error: Exception) -> None:
+        _log.error("engine_halted", exc_info=error)
+        with self._wake:
+            self._halted = f"the engine halted ({type(error).__name__}); a restart recovers"
+            left, self._work = list(self._work), deque()
+        for _, future in left:
+            if future is not None:
+                future.set_exception(InternalError(self._halted))

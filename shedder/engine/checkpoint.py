@@ -1,0 +1,114 @@
+"""Checkpoints: what a restart begins with, so that it need not replay the whole log.
+
+A checkpoint is the closed panes, the open ones, samples, watermarks, producers' sequences, and the
+log's sequence up to which all of these are complete. It is one catalog transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import pyarrow as pa
+
+from shedder.archive.store import Store
+from shedder.engine.producers import Progress
+from shedder.engine.published import Published
+from shedder.engine.standing import Standing
+from shedder.engine.stream import Stream
+
+_ALL_TIME = (-(1 << 63), (1 << 63) - 1)
+
+
+def write_checkpoint(
+    store: Store,
+    streams: Mapping[str, Stream],
+    producers: Mapping[str, Mapping[str, Progress]],
+    sequence: int,
+) -> None:
+    """Store all live state as of a log sequence, in one transaction.
+
+    Producers may be ahead of the applied state (they are numbered when they are durable); replay
+    brings the rest there too, and a producer's progress never goes back.
+    """
+    parts: dict[str, bytes] = {}
+    with store.catalog.transaction():
+        for name, stream in streams.items():
+            parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
+            parts[f"sample/{stream.id}"] = stream.sample.to_bytes()
+            for published in stream.queries.values():
+                _store_panes(store, published.standing)
+                parts[f"query/{published.standing.name}"] = _query_state(published)
+        store.catalog.write_checkpoint(sequence, parts)
+
+
+def _store_panes(store: Store, standing: Standing) -> None:
+    """Each closed pane once; those that no window needs any more go."""
+    width = standing.grid.width_us
+    if width is None:
+        return
+    for closed in standing.take_unstored():
+        store.catalog.put_pane(standing.name, closed.pane * width, closed.data)
+    if standing.panes:
+        store.catalog.drop_panes(standing.name, before_us=min(standing.panes) * width)
+
+
+def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
+    state = {
+        "position": stream.position,
+        "applied": stream.applied,
+        "late": stream.late,
+        "watermark_us": stream.watermark_us,
+        "producers": {name: asdict(progress) for name, progress in producers.items()},
+    }
+    return json.dumps(state).encode()
+
+
+def _query_state(published: Published) -> bytes:
+    """Counts as JSON in the schema's metadata; the open panes as rows."""
+    standing = published.standing
+    state = {
+        "read": standing.read,
+        "late": standing.late,
+        "late_by_pane": [[pane, count] for pane, count in standing.late_by_pane.items()],
+        "emitted_to": published.emitted_to,
+    }
+    panes = standing.open_panes()
+    schema = pa.schema(
+        [("pane", pa.int64()), ("data", pa.binary())], metadata={"state": json.dumps(state)}
+    )
+    table = pa.table([panes, [standing.pane_bytes(pane) for pane in panes]], schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
+    """Set a stream's counters from its part; returns how far its producers were."""
+    state = json.loads(data)
+    stream.position = state["position"]
+    stream.applied = state["applied"]
+    stream.late = state["late"]
+    stream.watermark.value_us = state["watermark_us"]
+    return {name: Progress(**progress) for name, progress in state["producers"].items()}
+
+
+def restore_query(store: Store, published: Published, data: bytes | None) -> None:
+    """Set a standing query's panes and counters from the pane store and its part."""
+    standing = published.standing
+    width = standing.grid.width_us
+    if width is not None:
+        for pane in store.catalog.panes(standing.name, *_ALL_TIME):
+            standing.adopt(pane.start_us // width, pane.blob, closed=True)
+    if data is None:
+        return
+    table = pa.ipc.open_stream(data).read_all()
+    state = json.loads(table.schema.metadata[b"state"])
+    standing.read, standing.late = state["read"], state["late"]
+    standing.late_by_pane = dict(state["late_by_pane"])
+    published.emitted_to = state["emitted_to"]
+    for row in table.to_pylist():
+        standing.adopt(row["pane"], row["data"], closed=False)

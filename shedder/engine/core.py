@@ -1,0 +1,227 @@
+"""The core: live state, and the thread that applies what the log has made durable."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import structlog
+
+from shedder.archive.commit import Entry, GroupCommit
+from shedder.archive.records import Batch, Heartbeat
+from shedder.archive.store import Store
+from shedder.cql.query import StreamSchema
+from shedder.engine.actor import Actor
+from shedder.engine.checkpoint import write_checkpoint
+from shedder.engine.intake import Arrived, Intake
+from shedder.engine.published import Published
+from shedder.engine.stream import Stream
+from shedder.errors import Overloaded, ShedderError, UnknownQuery, UnknownStream
+from shedder.settings import Settings
+from shedder.streams.batches import BatchLimits
+from shedder.streams.frame import Frame
+from shedder.streams.sample import StreamSample
+from shedder.streams.windows import Span
+
+REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
+
+_log = structlog.get_logger("shedder.engine")
+
+
+class Core:
+    """Streams and standing queries in memory, the store below them, the threads that serve them.
+
+    Threads: callers (intake), disk (group commit), apply (this object's actor: all of `streams`),
+    background (writing runs).
+    """
+
+    def __init__(self, store: Store, settings: Settings, clock_us: Callable[[], int]) -> None:
+        self.store = store
+        self.settings = settings
+        self.clock_us = clock_us
+        self.streams: dict[str, Stream] = {}
+        self.intakes: dict[str, Intake] = {}
+        self.applied_sequence = 0  # The log's number of the next record to apply.
+        self.actor = Actor("shedder-apply", self._idle)
+        self.commit = GroupCommit(
+            store.log, self._durable, self._lost, bytes_max=settings.ingest_queue_bytes
+        )
+        self.go_exact: Callable[[Published, Span], None] = _no_exact
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="shedder-runs")
+        self._cutting: set[str] = set()
+        self._backlog_bytes = 0
+        self._backlog_lock = threading.Lock()
+        self._checkpoint_at = time.monotonic() + settings.checkpoint_seconds
+        self._refresh_at = 0.0
+        self._checkpointed = 0
+
+    # --- streams and queries -------------------------------------------------------------------
+
+    def add_stream(self, stream_id: int, schema: StreamSchema, sample: StreamSample) -> Stream:
+        """Make a stream live. On the apply thread, or before it starts."""
+        limits = BatchLimits(self.settings.batch_rows_max, self.settings.batch_bytes_max)
+        future = self.settings.future_us_max
+        stream = Stream(stream_id, schema, sample, future_us_max=future)
+        self.streams[schema.name] = stream
+        self.intakes[schema.name] = Intake(stream_id, schema, self.commit, limits, self.clock_us)
+        return stream
+
+    def stream(self, name: str) -> Stream:
+        """A live stream by name."""
+        if name not in self.streams:
+            raise UnknownStream(name, sorted(self.streams))
+        return self.streams[name]
+
+    def intake(self, name: str) -> Intake:
+        """The door of a stream, if there is room behind it.
+
+        Raises:
+          UnknownStream, Overloaded.
+        """
+        if name not in self.intakes:
+            raise UnknownStream(name, sorted(self.intakes))
+        if self._backlog_bytes > self.settings.ingest_queue_bytes:
+            raise Overloaded(
+                f"{self._backlog_bytes} bytes are durable and wait to be applied; "
+                f"the limit is {self.settings.ingest_queue_bytes}"
+            )
+        return self.intakes[name]
+
+    def published(self, name: str) -> tuple[Stream, Published]:
+        """A standing query by name, and its stream."""
+        for stream in list(self.streams.values()):
+            if name in stream.queries:
+                return stream, stream.queries[name]
+        raise UnknownQuery(name, sorted(q for s in self.streams.values() for q in s.queries))
+
+    # --- from the log to the panes -------------------------------------------------------------
+
+    def _durable(self, entries: list[Entry]) -> None:
+        """On the disk thread: these are on disk; number them and queue them for application."""
+        size = 0
+        for entry in entries:
+            size += entry.size_bytes
+            if isinstance(entry.token, Arrived):
+                stream = self._stream_name(entry.token.header.stream)
+                if stream is not None:
+                    self.intakes[stream].made_durable(entry.token)
+        with self._backlog_lock:
+            self._backlog_bytes += size
+        self.actor.post(lambda: self._apply_group(entries, size))
+
+    def _lost(self, entries: list[Entry], error: ShedderError) -> None:
+        """On the disk thread: these will never be durable, and neither will what is in flight."""
+        _log.error("log_write_failed", lost_records=len(entries), error=str(error))
+        for intake in self.intakes.values():
+            intake.lost_in_flight()
+
+    def _apply_group(self, entries: list[Entry], size: int) -> None:
+        for entry in entries:
+            match entry.token:
+                case Arrived(header, batch) as arrived:
+                    name = self._stream_name(header.stream)
+                    if name is not None:
+                        stream = self.streams[name]
+                        self.store.add(stream.id, header.first_position, batch)
+                        self.apply(stream, header, Frame(batch, stream.schema.time_column))
+                        stream.accepted = arrived.accepted
+                case Heartbeat() as header:
+                    self.apply_heartbeat(header)
+            self.applied_sequence = entry.sequence + 1
+        with self._backlog_lock:
+            self._backlog_bytes -= size
+        for stream in self.streams.values():
+            self._cut_if_due(stream)
+        now = time.monotonic()
+        if now >= self._refresh_at:
+            self._refresh_stale(now)
+        if now >= self._checkpoint_at:
+            self.checkpoint()
+
+    def apply(self, stream: Stream, header: Batch, frame: Frame) -> None:
+        """Read one batch into everything in memory, and answer the windows it closes."""
+        stream.sample.update(header.first_position, frame.batch)
+        stream.apply(header, frame)
+        self._after(stream)
+
+    def apply_heartbeat(self, header: Heartbeat) -> None:
+        """Raise a watermark, and answer the windows that this closes."""
+        name = self._stream_name(header.stream)
+        if name is not None:
+            stream = self.streams[name]
+            stream.heartbeat(header.watermark_us, header.arrival_us)
+            self._after(stream)
+
+    def _after(self, stream: Stream) -> None:
+        for published in list(stream.queries.values()):
+            published.standing.close(stream.watermark_us)
+            published.windows_closed(stream)
+
+    def _stream_name(self, stream_id: int) -> str | None:
+        """None for a stream that was dropped while its records were on the way."""
+        return next((n for n, s in list(self.streams.items()) if s.id == stream_id), None)
+
+    # --- what happens beside -------------------------------------------------------------------
+
+    def _idle(self) -> float | None:
+        """Caught up: refresh what is stale, checkpoint when it is time."""
+        self._refresh_stale(time.monotonic())
+        if time.monotonic() >= self._checkpoint_at:
+            self.checkpoint()
+        return max(0.0, self._checkpoint_at - time.monotonic())
+
+    def _refresh_stale(self, now: float) -> None:
+        for stream in self.streams.values():
+            for published in list(stream.queries.values()):
+                if published.stale and not published.standing.grid.slides:
+                    published.refresh(stream)
+        self._refresh_at = now + REFRESH_SECONDS
+
+    def _cut_if_due(self, stream: Stream) -> None:
+        name = stream.schema.name
+        if name in self._cutting or self.store.tail_rows(stream.id) < self.settings.run_rows:
+            return
+        self._cutting.add(name)
+
+        def done(future: Future[object]) -> None:
+            self._cutting.discard(name)
+            error = future.exception()
+            if error is not None:
+                _log.error("run_not_written", stream=name, error=str(error))
+
+        self._background.submit(self.store.cut, stream.id).add_done_callback(done)
+
+    def seal(self, name: str) -> None:
+        """Write a stream's tail into a run. Waits for what is durable to be applied first."""
+        stream_id = self.stream(name).id
+        self.actor.call(lambda: None).result()
+        self._background.submit(self.store.cut, stream_id).result()
+
+    def checkpoint(self) -> None:
+        """Store closed panes, open panes, samples and producers, as of the applied sequence."""
+        self._checkpoint_at = time.monotonic() + self.settings.checkpoint_seconds
+        if self.applied_sequence == self._checkpointed:
+            return
+        producers = {name: intake.producers() for name, intake in self.intakes.items()}
+        write_checkpoint(self.store, self.streams, producers, self.applied_sequence)
+        self._checkpointed = self.applied_sequence
+        self.store.drop_log()
+
+    def start(self) -> None:
+        """Begin to apply."""
+        self.actor.start()
+
+    def close(self) -> None:
+        """Drain the log and the queue, checkpoint, release the directory."""
+        self.commit.close()
+        if self.actor.is_alive():
+            self.actor.call(self.checkpoint).result()
+        self.actor.close()
+        self._background.shutdown()
+        self.store.close()
+
+
+def _no_exact(published: Published, span: Span) -> None:
+    """Until the engine says who answers exactly, nobody does."""

@@ -1,0 +1,192 @@
+"""What a standing query is granted: sizes of its synopses, from its target and the free memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.bytes import Demands, grant
+from allocator.errors import BudgetTooSmall
+from shedder.cql.expression import Aggregate
+from shedder.cql.query import BoundQuery
+from shedder.cql.statement import Contract, TargetKind
+from shedder.engine.plan import Kind, kind_of
+from shedder.errors import BudgetExceeded, PrecisionUnavailable
+from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
+from shedder.streams.windows import PaneGrid
+from synopses.distinct import hll_error, hll_lg_k
+from synopses.frequent import frequent_error
+from synopses.kll import kll_error, kll_k
+
+_KIB = 1024
+_LG_K = (4, 18)  # 16 registers to 262,144: below, no bound is useful; above, panes get too heavy
+_LG_K_DEFAULT = 12
+_KLL_K = (8, 8_000)
+_KLL_K_DEFAULT = 400
+_ENTRIES = 1_024
+_KLL_BYTES_PER_K = 28  # 8 bytes a value, about 3.5 values per k at a million tuples (measured)
+_FREQUENT_BYTES = 24  # key, count, value
+_SLIDING_SHARE = 2  # While a window is merged, its accumulator stands beside its panes.
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """sizes: of each sized aggregate. facts: for humans. size_bytes: what that takes, at most."""
+
+    sizes: dict[Aggregate, int]
+    facts: dict[str, str]
+    size_bytes: int
+
+
+def negotiate(query: BoundQuery, free_bytes: int) -> Granted:
+    """Size the synopses of a query: the target's size if there is room, else what there is.
+
+    Args:
+      query: to be registered.
+      free_bytes: of the synopsis budget.
+
+    Raises:
+      PrecisionUnavailable: the contract is FAIL and the target does not fit; says what would.
+      BudgetExceeded: not even the smallest synopses fit.
+    """
+    by_rank = query.target is not None and query.target.kind is TargetKind.RANK
+    sized = [
+        aggregate
+        for aggregate in query.aggregates
+        if kind_of(aggregate, by_rank=by_rank) in (Kind.DISTINCT, Kind.KLL, Kind.FREQUENT)
+    ]
+    if not sized:
+        return Granted({}, {"synopses": "exact moments, log-buckets"}, 0)
+    confidences = split_confidence(query, EXACT_IN_PANES)
+    curves = [
+        _curve(query, aggregate, confidences[aggregate], by_rank=by_rank) for aggregate in sized
+    ]
+    copies = _copies(query)
+    demands = Demands(
+        minimum_bytes=np.array([copies * c.bytes_of(c.smallest) for c in curves], np.int64),
+        target_bytes=np.array([copies * c.bytes_of(c.wanted) for c in curves], np.float64),
+        maximum_bytes=np.array(
+            [copies * c.bytes_of(max(c.wanted, c.smallest)) for c in curves], np.float64
+        ),
+        weight=np.full(len(sized), query.weight),
+        scale=np.array([c.error(c.wanted) * (copies * c.bytes_of(c.wanted)) ** c.power
+                        for c in curves]),  # fmt: skip
+        power=np.array([c.power for c in curves]),
+    )
+    try:
+        granted = grant(demands, free_bytes)
+    except BudgetTooSmall as error:
+        raise BudgetExceeded(f"no memory for this query: {error}") from error
+    sizes = {
+        aggregate: curve.size_of(int(size) // copies)
+        for aggregate, curve, size in zip(sized, curves, granted.bytes, strict=True)
+    }
+    total = sum(copies * c.bytes_of(sizes[a]) for a, c in zip(sized, curves, strict=True))
+    facts = {"bytes": str(total), "free_bytes": str(free_bytes - total)}
+    missed = []
+    for aggregate, curve in zip(sized, curves, strict=True):
+        predicted = curve.error(sizes[aggregate])
+        name = _name(aggregate)
+        facts[name] = f"{curve.words(sizes[aggregate])}, predicted error {predicted:.3%}"
+        if curve.target is not None and predicted > curve.target:
+            need = copies * curve.bytes_of(curve.wanted)
+            missed.append(
+                f"{name}: {curve.target:.3%} needs {need // _KIB} KiB of {free_bytes // _KIB} KiB "
+                f"that are free; you would get {predicted:.3%}"
+            )
+    if missed and query.contract is Contract.FAIL:
+        raise PrecisionUnavailable("; ".join(missed))
+    if missed:
+        facts["missed"] = "; ".join(missed)
+    return Granted(sizes, facts, total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Error of one synopsis as a function of its size, and what is wanted of it."""
+
+    kind: Kind
+    confidence: float
+    target: float | None
+
+    @property
+    def power(self) -> float:
+        return 0.5 if self.kind is Kind.DISTINCT else 0.9
+
+    @property
+    def smallest(self) -> int:
+        return {Kind.DISTINCT: _LG_K[0], Kind.KLL: _KLL_K[0]}.get(self.kind, _ENTRIES)
+
+    @property
+    def wanted(self) -> int:
+        """The size that meets the target, or the default without one, within what is possible."""
+        match self.kind:
+            case Kind.DISTINCT:
+                if self.target is None:
+                    return _LG_K_DEFAULT
+                return int(np.clip(hll_lg_k(self.target, self.confidence), *_LG_K))
+            case Kind.KLL:
+                if self.target is None:
+                    return _KLL_K_DEFAULT
+                return int(np.clip(kll_k(self.target, self.confidence), *_KLL_K))
+            case _:
+                return _ENTRIES
+
+    def bytes_of(self, size: int) -> int:
+        match self.kind:
+            case Kind.DISTINCT:
+                return int(2**size)
+            case Kind.KLL:
+                return size * _KLL_BYTES_PER_K
+            case _:
+                return size * _FREQUENT_BYTES
+
+    def size_of(self, granted_bytes: int) -> int:
+        match self.kind:
+            case Kind.DISTINCT:
+                return max(self.smallest, granted_bytes.bit_length() - 1)
+            case Kind.KLL:
+                return max(self.smallest, granted_bytes // _KLL_BYTES_PER_K)
+            case _:
+                return _ENTRIES
+
+    def error(self, size: int) -> float:
+        match self.kind:
+            case Kind.DISTINCT:
+                return hll_error(size, self.confidence)
+            case Kind.KLL:
+                return kll_error(size, self.confidence)
+            case _:
+                return frequent_error(size)
+
+    def words(self, size: int) -> str:
+        match self.kind:
+            case Kind.DISTINCT:
+                return f"HLL of 2^{size} registers"
+            case Kind.KLL:
+                return f"KLL of k = {size}"
+            case _:
+                return f"frequent items of {size} entries"
+
+
+def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_rank: bool) -> _Curve:
+    kind = kind_of(aggregate, by_rank=by_rank)
+    target = None
+    if query.target is not None:
+        relative = query.target.kind is TargetKind.RELATIVE and kind is Kind.DISTINCT
+        if relative or (by_rank and kind is Kind.KLL):
+            target = query.target.size
+    return _Curve(kind, confidence, target)
+
+
+def _copies(query: BoundQuery) -> int:
+    """How many panes stand at once, and the window that they are merged into."""
+    grid = PaneGrid.of(query.window)
+    if grid.range_us is None or grid.width_us is None or grid.slide_us is None:
+        return 1
+    return (grid.range_us + grid.slide_us) // grid.width_us + _SLIDING_SHARE
+
+
+def _name(aggregate: Aggregate) -> str:
+    return aggregate.function.value.replace("_", " ").lower()

@@ -1,0 +1,110 @@
+"""A standing query as a user holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shedder.engine.listeners import Latest, News
+from shedder.engine.published import Published
+from shedder.engine.stream import Stream
+from shedder.errors import BadSetting, DeadlineExceeded, ShedderError
+from shedder.queries.answer import Answer
+from shedder.queries.database import Receipt
+
+if TYPE_CHECKING:
+    from shedder.engine.engine import Engine
+
+
+class Query:
+    """A registered query of an engine in this process. Safe from any thread."""
+
+    def __init__(self, engine: Engine, stream: Stream, published: Published) -> None:
+        self._engine = engine
+        self._stream = stream
+        self._published = published
+
+    @property
+    def name(self) -> str:
+        """The name it was registered under."""
+        return self._published.standing.name
+
+    @property
+    def text(self) -> str:
+        """Its text, parameters bound."""
+        return self._published.standing.query.text
+
+    @property
+    def granted(self) -> Mapping[str, str]:
+        """What registration granted: synopses, bytes, predicted errors."""
+        return self._published.granted
+
+    def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
+        """The present answer; of a sliding window, that of its last slide.
+
+        Raises:
+          DeadlineExceeded: the receipt's tuples were not applied within timeout_s.
+          PrecisionUnavailable: the contract is FAIL and a value misses its target.
+        """
+        if after is None and self._published.standing.grid.slides:
+            return _answer(self._published.latest)
+        future = self._engine.core.actor.call(lambda: self._fresh(after))
+        try:
+            return _answer(future.result(timeout_s))
+        except FutureTimeout:
+            raise DeadlineExceeded(f"no answer of {self.name!r} within {timeout_s} s") from None
+
+    def latest(self) -> Answer | None:
+        """The newest answer that was made, at once.
+
+        Raises:
+          PrecisionUnavailable: the contract is FAIL and a value misses its target.
+        """
+        return None if self._published.latest is None else _answer(self._published.latest)
+
+    def subscribe(self) -> Iterator[Answer]:
+        """Every slide's answer from now on; a slow reader gets the latest, with `missed` set.
+
+        Ends when the engine closes. A slide that fails its contract raises; iterate anew to go on.
+        """
+        mailbox = Latest()
+        remove = self._engine.subscribe(self._published, mailbox)
+        return _read(mailbox, remove)
+
+    def explain(self) -> str:
+        """Source, bytes and predicted error of every aggregate."""
+        return self._engine.explain_standing(self._stream, self._published)
+
+    def drop(self) -> None:
+        """Unregister it."""
+        self._engine.drop_query(self.name)
+
+    def _fresh(self, after: Receipt | None) -> News | None:
+        """On the apply thread: what was durable when this was asked has been applied."""
+        if after is not None and after.position > self._stream.position:
+            raise BadSetting(
+                f"the receipt is for position {after.position}, "
+                f"stream {self._stream.schema.name!r} has {self._stream.position}"
+            )
+        if self._published.stale and not self._published.standing.grid.slides:
+            self._published.refresh(self._stream)
+        return self._published.latest
+
+
+def _answer(news: News | None) -> Answer:
+    assert news is not None, "a registered query always has an answer"
+    if isinstance(news, ShedderError):
+        raise type(news).from_message(str(news))  # A fresh one: tracebacks grow on shared errors.
+    return news
+
+
+def _read(mailbox: Latest, remove: object) -> Iterator[Answer]:
+    try:
+        for news, missed in mailbox:
+            answer = _answer(news)
+            yield replace(answer, missed=missed) if missed else answer
+    finally:
+        assert callable(remove)
+        remove()

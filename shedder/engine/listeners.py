@@ -1,0 +1,78 @@
+"""Who is told of new answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from shedder.errors import ShedderError
+from shedder.queries.answer import Answer
+
+News = Answer | ShedderError  # A slide whose contract is FAIL and whose target is missed errs.
+Listener = Callable[[News], None]
+
+
+class Listeners:
+    """A set of callbacks that may change while it is being told. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[int, Listener] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    def add(self, listener: Listener) -> Callable[[], None]:
+        """Tell this one too; returns how to stop that."""
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._listeners[number] = listener
+
+        def remove() -> None:
+            with self._lock:
+                self._listeners.pop(number, None)
+
+        return remove
+
+    def tell(self, news: News) -> None:
+        """Call everybody, on this thread."""
+        with self._lock:
+            listeners = list(self._listeners.values())
+        for listener in listeners:
+            listener(news)
+
+
+class Latest:
+    """A reader's mailbox of one: a slow reader gets the newest answer and how many it missed."""
+
+    def __init__(self) -> None:
+        self._wake = threading.Condition()
+        self._news: News | None = None
+        self._missed = 0
+        self._closed = False
+
+    def put(self, news: News) -> None:
+        """A new answer is there."""
+        with self._wake:
+            self._missed += self._news is not None
+            self._news = news
+            self._wake.notify()
+
+    def close(self) -> None:
+        """No more will come."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def __iter__(self) -> Iterator[tuple[News, int]]:
+        """Each answer with the number of those missed since the one before."""
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._news is not None or self._closed)
+                news, missed = self._news, self._missed
+                self._news, self._missed = None, 0
+            if news is None:
+                return
+            yield news, missed

@@ -1,0 +1,174 @@
+"""A pane: the synopses of one slice of event time, merged into windows and stored when closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.engine.plan import Kind, Part, Plan
+from shedder.streams.frame import Frame
+from shedder.streams.text_extremes import GroupedTextExtremes
+from synopses.counts import GroupedCount
+from synopses.distinct import GroupedDistinct
+from synopses.frequent import GroupedFrequent
+from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
+
+Synopsis = (
+    GroupedCount
+    | GroupedMoments
+    | GroupedTextExtremes
+    | GroupedDistinct
+    | GroupedLogBuckets
+    | GroupedKll
+    | GroupedFrequent
+)
+
+_CLASSES: dict[Kind, Any] = {
+    Kind.COUNT: GroupedCount,
+    Kind.MOMENTS: GroupedMoments,
+    Kind.EXTREMES: GroupedTextExtremes,
+    Kind.DISTINCT: GroupedDistinct,
+    Kind.BUCKETS: GroupedLogBuckets,
+    Kind.KLL: GroupedKll,
+    Kind.FREQUENT: GroupedFrequent,
+}
+
+
+def make(part: Part, groups: int) -> Any:
+    """An empty synopsis with room for this many groups."""
+    match part.kind:
+        case Kind.COUNT | Kind.EXTREMES | Kind.BUCKETS:
+            return _CLASSES[part.kind](groups)
+        case Kind.MOMENTS:
+            kind = part.argument.type if part.argument is not None else None
+            assert kind is not None
+            return GroupedMoments(groups, integer=kind.name != "DOUBLE", variance=part.variance)
+        case _:
+            return _CLASSES[part.kind](groups, part.size)
+
+
+class PartInput:
+    """What one synopsis reads of a view: arrays without nulls, and the groups of their rows."""
+
+    def __init__(self, part: Part, view: Frame, ids: NDArray[np.int32] | None) -> None:
+        self._arrays: tuple[Any, ...] = ()
+        self._rows: NDArray[np.int64] | None = None
+        if part.argument is not None:
+            present = view.present(part.argument)
+            self._rows = present.rows
+            match part.kind:
+                case Kind.COUNT:
+                    pass
+                case Kind.DISTINCT:
+                    hashes = view.hashes(part.argument)
+                    self._arrays = (hashes.first, hashes.second)
+                case Kind.FREQUENT:
+                    keys = view.hashes(part.argument).first
+                    self._arrays = (keys, _gatherable(present.values))
+                case Kind.BUCKETS | Kind.KLL:
+                    self._arrays = (np.asarray(present.values, np.float64),)
+                case _:
+                    self._arrays = (present.values,)
+        self._ids = ids if ids is None or self._rows is None else ids[self._rows]
+        self._is_count = part.kind is Kind.COUNT
+
+    def feed(self, synopsis: Any, first: int, last: int) -> None:
+        """Update the synopsis with the view's rows first to last (exclusive)."""
+        if self._rows is not None:
+            first, last = np.searchsorted(self._rows, (first, last))
+        if first == last:
+            return
+        ids = None if self._ids is None else self._ids[first:last]
+        if self._is_count:
+            synopsis.update(ids, int(last - first))
+        else:
+            synopsis.update(ids, *[array[first:last] for array in self._arrays])
+
+
+class TextValues:
+    """Arrow text that becomes Python strings only for the rows somebody picks."""
+
+    def __init__(self, values: pa.StringArray) -> None:
+        self._values = values
+        self.dtype = np.dtype(object)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Any:
+        if isinstance(rows, slice):
+            return TextValues(self._values[rows])
+        return self._values.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+
+
+def _gatherable(values: Any) -> Any:
+    return TextValues(values) if isinstance(values, pa.Array) else values
+
+
+class Pane:
+    """One synopsis per part of a plan, over the same group ids."""
+
+    def __init__(self, plan: Plan, groups: int) -> None:
+        self._plan = plan
+        self.parts = [make(part, groups) for part in plan.parts]
+
+    def grow(self, groups: int) -> None:
+        """Make room for more groups."""
+        for synopsis in self.parts:
+            synopsis.grow(groups)
+
+    def update(self, inputs: Sequence[PartInput], first: int, last: int) -> None:
+        """Read the rows first to last of the inputs' view."""
+        for synopsis, given in zip(self.parts, inputs, strict=True):
+            given.feed(synopsis, first, last)
+
+    def merge(self, other: Pane) -> Self:
+        """Fold in another pane over the same group ids."""
+        for synopsis, more in zip(self.parts, other.parts, strict=True):
+            synopsis.merge(more)
+        return self
+
+    def select(self, ids: NDArray[np.int64]) -> Pane:
+        """These groups, in this order."""
+        chosen = Pane(self._plan, 0)
+        chosen.parts = [synopsis.select(ids) for synopsis in self.parts]
+        return chosen
+
+    def scatter(self, ids: NDArray[np.int64], groups: int) -> Pane:
+        """The inverse of select: group i goes to ids[i]."""
+        spread = Pane(self._plan, 0)
+        spread.parts = [synopsis.scatter(ids, groups) for synopsis in self.parts]
+        return spread
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows per group."""
+        counts: NDArray[np.int64] = self.parts[0].count().value
+        return counts
+
+    @property
+    def part_bytes(self) -> list[int]:
+        """What each synopsis holds."""
+        return [int(synopsis.size_bytes) for synopsis in self.parts]
+
+    def to_bytes(self) -> list[bytes]:
+        """Each synopsis in its own format."""
+        return [synopsis.to_bytes() for synopsis in self.parts]
+
+    @classmethod
+    def from_bytes(cls, plan: Plan, parts: Sequence[bytes]) -> Pane:
+        """Read what to_bytes wrote for the same plan."""
+        pane = cls(plan, 0)
+        pane.parts = [
+            _CLASSES[part.kind].from_bytes(data)
+            for part, data in zip(plan.parts, parts, strict=True)
+        ]
+        return pane
+
+

@@ -1,0 +1,102 @@
+"""Which synopses a standing query keeps, and which question of which synopsis is which aggregate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+
+from shedder.cql.expression import Aggregate, AggregateFunction, Expression
+from shedder.cql.query import BoundQuery
+from shedder.cql.statement import TargetKind
+from shedder.cql.types import ColumnType
+
+
+class Kind(Enum):
+    """The synopses that panes are made of."""
+
+    COUNT = "count"
+    MOMENTS = "moments"
+    EXTREMES = "extremes"
+    DISTINCT = "hll"
+    BUCKETS = "log-buckets"
+    KLL = "kll"
+    FREQUENT = "frequent"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One synopsis of every pane.
+
+    argument: None counts rows. size: lg_k of HLL, k of KLL, entries of frequent items, else 0.
+    variance: whether moments keep the second moment.
+    """
+
+    kind: Kind
+    argument: Expression | None
+    size: int = 0
+    variance: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """parts: each synopsis once; part 0 counts rows. answers: the part that answers each aggregate."""
+
+    parts: tuple[Part, ...]
+    answers: tuple[int, ...]
+
+
+_VARIANCE = (AggregateFunction.VAR, AggregateFunction.STDDEV)
+_EXTREMES = (AggregateFunction.MIN, AggregateFunction.MAX)
+
+
+def kind_of(aggregate: Aggregate, *, by_rank: bool) -> Kind:
+    """The synopsis that answers an aggregate. by_rank: the target is a rank error."""
+    match aggregate.function:
+        case AggregateFunction.COUNT_DISTINCT:
+            return Kind.DISTINCT
+        case AggregateFunction.QUANTILE:
+            return Kind.KLL if by_rank else Kind.BUCKETS
+        case AggregateFunction.TOP:
+            return Kind.FREQUENT
+        case AggregateFunction.COUNT:
+            return Kind.COUNT
+        case _:
+            argument = aggregate.argument
+            assert argument is not None
+            is_text = getattr(argument, "type", None) is ColumnType.VARCHAR
+            return Kind.EXTREMES if is_text else Kind.MOMENTS
+
+
+def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
+    """Share synopses between aggregates: one of moments serves SUM, AVG, MIN, MAX, VAR of a column.
+
+    Args:
+      query: the bound query.
+      sizes: the granted size of each aggregate that has one (see engine/grant.py).
+    """
+    by_rank = query.target is not None and query.target.kind is TargetKind.RANK
+    varied = {a.argument for a in query.aggregates if a.function in _VARIANCE}
+    parts = [Part(Kind.COUNT, None)]
+    answers = []
+    for aggregate in query.aggregates:
+        kind = kind_of(aggregate, by_rank=by_rank)
+        variance = kind is Kind.MOMENTS and aggregate.argument in varied
+        part = Part(kind, aggregate.argument, sizes.get(aggregate, 0), variance)
+        if part not in parts:
+            parts.append(part)
+        answers.append(parts.index(part))
+    return Plan(tuple(parts), tuple(answers))
+
+
+def sizes_to_json(query: BoundQuery, sizes: dict[Aggregate, int], granted: dict[str, str]) -> str:
+    """What was granted, for the catalog: sizes by the aggregate's place in the query."""
+    places = [sizes.get(aggregate, 0) for aggregate in query.aggregates]
+    return json.dumps({"sizes": places, "granted": granted})
+
+
+def sizes_from_json(query: BoundQuery, text: str) -> tuple[dict[Aggregate, int], dict[str, str]]:
+    """The inverse of sizes_to_json."""
+    stored = json.loads(text)
+    places = zip(query.aggregates, stored["sizes"], strict=True)
+    return {aggregate: size for aggregate, size in places if size}, stored["granted"]

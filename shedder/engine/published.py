@@ -1,0 +1,130 @@
+"""A standing query's answers: made when its windows close, kept, and told to who listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import pyarrow as pa
+
+from shedder.cql.statement import Contract
+from shedder.engine.listeners import Listeners, News
+from shedder.engine.standing import Standing
+from shedder.errors import ShedderError
+from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence import Evidence
+from shedder.queries.finish import finish, needs_exact
+from shedder.streams.windows import Span
+
+SLIDES_PER_FRAME_MAX = 1_000  # Of one frame, no listener gets more answers than this.
+
+
+class StreamFacts(Protocol):
+    """What an answer says about its stream."""
+
+    @property
+    def position(self) -> int:
+        """One past the last applied tuple."""
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The stream's watermark."""
+
+    def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
+        """Account for tuples that came too late for their panes."""
+
+
+class Published:
+    """One standing query with its newest answer. Used by the apply thread.
+
+    latest: the newest answer, or the error that stands for it (contract FAIL); read by anybody.
+    go_exact: hands a window to the exact worker, which answers later (contract EXACT).
+    """
+
+    def __init__(
+        self,
+        standing: Standing,
+        *,
+        from_position: int,
+        granted: dict[str, str],
+        go_exact: Callable[[Published, Span], None],
+    ) -> None:
+        self.standing = standing
+        self.from_position = from_position
+        self.granted = granted
+        self.listeners = Listeners()
+        self.latest: News | None = None
+        self.emitted_to: int | None = None
+        self.stale = True
+        self._go_exact = go_exact
+        self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
+
+    def windows_closed(self, stream: StreamFacts) -> None:
+        """Answer the windows that the watermark has passed: all for listeners, else the last."""
+        grid = self.standing.grid
+        watermark = stream.watermark_us
+        end = grid.window_end(watermark)
+        if end is None or self.emitted_to is None or end <= self.emitted_to:
+            return
+        assert watermark is not None
+        most = SLIDES_PER_FRAME_MAX if len(self.listeners) else 1
+        for each in grid.ends_between(self.emitted_to, watermark, most):
+            self.publish(stream, grid.window(each))
+        self.emitted_to = end
+        needed = grid.first_needed(watermark)
+        assert needed is not None
+        self.standing.drop_before(needed)
+
+    def refresh(self, stream: StreamFacts) -> None:
+        """Make the newest answer say what is known now."""
+        grid = self.standing.grid
+        if grid.slides:
+            end = grid.window_end(stream.watermark_us)
+            self.publish(stream, Span(None, None) if end is None else grid.window(end))
+        else:
+            self.publish(stream, grid.span)
+
+    def publish(self, stream: StreamFacts, span: Span) -> None:
+        """Answer one window, keep the answer and tell it."""
+        evidence = self._evidence(stream, span)
+        try:
+            answer: News = finish(self.standing.query, evidence)
+        except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
+            answer = error
+        self.stale = False
+        if (
+            not isinstance(answer, ShedderError)
+            and self.standing.query.contract is Contract.EXACT
+            and needs_exact(answer)
+        ):
+            self._go_exact(self, span)
+        self.tell(answer)
+
+    def tell(self, news: News) -> None:
+        """This is the newest answer now."""
+        self.latest = news
+        self.listeners.tell(news)
+
+    def _evidence(self, stream: StreamFacts, span: Span) -> Evidence:
+        evidence = self.standing.evidence(
+            span,
+            confidences=self._confidences,
+            watermark_us=stream.watermark_us,
+            position=stream.position,
+        )
+        return stream.widen(evidence, self.standing)
+
+
+def status_of(published: Published) -> pa.Table:
+    """The query's rows of the control table: property and value."""
+    standing = published.standing
+    facts = {
+        "stream": standing.query.schema.name,
+        "text": standing.query.text,
+        "read": str(standing.read),
+        "late": str(standing.late),
+        "panes": str(len(standing.panes)),
+        "size_bytes": str(standing.size_bytes),
+        **published.granted,
+    }
+    return pa.table({"key": list(facts), "value": list(facts.values())})

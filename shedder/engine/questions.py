@@ -1,0 +1,89 @@
+"""From a pane's synopsis to an aggregate's estimates: which question answers which function."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.types import ColumnType
+from synopses.estimate import Bound, Estimates
+from synopses.frequent import GroupedFrequent
+from synopses.kll import GroupedKll
+
+_EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integers apart.
+
+
+def ask(synopsis: Any, aggregate: Aggregate, confidence: float) -> Estimates:
+    """One estimate per group of the synopsis, in the aggregate's type."""
+    match aggregate.function:
+        case AggregateFunction.COUNT:
+            answer = synopsis.count()
+        case AggregateFunction.SUM:
+            answer = synopsis.sum()
+        case AggregateFunction.AVG:
+            answer = synopsis.mean()
+        case AggregateFunction.MIN:
+            answer = synopsis.minimum()
+        case AggregateFunction.MAX:
+            answer = synopsis.maximum()
+        case AggregateFunction.VAR:
+            answer = synopsis.variance()
+        case AggregateFunction.STDDEV:
+            answer = synopsis.deviation()
+        case AggregateFunction.COUNT_DISTINCT:
+            answer = synopsis.distinct(confidence)
+        case AggregateFunction.QUANTILE:
+            assert aggregate.parameter is not None
+            answer = synopsis.quantile(aggregate.parameter, confidence)
+            if aggregate.type is not ColumnType.DOUBLE:
+                answer = _to_integers(answer)
+        case AggregateFunction.TOP:
+            assert aggregate.parameter is not None
+            answer = _top(synopsis, int(aggregate.parameter))
+        case _:
+            assert_never(aggregate.function)
+    assert isinstance(answer, Estimates)
+    return answer
+
+
+def rank_error(synopsis: Any, confidence: float) -> NDArray[np.float64] | None:
+    """The rank error of a KLL quantile, as a fraction of rank, per group; None for others."""
+    if not isinstance(synopsis, GroupedKll):
+        return None
+    error: NDArray[np.float64] = synopsis.rank_error(confidence)
+    return error
+
+
+def _top(synopsis: GroupedFrequent, k: int) -> Estimates:
+    lists = np.empty(synopsis.groups, object)
+    items = synopsis.top(k)
+    for group, found in enumerate(items):
+        lists[group] = found
+    certain = [all(i.low == i.high and i.guaranteed for i in found) for found in items]
+    bound = np.where(certain, Bound.EXACT, Bound.INTERVAL).astype(np.uint8)
+    null = np.zeros(len(lists), np.bool_)
+    return Estimates(lists, lists, lists, bound, null, 1.0, "frequent")
+
+
+def _to_integers(column: Estimates) -> Estimates:
+    """A quantile of integers is an integer, so the interval's ends move inward to integers."""
+    low, high = np.ceil(column.low), np.floor(column.high)
+    large = np.maximum(np.abs(low), np.abs(high)) >= _EXACT_INTEGER
+    low = np.where(large, np.nextafter(column.low, -np.inf), low)
+    high = np.where(large, np.nextafter(column.high, np.inf), high)
+    value = np.clip(np.rint(column.value), low, high)
+    bound = np.where((low == high) & ~large & (column.confidence == 1.0), Bound.EXACT, column.bound)
+    return Estimates(
+        _int64(value), _int64(low), _int64(high), bound.astype(np.uint8), column.null,
+        column.confidence, column.source, column.reason,
+    )  # fmt: skip
+
+
+def _int64(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    limit = 2.0**63
+    finite = np.nan_to_num(values, nan=0.0, posinf=limit, neginf=-limit)
+    clipped = np.clip(finite, -limit, np.nextafter(limit, 0))
+    return clipped.astype(np.int64)

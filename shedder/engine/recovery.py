@@ -1,0 +1,110 @@
+"""Recovery: from catalog, checkpoint and log to the state before the stop."""
+
+from __future__ import annotations
+
+import structlog
+
+from shedder.archive.records import Batch, Heartbeat, Kind
+from shedder.cql.bind import bind
+from shedder.cql.parse import parse
+from shedder.cql.statement import Select
+from shedder.engine.checkpoint import restore_query, restore_stream
+from shedder.engine.core import Core
+from shedder.engine.intake import progress_of
+from shedder.engine.plan import plan, sizes_from_json
+from shedder.engine.producers import Progress
+from shedder.engine.published import Published
+from shedder.engine.standing import Standing
+from shedder.engine.stream import Stream
+from shedder.streams.batches import decode_stored
+from shedder.streams.frame import Frame
+from shedder.streams.sample import StreamSample
+
+_log = structlog.get_logger("shedder.recovery")
+
+Producers = dict[str, dict[str, Progress]]
+
+
+def recover(core: Core) -> None:
+    """Bring a core, not started yet, to the state of everything durable.
+
+    The store has verified its files and made the tail of every stream again; here the checkpoint
+    is read and the log after it applied, exactly as it was applied the first time.
+    """
+    producers = _read_checkpoint(core)
+    start = core.store.catalog.checkpoint_sequence()
+    core.applied_sequence = start
+    positions = {name: stream.position for name, stream in core.streams.items()}
+    names = {stream.id: name for name, stream in core.streams.items()}
+    replayed = 0
+    for record in core.store.log.read(start):
+        match record.kind:
+            case Kind.BATCH:
+                header = Batch.from_bytes(record.header)
+                name = names.get(header.stream)
+                if name is not None:
+                    _replay(core, core.streams[name], header, record.body)
+                    _advance(producers[name], header)
+                    positions[name] = header.end_position
+                    replayed += header.rows
+            case Kind.HEARTBEAT:
+                core.apply_heartbeat(Heartbeat.from_bytes(record.header))
+        core.applied_sequence = record.sequence + 1
+    for name, intake in core.intakes.items():
+        intake.restore(positions[name], producers[name])
+        intake.accepted = core.streams[name].accepted = core.streams[name].applied
+    for stream in core.streams.values():
+        for published in stream.queries.values():
+            published.refresh(stream)
+    _log.info("recovered", streams=len(core.streams), replayed_tuples=replayed)
+
+
+def _read_checkpoint(core: Core) -> Producers:
+    catalog = core.store.catalog
+    parts = catalog.checkpoint_parts()
+    producers: Producers = {}
+    for row in catalog.streams():
+        data = parts.get(f"sample/{row.id}")
+        if data is None:
+            sample = StreamSample(row.schema, rows=core.settings.sample_rows)
+        else:
+            sample = StreamSample.from_bytes(row.schema, data)
+        stream = core.add_stream(row.id, row.schema, sample)
+        state = parts.get(f"stream/{row.id}")
+        producers[row.schema.name] = {} if state is None else restore_stream(stream, state)
+    for stored in catalog.queries():
+        select = parse(stored.text)
+        assert isinstance(select, Select)
+        stream = core.stream(select.stream)
+        query = bind(select, stream.schema)
+        sizes, granted = sizes_from_json(query, stored.parameters)
+        standing = Standing(
+            stored.name,
+            query,
+            plan(query, sizes),
+            part_bytes_max=core.settings.group_bytes_max,
+        )
+        published = Published(
+            standing,
+            from_position=stored.from_position,
+            granted=granted,
+            go_exact=core.go_exact,
+        )
+        restore_query(core.store, published, parts.get(f"query/{stored.name}"))
+        stream.queries[stored.name] = published
+    return producers
+
+
+def _replay(core: Core, stream: Stream, header: Batch, body: bytes) -> None:
+    batch = decode_stored(body, stream.schema)
+    core.apply(stream, header, Frame(batch, stream.schema.time_column))
+
+
+def _advance(producers: dict[str, Progress], header: Batch) -> None:
+    """A checkpoint's producers may be ahead of its tuples; progress never goes back."""
+    if not header.producer:
+        return
+    here = progress_of(header)
+    known = producers.get(header.producer)
+    if known is None or (here.epoch, here.sequence) > (known.epoch, known.sequence):
+        producers[header.producer] = here

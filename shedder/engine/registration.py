@@ -1,0 +1,125 @@
+"""Registration: bind, negotiate, read the history, and stand from then on."""
+
+from __future__ import annotations
+
+import math
+
+from shedder.archive.entries import QueryEntry
+from shedder.cql.bind import bind
+from shedder.cql.query import BoundQuery
+from shedder.cql.statement import Contract, Select
+from shedder.engine.checkpoint import write_checkpoint
+from shedder.engine.core import Core
+from shedder.engine.grant import Granted, negotiate
+from shedder.engine.plan import plan, sizes_to_json
+from shedder.engine.published import Published
+from shedder.engine.standing import Standing
+from shedder.engine.stream import Stream
+from shedder.errors import PrecisionUnavailable, Unimplemented
+from shedder.queries.finish import check_names
+from shedder.streams.frame import Frame
+from shedder.streams.windows import PaneGrid
+
+SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
+EXACT_ROWS_PER_S = 10_000_000  # What the exact worker surely reads (measured: 20 to 100 million).
+
+
+class Registrar:
+    """Makes queries standing."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def register(self, name: str, stream: Stream, select: Select) -> Published:
+        """Answer for the history first, then go on with what comes.
+
+        Raises:
+          BadQuery, UnknownColumn, TypeMismatch: it cannot be bound.
+          PrecisionUnavailable: contract FAIL or EXACT, and it cannot be promised.
+          BudgetExceeded: no memory for its synopses.
+        """
+        query = bind(select, stream.schema)
+        check_names(query)
+        if query.reduction is not None:
+            raise Unimplemented("REDUCE BY in a standing query comes with the archive's layouts")
+        granted = negotiate(query, self.free_bytes())
+        if query.contract is Contract.EXACT:
+            self._check_exact(stream, query)
+        return self._core.actor.call(lambda: self._begin(name, stream, query, granted)).result()
+
+    def free_bytes(self) -> int:
+        """What is left of the synopsis budget."""
+        budget = self._core.settings.memory_bytes // SYNOPSIS_SHARE
+        taken = sum(
+            int(published.granted.get("bytes", "0"))
+            for stream in list(self._core.streams.values())
+            for published in list(stream.queries.values())
+        )
+        return max(0, budget - taken)
+
+    def _begin(
+        self, name: str, stream: Stream, query: BoundQuery, granted: Granted
+    ) -> Published:
+        """On the apply thread: history up to the applied position, then live."""
+        core = self._core
+        standing = Standing(
+            name,
+            query,
+            plan(query, granted.sizes),
+            part_bytes_max=core.settings.group_bytes_max,
+        )
+        published = Published(
+            standing,
+            from_position=stream.position,
+            granted=granted.facts,
+            go_exact=core.go_exact,
+        )
+        self._read_history(stream, published)
+        published.refresh(stream)
+        stream.queries[name] = published
+        with core.store.catalog.transaction():
+            core.store.catalog.add_query(
+                QueryEntry(
+                    name,
+                    query.text,
+                    parameters=sizes_to_json(query, granted.sizes, granted.facts),
+                    stream_id=stream.id,
+                    from_position=stream.position,
+                    created_us=core.clock_us(),
+                )
+            )
+            producers = {n: intake.producers() for n, intake in core.intakes.items()}
+            write_checkpoint(core.store, core.streams, producers, core.applied_sequence)
+        return published
+
+    def _read_history(self, stream: Stream, published: Published) -> None:
+        """Read what the windows need of the archive; the panes meet the stream at its position."""
+        standing = published.standing
+        grid = standing.grid
+        start_us = grid.span.start_us
+        first = grid.first_needed(stream.watermark_us)
+        if first is not None:
+            assert grid.width_us is not None
+            start_us = first * grid.width_us
+        columns = sorted({stream.schema.time_column, *standing.query.columns})
+        for _, batch in self._core.store.scan(stream.id, start_us, grid.span.end_us, columns):
+            frame = Frame(batch, stream.schema.time_column)
+            if start_us is not None and grid.slides:
+                frame = frame.in_time_order()
+                frame = frame.between(int((frame.times_us < start_us).sum()), len(frame))
+            if len(frame):
+                standing.apply(frame, watermark_us=None, limit_us=None)
+        standing.read = standing.late = 0  # The ledger counts from here on.
+        standing.close(stream.watermark_us)
+        published.emitted_to = grid.window_end(stream.watermark_us)
+
+    def _check_exact(self, stream: Stream, query: BoundQuery) -> None:
+        """ELSE EXACT is granted when a slide leaves time to read the window."""
+        grid = PaneGrid.of(query.window)
+        slide_s = math.inf if grid.slide_us is None else grid.slide_us / 1e6
+        seconds = stream.position / EXACT_ROWS_PER_S
+        if not grid.slides or seconds > slide_s:
+            raise PrecisionUnavailable(
+                f"ELSE EXACT would read up to {stream.position:,} tuples, about {seconds:.2f} s, "
+                f"every {slide_s:g} s; a longer SLIDE, or ELSE WIDEN, OMIT or FAIL can be granted"
+            )

@@ -1,0 +1,349 @@
+"""A standing query at work: frames in, panes kept, evidence for a window out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Aggregate, Call, Column, Expression, Literal, Op
+from shedder.cql.query import BoundQuery
+from shedder.cql.types import ColumnType
+from shedder.engine.pane import Pane, PartInput
+from shedder.engine.plan import Plan
+from shedder.engine.questions import ask, rank_error
+from shedder.queries.answer import MissingGroups
+from shedder.queries.evidence import Evidence
+from shedder.streams.frame import Frame
+from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.windows import PaneGrid, Span
+from synopses.estimate import Bound, Estimates
+
+GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedPane:
+    """A pane that the watermark has passed, ready to be stored."""
+
+    pane: int
+    data: bytes
+
+
+class Standing:
+    """The panes of one standing query, and the counts of what went where.
+
+    Used by one thread. Ledger: tuples applied since registration = read + late.
+
+    read: tuples that reached a pane (or failed the WHERE). late: tuples whose pane had been
+    closed, or whose event time was too far in the future to be believed.
+    """
+
+    def __init__(self, name: str, query: BoundQuery, plan: Plan, *, part_bytes_max: int) -> None:
+        self.name = name
+        self.query = query
+        self.plan = plan
+        self.grid = PaneGrid.of(query.window)
+        self.read = 0
+        self.late = 0
+        self.panes: dict[int, Pane] = {}
+        self.late_by_pane: dict[int, int] = {}
+        self.keys = GroupKeys(query.groups, GROUPS_MAX) if query.groups else None
+        self._where = _with_time_range(query)
+        self._part_bytes_max = part_bytes_max
+        self._closed_bytes: dict[int, list[int]] = {}
+        self._closed_to: int | None = None
+        self._stored: set[int] = set()
+
+    # --- tuples in -----------------------------------------------------------------------------
+
+    def apply(self, frame: Frame, *, watermark_us: int | None, limit_us: int | None) -> None:
+        """Read a frame into the panes.
+
+        Args:
+          frame: tuples of the query's stream.
+          watermark_us: as it was before this frame; tuples of panes before it are late.
+          limit_us: event times from here on are not believed; None: all are.
+        """
+        frame = frame.in_time_order() if self.grid.slides else frame
+        first, last = self._timely(frame, watermark_us, limit_us)
+        self.late += len(frame) - (last - first)
+        self.read += last - first
+        if last - first < len(frame):
+            self._count_late(frame.between(0, first))
+            self._count_late(frame.between(last, len(frame)))
+        view = frame.between(first, last).where(self._where)
+        if len(view):
+            self._read(view)
+
+    def _timely(
+        self, frame: Frame, watermark_us: int | None, limit_us: int | None
+    ) -> tuple[int, int]:
+        """The rows, of a frame in time order, whose pane is open and whose time is believed."""
+        first_open = self.grid.first_open(watermark_us)
+        if not self.grid.slides:
+            return 0, len(frame)
+        assert self.grid.width_us is not None
+        times = frame.times_us
+        first = 0
+        if first_open is not None:
+            first = int(np.searchsorted(times, first_open * self.grid.width_us))
+        last = len(times)
+        if limit_us is not None:
+            last = int(np.searchsorted(times, limit_us, side="right"))
+        return first, max(first, last)
+
+    def _count_late(self, frame: Frame) -> None:
+        matching = frame.where(self._where)
+        panes, counts = np.unique(self.grid.panes_of(matching.times_us), return_counts=True)
+        for pane, count in zip(panes.tolist(), counts.tolist(), strict=True):
+            self.late_by_pane[pane] = self.late_by_pane.get(pane, 0) + count
+
+    def _read(self, view: Frame) -> None:
+        ids = None if self.keys is None else self.keys.assign(view)
+        groups = 1 if self.keys is None else self.keys.size
+        inputs = [PartInput(part, view, ids) for part in self.plan.parts]
+        for pane, first, last in self._slices(view):
+            if pane not in self.panes:
+                self.panes[pane] = Pane(self.plan, groups)
+            self.panes[pane].grow(groups)
+            self.panes[pane].update(inputs, first, last)
+        self._hold_to_the_cap()
+
+    def _slices(self, view: Frame) -> Iterable[tuple[int, int, int]]:
+        """(pane, first row, last row) for each stretch of rows that fall in one pane."""
+        if not self.grid.slides:
+            return [(0, 0, len(view))]
+        panes = self.grid.panes_of(view.times_us)
+        cuts = np.flatnonzero(np.diff(panes)) + 1
+        firsts = np.concatenate([[0], cuts])
+        lasts = np.concatenate([cuts, [len(view)]])
+        return zip(panes[firsts].tolist(), firsts.tolist(), lasts.tolist(), strict=True)
+
+    def _hold_to_the_cap(self) -> None:
+        """No new groups once the panes of any aggregate weigh more than they may."""
+        if self.keys is None:
+            return
+        totals = np.sum([self._pane_bytes(pane) for pane in self.panes], axis=0)
+        if np.max(totals) > self._part_bytes_max:
+            self.keys.freeze()
+
+    def _pane_bytes(self, pane: int) -> list[int]:
+        return self._closed_bytes.get(pane) or self.panes[pane].part_bytes
+
+    # --- panes out -----------------------------------------------------------------------------
+
+    def close(self, watermark_us: int | None) -> None:
+        """Mark the panes that this watermark has passed; they do not change any more."""
+        first_open = self.grid.first_open(watermark_us)
+        if first_open is None or first_open == self._closed_to:
+            return
+        self._closed_to = first_open
+        for pane in [p for p in self.panes if p < first_open and p not in self._closed_bytes]:
+            self._closed_bytes[pane] = self.panes[pane].part_bytes
+
+    def take_unstored(self) -> list[ClosedPane]:
+        """The closed panes that this has not given out before, for the pane store."""
+        fresh = sorted(p for p in self._closed_bytes if p not in self._stored)
+        self._stored.update(fresh)
+        return [ClosedPane(pane, self.pane_bytes(pane)) for pane in fresh]
+
+    def open_panes(self) -> list[int]:
+        """The panes that are not closed yet."""
+        return sorted(p for p in self.panes if p not in self._closed_bytes)
+
+    def drop_before(self, pane: int) -> None:
+        """Forget panes that no window needs any more, and groups that only they had."""
+        dead = [p for p in self.panes if p < pane]
+        for old in dead:
+            del self.panes[old]
+            self._closed_bytes.pop(old, None)
+            self._stored.discard(old)
+        for old in [p for p in self.late_by_pane if p < pane]:
+            del self.late_by_pane[old]
+        if dead and self.keys is not None:
+            self._forget_dead_groups(self.keys)
+
+    def _forget_dead_groups(self, keys: GroupKeys) -> None:
+        """Compact the ids when less than half of them are alive."""
+        alive = self._alive(keys.size)
+        alive[OTHERS] = False
+        kept = np.flatnonzero(alive)
+        if 2 * (len(kept) + 1) > keys.size:
+            return
+        others = any(len(p.counts) and p.counts[OTHERS] for p in self.panes.values())
+        source = np.concatenate([np.zeros(1, np.int64), kept])
+        for number, pane in self.panes.items():
+            pane.grow(keys.size)
+            self.panes[number] = pane.select(source)
+        keys.keep(kept)
+        keys.partial_from = keys.size if others else None
+
+    def _alive(self, groups: int) -> NDArray[np.bool_]:
+        alive = np.zeros(groups, np.bool_)
+        for pane in self.panes.values():
+            counts = pane.counts
+            alive[: len(counts)] |= counts > 0
+        return alive
+
+    # --- bytes ---------------------------------------------------------------------------------
+
+    def pane_bytes(self, pane: int) -> bytes:
+        """A pane with its group keys, readable by itself: Arrow IPC of one row."""
+        held = self.panes[pane]
+        columns: dict[str, pa.Array] = {}
+        if self.keys is not None:
+            ids = np.flatnonzero(held.counts > 0)
+            columns["hashes"] = pa.array([self.keys.hashes(ids).tobytes()], pa.binary())
+            names = [f"k{i}" for i in range(len(self.query.groups))]
+            keys = pa.table(list(self.keys.keys(ids)), names=names)
+            columns["keys"] = pa.array([_ipc(keys)], pa.binary())
+            held = held.select(ids)
+        for index, data in enumerate(held.to_bytes()):
+            columns[f"s{index}"] = pa.array([data], pa.binary())
+        return _ipc(pa.table(columns))
+
+    def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
+        """Take a stored pane back."""
+        row = pa.ipc.open_stream(data).read_all()
+        parts = [row[f"s{i}"][0].as_py() for i in range(len(self.plan.parts))]
+        held = Pane.from_bytes(self.plan, parts)
+        if self.keys is not None:
+            hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)
+            keys = pa.ipc.open_stream(row["keys"][0].as_py()).read_all()
+            held = self._adopt_groups(self.keys, held, hashes, keys)
+        self.panes[pane] = held
+        if closed:
+            self._closed_bytes[pane] = held.part_bytes
+            self._stored.add(pane)
+
+    def _adopt_groups(
+        self, keys: GroupKeys, held: Pane, hashes: NDArray[np.uint64], values: pa.Table
+    ) -> Pane:
+        ids = np.zeros(len(hashes), np.int64)
+        real = np.flatnonzero(hashes != 0)  # The others row has hash 0 and keeps id 0.
+        if len(real):
+            columns = [c.combine_chunks().take(pa.array(real)) for c in values.columns]
+            ids[real] = keys.adopt(hashes[real], columns)
+        return held.scatter(ids, keys.size)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the panes and keys hold in memory."""
+        panes = sum(sum(self._pane_bytes(pane)) for pane in self.panes)
+        return panes + (0 if self.keys is None else self.keys.size_bytes)
+
+    # --- evidence ------------------------------------------------------------------------------
+
+    def evidence(
+        self,
+        span: Span,
+        *,
+        confidences: dict[Aggregate, float],
+        watermark_us: int | None,
+        position: int,
+    ) -> Evidence:
+        """What the panes of a window know about the query's aggregates.
+
+        Args:
+          span: a window of the grid.
+          confidences: what each aggregate's interval is asked to hold with.
+          watermark_us, position: the stream's, for the record.
+        """
+        none_yet = self.grid.slides and span.end_us is None
+        wanted = range(0) if none_yet else self.grid.panes_in(span)
+        panes = [self.panes[p] for p in sorted(self.panes) if p in wanted]
+        late = sum(count for pane, count in self.late_by_pane.items() if pane in wanted)
+        groups = 1 if self.keys is None else self.keys.size
+        merged = Pane(self.plan, groups)
+        for pane in panes:
+            merged.merge(pane)
+        ids = None
+        if self.keys is not None:
+            ids = np.flatnonzero(merged.counts > 0)
+            merged = merged.select(ids)
+        estimates, ranks = {}, {}
+        for aggregate, part in zip(self.query.aggregates, self.plan.answers, strict=True):
+            confidence = confidences.get(aggregate, self.query.confidence)
+            synopsis = merged.parts[part]
+            estimates[aggregate] = ask(synopsis, aggregate, confidence)
+            error = rank_error(synopsis, confidence)
+            if error is not None:
+                ranks[aggregate] = error
+        others, missing = self._others(ids, merged)
+        if ids is not None and others is not None:
+            estimates = {
+                a: self._widen_partial(a, e, ids, float(merged.counts[others]))
+                for a, e in estimates.items()
+            }
+        return Evidence(
+            keys=() if self.keys is None or ids is None else self.keys.keys(ids),
+            estimates=estimates,
+            others=others,
+            missing=missing,
+            start_us=span.start_us,
+            end_us=span.end_us,
+            watermark_us=watermark_us,
+            position=position,
+            late=late,
+            complete=span.end_us is not None
+            and watermark_us is not None
+            and watermark_us >= span.end_us,
+            sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
+            rank_errors=ranks,
+        )
+
+    def _others(
+        self, ids: NDArray[np.int64] | None, merged: Pane
+    ) -> tuple[int | None, MissingGroups | None]:
+        if ids is None or not len(ids) or ids[0] != OTHERS:
+            return None, None
+        weight = float(merged.counts[0])
+        return 0, MissingGroups(weight, 1.0, "the byte cap of an aggregate was reached")
+
+    def _widen_partial(
+        self, aggregate: Aggregate, column: Estimates, ids: NDArray[np.int64], others: float
+    ) -> Estimates:
+        """Groups that found room late may have tuples among the others: say so."""
+        assert self.keys is not None
+        if self.keys.partial_from is None:
+            return column
+        partial = ids >= self.keys.partial_from
+        if not partial.any():
+            return column
+        bound = column.bound.copy()
+        high = column.high.copy()
+        if aggregate.function.name in ("COUNT", "COUNT_DISTINCT"):
+            bound[partial] = np.maximum(bound[partial], Bound.INTERVAL)
+            high[partial] = high[partial] + high.dtype.type(others)
+        else:
+            bound[partial] = Bound.NONE
+        return Estimates(
+            column.value, column.low, high, bound, column.null, column.confidence, column.source,
+            "some of the group's tuples may be among the others",
+        )  # fmt: skip
+
+
+def _with_time_range(query: BoundQuery) -> Expression | None:
+    """WHERE, and the window's own range where the window does not slide."""
+    grid = PaneGrid.of(query.window)
+    column = Column(query.schema.time_column, ColumnType.TIMESTAMP)
+    conditions = [query.where] if query.where is not None else []
+    for edge, op in ((grid.span.start_us, Op.GE), (grid.span.end_us, Op.LT)):
+        if edge is not None:
+            literal = Literal(edge, ColumnType.TIMESTAMP)
+            conditions.append(Call(op, (column, literal), ColumnType.BOOLEAN))
+    if len(conditions) > 1:
+        return Call(Op.AND, tuple(conditions), ColumnType.BOOLEAN)
+    return conditions[0] if conditions else None
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data

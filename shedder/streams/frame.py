@@ -1,0 +1,205 @@
+"""A frame: one batch inside the engine, with its derived columns, each computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shedder.cql.evaluate import evaluate
+from shedder.cql.expression import Column, Expression, walk
+from shedder.cql.types import ColumnType
+from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
+
+_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: no value's hash by design
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Present:
+    """The non-null values of an expression, without gaps.
+
+    values: float64 or int64 [present], or an Arrow array for text.
+    rows: int64 [present], each value's row in the frame, ascending; None: every row has one.
+    """
+
+    values: NDArray[np.float64] | NDArray[np.int64] | pa.Array
+    rows: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hashes:
+    """Both halves of the 128-bit hash of an expression's non-null values; rows as in Present."""
+
+    first: NDArray[np.uint64]
+    second: NDArray[np.uint64]
+    rows: NDArray[np.int64] | None
+
+
+class Frame:
+    """Rows of one batch and what queries derive from them; queries share what they derive.
+
+    A frame is used by one thread. `where`, `in_time_order` and `between` give frames over the
+    same batch, which gather a column only when somebody asks for it.
+    """
+
+    def __init__(
+        self, batch: pa.RecordBatch, time_column: str, rows: NDArray[np.int64] | None = None
+    ) -> None:
+        self.batch = batch
+        self._time_column = time_column
+        self._rows = rows
+        self._columns: dict[str, pa.Array] = {}
+        self._values: dict[Expression, pa.Array] = {}
+        self._present: dict[Expression, Present] = {}
+        self._hashes: dict[Expression, Hashes] = {}
+        self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
+        self._frames: dict[Expression | str, Frame] = {}
+        self._times: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return self.batch.num_rows if self._rows is None else len(self._rows)
+
+    @property
+    def times_us(self) -> NDArray[np.int64]:
+        """Event times, int64 microseconds [rows]."""
+        if self._times is None:
+            self._times = _integers(self._column(self._time_column))
+        return self._times
+
+    def in_time_order(self) -> Frame:
+        """The same rows by event time; this frame itself when they already are."""
+        if "in time order" not in self._frames:
+            times = self.times_us
+            if bool(np.all(times[1:] >= times[:-1])):
+                return self
+            order = np.argsort(times, kind="stable")
+            self._frames["in time order"] = self._take(order)
+        return self._frames["in time order"]
+
+    def where(self, condition: Expression | None) -> Frame:
+        """The rows where the condition is true (not false, not NULL)."""
+        if condition is None:
+            return self
+        if condition not in self._frames:
+            mask = self.evaluate(condition)
+            kept = mask.true_count
+            if kept == len(self):
+                self._frames[condition] = self
+            else:
+                truth = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+                self._frames[condition] = self._take(np.flatnonzero(truth))
+        return self._frames[condition]
+
+    def between(self, first: int, last: int) -> Frame:
+        """Rows first to last (exclusive)."""
+        if first == 0 and last == len(self):
+            return self
+        if self._rows is None:
+            return Frame(self.batch.slice(first, last - first), self._time_column)
+        return Frame(self.batch, self._time_column, self._rows[first:last])
+
+    def evaluate(self, expression: Expression) -> pa.Array:
+        """The expression's value in every row, as a typed Arrow array."""
+        if isinstance(expression, Column):
+            return self._column(expression.name)
+        if expression not in self._values:
+            names = {node.name for node in walk(expression) if isinstance(node, Column)}
+            names = names or {self._time_column}  # A constant still needs the number of rows.
+            batch = pa.RecordBatch.from_arrays([self._column(n) for n in names], names=list(names))
+            self._values[expression] = evaluate(expression, batch)
+        return self._values[expression]
+
+    def present(self, expression: Expression) -> Present:
+        """The expression's values where it is neither NULL nor NaN."""
+        if expression not in self._present:
+            self._present[expression] = _present(self.evaluate(expression))
+        return self._present[expression]
+
+    def hashes(self, expression: Expression) -> Hashes:
+        """Hashes of the expression's values where it is neither NULL nor NaN."""
+        if expression not in self._hashes:
+            present = self.present(expression)
+            first, second = hash_values(present.values)
+            self._hashes[expression] = Hashes(first, second, present.rows)
+        return self._hashes[expression]
+
+    def keys(self, expressions: tuple[Expression, ...]) -> NDArray[np.uint64]:
+        """One 64-bit key per row for a list of group expressions; NULL is a value of its own."""
+        if expressions not in self._keys:
+            keys = self._key(expressions[0])
+            for expression in expressions[1:]:
+                keys = combine(keys, self._key(expression))
+            self._keys[expressions] = keys
+        return self._keys[expressions]
+
+    def _key(self, expression: Expression) -> NDArray[np.uint64]:
+        hashes = self.hashes(expression)
+        if hashes.rows is None:
+            return hashes.first
+        keys = np.full(len(self), _NULL_HASH, np.uint64)
+        keys[hashes.rows] = hashes.first
+        return keys
+
+    def _take(self, rows: NDArray[np.int64]) -> Frame:
+        base = rows if self._rows is None else self._rows[rows]
+        return Frame(self.batch, self._time_column, base)
+
+    def _column(self, name: str) -> pa.Array:
+        if self._rows is None:
+            return self.batch.column(name)
+        if name not in self._columns:
+            self._columns[name] = self.batch.column(name).take(pa.array(self._rows))
+        return self._columns[name]
+
+
+def hash_values(values: object) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """DataSketches' hash of numbers or of Arrow text without nulls. -> two uint64 [values]."""
+    if isinstance(values, np.ndarray):
+        if values.dtype == np.float64:
+            return murmur_float64(values)
+        return murmur_int64(values)
+    assert isinstance(values, pa.StringArray)
+    if len(values) == 0:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    _, offsets, data = values.buffers()
+    starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return murmur_utf8(starts, text)
+
+
+def is_text(kind: ColumnType | None) -> bool:
+    """Whether values of this type are kept as Arrow text."""
+    return kind is ColumnType.VARCHAR
+
+
+def _present(array: pa.Array) -> Present:
+    if pa.types.is_floating(array.type):
+        return _present_floats(array)
+    rows = None
+    if array.null_count:
+        rows = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        array = array.drop_null()
+    if pa.types.is_string(array.type):
+        return Present(array, rows)
+    return Present(_integers(array), rows)
+
+
+def _present_floats(array: pa.Array) -> Present:
+    values = array.to_numpy(zero_copy_only=False)  # NULL becomes NaN, and NaN counts as NULL.
+    absent = np.isnan(values)
+    if not absent.any():
+        return Present(values, None)
+    rows = np.flatnonzero(~absent)
+    return Present(values[rows], rows)
+
+
+def _integers(array: pa.Array) -> NDArray[np.int64]:
+    """Integers, booleans, dates and timestamps as int64; no nulls."""
+    if pa.types.is_boolean(array.type) or pa.types.is_int32(array.type):
+        return array.cast(pa.int64()).to_numpy()
+    if pa.types.is_date32(array.type):
+        return array.cast(pa.int32()).cast(pa.int64()).to_numpy()
+    return array.cast(pa.int64()).to_numpy()

@@ -1,0 +1,90 @@
+"""The groups of a standing query: dense ids, and the key values behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Expression
+from shedder.streams.frame import Frame
+from synopses.group_table import GroupTable
+
+OTHERS = 0  # The id of the tuples whose group found no room.
+
+
+class GroupKeys:
+    """Ids for the value combinations of GROUP BY expressions, first come, up to a cap.
+
+    Two different keys share an id with probability about groups^2 / 2^65 (64-bit hashes).
+
+    partial_from: groups with this id or a larger one may have tuples among the others of live
+    panes, because they entered after a time when there was no room; None: no such group.
+    """
+
+    def __init__(self, expressions: tuple[Expression, ...], groups_max: int) -> None:
+        self._expressions = expressions
+        self._table = GroupTable(groups_max)
+        self._groups_max = groups_max
+        self._columns: list[list[pa.Array]] = [
+            [pa.nulls(1, _arrow_type(e))] for e in expressions
+        ]
+        self.partial_from: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of ids in use, `others` included."""
+        return int(self._table.size)
+
+    @property
+    def size_bytes(self) -> int:
+        """Table and key values."""
+        keys = sum(chunk.nbytes for chunks in self._columns for chunk in chunks)
+        return int(self._table.size_bytes) + keys
+
+    def assign(self, frame: Frame) -> NDArray[np.int32]:
+        """The group of every row; new groups get the next ids while there is room."""
+        ids, rows = self._table.assign(frame.keys(self._expressions))
+        if len(rows):
+            picked = pa.array(rows)
+            for chunks, expression in zip(self._columns, self._expressions, strict=True):
+                chunks.append(frame.evaluate(expression).take(picked))
+        return ids
+
+    def adopt(self, hashes: NDArray[np.uint64], keys: list[pa.Array]) -> NDArray[np.int64]:
+        """Ids for groups read from a stored pane. hashes [groups], keys [groups] per expression."""
+        ids, rows = self._table.assign(hashes)
+        if len(rows):
+            picked = pa.array(rows)
+            for chunks, column in zip(self._columns, keys, strict=True):
+                chunks.append(column.take(picked))
+        return ids.astype(np.int64)
+
+    def hashes(self, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The key hashes of these groups."""
+        return self._table.hashes[ids]
+
+    def keys(self, ids: NDArray[np.int64]) -> tuple[pa.Array, ...]:
+        """The key values of these groups, one array per expression."""
+        picked = pa.array(ids)
+        for index, chunks in enumerate(self._columns):
+            if len(chunks) > 1:
+                self._columns[index] = [pa.concat_arrays(chunks)]
+        return tuple(chunks[0].take(picked) for chunks in self._columns)
+
+    def freeze(self) -> None:
+        """Take no new groups: the byte cap of an aggregate is reached."""
+        self._table.groups_max = self.size
+
+    def keep(self, ids: NDArray[np.int64]) -> None:
+        """Forget all other groups; the kept ones become 1, 2, ... in this order."""
+        keys = self.keys(np.concatenate([np.zeros(1, np.int64), ids]))
+        self._table.keep(ids)
+        self._table.groups_max = self._groups_max
+        self._columns = [[column] for column in keys]
+
+
+def _arrow_type(expression: Expression) -> pa.DataType:
+    kind = expression.type
+    assert kind is not None, expression
+    return kind.arrow

@@ -1,0 +1,34 @@
+"""The watermark: event time before which a stream promises to be complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Watermark:
+    """Follows the largest event time seen, at a distance, and never goes back.
+
+    A tuple dated more than `future_us_max` after its arrival does not move it: one wrong clock
+    among the producers must not close every window of the others.
+
+    lateness_us: how far it stays behind the largest event time. value_us: None before any tuple.
+    """
+
+    lateness_us: int
+    future_us_max: int
+    value_us: int | None = None
+
+    def limit_us(self, arrival_us: int) -> int:
+        """The latest event time that is believed of a tuple which arrived then."""
+        return arrival_us + self.future_us_max
+
+    def observe(self, event_us: int, arrival_us: int) -> None:
+        """A tuple with this event time has arrived."""
+        if event_us <= self.limit_us(arrival_us):
+            self.raise_to(event_us - self.lateness_us)
+
+    def raise_to(self, watermark_us: int) -> None:
+        """A heartbeat: nothing before this will come."""
+        if self.value_us is None or watermark_us > self.value_us:
+            self.value_us = watermark_us
