@@ -1,0 +1,151 @@
+"""Counters for the cells that were touched: one open-addressing map keyed (group, cell)."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from synopses.errors import CorruptSynopsis
+
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, TAOCP 3, 6.4).
+_SMALLEST = 32
+
+Slots = NDArray[np.uint64]
+
+
+@njit(nogil=True, cache=True)
+def _add(
+    slots: Slots,
+    used: int,
+    used_max: int,
+    start: int,
+    keys: NDArray[np.uint64],
+    counts: NDArray[np.int64],
+    sign: int,
+) -> tuple[int, int]:
+    """Add sign * counts to keys (0: skip) from `start` until full; returns (next row, used)."""
+    mask = np.uint64(len(slots) - 1)
+    for row in range(start, keys.size):
+        key = keys[row]
+        if key == np.uint64(0):
+            continue
+        place = ((key * SPREAD) >> np.uint64(32)) & mask
+        while slots[place, 0] != key:
+            if slots[place, 0] == np.uint64(0):
+                if used >= used_max:
+                    return row, used
+                slots[place, 0] = key
+                used += 1
+                break
+            place = (place + np.uint64(1)) & mask
+        slots[place, 1] += np.uint64(sign * counts[row])
+    return keys.size, used
+
+
+class CellCounts:
+    """int64 counts of (group, cell) pairs, held only for the pairs that were touched.
+
+    slots: uint64 [capacity, 2]: key (0: free) and count; capacity a power of two, at most 5/8 used.
+    A key is (group << 32 | cell) + 1, so that keys in order are groups in order, cells within.
+    """
+
+    __slots__ = ("slots", "used")
+
+    def __init__(self, entries: int = 0) -> None:
+        """Make an empty map with room for so many entries."""
+        self.used = 0
+        self.slots = _room_for(entries)
+
+    @property
+    def used_max(self) -> int:
+        """How many slots may be used before the map must grow."""
+        return len(self.slots) * 5 // 8
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes really held."""
+        return self.slots.nbytes
+
+    def widen(self) -> None:
+        """Double the room (or only drop the entries that are back at zero, if these are many)."""
+        keys, counts = self._touched()
+        self._refill(keys, counts, 2 * keys.size)
+
+    def _touched(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        rows = self.slots[self.slots[:, 1] != 0]
+        return rows[:, 0].copy(), rows[:, 1].view(np.int64).copy()
+
+    def _refill(self, keys: NDArray[np.uint64], counts: NDArray[np.int64], room: int) -> None:
+        self.slots = _room_for(room)
+        self.used = 0
+        self.add(keys, counts)
+
+    def add(self, keys: NDArray[np.uint64], counts: NDArray[np.int64], sign: int = 1) -> None:
+        """Add sign * counts[i] to keys[i]; keys of 0 are skipped. Shapes [n]."""
+        row = 0
+        while True:
+            row, self.used = _add(self.slots, self.used, self.used_max, row, keys, counts, sign)
+            if row == keys.size:
+                return
+            self.widen()
+
+    def merge(self, other: Self, sign: int = 1) -> None:
+        """Add sign * the other's counts."""
+        if len(self.slots) < len(other.slots):
+            # Keys arrive in the order of their places: in a smaller map they would all cluster.
+            keys, counts = self._touched()
+            self._refill(keys, counts, len(other.slots) * 5 // 8)
+        self.add(other.slots[:, 0], other.slots[:, 1].view(np.int64), sign)
+
+    def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Groups, cells and counts of all non-zero entries, by group, then by cell. Shapes [n]."""
+        keys, counts = self._touched()
+        order = np.argsort(keys)
+        plain = (keys[order] - np.uint64(1)).view(np.int64)
+        return plain >> 32, plain & 0xFFFFFFFF, counts[order]
+
+    @classmethod
+    def of(
+        cls, groups: NDArray[np.int64], cells: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> Self:
+        """The map of these entries; shapes [n], pairs different."""
+        made = cls(counts.size)
+        made.add((((groups << 32) | cells) + 1).astype(np.uint64), counts)
+        return made
+
+    def regrouped(self, places: NDArray[np.int64]) -> Self:
+        """A new map in which group g is group places[g]; those placed at -1 are left out."""
+        groups, cells, counts = self.entries()
+        moved = places[groups]
+        kept = moved >= 0
+        return type(self).of(moved[kept], cells[kept], counts[kept])
+
+
+def _room_for(entries: int) -> Slots:
+    capacity = _SMALLEST
+    while capacity * 5 // 8 < entries:
+        capacity *= 2
+    return np.zeros((capacity, 2), np.uint64)
+
+
+def placing(ids: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+    """Where each of `groups` groups goes when those at `ids` are selected; -1: nowhere."""
+    places = np.full(groups, -1, np.int64)
+    places[ids] = np.arange(ids.size)
+    return places
+
+
+def checked_entries(
+    groups: NDArray[np.int64], cells: NDArray[np.int64], *, group_count: int, cell_count: int
+) -> None:
+    """Entries read from bytes must lie inside their axes.
+
+    Raises:
+      CorruptSynopsis: they do not.
+    """
+    for what, index, size in (("group", groups, group_count), ("cell", cells, cell_count)):
+        if index.size and not (index.min() >= 0 and index.max() < size):
+            raise CorruptSynopsis(what, int(index.max()), f"0 to {size - 1}")
