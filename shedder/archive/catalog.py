@@ -39,7 +39,8 @@ APPLICATION_ID = 0x53484544  # "SHED"
 
 _TABLES = """
 CREATE TABLE streams (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
-  definition TEXT NOT NULL, retained_from INTEGER, checksum INTEGER NOT NULL);
+  definition TEXT NOT NULL, retained_from INTEGER, retained_position INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
 CREATE TABLE queries (name TEXT PRIMARY KEY, text TEXT NOT NULL, parameters TEXT NOT NULL,
   stream_id INTEGER NOT NULL, from_position INTEGER NOT NULL, created_us INTEGER NOT NULL,
   checksum INTEGER NOT NULL) WITHOUT ROWID;
@@ -59,6 +60,7 @@ CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
 
 TABLES = ("streams", "queries", "runs", "panes", "late", "checkpoint", "checkpoint_parts")
 
+_STREAM_COLUMNS = "id, name, definition, retained_from, retained_position"
 _RUN_COLUMNS = (
     "stream_id, first_position, end_position, file, bytes, crc, min_ts, max_ts, layout, basics"
 )
@@ -150,20 +152,19 @@ class Catalog:
                 raise StreamExists(f"stream {schema.name!r} exists")
             last = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'streams'")
             number = last[0][0] + 1 if last else 1
-            self._insert("streams", number, schema.name, definition, None)
+            self._insert("streams", number, schema.name, definition, None, 0)
         return StreamEntry(number, schema)
 
     def streams(self) -> list[StreamEntry]:
         """All streams, by id."""
-        rows = self._select("streams", "id, name, definition, retained_from", "ORDER BY id")
-        return [StreamEntry(row[0], schema_from_json(row[2]), row[3]) for row in rows]
+        rows = self._select("streams", _STREAM_COLUMNS, "ORDER BY id")
+        return [StreamEntry(row[0], schema_from_json(row[2]), *row[3:]) for row in rows]
 
-    def set_retained_from(self, stream_id: int, retained_from_us: int) -> None:
-        """Note that tuples before an event time are gone."""
+    def set_retained(self, stream_id: int, from_us: int, position: int) -> None:
+        """Note that retention has removed tuples: before an event time, below a position."""
         with self.transaction():
-            columns = "id, name, definition, retained_from"
-            for row in self._select("streams", columns, "WHERE id = ?", stream_id):
-                self._insert("streams", *row[:3], retained_from_us)
+            for row in self._select("streams", _STREAM_COLUMNS, "WHERE id = ?", stream_id):
+                self._insert("streams", *row[:3], from_us, position)
 
     def drop_stream(self, stream_id: int) -> None:
         """Forget a stream and its runs. Its id is not used again."""

@@ -17,11 +17,16 @@ Value = bool | int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """A stream. id is never reused. retained_from_us: retention has removed tuples before it."""
+    """A stream. id is never reused.
+
+    retained_from_us: retention has removed tuples before this event time. retained_position: all
+    that it has removed were below this position, so the next tuple's position is not lower.
+    """
 
     id: int
     schema: StreamSchema
     retained_from_us: int | None = None
+    retained_position: int = 0
 
 
 @dataclass(frozen=True, slots=True)

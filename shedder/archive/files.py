@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Protocol
 import pyarrow as pa
 
 Bytes = bytes | bytearray | memoryview | pa.Buffer
+
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors after which the same write may work later."""
 
 _PARTS_MAX = 512  # POSIX promises 16 per call, Linux takes 1,024
 

@@ -6,7 +6,6 @@ recovery are docs/archive_format.md.
 
 from __future__ import annotations
 
-import errno
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from shedder.archive.files import Bytes, Files, OsFiles, WriteFile
+from shedder.archive.files import DISK_FULL_ERRNOS, Bytes, Files, OsFiles, WriteFile
 from shedder.archive.log_recovery import LogRecovery, SegmentState, inspect, make_durable
 from shedder.archive.segment import (
     BODY_BYTES_MAX,
@@ -33,8 +32,6 @@ MARK = 0
 """The kind of the record that an orderly close writes."""
 
 SEGMENT_BYTES = 64 << 20
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(slots=True, eq=False)
@@ -265,7 +262,7 @@ class Log:
                 self._active.truncate(size)
             except OSError as second:
                 raise self._poison(f"write failed: {error}; then truncate: {second}") from error
-            if error.errno in _FULL:
+            if error.errno in DISK_FULL_ERRNOS:
                 raise DiskFull(
                     f"{self._segments[-1].path}: no space for {_nbytes(parts)} bytes at {size}"
                 ) from error
@@ -277,7 +274,7 @@ class Log:
         try:
             active, state = _create_segment(self._files, self.directory, self.next_sequence)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in DISK_FULL_ERRNOS:
                 raise DiskFull(f"{self.directory}: no space for the next segment") from error
             raise self._poison(f"cannot begin the next segment: {error}") from error
         self._active.close()

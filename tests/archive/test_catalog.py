@@ -134,8 +134,9 @@ def test_dropping_takes_what_belongs_to_it(catalog):
 
 def test_retention_is_noted(catalog):
     catalog.add_stream(SCHEMA)
-    catalog.set_retained_from(1, 777)
-    assert reopened(catalog).streams()[0].retained_from_us == 777
+    catalog.set_retained(1, 777, 12)
+    (stream,) = reopened(catalog).streams()
+    assert (stream.retained_from_us, stream.retained_position) == (777, 12)
 
 
 def test_a_newer_catalog_is_refused(catalog):

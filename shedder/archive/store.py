@@ -1,0 +1,488 @@
+"""The store of a data directory: log, catalog, runs, and the tail of every stream.
+
+It is what survives. The engine appends to the log, adds what it has applied to the tail, and asks
+for cuts, snapshots and scans; everything here may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+
+from shedder.archive.catalog import Catalog
+from shedder.archive.directory import (
+    DirectoryLock,
+    format_of,
+    refuse_strangers,
+    write_format,
+)
+from shedder.archive.entries import Run, StreamEntry
+from shedder.archive.files import Files, OsFiles
+from shedder.archive.log import SEGMENT_BYTES, Log
+from shedder.archive.log_recovery import LogRecovery
+from shedder.archive.runs import SCAN_ROWS, read_run, verify_run, write_run
+from shedder.archive.tail import Piece, Tail
+from shedder.cql.query import StreamSchema
+from shedder.errors import CorruptData, ShedderError, StorageFailed, UnknownStream
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecovery:
+    """What opening a directory found.
+
+    orphans: run files that no catalog row named, removed. missing: runs whose file is gone or has
+    the wrong size; asking for them raises CorruptData.
+    """
+
+    log: LogRecovery
+    orphans: tuple[str, ...]
+    missing: tuple[Run, ...]
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Snapshot:
+    """A stream as it was at one moment: files, and the tail that is in none of them.
+
+    The files stay on disk until `release`, or until the snapshot is forgotten.
+    runs: pruned by time, in order of position. paths: their files. tail: batches in order, not
+    pruned; tail_positions: of their first rows. end_position: the position after the last tuple.
+    """
+
+    runs: tuple[Run, ...]
+    paths: tuple[Path, ...]
+    tail: tuple[pa.RecordBatch, ...]
+    tail_positions: tuple[int, ...]
+    end_position: int
+    _finalizer: weakref.finalize[..., Snapshot] | None = None
+
+    def release(self) -> None:
+        """Let retention delete the files."""
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+@dataclass(slots=True, eq=False)
+class _StreamState:
+    entry: StreamEntry
+    runs: list[Run]
+    tail: Tail = field(default_factory=Tail)
+    cutting: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def covered(self) -> int:
+        """All tuples below this position are in a run, or were removed by retention."""
+        in_runs = self.runs[-1].end_position if self.runs else 0
+        return max(in_runs, self.entry.retained_position)
+
+    @property
+    def end_position(self) -> int:
+        pieces = self.tail.pieces
+        return max(self.covered, pieces[-1].end_position if pieces else 0)
+
+
+def _open_parts(
+    files: Files, directory: Path, undo: ExitStack, log_segment_bytes: int
+) -> tuple[Catalog, Log]:
+    """Catalog and log of a locked directory, made when missing; undo closes them."""
+    new = format_of(directory) is None
+    for name in ("runs", "tmp", "quarantine"):
+        files.make_directory(directory / name)
+    path = directory / "catalog.sqlite"
+    if not new and path.name not in files.names(directory):
+        raise CorruptData(f"{path} is missing; without it, runs would be taken for orphans")
+    catalog = Catalog.open(path)
+    undo.callback(catalog.close)
+    log = Log.open(
+        directory / "log",
+        files=files,
+        segment_bytes=log_segment_bytes,
+        quarantine=directory / "quarantine",
+        at_least=catalog.checkpoint_sequence(),
+    )
+    undo.callback(log.close)
+    if new:
+        write_format(files, directory)
+    return catalog, log
+
+
+class Store:
+    """An open data directory. Make it with `Store.open`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        lock: DirectoryLock,
+        log: Log,
+        catalog: Catalog,
+        *,
+        verify_runs: bool,
+    ) -> None:
+        self.directory = directory
+        self.log = log
+        self.catalog = catalog
+        self._files = files
+        self._directory_lock = lock
+        self._verify_runs = verify_runs
+        self._lock = threading.RLock()
+        self._pins: Counter[str] = Counter()
+        self._doomed: set[str] = set()
+        self._verified: set[str] = set()
+        by_stream: dict[int, list[Run]] = {}
+        for run in catalog.runs():
+            by_stream.setdefault(run.stream_id, []).append(run)
+        self._streams = {
+            entry.id: _StreamState(entry, by_stream.get(entry.id, []))
+            for entry in catalog.streams()
+        }
+        self.recovery = self._recover()
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        files: Files | None = None,
+        log_segment_bytes: int = SEGMENT_BYTES,
+        verify_runs: bool = True,
+    ) -> Self:
+        """Open or create a data directory, and recover it from whatever happened to it.
+
+        The log is verified, but its records are not applied: read them from `log_start()`.
+
+        Args:
+          directory: made when missing.
+          files: the file system; the real one when None.
+          log_segment_bytes: size of the log's segments.
+          verify_runs: compare each run's checksum before its first use in this process.
+
+        Raises:
+          DirectoryLocked: another process serves it.
+          NewerFormat: a newer version wrote it.
+          CorruptData: the catalog or FORMAT is damaged or missing.
+          BadSetting: it holds something else.
+          StorageFailed, DiskFull: it cannot be read or written.
+        """
+        files = OsFiles() if files is None else files
+        try:
+            files.make_directory(directory)
+            if format_of(directory) is None:  # or refused, before anything is touched
+                refuse_strangers(files, directory)
+            with ExitStack() as undo:
+                lock = DirectoryLock.take(directory)
+                undo.callback(lock.release)
+                catalog, log = _open_parts(files, directory, undo, log_segment_bytes)
+                store = cls(directory, files, lock, log, catalog, verify_runs=verify_runs)
+                undo.pop_all()
+                return store
+        except OSError as error:
+            raise StorageFailed(f"cannot open {directory}: {error}") from error
+
+    def close(self) -> None:
+        """Close log and catalog and release the directory. The tail is in the log."""
+        try:
+            self.log.close()
+            self.catalog.close()
+        finally:
+            self._directory_lock.release()
+
+    # --- streams ---
+
+    def create_stream(self, schema: StreamSchema) -> StreamEntry:
+        """Give a stream its id and its place.
+
+        Raises:
+          StreamExists: there is one of this name.
+        """
+        with self._lock:
+            entry = self.catalog.add_stream(schema)
+            self._streams[entry.id] = _StreamState(entry, [])
+        return entry
+
+    def drop_stream(self, stream: int) -> None:
+        """Forget a stream, its tail and its runs; files that are being read go later."""
+        with self._lock:
+            state = self._state(stream)
+            self.catalog.drop_stream(stream)
+            del self._streams[stream]
+            self._remove([run.file for run in state.runs])
+
+    def streams(self) -> list[StreamEntry]:
+        """All streams, by id."""
+        with self._lock:
+            return [state.entry for state in self._streams.values()]
+
+    def runs(self, stream: int) -> list[Run]:
+        """The runs of a stream, in order of position."""
+        with self._lock:
+            return list(self._state(stream).runs)
+
+    def end_position(self, stream: int) -> int:
+        """The position that the stream's next tuple gets."""
+        with self._lock:
+            return self._state(stream).end_position
+
+    def covered_position(self, stream: int) -> int:
+        """All tuples below this position are in runs (or retention has removed them)."""
+        with self._lock:
+            return self._state(stream).covered
+
+    def retained_from_us(self, stream: int) -> int | None:
+        """Retention has removed tuples with event times before this; None: it has removed none."""
+        with self._lock:
+            return self._state(stream).entry.retained_from_us
+
+    # --- tail and runs ---
+
+    def add(
+        self, stream: int, first_position: int, batch: pa.RecordBatch, *, sequence: int
+    ) -> None:
+        """Put a durable batch into the tail; rows that a run covers already are left out.
+
+        Args:
+          stream: the stream's id.
+          first_position: of the first row; at or after all that was added before.
+          batch: of the stream's columns.
+          sequence: of the record in the log that holds it.
+
+        Raises:
+          UnknownStream: there is no such stream (any more).
+        """
+        with self._lock:
+            state = self._state(stream)
+            covered = state.covered - first_position
+            if covered > 0:
+                batch, first_position = batch.slice(covered), first_position + covered
+            if batch.num_rows:
+                state.tail.add(Piece(first_position, batch, sequence))
+
+    def tail_rows(self, stream: int) -> int:
+        """Rows in no run yet."""
+        with self._lock:
+            return self._state(stream).tail.rows
+
+    def tail_bytes(self, stream: int | None = None) -> int:
+        """Bytes that the tail of a stream, or of all, holds in memory."""
+        with self._lock:
+            states = self._streams.values() if stream is None else [self._state(stream)]
+            return sum(state.tail.size_bytes for state in states)
+
+    def cut(self, stream: int) -> Run | None:
+        """Write the present tail as a run; `add` and `snapshot` go on meanwhile.
+
+        Where damage has torn a hole into the positions, the run ends before the hole: call again
+        until None comes back to write all.
+
+        Raises:
+          DiskFull, StorageFailed: the tail is as it was.
+        """
+        with self._lock:
+            state = self._state(stream)
+        with state.cutting:
+            with self._lock:
+                pieces = state.tail.stretch()
+            if not pieces:
+                return None
+            run = write_run(
+                self._files,
+                self.directory,
+                state.entry,
+                pieces[0].first_position,
+                [piece.batch for piece in pieces],
+            )
+            with self._lock:
+                if self._streams.get(stream) is not state:  # dropped meanwhile
+                    self._remove([run.file])
+                    return None
+                self.catalog.add_run(run)
+                self._verified.add(run.file)
+                state.runs.append(run)
+                state.tail.drop(len(pieces))
+            return run
+
+    def snapshot(
+        self, stream: int, start_us: int | None = None, end_us: int | None = None
+    ) -> Snapshot:
+        """The stream as it is now.
+
+        Args:
+          stream: its id.
+          start_us: runs with no event time at or after it are left out.
+          end_us: runs with no event time before it are left out.
+
+        Raises:
+          UnknownStream: there is no such stream.
+          CorruptData: a file of the snapshot is damaged or missing.
+        """
+        with self._lock:
+            state = self._state(stream)
+            runs = tuple(run for run in state.runs if run.overlaps(start_us, end_us))
+            pieces = tuple(state.tail.pieces)
+            snapshot = Snapshot(
+                runs=runs,
+                paths=tuple(self.directory / "runs" / run.file for run in runs),
+                tail=tuple(piece.batch for piece in pieces),
+                tail_positions=tuple(piece.first_position for piece in pieces),
+                end_position=state.end_position,
+            )
+            names = [run.file for run in runs]
+            self._pins.update(names)
+        snapshot._finalizer = weakref.finalize(snapshot, self._unpin, names)
+        snapshot._finalizer.atexit = False
+        try:
+            self._verify(runs)
+        except ShedderError:
+            snapshot.release()
+            raise
+        return snapshot
+
+    def scan(
+        self,
+        stream: int,
+        start_us: int | None = None,
+        end_us: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The stream's tuples in order of position, as of the first `next`: runs, then tail.
+
+        Runs wholly outside of [start_us, end_us) are left out; rows outside of it may come along.
+
+        Yields:
+          the position of the first row, and at most 65,536 rows.
+
+        Raises:
+          CorruptData: a file is damaged.
+        """
+        with self.snapshot(stream, start_us, end_us) as snapshot:
+            for run, path in zip(snapshot.runs, snapshot.paths, strict=True):
+                yield from read_run(path, run, columns)
+            for first, batch in zip(snapshot.tail_positions, snapshot.tail, strict=True):
+                wanted = batch if columns is None else batch.select(list(columns))
+                for offset in range(0, batch.num_rows, SCAN_ROWS):
+                    yield first + offset, wanted.slice(offset, SCAN_ROWS)
+
+    def apply_retention(self, stream: int, before_us: int) -> int:
+        """Remove the runs all of whose event times are before an instant.
+
+        Returns:
+          how many rows were removed. Their files go when no snapshot holds them.
+        """
+        with self._lock:
+            state = self._state(stream)
+            old = [run for run in state.runs if run.high_us < before_us]
+            if not old:
+                return 0
+            before = state.entry.retained_from_us
+            newest_us = max(run.high_us for run in old) + 1
+            entry = replace(
+                state.entry,
+                retained_from_us=newest_us if before is None else max(before, newest_us),
+                retained_position=max(
+                    state.entry.retained_position, *(run.end_position for run in old)
+                ),
+            )
+            assert entry.retained_from_us is not None
+            with self.catalog.transaction():
+                for run in old:
+                    self.catalog.drop_run(run)
+                self.catalog.set_retained(stream, entry.retained_from_us, entry.retained_position)
+            state.entry = entry
+            state.runs = [run for run in state.runs if run.high_us >= before_us]
+            self._remove([run.file for run in old])
+            return sum(run.rows for run in old)
+
+    # --- checkpoint and log ---
+
+    def write_checkpoint(self, log_sequence: int, parts: Mapping[str, bytes]) -> None:
+        """Replace the checkpoint, and drop the log's segments that nothing needs any more.
+
+        Args:
+          log_sequence: every record of the log below it is applied, and in the parts.
+          parts: a blob per key.
+        """
+        self.catalog.write_checkpoint(log_sequence, parts)
+        self.trim_log()
+
+    def log_start(self) -> int:
+        """The first sequence that recovery needs: of the checkpoint, or of the oldest tail row."""
+        with self._lock:
+            oldest = [
+                state.tail.pieces[0].sequence
+                for state in self._streams.values()
+                if state.tail.pieces
+            ]
+        return min([self.catalog.checkpoint_sequence(), *oldest])
+
+    def trim_log(self) -> int:
+        """Delete segments before `log_start()`; returns the bytes that were freed."""
+        return self.log.drop_before(self.log_start())
+
+    # --- inside ---
+
+    def _state(self, stream: int) -> _StreamState:
+        state = self._streams.get(stream)
+        if state is None:
+            known = [f"{s.entry.id} ({s.entry.schema.name})" for s in self._streams.values()]
+            raise UnknownStream(str(stream), known)
+        return state
+
+    def _recover(self) -> StoreRecovery:
+        """Empty tmp/, remove orphans, and note runs whose files are not there."""
+        for name in self._files.names(self.directory / "tmp"):
+            with suppress(IsADirectoryError):
+                self._files.unlink(self.directory / "tmp" / name)
+        sizes = self._run_sizes()
+        known = {run.file: run for state in self._streams.values() for run in state.runs}
+        orphans = tuple(sorted(sizes.keys() - known.keys()))
+        for name in orphans:
+            self._files.unlink(self.directory / "runs" / name)
+        missing = tuple(run for name, run in known.items() if sizes.get(name, -1) != run.size_bytes)
+        return StoreRecovery(self.log.recovery, orphans, missing)
+
+    def _run_sizes(self) -> dict[str, int]:
+        root = self.directory / "runs"
+        return {
+            f"{folder}/{name}": (root / folder / name).stat().st_size
+            for folder in self._files.names(root)
+            for name in self._files.names(root / folder)
+            if name.endswith(".parquet")
+        }
+
+    def _verify(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            if self._verify_runs and run.file not in self._verified:
+                verify_run(self._files, self.directory, run)
+                self._verified.add(run.file)
+
+    def _unpin(self, names: Sequence[str]) -> None:
+        with self._lock:
+            self._pins.subtract(names)
+            free = [name for name in names if self._pins[name] <= 0]
+            for name in free:
+                del self._pins[name]
+            self._remove([name for name in free if name in self._doomed])
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Unlink run files, or note them for later while snapshots hold them."""
+        for name in names:
+            if self._pins[name] > 0:
+                self._doomed.add(name)
+                continue
+            self._doomed.discard(name)
+            self._verified.discard(name)
+            with suppress(OSError):  # an orphan then, which the next start removes
+                self._files.unlink(self.directory / "runs" / name)
