@@ -1,0 +1,361 @@
+"""Sums, means, variances, quantiles and weighted sums: by hand where a reader can follow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from synopses.bottom_k import WeightedBottomK
+from synopses.errors import BadParameter
+from synopses.estimate import Bound
+from synopses.intervals.betting import mean_bounds
+from synopses.intervals.combine import add_strata, split_confidence, within_late
+from synopses.intervals.hypergeometric import matching_count
+from synopses.intervals.interval import Intervals
+from synopses.intervals.normal import rho_max
+from synopses.intervals.poisson import garwood
+from synopses.intervals.quantiles import rank_bounds, sampled_quantile
+from synopses.intervals.ratios import sampled_mean
+from synopses.intervals.sampled import SampledValues
+from synopses.intervals.totals import sampled_sum
+from synopses.intervals.variance import sampled_deviation, sampled_variance
+from synopses.intervals.weighted import (
+    WeightedMatches,
+    signed_sum,
+    weighted_sum,
+    weighted_sum_over_panes,
+)
+
+ANSWERS = {
+    "sum": sampled_sum,
+    "mean": sampled_mean,
+    "variance": sampled_variance,
+    "deviation": sampled_deviation,
+    "median": lambda sample, *, confidence: sampled_quantile(
+        sample, rank_share=0.5, confidence=confidence
+    ),
+}
+
+
+def sampled(values, *, population, read, low=0.0, high=10.0, ids=None, groups=1, everything=False):
+    return SampledValues.by_group(
+        np.asarray(values, np.float64),
+        ids=None if ids is None else np.asarray(ids, np.int32),
+        groups=groups, population=population, read=read, low=low, high=high, everything=everything,
+    )  # fmt: skip
+
+
+def test_values_are_sorted_by_group_and_keep_their_order():
+    sample = sampled([5, 1, 7, 2], population=9, read=6, ids=[2, 0, 2, 0], groups=4)
+    assert sample.starts.tolist() == [0, 2, 2, 4, 4]
+    assert sample.values.tolist() == [1, 2, 5, 7]
+    mean, squares = sample.moments()
+    np.testing.assert_array_equal(mean, [1.5, np.nan, 6, np.nan])
+    np.testing.assert_array_equal(squares, [0.5, 0, 2, 0])
+
+
+def test_more_matches_than_rows_read_are_refused():
+    with pytest.raises(BadParameter, match="m <= n <= N"):
+        sampled([1, 2, 3], population=9, read=2)
+
+
+def test_a_certified_sum_is_the_textbook_interval():
+    rng = np.random.default_rng(1)
+    values = rng.uniform(0, 1, 4000)
+    sample = sampled(values, population=10_000, read=4000, high=1.0, everything=True)
+    found = sampled_sum(sample, confidence=0.95)
+    error = 10_000 * values.std(ddof=1) * math.sqrt((1 - 0.4) / 4000)
+    assert found.certified.tolist() == [True]
+    assert found.value[0] == pytest.approx(2.5 * values.sum())
+    assert found.high[0] - found.value[0] == pytest.approx(stats.t.ppf(0.975, 3999) * error)
+    assert found.variance[0] == pytest.approx(error**2)
+    mean = sampled_mean(sample, confidence=0.95)
+    assert mean.high[0] * 10_000 == pytest.approx(found.high[0])
+
+
+def test_a_filtered_sum_counts_the_rows_that_do_not_match_as_zeros():
+    rng = np.random.default_rng(2)
+    values = rng.uniform(5, 6, 800)
+    sample = sampled(values, population=50_000, read=5000, low=5.0, high=6.0)
+    found = sampled_sum(sample, confidence=0.95)
+    padded = np.concatenate([values, np.zeros(4200)])
+    error = 50_000 * padded.std(ddof=1) * math.sqrt(0.9 / 5000)
+    assert found.certified.all()
+    assert found.variance[0] == pytest.approx(error**2)
+
+
+def test_a_tail_that_the_sample_has_not_seen_takes_the_certificate_away():
+    values = np.random.default_rng(3).normal(0, 1, 1000)
+    seen = sampled_sum(
+        sampled(values, population=10**5, read=1000, low=-5.0, high=5.0, everything=True),
+        confidence=0.95,
+    )
+    unseen = sampled_sum(
+        sampled(values, population=10**5, read=1000, low=-5.0, high=1e6, everything=True),
+        confidence=0.95,
+    )
+    assert seen.certified[0]
+    assert not unseen.certified[0]
+    # Ten in 10^5 may be a million each, unseen with probability e^-0.1: the interval must allow it.
+    assert unseen.high[0] > 10 * 1e6
+
+
+def test_certificates_become_rarer_with_the_confidence():
+    assert rho_max(0.95) == pytest.approx(0.3)
+    assert rho_max(0.99) == pytest.approx(0.15)
+    assert rho_max(0.5) == pytest.approx(0.3)
+    assert rho_max(0.999) < 0.1
+
+
+@pytest.mark.parametrize("name", list(ANSWERS))
+def test_what_was_read_in_full_is_exact(name):
+    values = [4.0, 1.0, 7.0, 4.0, 9.0]
+    found = ANSWERS[name](sampled(values, population=8, read=8), confidence=0.95)
+    truth = {
+        "sum": 25.0, "mean": 5.0, "variance": 9.5, "deviation": math.sqrt(9.5), "median": 4.0
+    }[name]  # fmt: skip
+    assert found.bound[0] == Bound.EXACT
+    assert found.low[0] == found.high[0] == pytest.approx(truth)
+
+
+@pytest.mark.parametrize("name", list(ANSWERS))
+def test_a_group_that_nobody_saw_has_no_value_and_wide_ends(name):
+    sample = sampled([5.0, 6.0], population=1000, read=20, ids=[0, 0], groups=2)
+    found = ANSWERS[name](sample, confidence=0.95)
+    if name == "sum":
+        assert found.value[1] == 0.0
+    else:
+        assert math.isnan(found.value[1])
+    assert found.low[1] <= 0.0
+    assert found.high[1] > (100.0 if name == "sum" else 4.0)
+    assert found.bound[1] == Bound.INTERVAL
+
+
+@pytest.mark.parametrize("name", list(ANSWERS))
+def test_nothing_read_at_all_promises_no_more_than_the_range(name):
+    found = ANSWERS[name](sampled([], population=1000, read=0), confidence=0.95)
+    assert math.isnan(found.value[0])
+    assert found.low[0] <= 0.0
+    assert found.high[0] >= {"sum": 10_000.0, "deviation": 5.0}.get(name, 10.0)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "variance", "deviation"])
+def test_an_infinite_range_promises_nothing_above(name):
+    sample = sampled([1.0, 2.0, 3.0] * 20, population=1000, read=100, low=-np.inf, high=np.inf)
+    found = ANSWERS[name](sample, confidence=0.95)
+    assert found.high[0] == np.inf
+    assert not found.certified[0]
+
+
+@pytest.mark.parametrize("name", list(ANSWERS))
+def test_groups_are_answered_as_if_each_were_alone(name):
+    rng = np.random.default_rng(4)
+    ids = rng.integers(0, 3, 300)
+    values = rng.lognormal(0, 1, 300)
+    together = ANSWERS[name](
+        sampled(values, population=9000, read=900, high=80.0, ids=ids, groups=4), confidence=0.9
+    )
+    for group in range(3):
+        alone = ANSWERS[name](
+            sampled(values[ids == group], population=9000, read=900, high=80.0), confidence=0.9
+        )
+        np.testing.assert_allclose(
+            [together.value[group], together.low[group], together.high[group]],
+            [alone.value[0], alone.low[0], alone.high[0]],
+        )
+
+
+@given(
+    values=st.lists(st.floats(-100, 100), min_size=1, max_size=30),
+    extra=st.integers(0, 50),
+    skipped=st.integers(0, 500),
+    confidence=st.sampled_from([0.5, 0.95, 0.999]),
+)
+def test_ends_enclose_the_value_and_stay_within_what_is_certain(values, extra, skipped, confidence):
+    read = len(values) + extra
+    sample = sampled(values, population=read + skipped, read=read, low=-100.0, high=100.0)
+    for answer in ANSWERS.values():
+        found = answer(sample, confidence=confidence)
+        if not math.isnan(found.value[0]):
+            assert found.low[0] <= found.value[0] <= found.high[0]
+    total = sampled_sum(sample, confidence=confidence)
+    slack = 1e-9 * (1 + np.abs(values).sum())
+    assert total.low[0] >= math.fsum(values) - 100.0 * skipped - slack
+    assert total.high[0] <= math.fsum(values) + 100.0 * skipped + slack
+    mean = sampled_mean(sample, confidence=confidence)
+    assert -100.0 <= mean.low[0] <= mean.high[0] <= 100.0
+
+
+def test_betting_on_zeros_alone_is_nearly_the_exact_bound():
+    # Of 1000 rows none matched: the exact bound is 1 - 0.025^(1/1000).
+    sample = sampled([], population=10**6, read=1000, high=1.0)
+    one = np.ones(1)
+    low, high = mean_bounds(
+        sample, zeros=np.array([1000]), low=0 * one, high=one, wanted=one > 0, confidence=0.95
+    )
+    exact = 1 - 0.025 ** (1 / 1000)
+    assert low[0] == 0.0
+    assert exact <= high[0] <= 1.1 * exact
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_betting_on_coins_is_not_much_wider_than_the_exact_interval(share):
+    heads = int(4000 * share)
+    sample = sampled(np.ones(heads), population=10**9, read=4000, high=1.0)
+    one = np.ones(1)
+    low, high = mean_bounds(
+        sample, zeros=np.array([4000 - heads]), low=0 * one, high=one, wanted=one > 0,
+        confidence=0.95,
+    )  # fmt: skip
+    exact = matching_count(population=10**9, read=4000, matched=heads, confidence=0.95)
+    assert low[0] <= exact.low[0] / 1e9
+    assert high[0] >= exact.high[0] / 1e9
+    assert (high[0] - low[0]) * 1e9 <= 1.65 * (exact.high[0] - exact.low[0])
+
+
+def test_a_constant_column_sums_like_a_count():
+    found = sampled_sum(
+        sampled([7.25] * 3, population=10_000, read=100, low=7.25, high=7.25), confidence=0.95
+    )
+    count = matching_count(population=10_000, read=100, matched=3, confidence=0.95)
+    np.testing.assert_allclose(
+        [found.low[0], found.high[0]], [7.25 * count.low[0], 7.25 * count.high[0]]
+    )
+
+
+@pytest.mark.parametrize(("matched", "share"), [(1, 0.5), (10, 0.5), (200, 0.99), (57, 0.07)])
+def test_ranks_are_the_binomial_ones(matched, share):
+    first, last = rank_bounds(
+        np.array([matched]), members=np.array([0]), rank_share=share, confidence=0.95
+    )
+    ranks = np.arange(matched + 2)
+    assert first[0] == ranks[stats.binom.cdf(ranks - 1, matched, share) <= 0.025].max()
+    assert last[0] == ranks[stats.binom.sf(ranks - 1, matched, share) <= 0.025].min()
+
+
+@pytest.mark.parametrize(("members", "matched", "share"), [(40, 20, 0.5), (100, 90, 0.25)])
+def test_ranks_in_a_known_population_cover_as_claimed(members, matched, share):
+    first, last = rank_bounds(
+        np.array([matched]), members=np.array([members]), rank_share=share, confidence=0.95
+    )
+    rank = max(1, math.ceil(share * members))
+    too_high = stats.hypergeom.cdf(first[0] - 1, members, rank, matched)
+    too_low = stats.hypergeom.sf(last[0] - 1, members, rank - 1, matched)
+    assert too_high <= 0.025
+    assert too_low <= 0.025
+
+
+@pytest.mark.parametrize("members", [5, 12, 40])
+def test_ranks_for_an_unknown_population_are_safe_for_every_population(members):
+    for share in (0.1, 0.5, 0.9):
+        rank = max(1, math.ceil(share * members))
+        for matched in range(1, members + 1):
+            first, last = rank_bounds(
+                np.array([matched]), members=np.array([0]), rank_share=share, confidence=0.9
+            )
+            assert stats.hypergeom.cdf(first[0] - 1, members, rank, matched) <= 0.05 + 1e-12
+            assert stats.hypergeom.sf(last[0] - 1, members, rank - 1, matched) <= 0.05 + 1e-12
+
+
+@pytest.mark.parametrize("share", [0.07, 0.29, 0.57])
+def test_a_rank_that_is_whole_is_not_rounded_up(share):
+    sample = sampled(np.arange(1.0, 101.0), population=100, read=100, high=100.0)
+    found = sampled_quantile(sample, rank_share=share, confidence=0.95)
+    assert found.value[0] == round(100 * share)
+
+
+def test_a_rank_share_outside_its_range_is_refused():
+    with pytest.raises(BadParameter, match=r"1\.5"):
+        sampled_quantile(sampled([1.0], population=9, read=3), rank_share=1.5, confidence=0.95)
+
+
+def test_a_weighted_sum_is_the_certain_part_and_garwood_times_tau():
+    found = weighted_sum(
+        WeightedMatches(np.array([100.0, 0.0]), np.array([10, 0]), 3.0), confidence=0.95
+    )
+    low, high = garwood([10, 0], confidence=0.95)
+    np.testing.assert_allclose(found.value, [130, 0])
+    np.testing.assert_allclose(found.low, [100 + 3 * low[0], 0])
+    np.testing.assert_allclose(found.high, [100 + 3 * high[0], 3 * high[1]])
+
+
+def test_a_weighted_sample_that_left_nothing_out_is_exact():
+    sample = WeightedBottomK(10)
+    sample.update(np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.1, 0.9]))
+    matches = WeightedMatches.by_group(
+        sample.weights, tau=sample.tau, ids=np.array([0, 1, 0], np.int32), groups=3
+    )
+    found = weighted_sum(matches, confidence=0.95)
+    assert found.value.tolist() == found.low.tolist() == found.high.tolist() == [5, 2, 0]
+    assert found.bound.tolist() == [Bound.EXACT] * 3
+
+
+def test_panes_without_a_match_still_widen_the_sum():
+    thin = WeightedMatches(np.array([0.0]), np.array([20]), 1.0)
+    coarse = WeightedMatches(np.array([0.0]), np.array([0]), 50.0)
+    alone = weighted_sum_over_panes([thin], confidence=0.95)
+    both = weighted_sum_over_panes([thin, coarse], confidence=0.95)
+    np.testing.assert_allclose(alone.high, weighted_sum(thin, confidence=0.95).high)
+    assert both.high[0] > 50.0 * 3.0
+    with pytest.raises(BadParameter, match="at least one"):
+        weighted_sum_over_panes([], confidence=0.95)
+
+
+def test_a_signed_sum_takes_each_part_at_half_delta():
+    plus = WeightedMatches(np.array([9.0]), np.array([4]), 2.0)
+    minus = WeightedMatches(np.array([1.0]), np.array([0]), 0.0)
+    found = signed_sum(plus, minus, confidence=0.9)
+    half = weighted_sum(plus, confidence=0.95)
+    assert found.low[0] == half.low[0] - 1.0
+    assert found.high[0] == half.high[0] - 1.0
+    assert found.value[0] == 9.0 + 8.0 - 1.0
+
+
+def test_the_union_bound_divides_delta():
+    assert split_confidence(0.95, 5) == pytest.approx(0.99)
+    with pytest.raises(BadParameter, match="0"):
+        split_confidence(0.95, 0)
+
+
+def test_variances_of_certified_strata_add_and_other_ends_add():
+    rng = np.random.default_rng(5)
+    good = sampled(rng.uniform(0, 1, 3000), population=9000, read=3000, high=1.0, everything=True)
+    poor = sampled(rng.uniform(0, 1, 3), population=9000, read=3, high=1.0, everything=True)
+    full = sampled(rng.uniform(0, 1, 10), population=10, read=10, high=1.0, everything=True)
+
+    def total(sample):
+        return lambda confidence: sampled_sum(sample, confidence=confidence)
+
+    one = sampled_sum(good, confidence=0.95)
+    twice = add_strata([total(good), total(good), total(full)], confidence=0.95)
+    assert twice.certified[0]
+    assert twice.value[0] == pytest.approx(2 * one.value[0] + full.values.sum())
+    ratio = (twice.high[0] - twice.low[0]) / (one.high[0] - one.low[0])
+    assert ratio == pytest.approx(math.sqrt(2), rel=1e-3)
+    mixed = add_strata([total(good), total(poor)], confidence=0.95)
+    parts = [sampled_sum(part, confidence=0.975) for part in (good, poor)]
+    assert not mixed.certified[0]
+    assert mixed.high[0] == pytest.approx(parts[0].high[0] + parts[1].high[0])
+    exact = add_strata([total(full), total(full)], confidence=0.95)
+    assert exact.bound[0] == Bound.EXACT
+
+
+def test_late_tuples_widen_by_what_each_can_add():
+    sums = Intervals.of(np.array([10.0]), np.array([10.0]), np.array([10.0]), exact=True)
+    found = within_late(sums, late=3, low=-2.0, high=5.0)
+    assert (found.low[0], found.high[0]) == (4.0, 25.0)
+    assert found.bound[0] == Bound.INTERVAL
+    assert within_late(sums, late=0, low=-2.0, high=5.0) is sums
+
+
+def test_intervals_become_a_column_of_an_answer():
+    found = Intervals.of(np.array([1.0, np.nan]), np.array([0.0, 0.0]), np.array([2.0, 9.0]))
+    column = found.scaled(-2.0).estimates(confidence=0.9, source="sample")
+    assert (column.low[0], column.value[0], column.high[0]) == (-4.0, -2.0, 0.0)
+    assert column.null.tolist() == [False, True]
+    assert column.confidence == 0.9
