@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numba import njit
@@ -139,7 +139,7 @@ def placing(ids: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
 
 
 def checked_entries(
-    groups: NDArray[np.int64], cells: NDArray[np.int64], *, group_count: int, cell_count: int
+    groups: NDArray[Any], cells: NDArray[Any], *, group_count: int, cell_count: int
 ) -> None:
     """Entries read from bytes must lie inside their axes.
 

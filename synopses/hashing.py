@@ -7,7 +7,7 @@ Source: Appleby, MurmurHash3_x64_128 (public domain); splitmix64: Steele, Lea, F
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numba import njit, types
@@ -26,13 +26,16 @@ _CANONICAL_NAN = np.int64(0x7FF8000000000000)
 
 
 @intrinsic
-def leading_zeros(typing_context, value):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    """Count of leading zero bits of a uint64 (64 for 0), by the machine's own instruction."""
-
+def _count_leading_zeros(typing_context, value):  # type: ignore[no-untyped-def]  # noqa: ARG001
     def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]  # noqa: ARG001
         return builder.ctlz(arguments[0], context.get_constant(types.boolean, 0))
 
     return types.uint64(types.uint64), codegen
+
+
+# How many leading bits of a uint64 are zero (64 for 0), by the machine's own instruction; only
+# inside kernels.
+leading_zeros: Callable[[np.uint64], np.uint64] = _count_leading_zeros
 
 
 @njit(nogil=True, cache=True, inline="always")
