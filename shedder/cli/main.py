@@ -18,6 +18,7 @@ from shedder.cli.push import push
 from shedder.cli.serve import serve
 from shedder.cli.sql import sql
 from shedder.cli.talk import say
+from shedder.cli.tokens import token
 from shedder.errors import ShedderError
 from shedder.version import __version__
 
@@ -53,6 +54,7 @@ app.command()(serve)
 app.command()(sql)
 app.command()(push)
 app.command()(check)
+app.command()(token)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,1 +1,88 @@
 """`shedder serve`: one data directory over gRPC, until SIGTERM."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shedder.cli.logs import log_to_stderr
+from shedder.cli.talk import say
+from shedder.settings import Settings
+
+
+def serve(
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="DIR",
+            envvar="SHEDDER_DATA",
+            help="Made when missing.",
+            file_okay=False,
+        ),
+    ],
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Default 127.0.0.1:7077; port 0 takes a free one."),
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Without TLS and tokens; on loopback only."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings in TOML; docs/settings.md.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The budget of the process: 4GiB.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ask clients for certificates of this CA.")
+    ] = None,
+    tokens_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who may call; see `shedder token`.")
+    ] = None,
+    metrics_listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Metrics for Prometheus.")
+    ] = None,
+    reflection: Annotated[
+        bool | None, typer.Option("--reflection", help="Offer gRPC reflection.")
+    ] = None,
+) -> None:
+    """Serve a data directory over gRPC until SIGTERM, then drain and end.
+
+    The address is printed on stdout as soon as calls are answered.
+
+    - `shedder serve --data ./data --insecure`
+    - `shedder serve -d /var/lib/shedder --config /etc/shedder.toml`
+    """
+    settings = Settings.load(
+        config,
+        listen=listen,
+        insecure=insecure,
+        memory_bytes=memory,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        tokens_file=tokens_file,
+        metrics_listen=metrics_listen,
+        reflection=reflection,
+    )
+    log_to_stderr(settings)
+    # Heavy (gRPC, numba); `shedder --help` does without.
+    from shedder.engine.engine import Engine
+    from shedder.server.listening import checked_address
+    from shedder.server.server import serve as serve_engine
+
+    checked_address(settings)  # Before recovery, which may take a while.
+    with closing(Engine.open(data, settings)) as engine:
+        if settings.insecure:
+            say("no TLS, no tokens: everybody on this machine may read, write and drop", "yellow")
+        serve_engine(engine, settings, lambda address: print(address, flush=True))

@@ -1,0 +1,177 @@
+"""Pages of documentation: their code blocks, and how a console block is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+# A comment on the line before the fence keeps a block from being run, and says why.
+_BLOCK = re.compile(
+    r"(?:<!-- not run: (?P<reason>[^>]+) -->\s*\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_STARTS_IN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block. line: of its first line of code, for messages."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    reason_not_run: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """Every page that is executed; the settings and command pages are generated."""
+    generated = {"settings.md", "cli.md", "benchmarks.md", "coverage.md"}
+    return [
+        ROOT / "README.md",
+        *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in generated),
+    ]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text()
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("text")) + 1
+        yield Block(page, line, found["language"], found["text"], found["reason"])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command of a console block and what the page shows below it."""
+
+    command: str
+    shown: tuple[str, ...]
+
+
+def steps(block: Block) -> Iterator[Step]:
+    """`$ ` begins a command, `> ` goes on with it, the rest is what it prints."""
+    command, shown = "", []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            if command:
+                yield Step(command, tuple(shown))
+            command, shown = line[2:], []
+        elif line.startswith("> ") and not shown:
+            command += "\n" + line[2:]
+        elif line.strip():
+            shown.append(line)
+    if command:
+        yield Step(command, tuple(shown))
+
+
+class Console:
+    """Runs a page's commands in a directory; what ends in & runs until the page ends.
+
+    port: stands in for Shedder's own 7077, so that pages may be tested beside a server.
+    """
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory = directory
+        self.port = _free_port()
+        self._stack = stack
+        bin_directory = Path(sys.executable).parent
+        self._environment = {
+            "HOME": str(directory),
+            "PATH": f"{bin_directory}:/usr/bin:/bin",
+            "NO_COLOR": "1",
+            "LANG": "C.UTF-8",
+            "COLUMNS": "100",
+        }
+
+    def localized(self, text: str) -> str:
+        return text.replace("7077", str(self.port))
+
+    def run(self, step: Step) -> tuple[int, str]:
+        """Exit code and all output of a command."""
+        command = self.localized(step.command)
+        if command.endswith("&"):
+            self._start(command.removesuffix("&").strip())
+            return 0, ""
+        done = subprocess.run(
+            ["/bin/bash", "-c", command],
+            cwd=self.directory,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def _start(self, command: str) -> None:
+        log = self.directory / "server.log"
+        process = subprocess.Popen(
+            shlex.split(command),
+            cwd=self.directory,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=log.open("w"),
+        )
+        self._stack.callback(_end, process)
+        _wait_for_port(self.port, process, log)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    import time
+
+    end = time.monotonic() + _STARTS_IN_S
+    while time.monotonic() < end:
+        assert process.poll() is None, f"it ended: {log.read_text()}"
+        with socket.socket() as probe:
+            probe.settimeout(0.2)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        try:
+            process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+    raise AssertionError(f"no server on port {port} after {_STARTS_IN_S} s: {log.read_text()}")
+
+
+_NUMBER = re.compile(r"[0-9][0-9.,]*(e[+-]?[0-9]+)?")
+
+
+def shape(line: str) -> str:
+    """A line with its numbers and spacing taken out: what may not differ between page and run."""
+    return " ".join(re.sub(r"[─-]{2,}", "-", _NUMBER.sub("#", line)).split())
+
+
+def missing_lines(shown: tuple[str, ...], output: str) -> list[str]:
+    """Lines of the page that the run did not print, by shape; a line of … stands for any lines."""
+    printed = {shape(line) for line in output.splitlines()}
+    return [line for line in shown if line.strip() != "…" and shape(line) not in printed]
