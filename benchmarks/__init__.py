@@ -1,0 +1,1 @@
+"""Claims about speed, one file each, measured beside a named rival in the same run."""
