@@ -162,7 +162,8 @@ class Store:
     ) -> Self:
         """Open or create a data directory, and recover it from whatever happened to it.
 
-        The log is verified, but its records are not applied: read them from `log_start()`.
+        The log is verified, but its records are not applied: read all of them, and `add` their
+        batches, before the first checkpoint (`log_start` counts the tail, which is empty before).
 
         Args:
           directory: made when missing.
@@ -418,7 +419,10 @@ class Store:
         self.trim_log()
 
     def log_start(self) -> int:
-        """The first sequence that recovery needs: of the checkpoint, or of the oldest tail row."""
+        """The first sequence that recovery needs: of the checkpoint, or of the oldest tail row.
+
+        Right once the log has been replayed into the tail.
+        """
         with self._lock:
             oldest = [
                 state.tail.pieces[0].sequence

@@ -44,7 +44,7 @@ def ingest(store: Store, first: int, rows: int) -> int:
 def recover(directory) -> Store:
     """Open again and read the log as the engine does."""
     store = Store.open(directory)
-    for record in store.log.read(store.log_start()):
+    for record in store.log.read(store.log.first_sequence):
         if record.kind == Kind.BATCH:
             header = Batch.from_bytes(record.header)
             (content,) = pa.ipc.open_stream(record.body)
