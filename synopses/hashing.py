@@ -8,6 +8,7 @@ Source: Appleby, MurmurHash3_x64_128 (public domain); splitmix64: Steele, Lea, F
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numba import njit, types
@@ -35,7 +36,7 @@ def _count_leading_zeros(typing_context, value):  # type: ignore[no-untyped-def]
 
 # How many leading bits of a uint64 are zero (64 for 0), by the machine's own instruction; only
 # inside kernels.
-leading_zeros: Callable[[np.uint64], np.uint64] = _count_leading_zeros
+leading_zeros: Callable[[np.uint64], np.uint64] = cast(Any, _count_leading_zeros)
 
 
 @njit(nogil=True, cache=True, inline="always")
