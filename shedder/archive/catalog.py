@@ -58,6 +58,8 @@ CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
   checksum INTEGER NOT NULL);
 """
 
+_STATEMENTS = [statement.strip() for statement in _TABLES.split(";") if statement.strip()]
+
 TABLES = ("streams", "queries", "runs", "panes", "late", "checkpoint", "checkpoint_parts")
 
 _STREAM_COLUMNS = "id, name, definition, retained_from, retained_position"
@@ -347,6 +349,8 @@ class Catalog:
             found = run("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise CorruptData(f"{self.path} is damaged: {found}")
+            if not new:
+                self._check_tables()
             if read_only:
                 return
             run("PRAGMA journal_mode = WAL")
@@ -354,11 +358,19 @@ class Catalog:
             run("PRAGMA journal_size_limit = 67108864")
             if new:
                 run("BEGIN IMMEDIATE")
-                for statement in _TABLES.split(";"):
+                for statement in _STATEMENTS:
                     run(statement)
                 run(f"PRAGMA application_id = {APPLICATION_ID}")
                 run(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 run("COMMIT")
+
+    def _check_tables(self) -> None:
+        """The tables' definitions have no checksum of their own; we know what they are."""
+        sql = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        found = {row[0] for row in self._connection.execute(sql)}
+        strange = found.symmetric_difference(_STATEMENTS)
+        if strange:
+            raise CorruptData(f"{self.path} is damaged: not the tables it should have: {strange}")
 
     def _insert(self, table: str, *values: Any) -> None:
         """Insert or replace a row; values are all of its columns but the checksum, in order."""

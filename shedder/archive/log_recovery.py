@@ -76,23 +76,61 @@ def segment_paths(files: Files, directory: Path) -> list[Path]:
     ]
 
 
-def read_head(files: Files, path: Path) -> SegmentHead:
-    """Read a segment's head.
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What a log's files say, before anything is done about it.
+
+    segments: the readable ones; the last one's size is already without its torn tail. copies: what
+    belongs into quarantine. stillborn: a last segment that power failed on before it held anything.
+    """
+
+    segments: tuple[SegmentState, ...]
+    report: LogRecovery
+    copies: tuple[Damage, ...]
+    stillborn: Path | None
+
+
+def assess(files: Files, directory: Path, at_least: int) -> Assessment:
+    """Read and verify all segments; change nothing.
+
+    Args:
+      files: the file system.
+      directory: of the segments.
+      at_least: everything below this sequence is known to have been durable.
 
     Raises:
-      CorruptData: both copies are damaged, or it is not the segment that its name says.
-      NewerFormat: a newer version wrote it.
+      NewerFormat: a newer version wrote a segment.
+      OSError: reading failed.
     """
-    file = files.open(path)
-    try:
-        head = SegmentHead.from_bytes(file.read(0, SEGMENT_HEAD_BYTES), path)
-    finally:
-        file.close()
-    if head.first_sequence != int(path.name[:20]):
-        raise CorruptData(
-            f"{path} begins with sequence {head.first_sequence}, not as its name says"
-        )
-    return head
+    scanned, lost, stillborn = _scan_all(files, directory)
+    damages, copies = list(lost), list[Damage]()
+    torn_bytes = 0
+    if scanned and not any(bad.path > scanned[-1].state.path for bad in lost):
+        torn = _torn_from(scanned[-1], at_least)
+        if torn is not None:
+            torn_bytes, worth_keeping = _cut(scanned[-1], torn)
+            if worth_keeping is not None:
+                copies.append(worth_keeping)
+    if scanned:
+        damages += _gaps(scanned, at_least)
+    elif at_least and not lost:
+        damages.append(Damage(directory, 0, 0, 0, at_least))
+    found = [item for part in scanned for item in part.found if isinstance(item, Damage)]
+    report = LogRecovery(
+        first_sequence=scanned[0].state.head.first_sequence if scanned else at_least,
+        next_sequence=max(
+            scanned[-1].next_sequence if scanned else 0,
+            # A lost segment cannot have held more records than heads fit into it.
+            max((bad.first_sequence + bad.length // RECORD_HEAD_BYTES for bad in lost), default=0),
+        ),
+        records=sum(len(part.found) for part in scanned) - len(found),
+        torn_bytes=torn_bytes,
+        damages=tuple(damages + found),
+        quarantined=(),
+        lost_segments=tuple(damage.path for damage in lost),
+    )
+    states = tuple(segment.state for segment in scanned)
+    return Assessment(states, report, tuple(copies + found), stillborn)
 
 
 def inspect(
@@ -109,40 +147,13 @@ def inspect(
     Returns:
       the readable segments, in order, and the report.
     """
-    scanned, lost = _scan_all(files, directory)
-    damages = list(lost)
-    torn_bytes, copies = 0, list[Damage]()
-    if scanned and not any(bad.path > scanned[-1].state.path for bad in lost):
-        torn = _torn_from(scanned[-1], at_least)
-        if torn is not None:
-            torn_bytes, worth_keeping = _cut(scanned[-1], torn)
-            if worth_keeping is not None:
-                copies.append(worth_keeping)
-    if scanned:
-        damages += _gaps(scanned, at_least)
-        for segment in scanned:
-            for item in segment.found:
-                if isinstance(item, Damage):
-                    damages.append(item)
-                    copies.append(item)
-    quarantined = tuple(_copy(files, damage, quarantine) for damage in copies if damage.length)
-    if torn_bytes:
-        last = scanned[-1].state
-        _truncate(files, last.path, last.size)
-    report = LogRecovery(
-        first_sequence=scanned[0].state.head.first_sequence if scanned else at_least,
-        next_sequence=max(
-            scanned[-1].next_sequence if scanned else 0,
-            # A lost segment cannot have held more records than heads fit into it.
-            max((bad.first_sequence + bad.length // RECORD_HEAD_BYTES for bad in lost), default=0),
-        ),
-        records=sum(not isinstance(item, Damage) for part in scanned for item in part.found),
-        torn_bytes=torn_bytes,
-        damages=tuple(damages),
-        quarantined=quarantined,
-        lost_segments=tuple(damage.path for damage in lost),
-    )
-    return [segment.state for segment in scanned], report
+    found = assess(files, directory, at_least)
+    copied = tuple(_copy(files, damage, quarantine) for damage in found.copies if damage.length)
+    if found.stillborn is not None:
+        files.unlink(found.stillborn)
+    if found.report.torn_bytes:
+        _truncate(files, found.segments[-1].path, found.segments[-1].size)
+    return list(found.segments), replace(found.report, quarantined=copied)
 
 
 def make_durable(files: Files, active: WriteFile, state: SegmentState) -> None:
@@ -160,10 +171,11 @@ def make_durable(files: Files, active: WriteFile, state: SegmentState) -> None:
     active.sync()
 
 
-def _scan_all(files: Files, directory: Path) -> tuple[list[_Scanned], list[Damage]]:
-    """Scan every segment; those whose head is lost are damages as a whole."""
+def _scan_all(files: Files, directory: Path) -> tuple[list[_Scanned], list[Damage], Path | None]:
+    """Scan every segment. Those whose head is lost are damages as a whole, or stillborn."""
     scanned: list[_Scanned] = []
-    damages: list[Damage] = []
+    lost: list[Damage] = []
+    stillborn = None
     paths = segment_paths(files, directory)
     for path in paths:
         file = files.open(path)
@@ -175,13 +187,12 @@ def _scan_all(files: Files, directory: Path) -> tuple[list[_Scanned], list[Damag
             scanned.append(_Scanned(state, [_place(item) for item in scan(file, path, head)]))
         except CorruptData:
             if path == paths[-1] and file.size <= SEGMENT_HEAD_BYTES:
-                files.unlink(path)  # power failed while it was made; nothing was in it
+                stillborn = path
             else:
-                first = int(path.name[:20])
-                damages.append(Damage(path, 0, file.size, first, None))
+                lost.append(Damage(path, 0, file.size, int(path.name[:20]), None))
         finally:
             file.close()
-    return scanned, damages
+    return scanned, lost, stillborn
 
 
 def _place(item: Record | Damage) -> Damage | tuple[int, int, int, int]:

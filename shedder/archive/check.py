@@ -1,0 +1,232 @@
+"""Verification of a data directory that nobody serves. Nothing is changed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shedder.archive.catalog import Catalog
+from shedder.archive.directory import format_of
+from shedder.archive.entries import Run, StreamEntry
+from shedder.archive.files import Files, OsFiles
+from shedder.archive.log_recovery import Assessment, assess
+from shedder.archive.records import Batch, Kind
+from shedder.archive.runs import verify_run
+from shedder.archive.segment import Damage, scan
+from shedder.errors import CorruptData, DirectoryLocked, ShedderError, StorageFailed
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found.
+
+    damages: bytes or tuples that are lost. notes: what a start mends by itself (a torn tail after
+    a crash, orphans). The rest counts what was verified.
+    """
+
+    damages: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    streams: int = 0
+    runs: int = 0
+    run_rows: int = 0
+    run_bytes: int = 0
+    segments: int = 0
+    records: int = 0
+    log_rows: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is lost."""
+        return not self.damages
+
+
+def check(directory: Path, files: Files | None = None) -> Report:
+    """Verify every checksum in a data directory, and that no position is missing.
+
+    Args:
+      directory: a data directory.
+      files: the file system; the real one when None.
+
+    Raises:
+      CorruptData: it is not a data directory.
+      NewerFormat: a newer version wrote it.
+      DirectoryLocked: a process serves it.
+      StorageFailed: it cannot be read.
+    """
+    files = OsFiles() if files is None else files
+    report = Report()
+    if format_of(directory) is None:
+        raise CorruptData(f"{directory} is not a data directory: it has no FORMAT")
+    with _quiet(directory):
+        try:
+            streams, runs, at_least = _check_catalog(directory, report)
+            _check_runs(files, directory, runs, report)
+            found = assess(files, directory / "log", at_least)
+            ends = _check_log(files, found, streams, report)
+            _check_positions(streams, runs, ends, report)
+        except OSError as error:
+            raise StorageFailed(f"cannot read {directory}: {error}") from error
+    return report
+
+
+@contextmanager
+def _quiet(directory: Path) -> Iterator[None]:
+    """Keep servers out meanwhile, without writing to the lock file."""
+    path = directory / "LOCK"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise StorageFailed(f"cannot open {path}: {error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        raise DirectoryLocked(f"{directory} is served by process {holder}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _check_catalog(
+    directory: Path, report: Report
+) -> tuple[dict[int, StreamEntry], list[Run], int]:
+    """Streams, runs and the checkpoint's sequence, as far as they can be read."""
+    path = directory / "catalog.sqlite"
+    if not path.exists():
+        report.damages.append(f"{path} is missing")
+        return {}, [], 0
+    with tempfile.TemporaryDirectory(prefix="shedder-check-") as copies:
+        for name in (path.name, f"{path.name}-wal"):  # SQLite would write beside the original
+            if (directory / name).exists():
+                shutil.copyfile(directory / name, Path(copies) / name)
+        try:
+            catalog = Catalog.open(Path(copies) / path.name)
+        except ShedderError as error:
+            report.damages.append(str(error).replace(copies, str(directory)))
+            return {}, [], 0
+        problems = [text.replace(copies, str(directory)) for text in catalog.problems()]
+        report.damages += problems
+        try:
+            streams = {entry.id: entry for entry in catalog.streams()}
+            runs, at_least = catalog.runs(), catalog.checkpoint_sequence()
+        except ShedderError:  # already among the problems
+            streams, runs, at_least = {}, [], 0
+        catalog.close()
+    report.streams = len(streams)
+    return streams, runs, at_least
+
+
+def _check_runs(files: Files, directory: Path, runs: list[Run], report: Report) -> None:
+    for run in runs:
+        try:
+            verify_run(files, directory, run)
+            _check_parquet(directory / "runs" / run.file, run)
+        except ShedderError as error:
+            report.damages.append(str(error))
+            continue
+        report.runs += 1
+        report.run_rows += run.rows
+        report.run_bytes += run.size_bytes
+    known = {run.file for run in runs}
+    root = directory / "runs"
+    for folder in files.names(root):
+        for name in files.names(root / folder):
+            if f"{folder}/{name}" not in known:
+                report.notes.append(f"{root / folder / name} is an orphan")
+
+
+def _check_parquet(path: Path, run: Run) -> None:
+    try:
+        with pq.ParquetFile(path) as file:
+            rows, metadata = file.metadata.num_rows, file.metadata.metadata or {}
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptData(f"cannot read {path}: {error}") from error
+    said = [metadata.get(b"shedder." + key) for key in (b"first_position", b"end_position")]
+    want = [str(run.first_position).encode(), str(run.end_position).encode()]
+    if rows != run.rows or said != want:
+        raise CorruptData(
+            f"{path} has {rows} rows at positions {said}, the catalog says {run.rows} at {want}"
+        )
+
+
+def _check_log(
+    files: Files, found: Assessment, streams: dict[int, StreamEntry], report: Report
+) -> dict[int, list[tuple[int, int]]]:
+    """The stretches of positions in the log, per stream, in order."""
+    report.segments = len(found.segments)
+    report.records = found.report.records
+    report.damages += [str(damage) for damage in found.report.damages]
+    if found.report.torn_bytes:
+        report.notes.append(
+            f"{found.segments[-1].path} ends in {found.report.torn_bytes} bytes that were never "
+            "acknowledged"
+        )
+    if found.stillborn is not None:
+        report.notes.append(f"{found.stillborn} is empty")
+    stretches: dict[int, list[tuple[int, int]]] = {stream: [] for stream in streams}
+    for segment in found.segments:
+        file = files.open(segment.path)
+        try:
+            for record in scan(file, segment.path, segment.head, end=segment.size):
+                if isinstance(record, Damage) or record.kind != Kind.BATCH:
+                    continue
+                header = Batch.from_bytes(record.header)
+                if header.stream not in stretches:  # of a stream that was dropped
+                    continue
+                where = f"{segment.path}: record {record.sequence}"
+                _check_body(record.body, header, where, report)
+                stretches[header.stream].append((header.first_position, header.end_position))
+                report.log_rows += header.rows
+        finally:
+            file.close()
+    return stretches
+
+
+def _check_body(body: pa.Buffer, header: Batch, where: str, report: Report) -> None:
+    try:
+        rows = sum(batch.num_rows for batch in pa.ipc.open_stream(body))
+    except (OSError, pa.ArrowException) as error:
+        report.damages.append(f"{where} holds no Arrow stream: {error}")
+        return
+    if rows != header.rows:
+        report.damages.append(f"{where} holds {rows} rows, its header says {header.rows}")
+
+
+def _check_positions(
+    streams: dict[int, StreamEntry],
+    runs: list[Run],
+    stretches: dict[int, list[tuple[int, int]]],
+    report: Report,
+) -> None:
+    """Every position from 0 is in a run, in the log, or was removed by retention."""
+    for stream, entry in streams.items():
+        name = entry.schema.name
+        in_runs = [(r.first_position, r.end_position) for r in runs if r.stream_id == stream]
+        reached = 0
+        for first, end in in_runs:
+            if first < reached:
+                report.damages.append(f"stream {name!r}: two runs hold position {first}")
+            elif max(reached, entry.retained_position) < first:
+                _missing(name, max(reached, entry.retained_position), first, "in no run", report)
+            reached = max(reached, end)
+        reached = max(reached, entry.retained_position)
+        for first, end in stretches[stream]:
+            if first > reached:
+                _missing(name, reached, first, "in no run and not in the log", report)
+            reached = max(reached, end)
+
+
+def _missing(name: str, first: int, end: int, where: str, report: Report) -> None:
+    report.damages.append(f"stream {name!r}: positions {first} to {end} (excluded) are {where}")

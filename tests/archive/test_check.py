@@ -1,0 +1,111 @@
+"""The offline check: it finds what is lost, says what is normal, and changes nothing."""
+
+import shutil
+
+import pytest
+
+from shedder.archive.check import check
+from shedder.archive.store import Store
+from shedder.errors import CorruptData, DirectoryLocked
+from tests.archive.schemas import SCHEMA
+from tests.archive.test_store import ingest
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("check") / "data"
+    store = Store.open(directory)
+    store.create_stream(SCHEMA)
+    for first in (0, 10):
+        ingest(store, first, 10)
+        store.cut(1)
+    ingest(store, 20, 10)
+    store.write_checkpoint(3, {"stream/1": b"state"})
+    ingest(store, 30, 10)
+    store.close()
+    return directory
+
+
+@pytest.fixture
+def data(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "data")
+
+
+def content(directory) -> dict:
+    return {
+        path.relative_to(directory): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_sound_directory_has_nothing_to_report(data):
+    before = content(data)
+    report = check(data)
+    assert report.ok
+    assert report.notes == []
+    assert (report.streams, report.runs, report.run_rows, report.log_rows) == (1, 2, 20, 40)
+    assert content(data) == before
+
+
+def test_any_flipped_bit_is_found(data):
+    """One flip in every 512 bytes of every file that holds data."""
+    for path in [p for p in sorted(data.rglob("*")) if p.suffix in {".log", ".parquet", ".sqlite"}]:
+        sound = path.read_bytes()
+        missed = []
+        for offset in range(100, len(sound), 512):
+            rotten = bytearray(sound)
+            rotten[offset] ^= 4
+            path.write_bytes(rotten)
+            if check(data).ok:
+                missed.append(offset)
+        path.write_bytes(sound)
+        if path.suffix == ".sqlite":  # free space within SQLite's pages holds nothing
+            assert all(sound[offset] == 0 for offset in missed)
+        else:
+            assert missed == []
+
+
+def test_a_missing_run_is_damage(data):
+    (path, _) = sorted((data / "runs" / "1").iterdir())
+    path.unlink()
+    (damage,) = check(data).damages
+    assert "positions 0 to 10" in damage
+
+
+def test_positions_that_are_in_no_run_are_damage(data):
+    store = Store.open(data)
+    store.catalog.drop_run(store.runs(1)[0])
+    store.close()
+    report = check(data)
+    assert len(report.notes) == 1  # the orphan
+    (damage,) = report.damages
+    assert "positions 0 to 10 (excluded) are in no run" in damage
+
+
+def test_a_lost_log_is_damage(data):
+    for path in (data / "log").iterdir():
+        path.unlink()
+    (damage,) = check(data).damages
+    assert "records from 0 up to 3 (excluded) are lost" in damage
+
+
+def test_a_torn_tail_and_orphans_are_notes(data):
+    (log,) = (data / "log").iterdir()
+    log.write_bytes(log.read_bytes() + b"torn")
+    (data / "runs" / "1" / "x.parquet").write_bytes(b"")
+    report = check(data)
+    assert report.ok
+    assert len(report.notes) == 2
+
+
+def test_a_directory_that_is_served_is_not_checked(data):
+    store = Store.open(data)
+    with pytest.raises(DirectoryLocked):
+        check(data)
+    store.close()
+
+
+def test_something_else_is_not_a_data_directory(tmp_path):
+    with pytest.raises(CorruptData, match="no FORMAT"):
+        check(tmp_path)
