@@ -74,6 +74,11 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
     return answer
 
 
+def needs_exact(answer: Answer) -> bool:
+    """Whether some value misses its target: with the contract EXACT the caller asks the archive."""
+    return answer.met is False
+
+
 def check_names(query: BoundQuery) -> None:
     """Refuse output names that an answer needs for itself.
 
@@ -153,9 +158,5 @@ def _notes(
         notes.append(
             f"intervals of {', '.join(weak)} hold with less than {100 * query.confidence:g} %"
         )
-    reasons = {
-        estimates.reason: None
-        for estimates in evidence.estimates.values()
-        if estimates.reason and (estimates.bound == Bound.NONE).any()
-    }
-    return notes + [f"no bound: {reason}" for reason in reasons]
+    reasons = {estimates.reason: None for estimates in evidence.estimates.values()}
+    return notes + [reason for reason in reasons if reason]

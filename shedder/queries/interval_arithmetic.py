@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.expression import Aggregate, Call, Expression, Op, walk
+from shedder.cql.expression import Call, Expression, Op, walk
 from shedder.cql.types import ColumnType
 from shedder.queries.ranges import Floats, Mask, Outcomes, Range, Truth, of_array
 
@@ -28,21 +28,21 @@ _COMPARISONS = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What is known about the aggregates of one query, for `outcomes`.
+    """What is known about the leaves of expressions, for `outcomes`.
 
-    rows: how many groups. inexact: the aggregates with an inexact estimate in some group.
-    certain: for those, bool [rows], the groups where it is exact all the same.
-    evaluate: an expression's value per group at the point estimates.
+    rows: how many groups. inexact: aggregates (or columns) that are not known exactly in some
+    group, with what they can be; None for text. certain: for those, bool [rows], the groups where
+    they are known all the same. evaluate: an expression's value per group at the point estimates.
     """
 
     rows: int
-    inexact: Mapping[Aggregate, Range | None]
-    certain: Mapping[Aggregate, Mask]
+    inexact: Mapping[Expression, Range | None]
+    certain: Mapping[Expression, Mask]
     evaluate: Callable[[Expression], pa.Array[Any]]
 
-    def uncertain(self, node: Expression) -> list[Aggregate]:
-        """The inexact aggregates that the expression is built of."""
-        return [part for part in walk(node) if isinstance(part, Aggregate) and part in self.inexact]
+    def uncertain(self, node: Expression) -> list[Expression]:
+        """The inexact leaves that the expression is built of."""
+        return [part for part in walk(node) if part in self.inexact]
 
     def certain_rows(self, node: Expression) -> Mask:
         """Groups in which everything that the expression is built of is exact."""
@@ -59,7 +59,7 @@ def outcomes(node: Expression, reading: Reading) -> Outcomes | None:
     """
     if not reading.uncertain(node):
         return of_array(reading.evaluate(node))
-    if isinstance(node, Aggregate):
+    if node in reading.inexact:
         known = reading.inexact[node]
         return _opaque(node, reading) if known is None else known
     assert isinstance(node, Call), node
@@ -97,6 +97,9 @@ def _truth(node: Expression, reading: Reading) -> Truth:
 
 def _opaque(node: Expression, reading: Reading) -> Outcomes:
     """Nothing is known where an argument is not; elsewhere the value itself."""
+    if not reading.certain_rows(node).any():
+        unknown = Truth if node.type is ColumnType.BOOLEAN else Range
+        return unknown.unknown(reading.rows)
     known = of_array(reading.evaluate(node))
     certain = reading.certain_rows(node)
     if isinstance(known, Truth):

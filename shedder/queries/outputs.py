@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from shedder.cql.evaluate import evaluate
 
+from shedder.cql.evaluate import evaluate
 from shedder.cql.expression import (
     Aggregate,
     AggregateFunction,
@@ -142,8 +142,8 @@ class Groups:
 
     @cached_property
     def _reading(self) -> Reading:
-        inexact: dict[Aggregate, Range | None] = {}
-        certain: dict[Aggregate, Mask] = {}
+        inexact: dict[Expression, Range | None] = {}
+        certain: dict[Expression, Mask] = {}
         for part, estimates in self.evidence.estimates.items():
             if estimates.bound.any():
                 numeric = estimates.value.dtype != np.dtype(object)

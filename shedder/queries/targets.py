@@ -68,11 +68,6 @@ def omitted(value: pa.Array[Any], met: Mask) -> pa.Array[Any]:
     return kept
 
 
-def needs_exact(query: BoundQuery, answer: Answer) -> bool:
-    """Whether the contract sends the caller to the archive for what this answer misses."""
-    return query.contract is Contract.EXACT and answer.met is False
-
-
 def refuse(query: BoundQuery, answer: Answer) -> None:
     """Hold the contract FAIL.
 

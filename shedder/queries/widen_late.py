@@ -1,0 +1,192 @@
+"""Late tuples: intervals widened by tuples that came too late for their panes.
+
+They are in the archive and in no synopsis, so what the window's answer would have been with them
+is only known by how many there were and by the range of the columns (estimators: 12). Which group
+a late tuple belongs to is not known either: every group is widened by all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.query import BoundQuery
+from shedder.queries.evidence import Evidence
+from shedder.queries.known_range import known_range
+from shedder.streams.basics import ColumnBasics
+from synopses.estimate import Bound, Estimates, TopItem
+
+_REASON = "tuples came too late and their values could be anything"
+_INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
+
+
+def widen_late(
+    query: BoundQuery, evidence: Evidence, basics: Mapping[str, ColumnBasics]
+) -> Evidence:
+    """The evidence with every interval wide enough for its `late` tuples.
+
+    Args:
+      query: whose aggregates they are.
+      evidence: of a window that `late` tuples were too late for.
+      basics: of the stream's columns, the late tuples included.
+    """
+    if not evidence.late:
+        return evidence
+    counts = _counts(evidence)
+    estimates = {
+        aggregate: _widened(aggregate, column, evidence.late, _range(aggregate, basics), counts)
+        for aggregate, column in evidence.estimates.items()
+    }
+    note = f"{evidence.late:,} tuples came too late for this window; intervals allow for them"
+    if query.groups:
+        note += "; a group of late tuples only may be missing"
+    return replace(evidence, estimates=estimates, notes=(*evidence.notes, note))
+
+
+def _range(aggregate: Aggregate, basics: Mapping[str, ColumnBasics]) -> tuple[float, float]:
+    if aggregate.argument is None:
+        return -np.inf, np.inf
+    return known_range(aggregate.argument, basics)
+
+
+def _counts(evidence: Evidence) -> Mapping[Aggregate, NDArray[np.float64]]:
+    """For each aggregate the least number of values it is made of, where a COUNT tells."""
+    counts = {
+        aggregate.argument: np.asarray(column.low, np.float64)
+        for aggregate, column in evidence.estimates.items()
+        if aggregate.function is AggregateFunction.COUNT and aggregate.argument is not None
+    }
+    return {
+        aggregate: counts[aggregate.argument]
+        for aggregate in evidence.estimates
+        if aggregate.argument in counts
+    }
+
+
+def _widened(
+    aggregate: Aggregate,
+    column: Estimates,
+    late: int,
+    ends: tuple[float, float],
+    counts: Mapping[Aggregate, NDArray[np.float64]],
+) -> Estimates:
+    low, high = ends
+    match aggregate.function:
+        case AggregateFunction.COUNT | AggregateFunction.COUNT_DISTINCT:
+            return _stretched(column, 0.0, float(late))
+        case AggregateFunction.SUM:
+            return _stretched(column, late * min(0.0, low), late * max(0.0, high))
+        case AggregateFunction.MIN:
+            return _pulled(column, low, None)
+        case AggregateFunction.MAX:
+            return _pulled(column, None, high)
+        case AggregateFunction.AVG:
+            return _averaged(column, late, ends, counts.get(aggregate))
+        case AggregateFunction.QUANTILE:
+            return _pulled(column, low, high)
+        case AggregateFunction.VAR | AggregateFunction.STDDEV:
+            return _spread(aggregate, column, late, ends, counts.get(aggregate))
+        case AggregateFunction.TOP:
+            return _more_top(column, late)
+
+
+def _stretched(column: Estimates, down: float, up: float) -> Estimates:
+    """Both ends moved by this much."""
+    if down == 0 and up == 0:
+        return column
+    low, high = _floats(column)
+    return _with_ends(column, low + down, high + up)
+
+
+def _pulled(column: Estimates, low: float | None, high: float | None) -> Estimates:
+    """Ends that reach at least as far as these; text has no range, so nothing is known of it."""
+    if column.value.dtype == np.dtype(object):
+        return _unknown(column)
+    old_low, old_high = _floats(column)
+    new_low = old_low if low is None else np.minimum(old_low, low)
+    new_high = old_high if high is None else np.maximum(old_high, high)
+    return _with_ends(column, new_low, new_high)
+
+
+def _averaged(
+    column: Estimates, late: int, ends: tuple[float, float], counts: NDArray[np.float64] | None
+) -> Estimates:
+    """All late values at one end of the range: (n avg + L end) / (n + L), worst at the most L."""
+    low, high = _floats(column)
+    share = np.ones(len(low)) if counts is None else late / np.maximum(counts + late, 1.0)
+    with np.errstate(invalid="ignore"):
+        new_low = np.minimum(low, low + share * (ends[0] - low))
+        new_high = np.maximum(high, high + share * (ends[1] - high))
+    return _with_ends(column, new_low, new_high)
+
+
+def _spread(
+    aggregate: Aggregate,
+    column: Estimates,
+    late: int,
+    ends: tuple[float, float],
+    counts: NDArray[np.float64] | None,
+) -> Estimates:
+    """A variance of n values with up to L more, none farther from their mean than the range.
+
+    With l more the squared deviations are at least M2 and at most M2 + l D^2 (about the old mean),
+    over n + l - 1.
+    """
+    if counts is None or not np.isfinite(ends).all():
+        return _unknown(column)
+    low, high = _floats(column)
+    rooted = aggregate.function is AggregateFunction.STDDEV
+    if rooted:
+        low, high = low**2, high**2
+    rest = np.maximum(counts - 1, 1.0)
+    low = low * rest / (rest + late)
+    width = (ends[1] - ends[0]) ** 2
+    high = np.maximum(high, (high * rest + late * width) / (rest + late))
+    if rooted:
+        low, high = np.sqrt(low), np.sqrt(high)
+    return _with_ends(column, low, high)
+
+
+def _more_top(column: Estimates, late: int) -> Estimates:
+    lists = np.empty(len(column), object)
+    for group, found in enumerate(column.value):
+        lists[group] = [
+            TopItem(item.value, item.count, item.low, item.high + late, False)
+            for item in found or []
+        ]
+    bound = np.maximum(column.bound, np.uint8(Bound.INTERVAL))
+    return replace(column, value=lists, low=lists, high=lists, bound=bound)
+
+
+def _floats(column: Estimates) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.asarray(column.low, np.float64), np.asarray(column.high, np.float64)
+
+
+def _with_ends(column: Estimates, low: NDArray[np.float64], high: NDArray[np.float64]) -> Estimates:
+    """The column with these ends; a value that was NULL for certain may be one now."""
+    bound = np.maximum(column.bound, np.uint8(Bound.INTERVAL))
+    unbounded = np.isinf(low) & np.isinf(high) | np.isnan(low) | np.isnan(high)
+    bound = np.where(unbounded | column.null, np.uint8(Bound.NONE), bound)
+    low, high = (np.where(np.isnan(x), y, x) for x, y in ((low, -np.inf), (high, np.inf)))
+    gone = bool((bound == Bound.NONE).any())
+    reason = column.reason or (_REASON if gone else "")
+    if column.value.dtype.kind == "i" and not np.isinf(low).any() and not np.isinf(high).any():
+        whole = _outward_int(low, -1), _outward_int(high, 1)
+        return replace(column, low=whole[0], high=whole[1], bound=bound, reason=reason)
+    return replace(column, low=low, high=high, bound=bound, reason=reason)
+
+
+def _outward_int(ends: NDArray[np.float64], step: int) -> NDArray[np.int64]:
+    """Whole ends, one float64 step (at most 1,024 in int64) outward where floats have gaps."""
+    limited = np.clip(ends, -_INT64_END, _INT64_END)
+    whole = (np.floor(limited) if step < 0 else np.ceil(limited)).astype(np.int64)
+    return np.where(np.abs(limited) > 2.0**53, whole + step * 1024, whole)
+
+
+def _unknown(column: Estimates) -> Estimates:
+    none = np.full(len(column), np.uint8(Bound.NONE))
+    return replace(column, bound=none, reason=column.reason or _REASON)

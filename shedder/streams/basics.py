@@ -1,0 +1,75 @@
+"""Basics: what is known of every column for certain, because it is taken from every tuple."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBasics:
+    """Counts and range of a column's values; NaN counts as NULL.
+
+    rows: tuples that have a value. nulls: tuples that have none.
+    low, high: the range of the values (TIMESTAMP in microseconds, DATE in days, BOOLEAN as 0 and
+      1); None while there is no value, and for VARCHAR.
+    """
+
+    rows: int = 0
+    nulls: int = 0
+    low: int | float | None = None
+    high: int | float | None = None
+
+    @classmethod
+    def of(cls, array: pa.Array[Any]) -> Self:
+        """The basics of one batch's column."""
+        kind = array.type
+        if pa.types.is_floating(kind):
+            return cls._of_floats(array)
+        nulls = array.null_count
+        rows = len(array) - nulls
+        if rows == 0 or pa.types.is_string(kind):
+            return cls(rows, nulls)
+        if pa.types.is_boolean(kind):
+            return cls(rows, nulls, 0, 1)
+        whole = array.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+        ends: Any = pc.min_max(whole)
+        return cls(rows, nulls, ends["min"].as_py(), ends["max"].as_py())
+
+    @classmethod
+    def _of_floats(cls, array: pa.Array[Any]) -> Self:
+        values = array.to_numpy(zero_copy_only=False)  # nulls become NaN
+        with np.errstate(invalid="ignore"):
+            clean = not np.isnan(values.sum())  # one pass when there is nothing to look for
+        absent = 0 if clean else int(np.isnan(values).sum())
+        rows = len(values) - absent
+        if rows == 0:
+            return cls(0, absent)
+        if absent == 0:
+            return cls(rows, 0, float(values.min()), float(values.max()))
+        return cls(rows, absent, float(np.nanmin(values)), float(np.nanmax(values)))
+
+    def merged(self, other: Self) -> Self:
+        """The basics of both stretches together."""
+        lows = [end for end in (self.low, other.low) if end is not None]
+        highs = [end for end in (self.high, other.high) if end is not None]
+        return type(self)(
+            self.rows + other.rows,
+            self.nulls + other.nulls,
+            min(lows) if lows else None,
+            max(highs) if highs else None,
+        )
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The range as floats, rounded outward; everything where it is not known."""
+        if self.low is None or self.high is None:
+            return -np.inf, np.inf
+        low, high = float(self.low), float(self.high)
+        low = low if low <= self.low else float(np.nextafter(low, -np.inf))
+        high = high if high >= self.high else float(np.nextafter(high, np.inf))
+        return low, high

@@ -1,0 +1,279 @@
+"""The live sample of a stream: rows kept by random key, with the basics of all rows."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Column
+from shedder.cql.query import StreamSchema
+from shedder.errors import CorruptData
+from shedder.streams.basics import ColumnBasics
+from shedder.streams.batches import arrow_schema
+from shedder.streams.frame import Frame
+from shedder.streams.kept_rows import KeptRows
+from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.hashing import combine, position_keys, uniforms
+
+_LENGTH: Final = struct.Struct("<Q")
+_FORMAT: Final = 1
+_POSITIVE, _NEGATIVE = "+", "-"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedView:
+    """Rows kept by the weight of one column: by max(x, 0), or by max(-x, 0).
+
+    rows: aligned with weights, float64. tau: as in WeightedBottomK.
+    """
+
+    rows: pa.RecordBatch
+    weights: NDArray[np.float64]
+    tau: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HashedView:
+    """All rows of a random part of one column's values; share: of the values, in (0, 1]."""
+
+    rows: pa.RecordBatch
+    share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleView:
+    """A stream's sample as of one position; never changed.
+
+    rows: a simple random sample without replacement of the tuples at positions
+      [first, position). basics: of all of them, by column.
+    weighted: per column, the samples of its positive and of its negative part.
+    """
+
+    schema: StreamSchema
+    first: int
+    position: int
+    rows: pa.RecordBatch
+    basics: Mapping[str, ColumnBasics]
+    weighted: Mapping[str, tuple[WeightedView, WeightedView]]
+    hashed: Mapping[str, HashedView]
+
+    @property
+    def population(self) -> int:
+        """Tuples that the sample is of."""
+        return self.position - self.first
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every tuple is in `rows`."""
+        return self.rows.num_rows == self.population
+
+
+class StreamSample:
+    """A uniform bottom-k sample of a stream; on request weighted by columns, or by their hash.
+
+    A function of the stream's seed and the tuples at [first, position) alone: a replay draws the
+    same rows. Used by one thread; `view` may be handed to others.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        *,
+        rows: int,
+        first: int = 0,
+        weighted: Iterable[str] = (),
+        hashed: Iterable[str] = (),
+    ) -> None:
+        """Begin empty.
+
+        Args:
+          schema: of the stream; its seed makes the random keys.
+          rows: how many rows each of the samples may hold.
+          first: the position of the first tuple to come.
+          weighted: numeric columns whose sums should be sharp behind any filter.
+          hashed: columns whose distinct values should be countable behind any filter.
+        """
+        self.schema = schema
+        self.first = self.position = first
+        self._arrow = arrow_schema(schema)
+        self._uniform = BottomK(rows)
+        self._rows = KeptRows(self._arrow)
+        self._weighted = {
+            (name, sign): (WeightedBottomK(rows), KeptRows(self._arrow))
+            for name in weighted
+            for sign in (_POSITIVE, _NEGATIVE)
+        }
+        self._hashed = {name: (HashSample(rows), KeptRows(self._arrow)) for name in hashed}
+        self._basics = {column.name: ColumnBasics() for column in schema.columns}
+        self._view: SampleView | None = None
+
+    @property
+    def basics(self) -> Mapping[str, ColumnBasics]:
+        """Counts and range of every column over all tuples so far."""
+        return self._basics
+
+    @property
+    def population(self) -> int:
+        """Tuples so far."""
+        return self.position - self.first
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held by keys and rows."""
+        return sum(sample.size_bytes + rows.size_bytes for sample, rows in self._parts())
+
+    def update(self, first_position: int, batch: pa.RecordBatch) -> None:
+        """Offer the next tuples.
+
+        Args:
+          first_position: must be the position after the last tuple offered.
+          batch: of the stream's schema.
+        """
+        assert first_position == self.position, (first_position, self.position)
+        keys = position_keys(self.schema.seed, first_position, batch.num_rows)
+        self._rows.move(self._uniform.update(keys), batch)
+        for (name, sign), (sample, rows) in self._weighted.items():
+            rows.move(sample.update(_weights(batch.column(name), sign), uniforms(keys)), batch)
+        for name, (by_hash, rows) in self._hashed.items():
+            rows.move(by_hash.update(self._hashes(name, batch)), batch)
+        for name, basics in self._basics.items():
+            self._basics[name] = basics.merged(ColumnBasics.of(batch.column(name)))
+        self.position += batch.num_rows
+        self._view = None
+
+    def view(self) -> SampleView:
+        """The sample as of now."""
+        if self._view is None:
+            self._settle()
+            weighted = {
+                name: (self._weighted_view(name, _POSITIVE), self._weighted_view(name, _NEGATIVE))
+                for name, sign in self._weighted
+                if sign == _POSITIVE
+            }
+            hashed = {
+                name: HashedView(rows.together(), sample.share)
+                for name, (sample, rows) in self._hashed.items()
+            }
+            self._view = SampleView(
+                self.schema,
+                self.first,
+                self.position,
+                self._rows.together(),
+                dict(self._basics),
+                weighted,
+                hashed,
+            )
+        return self._view
+
+    def to_bytes(self) -> bytes:
+        """The state, the same for the same tuples: a JSON head, then keys and rows per sample."""
+        self._settle()
+        head = {
+            "format": _FORMAT,
+            "first": self.first,
+            "position": self.position,
+            "rows": self._uniform.k,
+            "weighted": [name for name, sign in self._weighted if sign == _POSITIVE],
+            "hashed": list(self._hashed),
+            "basics": {name: asdict(basics) for name, basics in self._basics.items()},
+        }
+        sections = [json.dumps(head).encode()]
+        for sample, rows in self._parts():
+            sections += [sample.to_bytes(), _stored(rows)]
+        return b"".join(part for s in sections for part in (_LENGTH.pack(len(s)), s))
+
+    @classmethod
+    def from_bytes(cls, schema: StreamSchema, image: bytes) -> Self:
+        """Rebuild what `to_bytes` wrote.
+
+        Raises:
+          CorruptData: the bytes are cut short or of another format.
+        """
+        sections = iter(_sections(image))
+        head = json.loads(next(sections))
+        if head["format"] != _FORMAT:
+            raise CorruptData(f"a sample of format {head['format']!r}, this is {_FORMAT}")
+        sample = cls(
+            schema,
+            rows=head["rows"],
+            first=head["first"],
+            weighted=head["weighted"],
+            hashed=head["hashed"],
+        )
+        sample.position = head["position"]
+        sample._basics = {name: ColumnBasics(**facts) for name, facts in head["basics"].items()}
+        sample._uniform = BottomK.from_bytes(next(sections))
+        sample._rows = _restored(next(sections), sample._arrow)
+        for key in sample._weighted:
+            weighted = WeightedBottomK.from_bytes(next(sections))
+            sample._weighted[key] = (weighted, _restored(next(sections), sample._arrow))
+        for name in sample._hashed:
+            by_hash = HashSample.from_bytes(next(sections))
+            sample._hashed[name] = (by_hash, _restored(next(sections), sample._arrow))
+        return sample
+
+    def _parts(self) -> Iterator[tuple[BottomK | WeightedBottomK | HashSample, KeptRows]]:
+        yield self._uniform, self._rows
+        yield from self._weighted.values()
+        yield from self._hashed.values()
+
+    def _settle(self) -> None:
+        for sample, rows in self._parts():
+            rows.move(sample.settle())
+
+    def _weighted_view(self, name: str, sign: str) -> WeightedView:
+        sample, rows = self._weighted[name, sign]
+        return WeightedView(rows.together(), sample.weights, sample.tau)
+
+    def _hashes(self, name: str, batch: pa.RecordBatch) -> NDArray[np.uint64]:
+        """A hash of each row's value, independent of those that sketches use; NULL has one."""
+        keys = Frame(batch, self.schema.time_column).keys((Column(name),))
+        return combine(keys, np.full(len(keys), self.schema.seed, np.uint64))
+
+
+def _weights(column: pa.Array[Any], sign: str) -> NDArray[np.float64]:
+    floats = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+    signed = floats if sign == _POSITIVE else -floats
+    weights: NDArray[np.float64] = np.nan_to_num(np.maximum(signed, 0.0), nan=0.0, posinf=np.inf)
+    return weights
+
+
+def _stored(rows: KeptRows) -> bytes:
+    batch = rows.together()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stored: bytes = sink.getvalue().to_pybytes()
+    return stored
+
+
+def _restored(image: bytes, schema: pa.Schema) -> KeptRows:
+    try:
+        with pa.ipc.open_stream(image) as reader:
+            table = reader.read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptData(f"a sample's rows cannot be read: {error}") from error
+    batches = table.combine_chunks().to_batches()
+    return KeptRows(schema, batches[0] if batches else None)
+
+
+def _sections(image: bytes) -> list[bytes]:
+    sections, at = [], 0
+    while at < len(image):
+        end = at + _LENGTH.size
+        size = _LENGTH.unpack_from(image, at)[0] if end <= len(image) else len(image)
+        if end + size > len(image):
+            raise CorruptData(f"a sample of {len(image)} bytes is cut short at byte {at}")
+        sections.append(image[end : end + size])
+        at = end + size
+    if not sections:
+        raise CorruptData("a sample of 0 bytes")
+    return sections
