@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from typing import Final
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from synopses.errors import BadParameter
+from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.tails import (
@@ -18,15 +19,18 @@ from synopses.intervals.tails import (
     hypergeometric_at_most,
 )
 
+_WORTH_COUNTING: Final = 0.1  # Share read above which bounding K narrows more than it costs.
+_COUNTING_SHARE: Final = 0.05  # Of delta, for that bound.
+
 
 def sampled_quantile(sample: SampledValues, *, rank_share: float, confidence: float) -> Intervals:
     """The discrete quantile (percentile_disc) of each group's values, read or not.
 
-    The quantile is the K-th group member in rank ceil(q K), at least 1. Of the m sampled ones
-    the number at or below it is hypergeometric (K known: `sample.everything`) or at least
-    binomially spread (K unknown: the finite population's tails are the lighter ones, Uhlmann
-    1966); so the a-th and b-th smallest sampled values are ends, each failing with delta/2 at
-    most. Ties only help. Where there is no such order statistic the end is the known range's.
+    The quantile is the group member in rank ceil(q K), at least 1, of all K. Of the m sampled
+    ones the number at or below it is hypergeometric, so the a-th and b-th smallest sampled
+    values are ends, each failing with delta/2 at most. K is known without a filter; with one it
+    is bounded by the hypergeometric when much was read, else taken as infinite (binomial), both
+    safe. Ties only help. Where there is no such order statistic the end is the known range's.
     Source: David & Nagaraja 2003, Order Statistics, 7.1 and 3.7; estimators.md 9.
 
     Args:
@@ -49,10 +53,7 @@ def sampled_quantile(sample: SampledValues, *, rank_share: float, confidence: fl
     value = _pick(ordered, sample.starts, middle, np.full(sample.groups, np.nan))
     if sample.read == sample.population:
         return Intervals.of(value, value, value, exact=True)
-    members = np.full(sample.groups, sample.population if sample.everything else 0, np.int64)
-    first, last = rank_bounds(
-        matched, members=members, rank_share=rank_share, confidence=confidence
-    )
+    first, last = _enclosing_ranks(sample, rank_share, confidence)
     low = _pick(ordered, sample.starts, first, sample.low)
     high = _pick(ordered, sample.starts, last, sample.high)
     return Intervals.of(value, low, high)
@@ -62,6 +63,7 @@ def rank_bounds(
     matched: NDArray[np.int64],
     *,
     members: NDArray[np.int64],
+    members_known: bool,
     rank_share: float,
     confidence: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -69,14 +71,58 @@ def rank_bounds(
 
     Args:
       matched: int64 [groups], sampled members.
-      members: int64 [groups], all members K, or 0 where that is not known.
+      members: int64 [groups], all members K, or the most that they can be, or 0: any number.
+      members_known: whether `members` is K itself. If not, the tails of the largest population
+        are used, with the quantile's rank rounded to the unsafe side: of populations with the
+        same share below the quantile the larger has the heavier tails (Uhlmann 1966; the tests
+        check it for every K up to 40).
       rank_share: q in [0, 1].
       confidence: of each pair, in (0, 1).
 
     Returns:
       (first, last): int64 [groups], ranks from 1; 0 and matched + 1 mean the range's ends.
     """
-    return _ranks(matched, members, rank_share, error_share(confidence) / 2.0)
+    # Rows marked "at or below the quantile" for the first rank, "below it" for the last.
+    target = _exact_product(rank_share, members)
+    if members_known:
+        at_or_below = np.maximum(np.ceil(target), 1.0)
+        marked = np.stack([at_or_below, at_or_below - 1.0])
+    else:
+        marked = np.stack([np.floor(target), np.ceil(target)])
+    return _ranks(matched, members, marked, rank_share, error_share(confidence) / 2.0)
+
+
+def _enclosing_ranks(
+    sample: SampledValues, rank_share: float, confidence: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ranks by what is known of the number of members: all, a bound worth its price, nothing."""
+    members = np.full(sample.groups, sample.population, np.int64)
+    if sample.everything:
+        return rank_bounds(
+            sample.matched,
+            members=members,
+            members_known=True,
+            rank_share=rank_share,
+            confidence=confidence,
+        )
+    delta = error_share(confidence)
+    if sample.read < _WORTH_COUNTING * sample.population:
+        members[:] = 0
+    else:
+        members[:] = matching_count_max(
+            population=sample.population,
+            read=sample.read,
+            matched=sample.matched,
+            confidence=1.0 - delta * _COUNTING_SHARE,
+        )
+        delta *= 1.0 - _COUNTING_SHARE
+    return rank_bounds(
+        sample.matched,
+        members=members,
+        members_known=False,
+        rank_share=rank_share,
+        confidence=1.0 - delta,
+    )
 
 
 def _exact_product(share: float, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -106,7 +152,11 @@ def _pick(
 
 @njit(nogil=True, cache=True)
 def _ranks(
-    matched: NDArray[np.int64], members: NDArray[np.int64], share: float, tail: float
+    matched: NDArray[np.int64],
+    members: NDArray[np.int64],
+    marked: NDArray[np.float64],
+    share: float,
+    tail: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     first = np.empty(len(matched), np.int64)
     last = np.empty(len(matched), np.int64)
@@ -115,30 +165,24 @@ def _ranks(
         if group > 0 and m == matched[group - 1] and size == members[group - 1]:
             first[group], last[group] = first[group - 1], last[group - 1]
             continue
-        first[group] = _first(m, size, share, tail)
-        last[group] = _last(m, size, share, tail)
+        first[group] = _first(m, size, (share, marked[0, group]), tail)
+        last[group] = _last(m, size, (share, marked[1, group]), tail)
     return first, last
 
 
 @njit(nogil=True, cache=True)
-def _target(members: float, share: float) -> float:
-    product = share * members
-    if abs(product - round(product)) <= 1e-12 * members:
-        product = round(product)
-    return max(1.0, math.ceil(product))
+def _first(matched: int, members: int, below: tuple[float, float], tail: float) -> int:
+    """The largest a with P(fewer than a sampled members at or below the quantile) <= tail.
 
-
-@njit(nogil=True, cache=True)
-def _first(matched: int, members: int, share: float, tail: float) -> int:
-    """The largest a with P(fewer than a sampled members at or below the quantile) <= tail."""
+    below: the share of members, and their number (used where members > 0).
+    """
     safe, unsafe = 0, matched + 1
     while unsafe - safe > 1:
         middle = (safe + unsafe) // 2
         if members > 0:
-            marked = _target(float(members), share)
-            chance = hypergeometric_at_most(middle - 1.0, float(members), marked, float(matched))
+            chance = hypergeometric_at_most(middle - 1.0, float(members), below[1], float(matched))
         else:
-            chance = binomial_at_most(middle - 1.0, float(matched), share)
+            chance = binomial_at_most(middle - 1.0, float(matched), below[0])
         if chance <= tail:
             safe = middle
         else:
@@ -147,16 +191,17 @@ def _first(matched: int, members: int, share: float, tail: float) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _last(matched: int, members: int, share: float, tail: float) -> int:
+def _last(matched: int, members: int, below: tuple[float, float], tail: float) -> int:
     """The smallest b with P(at least b sampled members below the quantile) <= tail."""
     unsafe, safe = 0, matched + 1
     while safe - unsafe > 1:
         middle = (safe + unsafe) // 2
         if members > 0:
-            marked = _target(float(members), share) - 1.0
-            chance = hypergeometric_at_least(float(middle), float(members), marked, float(matched))
+            chance = hypergeometric_at_least(
+                float(middle), float(members), below[1], float(matched)
+            )
         else:
-            chance = binomial_at_least(float(middle), float(matched), share)
+            chance = binomial_at_least(float(middle), float(matched), below[0])
         if chance <= tail:
             safe = middle
         else:

@@ -120,10 +120,16 @@ def _moments(
         first, last = starts[group], starts[group + 1]
         if first == last:
             continue
-        total = 0.0
+        mean = 0.0
         for row in range(first, last):
-            total += values[row] / (last - first)
-        means[group] = total
+            mean += values[row] / (last - first)
+        # A second pass takes the rounding out; equal values then have no spread at all.
+        rest = 0.0
         for row in range(first, last):
-            squares[group] += (values[row] - total) ** 2
+            rest += values[row] - mean
+        mean += rest / (last - first)
+        mean = min(max(mean, values[first:last].min()), values[first:last].max())
+        means[group] = mean
+        for row in range(first, last):
+            squares[group] += (values[row] - mean) ** 2
     return means, squares

@@ -231,8 +231,9 @@ def test_a_constant_column_sums_like_a_count():
 @pytest.mark.parametrize(("matched", "share"), [(1, 0.5), (10, 0.5), (200, 0.99), (57, 0.07)])
 def test_ranks_are_the_binomial_ones(matched, share):
     first, last = rank_bounds(
-        np.array([matched]), members=np.array([0]), rank_share=share, confidence=0.95
-    )
+        np.array([matched]), members=np.array([0]), members_known=False, rank_share=share,
+        confidence=0.95,
+    )  # fmt: skip
     ranks = np.arange(matched + 2)
     assert first[0] == ranks[stats.binom.cdf(ranks - 1, matched, share) <= 0.025].max()
     assert last[0] == ranks[stats.binom.sf(ranks - 1, matched, share) <= 0.025].min()
@@ -241,8 +242,9 @@ def test_ranks_are_the_binomial_ones(matched, share):
 @pytest.mark.parametrize(("members", "matched", "share"), [(40, 20, 0.5), (100, 90, 0.25)])
 def test_ranks_in_a_known_population_cover_as_claimed(members, matched, share):
     first, last = rank_bounds(
-        np.array([matched]), members=np.array([members]), rank_share=share, confidence=0.95
-    )
+        np.array([matched]), members=np.array([members]), members_known=True, rank_share=share,
+        confidence=0.95,
+    )  # fmt: skip
     rank = max(1, math.ceil(share * members))
     too_high = stats.hypergeom.cdf(first[0] - 1, members, rank, matched)
     too_low = stats.hypergeom.sf(last[0] - 1, members, rank - 1, matched)
@@ -250,16 +252,19 @@ def test_ranks_in_a_known_population_cover_as_claimed(members, matched, share):
     assert too_low <= 0.025
 
 
-@pytest.mark.parametrize("members", [5, 12, 40])
-def test_ranks_for_an_unknown_population_are_safe_for_every_population(members):
-    for share in (0.1, 0.5, 0.9):
-        rank = max(1, math.ceil(share * members))
-        for matched in range(1, members + 1):
-            first, last = rank_bounds(
-                np.array([matched]), members=np.array([0]), rank_share=share, confidence=0.9
-            )
-            assert stats.hypergeom.cdf(first[0] - 1, members, rank, matched) <= 0.05 + 1e-12
-            assert stats.hypergeom.sf(last[0] - 1, members, rank - 1, matched) <= 0.05 + 1e-12
+@pytest.mark.parametrize("tail", [0.05, 0.005])
+@pytest.mark.parametrize("members_max", [0, 40, 23])
+@pytest.mark.parametrize("share", [0.03, 0.1, 1 / 3, 0.5, 0.9])
+def test_ranks_under_a_bound_are_safe_for_every_smaller_population(members_max, share, tail):
+    for members in range(1, (members_max or 40) + 1):
+        rank = max(1, math.ceil(share * members - 1e-12))
+        matched = np.arange(1, members + 1)
+        first, last = rank_bounds(
+            matched, members=np.full(members, members_max), members_known=False,
+            rank_share=share, confidence=1 - 2 * tail,
+        )  # fmt: skip
+        assert (stats.hypergeom.cdf(first - 1, members, rank, matched) <= tail + 1e-12).all()
+        assert (stats.hypergeom.sf(last - 1, members, rank - 1, matched) <= tail + 1e-12).all()
 
 
 @pytest.mark.parametrize("share", [0.07, 0.29, 0.57])

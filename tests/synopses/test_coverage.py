@@ -1,0 +1,59 @@
+"""The gate: intervals hold the truth as often as they say, and are no wider than they must be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.synopses.coverage import Outcome, measure, missing_pairs, near_ideal, pairwise
+from tests.synopses.coverage_grid import failures
+
+CELLS_MAX = 150
+POPULATION = 20_000
+TRIALS = 400
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    found = [measure(cell, size=POPULATION, trials=TRIALS) for cell in pairwise() + near_ideal()]
+    return [outcome for outcome in found if outcome is not None]
+
+
+def test_few_cells_bring_every_two_conditions_together():
+    cells = pairwise()
+    assert len(cells) + len(near_ideal()) <= CELLS_MAX
+    assert not missing_pairs(cells)
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+def test_intervals_hold_as_often_as_they_say_and_are_not_too_wide(outcomes):
+    assert failures(outcomes) == []
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+def test_the_gate_saw_certified_intervals_and_cells_near_the_ideal(outcomes):
+    trials = sum(o.trials for o in outcomes if o.cell.method == "sum")
+    certified = sum(o.certified for o in outcomes if o.cell.method == "sum")
+    assert 0.1 * trials < certified < 0.9 * trials
+    assert {o.cell.method for o in outcomes if o.gated} >= {
+        "count",
+        "sum",
+        "median",
+        "weighted sum",
+    }
+
+
+def test_the_gate_objects_to_intervals_that_miss_and_to_wide_ones():
+    cell = near_ideal()[0]
+    good = Outcome(cell, 400, hits=380, certified=0, certified_hits=0, width=1.0, gated=True)
+    missed = replace(good, hits=350)
+    wide = replace(good, width=1.6)
+    assert failures([good]) == []
+    assert len(failures([missed])) == 1
+    assert len(failures([wide])) == 1
+    # One cell at 0.93 passes alone, a pool of them does not.
+    assert failures([replace(good, hits=372)]) == []
+    assert len(failures([replace(good, hits=372)] * 10)) == 1
