@@ -94,11 +94,17 @@ def from_status(status: status_pb2.Status) -> ShedderError | None:
             detail.Unpack(retry)
     if info.domain != DOMAIN:
         return None
-    known = ShedderError.by_reason.get(info.reason) or _family(status.code)
-    error = known.from_message(status.message)
+    error = named_error(info.reason, status.message, _family(status.code))
     if isinstance(error, errors.Overloaded) and retry.HasField("retry_delay"):
         error.retry_after_ms = retry.retry_delay.ToMilliseconds()
     return error
+
+
+def named_error(
+    reason: str, message: str, otherwise: type[ShedderError] = errors.InternalError
+) -> ShedderError:
+    """The error of a reason; of another class when this version does not know the reason."""
+    return ShedderError.by_reason.get(reason, otherwise).from_message(message)
 
 
 def from_call(

@@ -1,0 +1,83 @@
+"""A connection for the running event loop: stubs, identity, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from shedder.client.failures import translated
+from shedder.client.target import Target
+from shedder.v1.control_pb2_grpc import ControlStub
+from shedder.v1.ingest_pb2_grpc import IngestStub
+from shedder.v1.query_pb2_grpc import QueryStub
+from shedder.wire.heap import keep_big_blocks
+
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
+
+
+class AsyncConnection:
+    """One channel and its stubs. For one event loop."""
+
+    def __init__(self, target: Target) -> None:
+        keep_big_blocks()
+        self.address = str(target.address)
+        self._metadata = target.metadata
+        self._channel = target.aio_channel()
+        self.ingest: Any = IngestStub(self._channel)
+        self.query: Any = QueryStub(self._channel)
+        self.control: Any = ControlStub(self._channel)
+        self._health = health_pb2_grpc.HealthStub(self._channel)
+
+    async def check(self, timeout_s: float) -> None:
+        """Whether anybody is there.
+
+        Raises:
+          Unreachable: nobody is, or not the one that `ca` has signed.
+        """
+        await self.call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s)
+
+    async def call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
+        """One request, one response.
+
+        Raises:
+          ShedderError: as the server raised it, or Unreachable.
+        """
+        try:
+            return await method(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise translated(error, self.address) from None
+
+    def open(self, method: Any, request: Any = None) -> Any:
+        """Start a call whose responses stream; read it with `read`."""
+        if request is None:
+            return method(metadata=self._metadata)
+        return method(request, metadata=self._metadata)
+
+    async def read(self, call: Any) -> Any:
+        """The next response; None at the end.
+
+        Raises:
+          ShedderError: as the server raised it, or Unreachable.
+        """
+        try:
+            response = await call.read()
+        except grpc.RpcError as error:
+            raise translated(error, self.address) from None
+        return None if response is _EOF else response
+
+    async def write(self, call: Any, request: Any) -> None:
+        """Send one request of a call.
+
+        Raises:
+          ShedderError: why the call has ended.
+        """
+        try:
+            await call.write(request)
+        except grpc.RpcError as error:
+            raise translated(error, self.address) from None
+
+    async def close(self) -> None:
+        """End all calls."""
+        await self._channel.close(None)

@@ -1,0 +1,155 @@
+"""The producer of `producer.py`, for the running event loop."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from shedder.client.aio_connection import AsyncConnection
+from shedder.client.failures import Patience, patiently_async
+from shedder.client.outbox import Outbox, epoch_after
+from shedder.cql.query import StreamSchema
+from shedder.errors import InternalError, ShedderError
+from shedder.queries.database import Receipt
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
+from shedder.streams.conform import conform
+from shedder.v1 import ingest_pb2
+from shedder.wire.ingest import receipt_from_wire, schema_from_wire
+
+Request = ingest_pb2.AppendStreamRequest
+
+
+class AsyncProducer:
+    """As `Producer`, with `await`. For one task. Made by `AsyncClient.producer`."""
+
+    def __init__(
+        self, connection: AsyncConnection, stream: str, name: str, *, patience_s: float
+    ) -> None:
+        self._connection = connection
+        self._patience_s = patience_s
+        self.stream = stream
+        self.name = name
+        self.epoch = 0
+        self.schema: StreamSchema
+        self._limits = BatchLimits()
+        self._outbox = Outbox(stream, name)
+        self._call: Any = None
+
+    async def begin(self, epoch: int | None) -> Self:
+        """Look up the stream, and where this producer has stopped.
+
+        Raises:
+          StaleEpoch: a newer incarnation has written.
+        """
+        request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)
+        described = await patiently_async(
+            lambda: self._connection.call(self._connection.ingest.DescribeStream, request),
+            self._patience(),
+        )
+        self.schema = schema_from_wire(described)
+        self._limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+        self.epoch, self._outbox.next_sequence = epoch_after(described, self.name, epoch)
+        return self
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next batch gets."""
+        return self._outbox.next_sequence
+
+    async def push(self, data: Any, *, sequence: int | None = None) -> int:
+        """Send rows; returns when all are on their way, not when they are durable.
+
+        Returns:
+          The number that the next batch gets.
+
+        Raises:
+          SchemaMismatch, BadTimestamp: these rows were not sent; those before them were.
+          ShedderError: an earlier batch was refused.
+        """
+        rows_max = min(ROWS_PER_BATCH, self._limits.rows_max)
+        batches = conform(data, self.schema, rows_max=rows_max, limits=self._limits)
+        if self._call is None and not len(self._outbox):
+            await patiently_async(self._connect, self._patience())
+        for number, batch in enumerate(batches):
+            while self._outbox.is_full:
+                await self._await_receipt()
+            given = None if sequence is None else sequence + number
+            message = self._outbox.add(batch, given)
+            if self._call is not None:
+                await self._send(message)
+        return self.next_sequence
+
+    async def flush(self) -> Receipt:
+        """Wait until everything is durable; the last batch's receipt (rows 0: there was none)."""
+        while len(self._outbox):
+            await self._await_receipt()
+        return self._outbox.receipt
+
+    async def close(self) -> None:
+        """Flush and end."""
+        try:
+            await self.flush()
+        finally:
+            self._disconnect()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            self._disconnect()
+
+    async def _send(self, message: ingest_pb2.Batch) -> None:
+        try:
+            await self._connection.write(self._call, Request(batch=message))
+        except ShedderError:
+            self._disconnect()  # It stays in the outbox; the next receipt awaited tells why.
+
+    async def _await_receipt(self) -> None:
+        response = await patiently_async(self._receive, self._patience())
+        self._outbox.acknowledge(receipt_from_wire(response.receipt), response.credits)
+
+    async def _receive(self) -> ingest_pb2.AppendStreamResponse:
+        try:
+            if self._call is None:
+                await self._connect()
+            return await self._read()
+        except ShedderError:
+            self._disconnect()
+            raise
+
+    async def _read(self) -> ingest_pb2.AppendStreamResponse:
+        response: ingest_pb2.AppendStreamResponse | None = await self._connection.read(self._call)
+        if response is None:
+            raise InternalError("the server ended the stream before its receipts")
+        return response
+
+    async def _connect(self) -> None:
+        """Open the stream and send what has no receipt."""
+        producer = ingest_pb2.Producer(name=self.name, epoch=self.epoch)
+        hello = Request.Hello(stream=self.stream, producer=producer)
+        self._call = self._connection.open(self._connection.ingest.AppendStream)
+        try:
+            await self._connection.write(self._call, Request(hello=hello))
+            welcome = await self._read()
+            self._outbox.credits = max(1, welcome.credits)
+            for message in self._outbox.resend():
+                await self._connection.write(self._call, Request(batch=message))
+        except ShedderError:
+            self._disconnect()
+            raise
+
+    def _disconnect(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _patience(self) -> Patience:
+        return Patience(self._patience_s)

@@ -1,0 +1,78 @@
+"""A standing query on a server, for the running event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from shedder.client.aio_connection import AsyncConnection
+from shedder.client.standing import invoke_request, slide
+from shedder.queries.answer import Answer
+from shedder.queries.database import Receipt
+from shedder.v1 import query_pb2
+from shedder.wire.answers import answer_from_wire
+
+
+class AsyncQuery:
+    """As `RemoteQuery`, with `await`."""
+
+    def __init__(self, connection: AsyncConnection, described: query_pb2.StandingQuery) -> None:
+        self._connection = connection
+        self._described = described
+
+    @property
+    def name(self) -> str:
+        """The name it was registered under."""
+        return self._described.name
+
+    @property
+    def text(self) -> str:
+        """Its text, parameters bound."""
+        return self._described.text
+
+    @property
+    def granted(self) -> Mapping[str, str]:
+        """What registration granted, for humans."""
+        return dict(self._described.granted)
+
+    async def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
+        """The present answer; with `after`, one that the receipt's tuples are in.
+
+        Raises:
+          DeadlineExceeded: the tuples were not applied in time.
+          PrecisionUnavailable: the contract is FAIL and a value misses its target.
+        """
+        request = invoke_request(self.name, after, timeout_s)
+        response = await self._connection.call(self._connection.query.Invoke, request, timeout_s)
+        return answer_from_wire(response.answer)
+
+    async def latest(self) -> Answer | None:
+        """The last answer that was computed, at once; None before the first."""
+        request = query_pb2.InvokeRequest(name=self.name, latest=True)
+        response = await self._connection.call(self._connection.query.Invoke, request)
+        return answer_from_wire(response.answer) if response.HasField("answer") else None
+
+    async def subscribe(self) -> AsyncIterator[Answer]:
+        """Every slide's answer from now on: `async for answer in await query.subscribe()`."""
+        request = query_pb2.SubscribeRequest(name=self.name)
+        call = self._connection.open(self._connection.query.Subscribe, request)
+        await call.initial_metadata()  # Sent when the server has begun to listen.
+        return self._slides(call)
+
+    async def explain(self) -> str:
+        """Source, bytes, thinning and predicted error of every aggregate."""
+        request = query_pb2.DescribeRequest(name=self.name)
+        response = await self._connection.call(self._connection.query.Describe, request)
+        return str(response.explanation)
+
+    async def drop(self) -> None:
+        """Unregister it."""
+        request = query_pb2.UnregisterRequest(name=self.name)
+        await self._connection.call(self._connection.query.Unregister, request)
+
+    async def _slides(self, call: Any) -> AsyncIterator[Answer]:
+        try:
+            while (response := await self._connection.read(call)) is not None:
+                yield slide(response)
+        finally:
+            call.cancel()

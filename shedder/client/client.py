@@ -1,0 +1,216 @@
+"""The database's words over the wire, blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from shedder.client.connection import Connection
+from shedder.client.failures import Patience, patiently
+from shedder.client.names import OwnNames
+from shedder.client.outbox import epoch_after
+from shedder.client.producer import Producer
+from shedder.client.standing import RemoteQuery
+from shedder.client.target import Target
+from shedder.cql.query import StreamSchema
+from shedder.errors import InternalError
+from shedder.queries.answer import Answer
+from shedder.queries.database import Ledger, Params, Receipt
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode
+from shedder.streams.conform import conform
+from shedder.v1 import control_pb2, ingest_pb2, query_pb2
+from shedder.wire import tables
+from shedder.wire.answers import answer_from_wire
+from shedder.wire.ingest import ledger_from_wire, receipt_from_wire, schema_from_wire
+from shedder.wire.parameters import parameters_to_wire
+
+
+class Client:
+    """A database on a server. Make it with `shedder.connect`. Safe from any thread."""
+
+    def __init__(self, target: Target, *, timeout_s: float, patience_s: float) -> None:
+        self._connection = Connection(target)
+        self._patience_s = patience_s
+        self._names = OwnNames()
+        try:
+            self._connection.check(timeout_s)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def execute(
+        self, sql: str, params: Params | None = None, *, timeout_s: float | None = None
+    ) -> Answer:
+        """Run one statement; a query is answered once, other statements with their status.
+
+        Raises:
+          BadQuery: the text is wrong; the message shows where.
+          DeadlineExceeded: not done within `timeout_s`.
+        """
+        request = query_pb2.ExecuteRequest(
+            sql=sql, parameters=parameters_to_wire(params), timeout_s=timeout_s
+        )
+        call = self._connection.open(self._connection.query.Execute, request)
+        response = None
+        while (better := self._connection.read(call)) is not None:
+            response = better
+        if response is None:
+            raise InternalError("the server ended the call before its answer")
+        return answer_from_wire(response.answer)
+
+    def push(
+        self,
+        stream: str,
+        data: Any,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+    ) -> Receipt:
+        """Append rows and return when they are durable. Lost connections are tried again.
+
+        Args:
+          stream: the stream's name.
+          data: pyarrow Table or RecordBatch(es), a pandas or polars frame, a mapping of columns.
+          producer: a stable name makes retries idempotent over restarts of this process, too.
+          epoch: the producer's incarnation; a higher one takes over.
+          sequence: the number of the (first) batch; None goes on from the last one.
+
+        Returns:
+          The receipt of the last batch; rows 0 when there was none.
+
+        Raises:
+          SchemaMismatch, BadTimestamp: the rows are not what the stream takes; batches before
+            the one that does not fit are durable.
+          Overloaded, Unreachable: also after having tried again for a while.
+        """
+        with self._names.name(producer) as name:
+            described = self._describe(stream, name)
+            limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+            rows_max = min(ROWS_PER_BATCH, limits.rows_max)
+            schema = schema_from_wire(described)
+            batches = conform(data, schema, rows_max=rows_max, limits=limits)
+            first = list(islice(batches, 2))
+            if not first:
+                return Receipt(stream, 0, 0)
+            if len(first) == 1:
+                if sequence is None:
+                    _, sequence = epoch_after(described, name, epoch)
+                return self._append(stream, name, epoch, sequence, first[0])
+            with self.producer(stream, name, epoch=epoch) as opened:
+                return _push_all(opened, chain(first, batches), sequence)
+
+    def producer(self, stream: str, name: str, *, epoch: int | None = None) -> Producer:
+        """A producer that keeps batches in flight and goes on where it stopped.
+
+        Args:
+          stream: to append to.
+          name: the producer's; stable over restarts.
+          epoch: its incarnation; None goes on in the newest one.
+
+        Raises:
+          StaleEpoch: a newer incarnation has written.
+        """
+        return Producer(self._connection, stream, name, epoch=epoch, patience_s=self._patience_s)
+
+    def heartbeat(self, stream: str, watermark_us: int) -> None:
+        """Promise that no tuple with an event time below watermark_us will follow."""
+        request = ingest_pb2.HeartbeatRequest(stream=stream, watermark_us=watermark_us)
+        self._patiently(self._connection.ingest.Heartbeat, request)
+
+    def register(self, name: str, sql: str, params: Params | None = None) -> RemoteQuery:
+        """Make a query standing; one of the same name and text is returned as it is."""
+        request = query_pb2.RegisterRequest(
+            name=name, sql=sql, parameters=parameters_to_wire(params)
+        )
+        response = self._connection.call(self._connection.query.Register, request)
+        return RemoteQuery(self._connection, response.query)
+
+    def query(self, name: str) -> RemoteQuery:
+        """A standing query by name."""
+        request = query_pb2.DescribeRequest(name=name)
+        response = self._connection.call(self._connection.query.Describe, request)
+        return RemoteQuery(self._connection, response.query)
+
+    def schema(self, stream: str) -> StreamSchema:
+        """A stream's definition; its seed stays with the server."""
+        return schema_from_wire(self._describe(stream, ""))
+
+    def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
+        """(epoch, sequence) of the last durable batch of a producer; None: it has none."""
+        described = self._describe(stream, producer)
+        if not described.HasField("last"):
+            return None
+        return described.last.epoch, described.last.sequence
+
+    def ledger(self, stream: str) -> Ledger:
+        """Where every tuple of the stream went."""
+        request = ingest_pb2.GetLedgerRequest(stream=stream)
+        return ledger_from_wire(self._connection.call(self._connection.ingest.GetLedger, request))
+
+    def seal(self, stream: str) -> None:
+        """Write the stream's tail into a run, so that other readers of the archive see it."""
+        self.set_control("stream", stream, "seal", "")
+
+    def control(self, entity: str = "", name: str = "") -> pa.Table:
+        """The control table: entity, name, key, value; all rows where a word is empty."""
+        request = control_pb2.GetRequest(entity=entity, name=name)
+        response = self._connection.call(self._connection.control.Get, request)
+        return tables.from_bytes(response.table)
+
+    def set_control(self, entity: str, name: str, key: str, value: str) -> None:
+        """Turn one knob of one entity."""
+        request = control_pb2.SetRequest(entity=entity, name=name, key=key, value=value)
+        self._connection.call(self._connection.control.Set, request)
+
+    def close(self) -> None:
+        """End all calls."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(
+        self, stream: str, producer: str, epoch: int, sequence: int, batch: pa.RecordBatch
+    ) -> Receipt:
+        request = ingest_pb2.AppendRequest(
+            stream=stream,
+            producer=ingest_pb2.Producer(name=producer, epoch=epoch),
+            batch=ingest_pb2.Batch(sequence=sequence, rows=batch.num_rows, arrow=encode(batch)),
+        )
+        return receipt_from_wire(self._patiently(self._connection.ingest.Append, request).receipt)
+
+    def _describe(self, stream: str, producer: str) -> ingest_pb2.DescribeStreamResponse:
+        request = ingest_pb2.DescribeStreamRequest(stream=stream, producer=producer)
+        described: ingest_pb2.DescribeStreamResponse = self._patiently(
+            self._connection.ingest.DescribeStream, request
+        )
+        return described
+
+    def _patiently(self, method: Any, request: Any) -> Any:
+        """A call that may be repeated without harm."""
+        return patiently(lambda: self._connection.call(method, request), Patience(self._patience_s))
+
+
+def _push_all(
+    producer: Producer, batches: Iterator[pa.RecordBatch], sequence: int | None
+) -> Receipt:
+    """All batches, and the last one's receipt; after a bad one, those before it are durable."""
+    try:
+        for number, batch in enumerate(batches):
+            producer.push(batch, sequence=None if sequence is None else sequence + number)
+    finally:
+        receipt = producer.flush()
+    return receipt

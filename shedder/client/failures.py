@@ -1,0 +1,70 @@
+"""Failed calls: as our errors, and tried again where that is harmless."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from shedder.errors import ShedderError
+from shedder.wire.status import from_call, retry_after_ms
+
+Result = TypeVar("Result")
+
+
+def translated(error: grpc.RpcError, address: str) -> ShedderError:
+    """What a failed call says, as the server raised it."""
+    call: Any = error  # Both kinds of calls have these three; the common base has none.
+    return from_call(call.code(), call.details(), call.trailing_metadata(), address)
+
+
+class Patience:
+    """How long one piece of work may be tried again. Each wait is longer than the one before.
+
+    The waits are spread at random, so that many clients do not come back at the same moment.
+    """
+
+    def __init__(self, total_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = clock() + total_s
+        self._tries = 0
+
+    def wait_s(self, error: ShedderError) -> float:
+        """How long to wait before the next try.
+
+        Raises:
+          error: trying again does not help, or the patience has an end.
+        """
+        wait_ms = retry_after_ms(error)
+        if wait_ms is None:
+            raise error
+        longer = min(1 << self._tries, 8)
+        wait_s = wait_ms / 1000 * longer * random.uniform(0.5, 1.0)  # noqa: S311
+        if self._clock() + wait_s > self._until:
+            raise error
+        self._tries += 1
+        return wait_s
+
+
+def patiently(work: Callable[[], Result], patience: Patience) -> Result:
+    """The result of harmless work, tried until it is there or the patience ends."""
+    while True:
+        try:
+            return work()
+        except ShedderError as error:
+            wait_s = patience.wait_s(error)
+        time.sleep(wait_s)
+
+
+async def patiently_async(work: Callable[[], Awaitable[Result]], patience: Patience) -> Result:
+    """As `patiently`, on the event loop."""
+    while True:
+        try:
+            return await work()
+        except ShedderError as error:
+            wait_s = patience.wait_s(error)
+        await asyncio.sleep(wait_s)

@@ -1,0 +1,178 @@
+"""A producer: numbered batches over one open stream, several in flight, again after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from shedder.client.connection import Connection
+from shedder.client.failures import Patience, patiently
+from shedder.client.outbox import Outbox, epoch_after
+from shedder.cql.query import StreamSchema
+from shedder.errors import InternalError, ShedderError
+from shedder.queries.database import Receipt
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
+from shedder.streams.conform import conform
+from shedder.v1 import ingest_pb2
+from shedder.wire.ingest import receipt_from_wire, schema_from_wire
+
+Request = ingest_pb2.AppendStreamRequest
+
+
+class _Open:
+    """An open AppendStream: requests go into a queue that gRPC reads on a thread of its own."""
+
+    def __init__(self, connection: Connection, hello: Request) -> None:
+        self._connection = connection
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._requests.put(hello)
+        self._call = connection.open(connection.ingest.AppendStream, self._iterator())
+
+    def send(self, batch: ingest_pb2.Batch) -> None:
+        self._requests.put(Request(batch=batch))
+
+    def read(self) -> ingest_pb2.AppendStreamResponse:
+        response: ingest_pb2.AppendStreamResponse | None = self._connection.read(self._call)
+        if response is None:
+            raise InternalError("the server ended the stream before its receipts")
+        return response
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._call.cancel()
+
+    def _iterator(self) -> Iterator[Request]:
+        while (request := self._requests.get()) is not None:
+            yield request
+
+
+class Producer:
+    """Appends to one stream under a name, idempotently. For one thread.
+
+    Numbers begin at 0 with each epoch and have no gaps. After a crash of the producer,
+    `next_sequence` says which batch comes next: everything before it is stored. When the
+    connection is lost, what has no receipt is sent again.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str,
+        name: str,
+        *,
+        epoch: int | None,
+        patience_s: float,
+    ) -> None:
+        self._connection = connection
+        self._patience_s = patience_s
+        self.stream = stream
+        self.name = name
+        self._outbox = Outbox(stream, name)
+        self._open: _Open | None = None
+        described = patiently(self._describe, self._patience())
+        self.schema: StreamSchema = schema_from_wire(described)
+        self.epoch, self._outbox.next_sequence = epoch_after(described, name, epoch)
+        self._limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next batch gets."""
+        return self._outbox.next_sequence
+
+    def push(self, data: Any, *, sequence: int | None = None) -> int:
+        """Send rows; returns when all are on their way, not when they are durable.
+
+        Args:
+          data: as in `Client.push`; more than 65,536 rows become several batches.
+          sequence: of the first batch; None goes on from the last one. A number that is stored
+            already is not stored again.
+
+        Returns:
+          The number that the next batch gets.
+
+        Raises:
+          SchemaMismatch, BadTimestamp: these rows were not sent; those before them were.
+          ShedderError: an earlier batch was refused.
+        """
+        rows_max = min(ROWS_PER_BATCH, self._limits.rows_max)
+        batches = conform(data, self.schema, rows_max=rows_max, limits=self._limits)
+        if self._open is None and not len(self._outbox):
+            patiently(self._connect, self._patience())
+        for number, batch in enumerate(batches):
+            while self._outbox.is_full:
+                self._await_receipt()
+            given = None if sequence is None else sequence + number
+            message = self._outbox.add(batch, given)
+            if self._open is not None:
+                self._open.send(message)
+        return self.next_sequence
+
+    def flush(self) -> Receipt:
+        """Wait until everything is durable; the last batch's receipt (rows 0: there was none)."""
+        while len(self._outbox):
+            self._await_receipt()
+        return self._outbox.receipt
+
+    def close(self) -> None:
+        """Flush and end."""
+        try:
+            self.flush()
+        finally:
+            self._disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._disconnect()
+
+    def _await_receipt(self) -> None:
+        """The oldest batch's receipt, over as many connections as it takes."""
+        response = patiently(self._receive, self._patience())
+        self._outbox.acknowledge(receipt_from_wire(response.receipt), response.credits)
+
+    def _receive(self) -> ingest_pb2.AppendStreamResponse:
+        try:
+            if self._open is None:
+                self._connect()
+            assert self._open is not None
+            return self._open.read()
+        except ShedderError:
+            self._disconnect()
+            raise
+
+    def _connect(self) -> None:
+        """Open the stream and send what has no receipt."""
+        producer = ingest_pb2.Producer(name=self.name, epoch=self.epoch)
+        hello = Request.Hello(stream=self.stream, producer=producer)
+        opened = _Open(self._connection, Request(hello=hello))
+        try:
+            self._outbox.credits = max(1, opened.read().credits)
+        except ShedderError:
+            opened.close()
+            raise
+        self._open = opened
+        for message in self._outbox.resend():
+            opened.send(message)
+
+    def _describe(self) -> ingest_pb2.DescribeStreamResponse:
+        request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)
+        return self._connection.call(self._connection.ingest.DescribeStream, request)
+
+    def _disconnect(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _patience(self) -> Patience:
+        return Patience(self._patience_s)

@@ -1,0 +1,1 @@
+"""The server: an engine over gRPC, to those who may."""

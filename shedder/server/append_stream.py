@@ -1,0 +1,142 @@
+"""One open AppendStream: batches in, receipts out, in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from shedder.engine.engine import Engine
+from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
+from shedder.queries.database import Receipt
+from shedder.server.calls import Drain
+from shedder.server.metrics import Metrics
+from shedder.v1 import ingest_pb2
+from shedder.wire.ingest import receipt_to_wire
+
+CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
+HELLO_S_MAX = 10.0
+PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
+
+Requests = AsyncIterator[ingest_pb2.AppendStreamRequest]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Taken:
+    """A batch on its way to the disk."""
+
+    receipt: Future[Receipt]
+    arrived: float
+
+
+_End = ShedderError | None  # Why no more batches come: an error, or the client is done.
+
+
+class AppendCall:
+    """Reads batches ahead of their receipts, as far as the credits go."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        metrics: Metrics,
+        drain: Drain,
+        hello: ingest_pb2.AppendStreamRequest.Hello,
+    ) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._drain = drain
+        self._stream = hello.stream
+        self._producer = hello.producer
+        self._taken: asyncio.Queue[_Taken | _End] = asyncio.Queue(CREDITS)
+
+    async def serve(self, requests: Requests, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Answer batches with receipts until the client is done or one of them fails.
+
+        Raises:
+          ShedderError: what the first batch that has no receipt failed of.
+        """
+        reader = asyncio.create_task(self._read(requests))
+        try:
+            while isinstance(taken := await self._taken.get(), _Taken):
+                receipt = await asyncio.wrap_future(taken.receipt)
+                self._metrics.receipt(receipt, time.perf_counter() - taken.arrived)
+                wire = receipt_to_wire(receipt)
+                await context.write(ingest_pb2.AppendStreamResponse(receipt=wire, credits=CREDITS))
+            if taken is not None:
+                raise taken
+        finally:
+            reader.cancel()
+
+    async def _read(self, requests: Requests) -> None:
+        end: _End = None
+        try:
+            while True:
+                request = await self._drain.race(_next(requests))
+                if request is None:
+                    break
+                await self._taken.put(await self._take(request))
+        except ShedderError as error:
+            if not isinstance(error, Draining):
+                self._metrics.refused.labels(type(error).reason).inc()
+            end = error
+        except Exception as error:  # A bug: the call's own task crosses the boundary with it.
+            failed: Future[Receipt] = Future()
+            failed.set_exception(error)
+            await self._taken.put(_Taken(failed, time.perf_counter()))
+        await self._taken.put(end)
+
+    async def _take(self, request: ingest_pb2.AppendStreamRequest) -> _Taken:
+        if request.WhichOneof("message") != "batch":
+            raise InvalidRequest("after hello, an AppendStream takes batches only")
+        arrived = time.perf_counter()
+        while True:
+            try:
+                receipt = append(self._engine, self._stream, self._producer, request.batch)
+                return _Taken(receipt, arrived)
+            except Overloaded as full:
+                if time.perf_counter() - arrived > PATIENCE_S:
+                    raise
+                await self._drain.race(asyncio.sleep(full.retry_after_ms / 1000))
+
+
+def append(
+    engine: Engine, stream: str, producer: ingest_pb2.Producer, batch: ingest_pb2.Batch
+) -> Future[Receipt]:
+    """Hand one batch to the engine.
+
+    Raises:
+      what `Engine.append` raises, and BadBatch: the payload has other rows than it declares.
+    """
+    if batch.rows < 0:
+        raise BadBatch(f"the batch declares {batch.rows} rows")
+    return engine.append(
+        stream,
+        batch.arrow,
+        producer=producer.name,
+        epoch=producer.epoch,
+        sequence=batch.sequence if batch.HasField("sequence") else None,
+    )
+
+
+async def _next(
+    requests: Requests,
+) -> ingest_pb2.AppendStreamRequest | None:
+    """The next request; None when the client is done."""
+    return await anext(requests, None)
+
+
+async def read_hello(requests: Requests, drain: Drain) -> ingest_pb2.AppendStreamRequest.Hello:
+    """The first request of a call.
+
+    Raises:
+      InvalidRequest: it is something else, or did not come in time.
+    """
+    first = await drain.race(_next(requests), HELLO_S_MAX)
+    if first is None or first.WhichOneof("message") != "hello":
+        raise InvalidRequest("an AppendStream begins with hello")
+    return first.hello

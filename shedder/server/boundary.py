@@ -1,0 +1,152 @@
+"""The boundary that every call crosses: who is it, how did it end, and nothing of ours leaks.
+
+Inside of it a servicer raises our errors as they are; here they become statuses. Anything else
+that is raised is a bug: it is logged with a correlation id, and the client gets the id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import grpc
+import structlog
+
+from shedder.errors import InternalError, Overloaded, ShedderError, Unauthenticated
+from shedder.errors import PermissionDenied as Denied
+from shedder.server.gate import ANYBODY, SCOPES, Gate
+from shedder.server.identity import caller
+from shedder.server.metrics import Metrics
+from shedder.wire.status import code_of, to_abort
+
+CALLS_MAX = 1_000  # In flight at once; probes are let through above it.
+
+_log = structlog.get_logger("shedder.server")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Behaviour = Callable[[Any, Context], Any]
+
+
+class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic when it runs
+    """Wraps every method: admission, identity, errors, metrics, one log line per call."""
+
+    def __init__(self, gate: Gate, metrics: Metrics) -> None:
+        self._gate = gate
+        self._metrics = metrics
+        self._calls = 0
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Put the boundary around a method's behaviour; unknown methods have none."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            self._metrics.handled.labels("other", "UNIMPLEMENTED").inc()
+            return handler
+        return self._wrapped(handler, handler_call_details.method)
+
+    def _wrapped(self, handler: Any, method: str) -> grpc.RpcMethodHandler[Any, Any]:
+        codec = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.request_streaming:
+            assert handler.response_streaming, "no service here streams requests alone"
+            behaviour = self._streaming(handler.stream_stream, method)
+            return grpc.stream_stream_rpc_method_handler(behaviour, **codec)
+        if handler.response_streaming:
+            behaviour = self._streaming(handler.unary_stream, method)
+            return grpc.unary_stream_rpc_method_handler(behaviour, **codec)
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(handler.unary_unary, method), **codec
+        )
+
+    def _unary(self, behaviour: Behaviour, method: str) -> Behaviour:
+        async def call(request: Any, context: Context) -> Any:
+            async with self._crossing(method, context):
+                return await behaviour(request, context)
+
+        return call
+
+    def _streaming(self, behaviour: Behaviour, method: str) -> Behaviour:
+        async def call(request: Any, context: Context) -> None:
+            async with self._crossing(method, context):
+                responses = behaviour(request, context)
+                if hasattr(responses, "__aiter__"):
+                    async for response in responses:
+                        await context.write(response)
+                else:
+                    await responses
+
+        return call
+
+    @asynccontextmanager
+    async def _crossing(self, method: str, context: Context) -> AsyncIterator[None]:
+        began = time.perf_counter()
+        code = grpc.StatusCode.OK
+        self._calls += 1
+        try:
+            self._admit(method, context)
+            yield
+        except ShedderError as error:
+            shown = _reported(error, method)
+            code = code_of(type(shown))
+            await context.abort(*to_abort(shown))
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except grpc.aio.AbortError:
+            code = _code_in(context)
+            raise
+        except Exception as error:  # A bug, whatever it is: reported here and nowhere else.
+            code = grpc.StatusCode.INTERNAL
+            await context.abort(*to_abort(_bug(error, method)))
+        finally:
+            self._calls -= 1
+            seconds = time.perf_counter() - began
+            self._metrics.handled.labels(method, code.name).inc()
+            self._metrics.handling.labels(method).observe(seconds)
+            _log.debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
+
+    def _admit(self, method: str, context: Context) -> None:
+        if SCOPES.get(method) == ANYBODY:
+            return
+        if self._calls > CALLS_MAX:
+            raise Overloaded(f"{CALLS_MAX} calls are in flight")
+        metadata = cast(Any, context.invocation_metadata()) or ()
+        try:
+            identity = self._gate.identify(metadata, context.auth_context())
+            self._gate.check(method, identity)
+        except (Unauthenticated, Denied) as error:
+            self._metrics.turned_away.labels(type(error).reason).inc()
+            _log.warning("turned_away", method=method, peer=context.peer(), error=str(error))
+            raise
+        caller.set(identity)
+
+
+def _reported(error: ShedderError, method: str) -> ShedderError:
+    """The error as the client may see it."""
+    return _bug(error, method) if isinstance(error, InternalError) else error
+
+
+def _bug(error: BaseException, method: str) -> InternalError:
+    request_id = secrets.token_hex(8)
+    _log.error("bug", method=method, request_id=request_id, exc_info=error)
+    return InternalError(f"internal error {request_id}; the server's log has more about it")
+
+
+def _code_in(context: Context) -> grpc.StatusCode:
+    """The code of a servicer that aborted by itself (health, reflection)."""
+    number = context.code()
+    for code in grpc.StatusCode:
+        if number in (code, code.value[0]):
+            return code
+    return grpc.StatusCode.UNKNOWN

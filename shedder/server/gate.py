@@ -1,0 +1,89 @@
+"""The gate: which call needs which scope, and who may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from shedder.errors import PermissionDenied, Unauthenticated
+from shedder.server.identity import LOCAL, Identity, Scope, Tokens, bearer_token
+from shedder.settings import Settings
+
+ANYBODY = frozenset[Scope]()  # ... without being known: health probes have no token.
+INGEST = frozenset({Scope.INGEST})
+QUERY = frozenset({Scope.QUERY})
+EITHER = INGEST | QUERY
+ADMIN = frozenset({Scope.ADMIN})
+
+# A method that is not here needs ADMIN. One of several scopes is enough; ADMIN always is.
+SCOPES: Mapping[str, frozenset[Scope]] = MappingProxyType(
+    {
+        "/grpc.health.v1.Health/Check": ANYBODY,
+        "/grpc.health.v1.Health/Watch": ANYBODY,
+        "/grpc.health.v1.Health/List": ANYBODY,
+        "/shedder.v1.Ingest/Append": INGEST,
+        "/shedder.v1.Ingest/AppendStream": INGEST,
+        "/shedder.v1.Ingest/Heartbeat": INGEST,
+        "/shedder.v1.Ingest/DescribeStream": EITHER,
+        "/shedder.v1.Ingest/GetLedger": EITHER,
+        "/shedder.v1.Query/Execute": QUERY,  # Statements that change streams need ADMIN.
+        "/shedder.v1.Query/Register": QUERY,
+        "/shedder.v1.Query/Describe": QUERY,
+        "/shedder.v1.Query/Invoke": QUERY,
+        "/shedder.v1.Query/Subscribe": QUERY,
+        "/shedder.v1.Query/Unregister": QUERY,
+        "/shedder.v1.Synopses/Merge": INGEST,
+        "/shedder.v1.Control/Get": ADMIN,
+        "/shedder.v1.Control/Set": ADMIN,
+        "/shedder.v1.Control/Watch": ADMIN,
+    }
+)
+
+
+class Gate:
+    """Lets calls pass or not.
+
+    With a tokens file every call needs a token. Without one, a client certificate (which TLS has
+    checked before anything gets here) may do everything. An insecure server lets all pass.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._insecure = settings.insecure
+        self.tokens = None if settings.tokens_file is None else Tokens(settings.tokens_file)
+
+    def identify(
+        self,
+        metadata: Iterable[tuple[str, str | bytes]],
+        authority: Mapping[str, Iterable[bytes]],
+    ) -> Identity:
+        """Who calls.
+
+        Args:
+          metadata: of the call.
+          authority: what TLS knows of the peer, as gRPC's auth_context has it.
+
+        Raises:
+          Unauthenticated: nobody that is known.
+        """
+        if self._insecure:
+            return LOCAL
+        if self.tokens is not None:
+            token = bearer_token(metadata)
+            if token is None:
+                raise Unauthenticated("no token; send `authorization: Bearer ...`")
+            return self.tokens.identify(token)
+        names = [name.decode(errors="replace") for name in authority.get("x509_common_name", ())]
+        if not names and not authority.get("x509_subject_alternative_name"):
+            raise Unauthenticated("no client certificate")
+        return Identity(names[0] if names else "certificate", frozenset(Scope))
+
+    def check(self, method: str, identity: Identity) -> None:
+        """Whether this identity may call this method.
+
+        Raises:
+          PermissionDenied: it may not.
+        """
+        needed = SCOPES.get(method, ADMIN)
+        if not identity.may(needed):
+            words = " or ".join(sorted(scope.value for scope in needed))
+            raise PermissionDenied(f"{identity.name!r} lacks the scope {words}")

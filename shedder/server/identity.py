@@ -1,0 +1,163 @@
+"""Who calls, and what they may do: bearer tokens with scopes, client certificates.
+
+A tokens file is TOML. It holds the SHA-256 of each token, never the token:
+
+    [[token]]
+    name = "collector"
+    sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    scopes = ["ingest"]
+    expires = 2027-01-01T00:00:00Z    # may be left out
+
+Tokens are 256 random bits, so a plain hash is as good as a slow one, and costs a microsecond.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from shedder.errors import BadSetting, Unauthenticated
+
+TOKEN_BYTES = 32
+
+_log = structlog.get_logger("shedder.identity")
+
+
+class Scope(Enum):
+    """What an identity may do."""
+
+    INGEST = "ingest"
+    QUERY = "query"
+    ADMIN = "admin"  # everything
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Somebody who is known."""
+
+    name: str
+    scopes: frozenset[Scope]
+    expires: datetime | None = None
+
+    def may(self, scopes: frozenset[Scope]) -> bool:
+        """Whether one of these scopes is held."""
+        return Scope.ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
+
+
+# Whoever may reach an insecure server, which listens on this machine only.
+LOCAL = Identity("local", frozenset(Scope))
+
+# Whose call is being served; set by the boundary.
+caller: ContextVar[Identity] = ContextVar("caller")
+
+
+def new_token(
+    name: str, scopes: Iterable[Scope], expires: datetime | None = None
+) -> tuple[str, str]:
+    """A new random token, and its entry for the tokens file."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    named = ", ".join(f'"{scope.value}"' for scope in scopes)
+    lines = ["[[token]]", f'name = "{name}"', f'sha256 = "{_digest(token)}"', f"scopes = [{named}]"]
+    if expires is not None:
+        lines.append(f"expires = {expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    return token, "\n".join(lines) + "\n"
+
+
+def parse_tokens(text: str) -> dict[str, Identity]:
+    """The identities in a tokens file, by SHA-256.
+
+    Raises:
+      BadSetting: the text is not such a file.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(f"the tokens file is not TOML: {error}") from None
+    unknown = document.keys() - {"token"}
+    entries = document.get("token", [])
+    if unknown or not isinstance(entries, list):
+        raise BadSetting("the tokens file holds [[token]] tables and nothing else")
+    return dict(_entry(entry, number) for number, entry in enumerate(entries, 1))
+
+
+def _entry(entry: Mapping[str, Any], number: int) -> tuple[str, Identity]:
+    digest, name = str(entry.get("sha256", "")).lower(), entry.get("name")
+    if not isinstance(name, str) or not name:
+        raise BadSetting(f"token {number} has no name")
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise BadSetting(f"token {name!r}: sha256 is 64 hexadecimal digits")
+    try:
+        scopes = frozenset(Scope(scope) for scope in entry["scopes"])
+    except (KeyError, TypeError, ValueError):
+        known = ", ".join(scope.value for scope in Scope)
+        raise BadSetting(f"token {name!r}: scopes is a list of {known}") from None
+    expires = entry.get("expires")
+    if expires is not None and not (isinstance(expires, datetime) and expires.tzinfo):
+        raise BadSetting(f"token {name!r}: expires is a moment with a zone: 2027-01-01T00:00:00Z")
+    return digest, Identity(name, scopes, expires)
+
+
+class Tokens:
+    """The identities of a tokens file; a changed file is read again, a broken one is not used."""
+
+    def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._path = path
+        self._now = now
+        self._stamp = (-1, -1)
+        self._identities: dict[str, Identity] = {}
+        try:
+            self.refresh()
+        except OSError as error:
+            raise BadSetting(f"cannot read the tokens file {str(path)!r}: {error}") from None
+
+    def refresh(self) -> None:
+        """Read the file again if it has changed."""
+        stat = self._path.stat()
+        stamp = (stat.st_mtime_ns, stat.st_size)
+        if stamp != self._stamp:
+            self._identities = parse_tokens(self._path.read_text())
+            self._stamp = stamp
+
+    def identify(self, token: str) -> Identity:
+        """Whose token this is.
+
+        Raises:
+          Unauthenticated: nobody's, or it has expired.
+        """
+        identity = self._identities.get(_digest(token))
+        if identity is None:
+            raise Unauthenticated("the token is not known")
+        if identity.expires is not None and identity.expires <= self._now():
+            raise Unauthenticated(f"the token of {identity.name!r} has expired")
+        return identity
+
+    def refresh_or_keep(self) -> None:
+        """As `refresh`, but a file that cannot be used leaves what was there in force."""
+        try:
+            self.refresh()
+        except (OSError, BadSetting) as error:
+            _log.error("tokens_file_not_used", path=str(self._path), error=str(error))
+
+
+def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+    """The token in a call's metadata: `authorization: Bearer ...`."""
+    for key, value in metadata:
+        if key == "authorization" and isinstance(value, str):
+            scheme, _, token = value.partition(" ")
+            if scheme.lower() == "bearer" and token:
+                return token.strip()
+    return None
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

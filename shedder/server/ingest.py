@@ -1,0 +1,105 @@
+"""The service Ingest."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+
+from shedder.engine.engine import Engine
+from shedder.errors import ShedderError, StorageFailed
+from shedder.server.append_stream import CREDITS, AppendCall, Requests, append, read_hello
+from shedder.server.calls import Drain, Workers
+from shedder.server.health import Health
+from shedder.server.metrics import Metrics
+from shedder.settings import Settings
+from shedder.v1 import ingest_pb2
+from shedder.v1.ingest_pb2_grpc import IngestServicer
+from shedder.wire.ingest import ledger_to_wire, receipt_to_wire, schema_to_wire
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Ingest(IngestServicer):
+    """Appends batches; nothing here blocks the event loop longer than checking one batch."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        workers: Workers,
+        drain: Drain,
+        metrics: Metrics,
+        health: Health,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._workers = workers
+        self._drain = drain
+        self._metrics = metrics
+        self._health = health
+
+    async def Append(
+        self, request: ingest_pb2.AppendRequest, context: Context
+    ) -> ingest_pb2.AppendResponse:
+        """One batch; answered when it is durable."""
+        began = time.perf_counter()
+        try:
+            future = append(self._engine, request.stream, request.producer, request.batch)
+            receipt = await asyncio.wrap_future(future)
+        except ShedderError as error:
+            await self._refused(error)
+            raise
+        self._metrics.receipt(receipt, time.perf_counter() - began)
+        return ingest_pb2.AppendResponse(receipt=receipt_to_wire(receipt))
+
+    async def AppendStream(self, request_iterator: Requests, context: Context) -> None:  # type: ignore[override]  # writes through the context
+        """Many batches, several in flight."""
+        hello = await read_hello(request_iterator, self._drain)
+        welcome = self._described(hello.stream, hello.producer.name)
+        await context.write(ingest_pb2.AppendStreamResponse(welcome=welcome, credits=CREDITS))
+        call = AppendCall(self._engine, self._metrics, self._drain, hello)
+        try:
+            await call.serve(request_iterator, context)
+        except StorageFailed:
+            await self._health.ingest_failed()
+            raise
+
+    async def Heartbeat(
+        self, request: ingest_pb2.HeartbeatRequest, context: Context
+    ) -> ingest_pb2.HeartbeatResponse:
+        """A promise about event time; answered when it is durable."""
+        await self._workers.run(
+            lambda: self._engine.heartbeat(request.stream, request.watermark_us)
+        )
+        return ingest_pb2.HeartbeatResponse()
+
+    async def DescribeStream(
+        self, request: ingest_pb2.DescribeStreamRequest, context: Context
+    ) -> ingest_pb2.DescribeStreamResponse:
+        """What the stream is and where a producer stands."""
+        return self._described(request.stream, request.producer)
+
+    async def GetLedger(
+        self, request: ingest_pb2.GetLedgerRequest, context: Context
+    ) -> ingest_pb2.GetLedgerResponse:
+        """Where every tuple went."""
+        ledger = await self._workers.run(lambda: self._engine.ledger(request.stream))
+        return ledger_to_wire(ledger)
+
+    async def _refused(self, error: ShedderError) -> None:
+        self._metrics.refused.labels(type(error).reason).inc()
+        if isinstance(error, StorageFailed):
+            await self._health.ingest_failed()
+
+    def _described(self, stream: str, producer: str) -> ingest_pb2.DescribeStreamResponse:
+        response = schema_to_wire(self._engine.schema(stream))
+        response.batch_rows_max = self._settings.batch_rows_max
+        response.batch_bytes_max = self._settings.batch_bytes_max
+        last = self._engine.last_sequence(stream, producer) if producer else None
+        if last is not None:
+            response.last.epoch, response.last.sequence = last
+        return response

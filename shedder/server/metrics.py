@@ -1,0 +1,88 @@
+"""What the server counts, for Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from wsgiref.simple_server import WSGIServer
+
+import pyarrow as pa
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shedder.queries.database import Receipt
+from shedder.version import __version__
+from shedder.wire.addresses import Address
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class ControlGauges(Collector):
+    """Every number of the control table, read when it is scraped."""
+
+    def __init__(self, control: Callable[[], pa.Table]) -> None:
+        self._control = control
+
+    def collect(self) -> Iterator[Metric]:
+        """One gauge; entities, their names and their keys are its labels."""
+        gauge = GaugeMetricFamily(
+            "shedder_control", "Numbers of the control table.", labels=["entity", "name", "key"]
+        )
+        for row in self._control().to_pylist():
+            try:
+                value = float(row["value"])
+            except (TypeError, ValueError):
+                continue  # A text; Prometheus has no place for it.
+            gauge.add_metric([row["entity"], row["name"], row["key"]], value)
+        yield gauge
+
+
+class Metrics:
+    """The server's own counters. Methods that it does not have are never labels."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.handled = Counter(
+            "grpc_server_handled",
+            "Calls that ended, by status code.",
+            ["method", "code"],
+            registry=self.registry,
+        )
+        self.handling = Histogram(
+            "grpc_server_handling_seconds",
+            "How long calls took; those that stay open are left out.",
+            ["method"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.acknowledged = Counter(
+            "shedder_ingest_rows",
+            "Rows acknowledged.",
+            ["disposition"],
+            registry=self.registry,
+        )
+        self.ack_seconds = Histogram(
+            "shedder_ingest_ack_seconds",
+            "From a batch's arrival to its receipt.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "shedder_ingest_refused_batches", "Batches refused.", ["reason"], registry=self.registry
+        )
+        self.turned_away = Counter(
+            "shedder_auth_failures", "Calls turned away.", ["reason"], registry=self.registry
+        )
+        build = Info("shedder_build", "What is running.", registry=self.registry)
+        build.info({"version": __version__})
+
+    def receipt(self, receipt: Receipt, seconds: float) -> None:
+        """A batch was acknowledged."""
+        disposition = "duplicate" if receipt.duplicate else "stored"
+        self.acknowledged.labels(disposition).inc(receipt.rows)
+        self.ack_seconds.observe(seconds)
+
+    def serve(self, address: Address) -> tuple[WSGIServer, threading.Thread]:
+        """Answer Prometheus over HTTP, on a thread."""
+        return start_http_server(address.port, address.host, self.registry)

@@ -1,0 +1,201 @@
+"""The server: start, serve, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import grpc
+import structlog
+from grpc_reflection.v1alpha import reflection
+
+from shedder.engine.engine import Engine
+from shedder.server.boundary import CALLS_MAX, Boundary
+from shedder.server.calls import Drain, Workers
+from shedder.server.control import Control
+from shedder.server.gate import Gate
+from shedder.server.health import Health
+from shedder.server.ingest import Ingest
+from shedder.server.listening import checked_address, listen
+from shedder.server.metrics import ControlGauges, Metrics
+from shedder.server.query import Query
+from shedder.server.synopses import Synopses
+from shedder.settings import Settings
+from shedder.v1 import control_pb2, ingest_pb2, query_pb2, synopses_pb2
+from shedder.v1.control_pb2_grpc import add_ControlServicer_to_server
+from shedder.v1.ingest_pb2_grpc import add_IngestServicer_to_server
+from shedder.v1.query_pb2_grpc import add_QueryServicer_to_server
+from shedder.v1.synopses_pb2_grpc import add_SynopsesServicer_to_server
+from shedder.wire.addresses import Address, parse_address
+from shedder.wire.heap import keep_big_blocks
+
+MESSAGE_ROOM_BYTES = 64 << 10  # What an AppendRequest has beside its batch.
+SEND_BYTES_MAX = 64 << 20  # Of one answer.
+STREAMS_PER_CONNECTION_MAX = 100
+TOKENS_LOOK_S = 1.0  # How soon a changed tokens file is read.
+
+_log = structlog.get_logger("shedder.server")
+
+
+def channel_options(settings: Settings) -> list[tuple[str, int]]:
+    """gRPC's options; those that are not its defaults have a reason."""
+    return [
+        ("grpc.max_receive_message_length", settings.batch_bytes_max + MESSAGE_ROOM_BYTES),
+        ("grpc.max_send_message_length", SEND_BYTES_MAX),
+        ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+        ("grpc.so_reuseport", 0),  # Else a second server takes the same port without a word.
+        ("grpc.http2.bdp_probe", 0),  # Else each stalled stream holds about 6 MiB.
+        ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+class Server:
+    """An engine, served. Lives on the event loop that starts it; the engine stays its maker's."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        checked_address(settings)
+        keep_big_blocks()
+        self._settings = settings
+        self._workers = Workers()
+        self._drain = Drain()
+        self._health = Health()
+        self._metrics = Metrics()
+        self._metrics.registry.register(ControlGauges(engine.control))
+        self._gate = Gate(settings)
+        self._server = grpc.aio.server(
+            interceptors=[Boundary(self._gate, self._metrics)],
+            options=channel_options(settings),
+            maximum_concurrent_rpcs=2 * CALLS_MAX,  # Behind the boundary's own limit.
+        )
+        self._add_services(engine)
+        self._stop_metrics: Callable[[], None] = lambda: None
+        self._housekeeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> Address:
+        """Listen.
+
+        Returns:
+          The address, with the port that was taken.
+
+        Raises:
+          BadSetting: it cannot listen there.
+        """
+        address = listen(self._server, self._settings)
+        await self._server.start()
+        await self._health.serving()
+        if self._settings.metrics_listen is not None:
+            http, _thread = self._metrics.serve(parse_address(self._settings.metrics_listen))
+            self._stop_metrics = http.shutdown
+        self._housekeeping = asyncio.create_task(self._look_at_tokens())
+        _log.info("listening", address=str(address), insecure=self._settings.insecure)
+        return address
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Drain: say so to probes, end open streams, let running calls finish, stop."""
+        grace_s = self._settings.drain_s if grace_s is None else grace_s
+        _log.info("draining", grace_s=grace_s)
+        await self._health.stopping()
+        self._drain.begin()
+        await self._server.stop(grace_s)
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        self._stop_metrics()
+        self._workers.close()
+        _log.info("stopped")
+
+    def _add_services(self, engine: Engine) -> None:
+        workers, drain = self._workers, self._drain
+        ingest = Ingest(
+            engine,
+            self._settings,
+            workers=workers,
+            drain=drain,
+            metrics=self._metrics,
+            health=self._health,
+        )
+        add_IngestServicer_to_server(ingest, self._server)
+        add_QueryServicer_to_server(Query(engine, workers=workers, drain=drain), self._server)
+        add_SynopsesServicer_to_server(Synopses(), self._server)
+        add_ControlServicer_to_server(Control(engine, workers=workers, drain=drain), self._server)
+        self._health.add_to(self._server)
+        if self._settings.reflection:
+            names = [
+                service.full_name
+                for module in (ingest_pb2, query_pb2, synopses_pb2, control_pb2)
+                for service in module.DESCRIPTOR.services_by_name.values()
+            ]
+            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
+
+    async def _look_at_tokens(self) -> None:
+        tokens = self._gate.tokens
+        while tokens is not None:
+            await asyncio.sleep(TOKENS_LOOK_S)
+            tokens.refresh_or_keep()
+
+
+def serve(
+    engine: Engine, settings: Settings, ready: Callable[[Address], None] = lambda _: None
+) -> None:
+    """Serve an engine until SIGTERM or SIGINT, then drain. A second signal stops at once.
+
+    Args:
+      engine: stays open; closing it (which writes the last checkpoint) is for who opened it.
+      settings: where to listen, and who may call.
+      ready: told the address as soon as calls are answered.
+
+    Raises:
+      BadSetting: the settings are not safe, or the address is taken.
+    """
+    asyncio.run(_serve(engine, settings, ready))
+
+
+async def _serve(engine: Engine, settings: Settings, ready: Callable[[Address], None]) -> None:
+    server = Server(engine, settings)
+    stopping, at_once = asyncio.Event(), asyncio.Event()
+
+    def signalled() -> None:
+        (at_once if stopping.is_set() else stopping).set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled)
+    ready(await server.start())
+    await stopping.wait()
+    draining = asyncio.create_task(server.stop())
+    hurry = asyncio.create_task(at_once.wait())
+    await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
+    hurry.cancel()
+    if not draining.done():
+        await server.stop(0)
+    await draining
+
+
+@contextmanager
+def running(engine: Engine, settings: Settings) -> Iterator[Address]:
+    """A server on a thread of this process, for as long as the block lasts.
+
+    Raises:
+      BadSetting: the settings are not safe, or the address is taken.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="shedder-server", daemon=True)
+    thread.start()
+
+    async def start() -> tuple[Server, Address]:
+        server = Server(engine, settings)
+        return server, await server.start()
+
+    try:
+        server, address = asyncio.run_coroutine_threadsafe(start(), loop).result()
+        try:
+            yield address
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
