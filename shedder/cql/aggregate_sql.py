@@ -1,0 +1,109 @@
+"""Aggregates in the words of DuckDB and Spark, with the meaning of docs/cql.md.
+
+Arguments are columns without NaN. Infinities are values: a sum over one sign is infinite, over
+both NULL; a variance over any is NULL. Integers are summed exactly.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Protocol
+
+from shedder.cql.types import ColumnType
+
+_DECIMAL_DIGITS_MAX = 30
+
+
+class AggregateSql(Protocol):
+    """What exact_sql asks of an engine."""
+
+    def sum(self, value: str, kind: ColumnType) -> str:
+        """SUM: BIGINT or NULL for integers, DOUBLE for DOUBLE."""
+
+    def average(self, value: str, kind: ColumnType) -> str:
+        """AVG, a DOUBLE."""
+
+    def variance(self, value: str) -> str:
+        """VAR of the sample, a DOUBLE; NULL for less than two values."""
+
+    def quantile(self, value: str, q: float) -> str:
+        """The value of rank max(1, ceil(q * n)), with q the decimal number that was written."""
+
+    def top(self, k: int) -> str:
+        """The first k of (v, n) by n from the largest, then v from the smallest, as a list."""
+
+
+def _decimal(q: float) -> str:
+    """q as it was written, so that 0.07 of 100 is the 7th."""
+    shown = f"{Decimal(repr(q)):f}"
+    return shown if len(shown) <= _DECIMAL_DIGITS_MAX else repr(q)
+
+
+class DuckDbAggregates:
+    """Implements AggregateSql for DuckDB 2."""
+
+    def sum(self, value: str, kind: ColumnType) -> str:
+        """Kahan's sum, which infinities would make NaN; HUGEINT for integers."""
+        if kind is not ColumnType.DOUBLE:
+            return f"TRY_CAST(sum({value}) AS BIGINT)"
+        return f"CASE WHEN isfinite(sum({value})) THEN fsum({value}) ELSE {self._total(value)} END"
+
+    def average(self, value: str, kind: ColumnType) -> str:
+        """As the sum."""
+        if kind is not ColumnType.DOUBLE:
+            return f"avg({value})"
+        return f"CASE WHEN isfinite(sum({value})) THEN favg({value}) ELSE {self._total(value)} END"
+
+    @staticmethod
+    def _total(value: str) -> str:
+        return f"nullif(sum({value}), CAST('NaN' AS DOUBLE))"
+
+    def variance(self, value: str) -> str:
+        """Welford's, which infinities make NaN."""
+        number = f"CAST({value} AS DOUBLE)"
+        found = f"nullif(var_samp({number}), CAST('NaN' AS DOUBLE))"
+        return f"CASE WHEN isinf(max(abs({number}))) THEN NULL ELSE {found} END"
+
+    def quantile(self, value: str, q: float) -> str:
+        """A decimal q is multiplied exactly."""
+        return f"quantile_disc({value}, {_decimal(q)})"
+
+    def top(self, k: int) -> str:
+        """A slice of an ordered list."""
+        return f"list({{'value': v, 'count': n}} ORDER BY n DESC, v)[1:{k}]"
+
+
+class SparkAggregates:
+    """Implements AggregateSql for Spark 4."""
+
+    def sum(self, value: str, kind: ColumnType) -> str:
+        """Decimals for integers: a BIGINT sum would wrap or err."""
+        if kind is not ColumnType.DOUBLE:
+            return f"try_cast(sum(CAST({value} AS DECIMAL(38, 0))) AS BIGINT)"
+        return f"nanvl(sum({value}), CAST(NULL AS DOUBLE))"
+
+    def average(self, value: str, kind: ColumnType) -> str:
+        """Integers by their exact sum."""
+        if kind is not ColumnType.DOUBLE:
+            total = f"CAST(sum(CAST({value} AS DECIMAL(38, 0))) AS DOUBLE)"
+            return f"({total} / nullif(count({value}), 0L))"
+        return f"nanvl(avg({value}), CAST(NULL AS DOUBLE))"
+
+    def variance(self, value: str) -> str:
+        """NaN where an infinity takes part."""
+        number = f"CAST({value} AS DOUBLE)"
+        infinite = f"max(abs({number})) = CAST('Infinity' AS DOUBLE)"
+        found = f"nanvl(var_samp({number}), CAST(NULL AS DOUBLE))"
+        return f"CASE WHEN {infinite} THEN NULL ELSE {found} END"
+
+    def quantile(self, value: str, q: float) -> str:
+        """By sorting: percentile_disc takes no timestamps and gives BIGINTs as DOUBLE."""
+        fraction = f"{_decimal(q)}BD" if "e" not in _decimal(q) else f"{q!r}D"
+        rank = f"CAST(greatest(1, ceil({fraction} * count({value}))) AS INT)"
+        return f"try_element_at(sort_array(collect_list({value})), {rank})"
+
+    def top(self, k: int) -> str:
+        """Structs sort by their fields, so the count goes first and negative."""
+        ordered = "sort_array(collect_list(struct(-n AS m, v AS v)))"
+        item = "e -> struct(e.v AS value, -e.m AS count)"
+        return f"transform(slice({ordered}, 1, {k}), {item})"

@@ -1,0 +1,230 @@
+"""Bound queries as SQL for DuckDB and Spark: the exact answer, a row per group.
+
+Spark must run with its session time zone UTC.
+"""
+
+# Nothing here is SQL that someone sent: names are quoted, constants are typed, the rest is ours.
+# ruff: noqa: S608
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from shedder.cql.aggregate_sql import AggregateSql, DuckDbAggregates, SparkAggregates
+from shedder.cql.engine_sql import EngineSql
+from shedder.cql.expression import Aggregate, AggregateFunction, Expression
+from shedder.cql.expression_sql import ExpressionSql
+from shedder.cql.query import BoundQuery
+from shedder.cql.render_duckdb import DuckDb
+from shedder.cql.render_spark import Spark
+from shedder.cql.types import ColumnType
+
+
+class SqlDialect(Enum):
+    """An engine that answers exactly."""
+
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+
+
+_ENGINES: dict[SqlDialect, EngineSql] = {SqlDialect.DUCKDB: DuckDb(), SqlDialect.SPARK: Spark()}
+_AGGREGATES: dict[SqlDialect, AggregateSql] = {
+    SqlDialect.DUCKDB: DuckDbAggregates(),
+    SqlDialect.SPARK: SparkAggregates(),
+}
+_SAME = {SqlDialect.DUCKDB: "IS NOT DISTINCT FROM", SqlDialect.SPARK: "<=>"}
+
+
+def render(expression: Expression, dialect: SqlDialect) -> str:
+    """An expression over the stream's columns as SQL.
+
+    Args:
+      expression: bound, without aggregates.
+      dialect: whose SQL.
+
+    Returns:
+      An expression that may stand anywhere: an atom, a call or in brackets.
+    """
+    return ExpressionSql(_ENGINES[dialect]).sql(expression)
+
+
+def exact_sql(
+    query: BoundQuery,
+    relation: str,
+    dialect: SqlDialect,
+    start_us: int | None,
+    end_us: int | None,
+) -> str:
+    """The SQL of the exact answer before HAVING, ORDER BY and LIMIT.
+
+    Args:
+      query: groups, aggregates and WHERE are used, its window is not.
+      relation: name of the relation that has the stream's columns.
+      dialect: whose SQL.
+      start_us, end_us: only tuples with start_us <= event time < end_us; None: no such end.
+
+    Returns:
+      A SELECT with columns g0.. (query.groups) and a0.. (query.aggregates), one row per group,
+      one row without groups. TOP is a list of structs (value, count), by count from the largest,
+      then by value from the smallest. Sums beyond BIGINT are NULL.
+    """
+    writer = _Writer(query, dialect)
+    plain = [
+        f"{writer.aggregate(aggregate)} AS a{index}"
+        for index, aggregate in enumerate(query.aggregates)
+        if aggregate.function is not AggregateFunction.TOP
+    ]
+    tops = [
+        index
+        for index, aggregate in enumerate(query.aggregates)
+        if aggregate.function is AggregateFunction.TOP
+    ]
+    rows = writer.rows(relation, start_us, end_us)
+    if not tops:
+        return f"SELECT {_list(writer.keys, plain)} FROM ({rows}) AS r{writer.group_by}"
+    # A TOP counts its values group by group first; each is a relation of its own.
+    parts = [
+        f"r AS ({rows})",
+        f"m AS (SELECT {_list(writer.keys, plain or ['count(*) AS one'])} FROM r{writer.group_by})",
+        *(f"t{index} AS ({writer.top(query.aggregates[index])})" for index in tops),
+    ]
+    outputs = [f"m.{key}" for key in writer.keys]
+    outputs += [
+        f"t{index}.items AS a{index}" if index in tops else f"m.a{index} AS a{index}"
+        for index in range(len(query.aggregates))
+    ]
+    joins = "".join(f" LEFT JOIN t{index} ON {writer.same('m', f't{index}')}" for index in tops)
+    return f"WITH {', '.join(parts)} SELECT {', '.join(outputs)} FROM m{joins}"
+
+
+def rank_sql(
+    query: BoundQuery,
+    aggregate: Aggregate,
+    relation: str,
+    bounds: str,
+    dialect: SqlDialect,
+    start_us: int | None,
+    end_us: int | None,
+) -> str:
+    """The SQL that judges the interval of a quantile: where its ends lie in each group.
+
+    Args:
+      query, relation, dialect, start_us, end_us: as in `exact_sql`.
+      aggregate: a QUANTILE of the query.
+      bounds: name of a relation with columns g0.. and low, high of the argument's type.
+
+    Returns:
+      A SELECT with columns g0.., below (values < low), up_to (values <= high) and n (values that
+      are not NULL): the interval holds if below < rank <= up_to, with rank = ceil(q * n).
+    """
+    writer = _Writer(query, dialect)
+    value = writer.column(aggregate.argument)
+    name = _ENGINES[dialect].name(bounds)
+    counts = [
+        f"count(CASE WHEN r.{value} < b.low THEN 1 END) AS below",
+        f"count(CASE WHEN r.{value} <= b.high THEN 1 END) AS up_to",
+        f"count(r.{value}) AS n",
+    ]
+    keys = [f"r.{key}" for key in writer.keys]
+    group_by = f" GROUP BY {', '.join(keys)}" if keys else ""
+    return (
+        f"SELECT {_list(keys, counts)} FROM ({writer.rows(relation, start_us, end_us)}) AS r "
+        f"JOIN {name} AS b ON {writer.same('r', 'b')}{group_by}"
+    )
+
+
+def _list(*parts: Iterable[str]) -> str:
+    return ", ".join(item for part in parts for item in part)
+
+
+class _Writer:
+    """The parts of one query's SQL. Each distinct argument is computed once, in columns x0.."""
+
+    def __init__(self, query: BoundQuery, dialect: SqlDialect) -> None:
+        self._query = query
+        self._engine = _ENGINES[dialect]
+        self._aggregates = _AGGREGATES[dialect]
+        self._expressions = ExpressionSql(self._engine)
+        self._same = _SAME[dialect]
+        arguments = (part.argument for part in query.aggregates if part.argument is not None)
+        self._arguments: list[Expression] = list(dict.fromkeys(arguments))
+        self.keys: Sequence[str] = [f"g{index}" for index in range(len(query.groups))]
+        self.group_by = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
+
+    def rows(self, relation: str, start_us: int | None, end_us: int | None) -> str:
+        """Groups and arguments of every tuple that counts."""
+        columns = [
+            f"{self._expressions.sql(group)} AS g{index}"
+            for index, group in enumerate(self._query.groups)
+        ]
+        columns += [
+            f"{self._expressions.sql(argument)} AS x{index}"
+            for index, argument in enumerate(self._arguments)
+        ]
+        conditions = self._time_conditions(start_us, end_us)
+        if self._query.where is not None:
+            conditions.append(self._expressions.sql(self._query.where))
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"SELECT {_list(columns or ['1 AS one'])} FROM {self._engine.name(relation)}{where}"
+
+    def _time_conditions(self, start_us: int | None, end_us: int | None) -> list[str]:
+        time = self._engine.column(self._query.schema.time_column, ColumnType.TIMESTAMP)
+        return [
+            f"{time} {operator} {self._engine.timestamp_constant(us)}"
+            for operator, us in ((">=", start_us), ("<", end_us))
+            if us is not None
+        ]
+
+    def column(self, argument: Expression | None) -> str:
+        """The column of `rows` that holds an aggregate's argument."""
+        assert argument is not None
+        return f"x{self._arguments.index(argument)}"
+
+    def aggregate(self, node: Aggregate) -> str:
+        """An aggregate over `rows`; not TOP."""
+        if node.argument is None:
+            return "count(*)"
+        kind = node.argument.type
+        assert kind is not None
+        value = self.column(node.argument)
+        match node.function:
+            case AggregateFunction.COUNT:
+                return f"count({value})"
+            case AggregateFunction.COUNT_DISTINCT:
+                return f"count(DISTINCT {value})"
+            case AggregateFunction.MIN:
+                return f"min({value})"
+            case AggregateFunction.MAX:
+                return f"max({value})"
+            case AggregateFunction.SUM:
+                return self._aggregates.sum(value, kind)
+            case AggregateFunction.AVG:
+                return self._aggregates.average(value, kind)
+            case AggregateFunction.VAR:
+                return self._aggregates.variance(value)
+            case AggregateFunction.STDDEV:
+                return f"sqrt({self._aggregates.variance(value)})"
+            case AggregateFunction.QUANTILE:
+                assert node.parameter is not None
+                return self._aggregates.quantile(value, node.parameter)
+        raise AssertionError(node.function)
+
+    def top(self, node: Aggregate) -> str:
+        """A relation of g0.. and items, the list of a TOP; groups without values are not in it."""
+        assert node.parameter is not None
+        value = self.column(node.argument)
+        by = ", ".join((*self.keys, value))
+        counted = (
+            f"SELECT {_list(self.keys, [f'{value} AS v', 'count(*) AS n'])} FROM r "
+            f"WHERE {value} IS NOT NULL GROUP BY {by}"
+        )
+        items = self._aggregates.top(int(node.parameter))
+        return (
+            f"SELECT {_list(self.keys, [f'{items} AS items'])} FROM ({counted}) AS c{self.group_by}"
+        )
+
+    def same(self, left: str, right: str) -> str:
+        """The condition that two relations are at the same group."""
+        pairs = (f"{left}.{key} {self._same} {right}.{key}" for key in self.keys)
+        return " AND ".join(pairs) or "TRUE"
