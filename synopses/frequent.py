@@ -1,0 +1,444 @@
+"""Which values are the most frequent in each group, and how often they occur, for certain."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses import frequent_kernels as kernels
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.estimate import TopItem
+from synopses.grouped import grown, scattered
+from synopses.header import Body, Kind, seal, unseal
+from synopses.inputs import as_ids, as_input
+
+_ENTRIES_MIN, _ENTRIES_MAX = 8, 1 << 20
+_PARAMETERS = struct.Struct("<qqB")
+_IMAGE = struct.Struct("<BBBBBBHIIqq")
+_IMAGE_EMPTY = struct.Struct("<BBBBBBH")
+_FLAG_EMPTY = 5  # DataSketches sets both of its bits for emptiness.
+_NONE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
+
+
+class ItemKind(IntEnum):
+    """What the counted values are. Numbers are part of the format."""
+
+    INTEGER = 0
+    DOUBLE = 1
+    TEXT = 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """How an array holds them."""
+        return np.dtype((np.int64, np.float64, object)[self])
+
+
+class Values(Protocol):
+    """What update() fetches values from: an array, or anything that takes rows like one."""
+
+    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[Any]:
+        """The values of these rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """Counters taken out of their tables; all shapes [n]."""
+
+    groups: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    lates: NDArray[np.int64]
+    values: NDArray[Any]
+
+    def moved(self, places: NDArray[np.int64]) -> _Entries:
+        """Group g becomes group places[g]; those placed at -1 are left out."""
+        groups = places[self.groups]
+        kept = groups >= 0
+        return _Entries(
+            groups[kept], self.keys[kept], self.counts[kept], self.lates[kept], self.values[kept]
+        )
+
+
+class GroupedFrequent:
+    """Most frequent values per group with certain bounds (Misra-Gries, as in DataSketches).
+
+    A group has counters for at most 3/4 of `entries` values. When they run out, the median counter
+    is taken off all of them and those left with nothing are dropped; `error` adds these medians
+    up. A value without counter occurs at most `error` times, and error <= 8/3 * total / entries:
+    each purge takes its median from at least half of 3/4 * entries counters. A value with a counter
+    was seen exactly `low` times since it got it, and before that at most as often as `error` was
+    then; so values that were frequent from the start are counted exactly. Merging keeps all this.
+    Source: Anderson et al. 2017, "A high-performance algorithm for identifying frequent items in
+    data streams", IMC 2017, with the exact median. Keys are 64-bit hashes: two values with one
+    hash would be counted as one.
+    """
+
+    __slots__ = (
+        "_active", "_born", "_counts", "_free", "_groups", "_keys", "_lates", "_offsets", "_refs",
+        "_rooms", "_starts", "_state", "_store", "_totals", "entries", "items",
+    )  # fmt: skip
+
+    def __init__(self, groups: int, entries: int, items: ItemKind = ItemKind.INTEGER) -> None:
+        """Make the counters of so many empty groups.
+
+        Args:
+          groups: how many.
+          entries: size of a group's table, a power of two, 8 to 2^20.
+          items: what the counted values are.
+        """
+        if not _ENTRIES_MIN <= entries <= _ENTRIES_MAX or entries & (entries - 1):
+            raise BadParameter("entries", entries, "a power of two, 8 to 2^20")
+        self.entries = entries
+        self.items = items
+        self._groups = groups
+        room = max(groups, 1)
+        self._starts = np.zeros(room, np.int64)
+        self._rooms = np.zeros(room, np.int64)
+        self._active = np.zeros(room, np.int64)
+        self._offsets = np.zeros(room, np.int64)
+        self._totals = np.zeros(room, np.int64)
+        self._state = np.zeros(4, np.int64)
+        self._keys = np.zeros(0, np.uint64)
+        self._counts = np.zeros(0, np.int64)
+        self._lates = np.zeros(0, np.int64)
+        self._refs = np.zeros(0, np.int32)
+        self._born = np.full(0, -1, np.int64)
+        self._free = np.zeros(0, np.int32)
+        self._store = np.zeros(0, items.dtype)
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return self._groups
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes really held; of texts their number of characters is counted."""
+        axes = 5 * self._starts.nbytes
+        arena = self._keys.nbytes + 2 * self._counts.nbytes + self._refs.nbytes
+        values = self._born.nbytes + self._free.nbytes + self._store.nbytes
+        if self.items is ItemKind.TEXT:
+            values += sum(49 + len(text) for text in self._store[: self._live] if text)
+        return axes + arena + values
+
+    @property
+    def _live(self) -> int:
+        return int(self._state[kernels.NEXT])
+
+    @property
+    def error(self) -> NDArray[np.int64]:
+        """By how much a count may be too low, per group; int64 [groups]."""
+        return self._offsets[: self._groups].copy()
+
+    @property
+    def totals(self) -> NDArray[np.int64]:
+        """Weight of all values per group; int64 [groups]."""
+        return self._totals[: self._groups].copy()
+
+    def grow(self, groups: int) -> None:
+        """Make room for groups up to this many; the new ones are empty."""
+        if groups > self._groups:
+            self._starts = grown(self._starts, groups)
+            self._rooms = grown(self._rooms, groups)
+            self._active = grown(self._active, groups)
+            self._offsets = grown(self._offsets, groups)
+            self._totals = grown(self._totals, groups)
+            self._groups = groups
+
+    # --- taking values in --------------------------------------------------------------------
+
+    def update(
+        self,
+        ids: NDArray[np.int32] | None,
+        keys: NDArray[np.uint64],
+        values: Values,
+        weights: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Count values.
+
+        Args:
+          ids: int32 [n], group of each value; None: all are of group 0.
+          keys: uint64 [n], hashes of the values.
+          values: the values; only values[rows] is called, for the rows whose value gets a counter
+            (a numpy array of `items.dtype`, or a wrapper that decodes these rows only).
+          weights: int64 [n], how often each occurs (<= 0 is skipped); None: once.
+        """
+        amounts = _NONE if weights is None else as_input(weights, np.int64)
+        self._take(as_ids(ids), as_input(keys, np.uint64), values, amounts, _NONE)
+
+    def _take(
+        self,
+        groups: NDArray[np.int32],
+        news: NDArray[np.uint64],
+        values: Values,
+        amounts: NDArray[np.int64],
+        shifts: NDArray[np.int64],
+    ) -> None:
+        row = 0
+        while True:
+            row = self._count(row, groups, news, amounts, shifts, values)
+            if row == news.size:
+                return
+            self._repack()
+
+    def _count(
+        self,
+        first: int,
+        groups: NDArray[np.int32],
+        news: NDArray[np.uint64],
+        amounts: NDArray[np.int64],
+        shifts: NDArray[np.int64],
+        values: Values,
+    ) -> int:
+        fresh = np.empty(news.size - first, np.int32)
+        self._state[kernels.FRESH] = 0
+        row = kernels.count_keys(
+            self._keys,
+            self._counts,
+            self._lates,
+            self._refs,
+            self._starts,
+            self._rooms,
+            self._active,
+            self._offsets,
+            self._totals,
+            self._born,
+            self._free,
+            self._state,
+            self.entries,
+            first,
+            groups,
+            news,
+            amounts,
+            shifts,
+            fresh,
+        )
+        inserted = int(self._state[kernels.FRESH])
+        if inserted:
+            rows = np.empty(inserted, np.int64)
+            kept = kernels.survivors(self._born, fresh[:inserted], rows)
+            self._store[fresh[:kept]] = values[rows[:kept]]
+        return int(row)
+
+    def _repack(self) -> None:
+        """Give the arena more room, without the gaps that tables left when they moved."""
+        rooms = self._rooms[: self._groups]
+        held = int(rooms.sum())
+        wider = min(max(2 * int(rooms.max(initial=0)), kernels.ROOM_MIN), self.entries)
+        capacity = held + max(held // 4, wider)
+        old = self._keys, self._counts, self._lates, self._refs, self._starts, rooms
+        self._keys, self._counts = np.zeros(capacity, np.uint64), np.zeros(capacity, np.int64)
+        self._lates, self._refs = np.zeros(capacity, np.int64), np.zeros(capacity, np.int32)
+        new = self._keys, self._counts, self._lates, self._refs
+        self._state[kernels.ARENA_USED] = kernels.repack(*old, *new)
+        numbers = capacity * 3 // 4 + 8
+        self._born = grown(self._born, numbers, -1)
+        self._free = grown(self._free, numbers)
+        self._store = grown(self._store, numbers, None if self.items is ItemKind.TEXT else 0)
+
+    def merge(self, other: Self) -> Self:
+        """Add the other's counters, in place; errors add up.
+
+        Raises:
+          CannotMerge: table sizes or kinds of values differ.
+        """
+        if self.entries != other.entries:
+            raise CannotMerge("entries", self.entries, other.entries)
+        if self.items != other.items:
+            raise CannotMerge("items", self.items.name, other.items.name)
+        self.grow(other.groups)
+        theirs = other._entries()
+        totals = self._totals.copy()
+        totals[: other.groups] += other.totals
+        kernels.came_late(self._lates, self._starts, self._rooms, as_input(other.error, np.int64))
+        self._offsets[: other.groups] += other.error
+        self._take_entries(theirs, theirs.lates - other.error[theirs.groups])
+        self._totals = totals
+        return self
+
+    def _take_entries(self, entries: _Entries, shifts: NDArray[np.int64]) -> None:
+        self._take(
+            as_input(entries.groups, np.int32),
+            as_input(entries.keys, np.uint64),
+            entries.values,
+            as_input(entries.counts, np.int64),
+            as_input(shifts, np.int64),
+        )
+
+    # --- questions ---------------------------------------------------------------------------
+
+    def _entries(self) -> _Entries:
+        """All entries, by group, then by key."""
+        rooms = self._rooms[: self._groups]
+        groups = np.repeat(np.arange(self._groups), rooms)
+        shift = self._starts[: self._groups] - np.concatenate(([0], np.cumsum(rooms)))[:-1]
+        places = np.arange(groups.size) + np.repeat(shift, rooms)
+        held = self._counts[places] > 0
+        groups, places = groups[held], places[held]
+        order = np.lexsort((self._keys[places], groups))
+        places = places[order]
+        return _Entries(
+            groups[order],
+            self._keys[places],
+            self._counts[places],
+            self._lates[places],
+            self._store[self._refs[places]],
+        )
+
+    def top(self, k: int) -> list[list[TopItem]]:
+        """The k most frequent values of each group: most often seen first, then by value.
+
+        `count` is `low`, how often the value was seen since it has a counter. A group with fewer
+        counters gives fewer items.
+
+        Raises:
+          BadParameter: k < 1.
+        """
+        if k < 1:
+            raise BadParameter("k", k, ">= 1")
+        entries = self._entries()
+        groups, values = entries.groups, entries.values
+        seen = entries.counts + self._offsets[groups] - entries.lates
+        order = np.argsort(values, kind="stable")
+        order = order[np.lexsort((-seen[order], groups[order]))]
+        values, low, high = values[order], seen[order], (seen + entries.lates)[order]
+        ends = np.cumsum(np.bincount(groups, minlength=self._groups)).tolist()
+        errors = self._offsets[: self._groups].tolist()
+        return [
+            _items(values[start:end], low[start:end], high[start:end], k, error)
+            for start, end, error in zip([0, *ends], ends, errors, strict=False)
+        ]
+
+    def image(self, group: int) -> bytes:
+        """A group as a DataSketches frequent-items sketch.
+
+        frequent_items_sketch.deserialize reads integers with PyLongsSerDe and doubles with
+        PyDoublesSerDe, frequent_strings_sketch.deserialize texts; Spark wants 8 more bytes.
+        """
+        entries = self._entries()
+        counts = entries.counts[entries.groups == group]
+        values = entries.values[entries.groups == group]
+        lg_max = self.entries.bit_length() - 1
+        lg_now = max(int(self._rooms[group]), kernels.ROOM_MIN).bit_length() - 1
+        if not counts.size:
+            return _IMAGE_EMPTY.pack(1, 1, 10, lg_max, lg_now, _FLAG_EMPTY, 0)
+        total, error = int(self._totals[group]), int(self._offsets[group])
+        head = _IMAGE.pack(4, 1, 10, lg_max, lg_now, 0, 0, counts.size, 0, total, error)
+        return b"".join((head, counts.tobytes(), self._image_items(values)))
+
+    def _image_items(self, values: NDArray[Any]) -> bytes:
+        if self.items is not ItemKind.TEXT:
+            return bytes(values.tobytes())
+        texts = [text.encode() for text in values.tolist()]
+        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+    # --- groups and bytes --------------------------------------------------------------------
+
+    def select(self, ids: NDArray[np.int64]) -> Self:
+        """A new summary of these groups, in this order."""
+        places = np.full(self._groups, -1, np.int64)
+        places[ids] = np.arange(ids.size)
+        return self._moved(places, self._offsets[ids], self._totals[ids])
+
+    def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
+        """A new summary with `groups` groups in which group i of this one is group ids[i]."""
+        offsets = scattered(self._offsets[: self._groups], ids, groups)
+        return self._moved(ids, offsets, scattered(self._totals[: self._groups], ids, groups))
+
+    def _moved(
+        self, places: NDArray[np.int64], offsets: NDArray[np.int64], totals: NDArray[np.int64]
+    ) -> Self:
+        entries = self._entries()
+        made = type(self)(offsets.size, self.entries, self.items)
+        made._absorb(entries.moved(places), offsets, totals)
+        return made
+
+    def _absorb(
+        self, entries: _Entries, offsets: NDArray[np.int64], totals: NDArray[np.int64]
+    ) -> None:
+        """Take another summary's state into this empty one."""
+        self._offsets[: self._groups] = offsets
+        self._take_entries(entries, entries.lates - offsets[entries.groups])
+        self._totals[: self._groups] = totals
+
+    def to_bytes(self) -> bytes:
+        """The counters as bytes; equal counters give equal bytes."""
+        entries = self._entries()
+        groups, values = entries.groups.astype(np.int32), entries.values
+        body: list[NDArray[Any] | bytes] = [groups, entries.keys, entries.counts, entries.lates]
+        if self.items is ItemKind.TEXT:
+            texts = [text.encode() for text in values.tolist()]
+            body += [np.array([len(text) for text in texts], np.int64), b"".join(texts)]
+        else:
+            body.append(values)
+        body += [self.error, self.totals]
+        parameters = _PARAMETERS.pack(self._groups, self.entries, self.items)
+        return seal(Kind.FREQUENT, parameters, body)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The summary that `to_bytes` wrote.
+
+        Raises:
+          CorruptSynopsis: these are not its bytes.
+        """
+        body = unseal(data, Kind.FREQUENT)
+        size, entries, kind = body.unpack(_PARAMETERS)
+        if kind not in set(ItemKind):
+            raise CorruptSynopsis("item kind", kind, [int(known) for known in ItemKind])
+        made = cls(size, entries, ItemKind(kind))
+        groups = body.array(np.int32, (-1,)).astype(np.int64)
+        if groups.size and not (groups.min() >= 0 and groups.max() < size):
+            raise CorruptSynopsis("group", int(groups.max()), f"0 to {size - 1}")
+        keys = body.array(np.uint64, (groups.size,))
+        counts, lates = body.array(np.int64, keys.shape), body.array(np.int64, keys.shape)
+        values = _read_values(body, made.items, groups.size)
+        offsets, totals = body.array(np.int64, (size,)), body.array(np.int64, (size,))
+        body.end()
+        made._absorb(_Entries(groups, keys, counts, lates, values), offsets, totals)
+        return made
+
+
+def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:
+    if items is not ItemKind.TEXT:
+        return body.array(items.dtype, (size,))
+    ends = np.cumsum(body.array(np.int64, (size,))).tolist()
+    text = body.raw()
+    if size and ends[-1] != len(text):
+        raise CorruptSynopsis("text length", len(text), ends[-1])
+    values = np.empty(size, object)
+    values[:] = [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
+    return values
+
+
+def _items(
+    values: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64], k: int, error: int
+) -> list[TopItem]:
+    """The first k of a group's entries, which come in order."""
+    outside = max(error, int(high[k:].max(initial=0)))
+    columns = zip(values[:k].tolist(), low[:k].tolist(), high[:k].tolist(), strict=True)
+    return [TopItem(value, seen, seen, most, seen >= outside) for value, seen, most in columns]
+
+
+def error_at(entries: int) -> float:
+    """The largest share of a group's total by which a count can be too low: 8 / (3 entries)."""
+    return 8 / (3 * entries)
+
+
+def for_error(share: float) -> int:
+    """The smallest table whose counts are never further off than this share of the total.
+
+    Raises:
+      BadParameter: not even the largest table does that.
+    """
+    entries = _ENTRIES_MIN
+    while error_at(entries) > share:
+        entries *= 2
+        if entries > _ENTRIES_MAX:
+            raise BadParameter("share", share, f">= {error_at(_ENTRIES_MAX):.4g}")
+    return entries
