@@ -61,7 +61,7 @@ class Actor:
                 return
             try:
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - it is the caller's, not the thread's
+            except BaseException as error:
                 future.set_exception(error)
 
         self._add(run, future)
@@ -98,7 +98,7 @@ class Actor:
                     pause = 0.0
                 else:
                     pause = self._idle()
-            except Exception as error:  # noqa: BLE001 - whatever it was, the state is in doubt
+            except Exception as error:
                 self._halt(error)
                 return
 

@@ -76,9 +76,11 @@ def _query_state(published: Published) -> bytes:
     }
     panes = standing.open_panes()
     schema = pa.schema(
-        [("pane", pa.int64()), ("data", pa.binary())], metadata={"state": json.dumps(state)}
+        [pa.field("pane", pa.int64()), pa.field("data", pa.binary())],
+        metadata={"state": json.dumps(state)},
     )
-    table = pa.table([panes, [standing.pane_bytes(pane) for pane in panes]], schema=schema)
+    blobs = [standing.pane_bytes(pane) for pane in panes]
+    table = pa.table([pa.array(panes, pa.int64()), pa.array(blobs, pa.binary())], schema=schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_table(table)

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import structlog
 
 from shedder.archive.commit import Entry, GroupCommit
+from shedder.archive.entries import Run
 from shedder.archive.records import Batch, Heartbeat
 from shedder.archive.store import Store
 from shedder.cql.query import StreamSchema
@@ -124,7 +125,9 @@ class Core:
                     name = self._stream_name(header.stream)
                     if name is not None:
                         stream = self.streams[name]
-                        self.store.add(stream.id, header.first_position, batch)
+                        self.store.add(
+                            stream.id, header.first_position, batch, sequence=entry.sequence
+                        )
                         self.apply(stream, header, Frame(batch, stream.schema.time_column))
                         stream.accepted = arrived.accepted
                 case Heartbeat() as header:
@@ -185,7 +188,7 @@ class Core:
             return
         self._cutting.add(name)
 
-        def done(future: Future[object]) -> None:
+        def done(future: Future[Run | None]) -> None:
             self._cutting.discard(name)
             error = future.exception()
             if error is not None:
@@ -197,7 +200,8 @@ class Core:
         """Write a stream's tail into a run. Waits for what is durable to be applied first."""
         stream_id = self.stream(name).id
         self.actor.call(lambda: None).result()
-        self._background.submit(self.store.cut, stream_id).result()
+        while self._background.submit(self.store.cut, stream_id).result() is not None:
+            pass  # A run ends before a hole that damage has torn; the next one begins after it.
 
     def checkpoint(self) -> None:
         """Store closed panes, open panes, samples and producers, as of the applied sequence."""
@@ -207,7 +211,11 @@ class Core:
         producers = {name: intake.producers() for name, intake in self.intakes.items()}
         write_checkpoint(self.store, self.streams, producers, self.applied_sequence)
         self._checkpointed = self.applied_sequence
-        self.store.drop_log()
+        for stream in self.streams.values():
+            retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
+            if retain_us is not None and watermark_us is not None:
+                self.store.apply_retention(stream.id, watermark_us - retain_us)
+        self.store.trim_log()
 
     def start(self) -> None:
         """Begin to apply."""

@@ -144,5 +144,5 @@ def control(core: Core) -> pa.Table:
         for query, published in stream.queries.items():
             table = status_of(published)
             rows += [("query", query, row["key"], row["value"]) for row in table.to_pylist()]
-    columns = list(zip(*rows, strict=True)) if rows else [[], [], [], []]
-    return pa.table([pa.array(c, pa.string()) for c in columns], schema=_CONTROL)
+    columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(_CONTROL))]
+    return pa.table(columns, schema=_CONTROL)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+from synopses.warm import compile_kernels
 
 from shedder.archive.exact import ExactWorker
 from shedder.archive.store import Store
@@ -42,7 +43,6 @@ from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, QueryLedger, Receipt
 from shedder.settings import Settings
 from shedder.streams.sample import StreamSample
-from synopses.warm import compile_kernels
 
 
 class Engine:
@@ -64,7 +64,7 @@ class Engine:
         settings: Settings | None = None,
         *,
         clock_us: Callable[[], int] | None = None,
-        **overrides: object,
+        **overrides: Any,
     ) -> Self:
         """Open or create a data directory, and recover what it holds.
 
@@ -79,13 +79,14 @@ class Engine:
         """
         settings = settings or Settings.load(**overrides)
         compile_kernels()
-        store = Store.open(Path(directory), segment_bytes=settings.log_segment_bytes)
+        store = Store.open(Path(directory), log_segment_bytes=settings.log_segment_bytes)
         try:
             core = Core(store, settings, clock_us or _now_us)
             exact = ExactWorker(
+                store.directory / "tmp" / "exact",
                 memory_bytes=settings.exact_memory_bytes,
                 threads=settings.exact_threads,
-                temp_directory=store.directory / "tmp",
+                timeout_s=settings.exact_timeout_s,
             )
             engine = cls(core, exact)
             core.go_exact = engine._one_time.answer_window
@@ -141,11 +142,9 @@ class Engine:
                 layout=statement.layout,
                 seed=secrets.randbits(64),
             )
-            stream_id = self.core.store.create_stream(schema)
+            stream_id = self.core.store.create_stream(schema).id
             sample = StreamSample(schema, rows=self.core.settings.sample_rows)
-            self.core.actor.call(
-                lambda: self.core.add_stream(stream_id, schema, sample)
-            ).result()
+            self.core.actor.call(lambda: self.core.add_stream(stream_id, schema, sample)).result()
             return True
 
     def drop_stream(self, name: str) -> None:
@@ -277,7 +276,7 @@ class Engine:
 
             def forget() -> None:
                 del stream.queries[name]
-                self.core.store.drop_query(name)
+                self.core.store.catalog.drop_query(name)
 
             self.core.actor.call(forget).result()
 
@@ -315,9 +314,7 @@ class Engine:
           BadSetting: no such control.
         """
         if (entity, key) != ("stream", "seal"):
-            raise BadSetting(
-                f"no control {entity}.{key} = {value!r}; there is stream.seal"
-            )
+            raise BadSetting(f"no control {entity}.{key} = {value!r}; there is stream.seal")
         self.seal(name)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from synopses.kll import kll_error, kll_k
 
 from allocator.bytes import Demands, grant
 from allocator.errors import BudgetTooSmall
@@ -15,12 +16,10 @@ from shedder.engine.plan import Kind, kind_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.windows import PaneGrid
-from synopses.distinct import hll_error, hll_lg_k
-from synopses.frequent import frequent_error
-from synopses.kll import kll_error, kll_k
+from synopses import cardinality, frequent
 
 _KIB = 1024
-_LG_K = (4, 18)  # 16 registers to 262,144: below, no bound is useful; above, panes get too heavy
+_LG_K = (7, 18)  # 128 to 262,144 registers: DataSketches' least; above, panes get too heavy
 _LG_K_DEFAULT = 12
 _KLL_K = (8, 8_000)
 _KLL_K_DEFAULT = 400
@@ -70,8 +69,9 @@ def negotiate(query: BoundQuery, free_bytes: int) -> Granted:
             [copies * c.bytes_of(max(c.wanted, c.smallest)) for c in curves], np.float64
         ),
         weight=np.full(len(sized), query.weight),
-        scale=np.array([c.error(c.wanted) * (copies * c.bytes_of(c.wanted)) ** c.power
-                        for c in curves]),  # fmt: skip
+        scale=np.array(
+            [c.error(c.wanted) * (copies * c.bytes_of(c.wanted)) ** c.power for c in curves]
+        ),
         power=np.array([c.power for c in curves]),
     )
     try:
@@ -125,7 +125,12 @@ class _Curve:
             case Kind.DISTINCT:
                 if self.target is None:
                     return _LG_K_DEFAULT
-                return int(np.clip(hll_lg_k(self.target, self.confidence), *_LG_K))
+                enough = (
+                    lg_k
+                    for lg_k in range(*_LG_K)
+                    if cardinality.error_at(lg_k, self.confidence) <= self.target
+                )
+                return next(enough, _LG_K[1])
             case Kind.KLL:
                 if self.target is None:
                     return _KLL_K_DEFAULT
@@ -154,11 +159,11 @@ class _Curve:
     def error(self, size: int) -> float:
         match self.kind:
             case Kind.DISTINCT:
-                return hll_error(size, self.confidence)
+                return float(cardinality.error_at(size, self.confidence))
             case Kind.KLL:
                 return kll_error(size, self.confidence)
             case _:
-                return frequent_error(size)
+                return frequent.error_at(size)
 
     def words(self, size: int) -> str:
         match self.kind:

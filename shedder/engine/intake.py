@@ -156,9 +156,7 @@ class Intake:
         receipt = Receipt(self.schema.name, header.end_position, header.rows)
         return _when(durable, lambda: receipt)
 
-    def _acknowledge_again(
-        self, rows: int, producer: str, progress: Progress
-    ) -> Future[Receipt]:
+    def _acknowledge_again(self, rows: int, producer: str, progress: Progress) -> Future[Receipt]:
         """A replay's receipt, given only when the first copy is durable."""
         again = Receipt(self.schema.name, progress.position, rows, duplicate=True)
 

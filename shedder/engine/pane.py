@@ -8,14 +8,15 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from synopses.frequent import GroupedFrequent, ItemKind
+from synopses.kll import GroupedKll
 
+from shedder.cql.types import ColumnType
 from shedder.engine.plan import Kind, Part, Plan
 from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
 from synopses.counts import GroupedCount
 from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent
-from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 
@@ -46,11 +47,24 @@ def make(part: Part, groups: int) -> Any:
         case Kind.COUNT | Kind.EXTREMES | Kind.BUCKETS:
             return _CLASSES[part.kind](groups)
         case Kind.MOMENTS:
-            kind = part.argument.type if part.argument is not None else None
-            assert kind is not None
-            return GroupedMoments(groups, integer=kind.name != "DOUBLE", variance=part.variance)
+            assert part.argument is not None
+            integer = part.argument.type is not ColumnType.DOUBLE
+            return GroupedMoments(groups, integer=integer, variance=part.variance)
+        case Kind.FREQUENT:
+            return GroupedFrequent(groups, part.size, _item_kind(part))
         case _:
             return _CLASSES[part.kind](groups, part.size)
+
+
+def _item_kind(part: Part) -> ItemKind:
+    assert part.argument is not None
+    match part.argument.type:
+        case ColumnType.VARCHAR:
+            return ItemKind.TEXT
+        case ColumnType.DOUBLE:
+            return ItemKind.DOUBLE
+        case _:
+            return ItemKind.INTEGER
 
 
 class PartInput:
@@ -94,7 +108,7 @@ class PartInput:
 class TextValues:
     """Arrow text that becomes Python strings only for the rows somebody picks."""
 
-    def __init__(self, values: pa.StringArray) -> None:
+    def __init__(self, values: pa.Array[Any]) -> None:
         self._values = values
         self.dtype = np.dtype(object)
 
@@ -104,7 +118,7 @@ class TextValues:
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> Any:
         if isinstance(rows, slice):
             return TextValues(self._values[rows])
-        return self._values.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+        return self._values.take(rows).to_numpy(zero_copy_only=False)
 
 
 def _gatherable(values: Any) -> Any:
@@ -170,5 +184,3 @@ class Pane:
             for part, data in zip(plan.parts, parts, strict=True)
         ]
         return pane
-
-

@@ -1,4 +1,4 @@
-"""Which synopses a standing query keeps, and which question of which synopsis is which aggregate."""
+"""Which synopses a standing query keeps, and which of them answers which aggregate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """parts: each synopsis once; part 0 counts rows. answers: the part that answers each aggregate."""
+    """parts: each synopsis once; part 0 counts rows. answers: the part for each aggregate."""
 
     parts: tuple[Part, ...]
     answers: tuple[int, ...]

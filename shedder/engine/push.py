@@ -46,9 +46,7 @@ def push(
         given = None if sequence is None else sequence + number
 
         def append(payload: bytes = payload, given: int | None = given) -> Future[Receipt]:
-            return engine.append(
-                stream, payload, producer=producer, epoch=epoch, sequence=given
-            )
+            return engine.append(stream, payload, producer=producer, epoch=epoch, sequence=given)
 
         waiting.append(_patiently(append, waiting))
         if len(waiting) > IN_FLIGHT:
@@ -58,7 +56,9 @@ def push(
     return receipt
 
 
-def _patiently(append: Callable[[], Future[Receipt]], waiting: deque[Future[Receipt]]) -> Future[Receipt]:
+def _patiently(
+    append: Callable[[], Future[Receipt]], waiting: deque[Future[Receipt]]
+) -> Future[Receipt]:
     """Try until there is room: in this process the producer can simply wait."""
     while True:
         try:

@@ -6,12 +6,12 @@ from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
+from synopses.frequent import GroupedFrequent
+from synopses.kll import GroupedKll
 
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.types import ColumnType
 from synopses.estimate import Bound, Estimates
-from synopses.frequent import GroupedFrequent
-from synopses.kll import GroupedKll
 
 _EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integers apart.
 
@@ -37,7 +37,11 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float) -> Estimates:
             answer = synopsis.distinct(confidence)
         case AggregateFunction.QUANTILE:
             assert aggregate.parameter is not None
-            answer = synopsis.quantile(aggregate.parameter, confidence)
+            answer = (
+                synopsis.quantile(aggregate.parameter, confidence)
+                if isinstance(synopsis, GroupedKll)
+                else synopsis.quantile(aggregate.parameter)
+            )
             if aggregate.type is not ColumnType.DOUBLE:
                 answer = _to_integers(answer)
         case AggregateFunction.TOP:

@@ -15,7 +15,6 @@ from shedder.engine.plan import plan, sizes_from_json
 from shedder.engine.producers import Progress
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
-from shedder.engine.stream import Stream
 from shedder.streams.batches import decode_stored
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
@@ -34,22 +33,27 @@ def recover(core: Core) -> None:
     producers = _read_checkpoint(core)
     start = core.store.catalog.checkpoint_sequence()
     core.applied_sequence = start
-    positions = {name: stream.position for name, stream in core.streams.items()}
+    positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
     names = {stream.id: name for name, stream in core.streams.items()}
     replayed = 0
-    for record in core.store.log.read(start):
+    for record in core.store.log.read(core.store.log.first_sequence):
         match record.kind:
             case Kind.BATCH:
                 header = Batch.from_bytes(record.header)
                 name = names.get(header.stream)
-                if name is not None:
-                    _replay(core, core.streams[name], header, record.body)
-                    _advance(producers[name], header)
-                    positions[name] = header.end_position
+                if name is None:
+                    continue
+                stream = core.streams[name]
+                batch = decode_stored(bytes(record.body), stream.schema)
+                core.store.add(stream.id, header.first_position, batch, sequence=record.sequence)
+                positions[name] = max(positions[name], header.end_position)
+                _advance(producers[name], header)
+                if record.sequence >= start:
+                    core.apply(stream, header, Frame(batch, stream.schema.time_column))
                     replayed += header.rows
-            case Kind.HEARTBEAT:
+            case Kind.HEARTBEAT if record.sequence >= start:
                 core.apply_heartbeat(Heartbeat.from_bytes(record.header))
-        core.applied_sequence = record.sequence + 1
+        core.applied_sequence = max(start, record.sequence + 1)
     for name, intake in core.intakes.items():
         intake.restore(positions[name], producers[name])
         intake.accepted = core.streams[name].accepted = core.streams[name].applied
@@ -63,7 +67,7 @@ def _read_checkpoint(core: Core) -> Producers:
     catalog = core.store.catalog
     parts = catalog.checkpoint_parts()
     producers: Producers = {}
-    for row in catalog.streams():
+    for row in core.store.streams():
         data = parts.get(f"sample/{row.id}")
         if data is None:
             sample = StreamSample(row.schema, rows=core.settings.sample_rows)
@@ -93,11 +97,6 @@ def _read_checkpoint(core: Core) -> Producers:
         restore_query(core.store, published, parts.get(f"query/{stored.name}"))
         stream.queries[stored.name] = published
     return producers
-
-
-def _replay(core: Core, stream: Stream, header: Batch, body: bytes) -> None:
-    batch = decode_stored(body, stream.schema)
-    core.apply(stream, header, Frame(batch, stream.schema.time_column))
 
 
 def _advance(producers: dict[str, Progress], header: Batch) -> None:

@@ -57,9 +57,7 @@ class Registrar:
         )
         return max(0, budget - taken)
 
-    def _begin(
-        self, name: str, stream: Stream, query: BoundQuery, granted: Granted
-    ) -> Published:
+    def _begin(self, name: str, stream: Stream, query: BoundQuery, granted: Granted) -> Published:
         """On the apply thread: history up to the applied position, then live."""
         core = self._core
         standing = Standing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -117,7 +118,11 @@ class Standing:
         """(pane, first row, last row) for each stretch of rows that fall in one pane."""
         if not self.grid.slides:
             return [(0, 0, len(view))]
-        panes = self.grid.panes_of(view.times_us)
+        times = view.times_us
+        first_pane, last_pane = self.grid.panes_of(times[[0, -1]]).tolist()
+        if first_pane == last_pane:  # Nearly every batch of a fast stream.
+            return [(first_pane, 0, len(view))]
+        panes = self.grid.panes_of(times)
         cuts = np.flatnonzero(np.diff(panes)) + 1
         firsts = np.concatenate([[0], cuts])
         lasts = np.concatenate([cuts, [len(view)]])
@@ -194,7 +199,7 @@ class Standing:
     def pane_bytes(self, pane: int) -> bytes:
         """A pane with its group keys, readable by itself: Arrow IPC of one row."""
         held = self.panes[pane]
-        columns: dict[str, pa.Array] = {}
+        columns: dict[str, pa.Array[Any]] = {}
         if self.keys is not None:
             ids = np.flatnonzero(held.counts > 0)
             columns["hashes"] = pa.array([self.keys.hashes(ids).tobytes()], pa.binary())
@@ -226,7 +231,7 @@ class Standing:
         ids = np.zeros(len(hashes), np.int64)
         real = np.flatnonzero(hashes != 0)  # The others row has hash 0 and keeps id 0.
         if len(real):
-            columns = [c.combine_chunks().take(pa.array(real)) for c in values.columns]
+            columns = [c.combine_chunks().take(real) for c in values.columns]
             ids[real] = keys.adopt(hashes[real], columns)
         return held.scatter(ids, keys.size)
 

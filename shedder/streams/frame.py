@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cql.evaluate import evaluate
+from shedder.cql.evaluate import evaluate, true_rows
 from shedder.cql.expression import Column, Expression, walk
 from shedder.cql.types import ColumnType
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
@@ -25,7 +25,7 @@ class Present:
     rows: int64 [present], each value's row in the frame, ascending; None: every row has one.
     """
 
-    values: NDArray[np.float64] | NDArray[np.int64] | pa.Array
+    values: NDArray[np.float64] | NDArray[np.int64] | pa.Array[Any]
     rows: NDArray[np.int64] | None
 
 
@@ -51,8 +51,8 @@ class Frame:
         self.batch = batch
         self._time_column = time_column
         self._rows = rows
-        self._columns: dict[str, pa.Array] = {}
-        self._values: dict[Expression, pa.Array] = {}
+        self._columns: dict[str, pa.Array[Any]] = {}
+        self._values: dict[Expression, pa.Array[Any]] = {}
         self._present: dict[Expression, Present] = {}
         self._hashes: dict[Expression, Hashes] = {}
         self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
@@ -84,13 +84,8 @@ class Frame:
         if condition is None:
             return self
         if condition not in self._frames:
-            mask = self.evaluate(condition)
-            kept = mask.true_count
-            if kept == len(self):
-                self._frames[condition] = self
-            else:
-                truth = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-                self._frames[condition] = self._take(np.flatnonzero(truth))
+            truth = true_rows(self.evaluate(condition))
+            self._frames[condition] = self if truth.all() else self._take(np.flatnonzero(truth))
         return self._frames[condition]
 
     def between(self, first: int, last: int) -> Frame:
@@ -101,7 +96,7 @@ class Frame:
             return Frame(self.batch.slice(first, last - first), self._time_column)
         return Frame(self.batch, self._time_column, self._rows[first:last])
 
-    def evaluate(self, expression: Expression) -> pa.Array:
+    def evaluate(self, expression: Expression) -> pa.Array[Any]:
         """The expression's value in every row, as a typed Arrow array."""
         if isinstance(expression, Column):
             return self._column(expression.name)
@@ -147,11 +142,11 @@ class Frame:
         base = rows if self._rows is None else self._rows[rows]
         return Frame(self.batch, self._time_column, base)
 
-    def _column(self, name: str) -> pa.Array:
+    def _column(self, name: str) -> pa.Array[Any]:
         if self._rows is None:
             return self.batch.column(name)
         if name not in self._columns:
-            self._columns[name] = self.batch.column(name).take(pa.array(self._rows))
+            self._columns[name] = self.batch.column(name).take(self._rows)
         return self._columns[name]
 
 
@@ -165,9 +160,10 @@ def hash_values(values: object) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]
     if len(values) == 0:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     _, offsets, data = values.buffers()
-    starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return murmur_utf8(starts, text)
+    assert offsets is not None
+    starts = np.frombuffer(memoryview(offsets), np.int32)
+    text = np.empty(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
+    return murmur_utf8(starts[values.offset : values.offset + len(values) + 1], text)
 
 
 def is_text(kind: ColumnType | None) -> bool:
@@ -175,7 +171,7 @@ def is_text(kind: ColumnType | None) -> bool:
     return kind is ColumnType.VARCHAR
 
 
-def _present(array: pa.Array) -> Present:
+def _present(array: pa.Array[Any]) -> Present:
     if pa.types.is_floating(array.type):
         return _present_floats(array)
     rows = None
@@ -187,7 +183,7 @@ def _present(array: pa.Array) -> Present:
     return Present(_integers(array), rows)
 
 
-def _present_floats(array: pa.Array) -> Present:
+def _present_floats(array: pa.Array[Any]) -> Present:
     values = array.to_numpy(zero_copy_only=False)  # NULL becomes NaN, and NaN counts as NULL.
     absent = np.isnan(values)
     if not absent.any():
@@ -196,7 +192,7 @@ def _present_floats(array: pa.Array) -> Present:
     return Present(values[rows], rows)
 
 
-def _integers(array: pa.Array) -> NDArray[np.int64]:
+def _integers(array: pa.Array[Any]) -> NDArray[np.int64]:
     """Integers, booleans, dates and timestamps as int64; no nulls."""
     if pa.types.is_boolean(array.type) or pa.types.is_int32(array.type):
         return array.cast(pa.int64()).to_numpy()

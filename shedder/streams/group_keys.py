@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -26,8 +28,8 @@ class GroupKeys:
         self._expressions = expressions
         self._table = GroupTable(groups_max)
         self._groups_max = groups_max
-        self._columns: list[list[pa.Array]] = [
-            [pa.nulls(1, _arrow_type(e))] for e in expressions
+        self._columns: list[list[pa.Array[Any]]] = [
+            [pa.array([None], _arrow_type(e))] for e in expressions
         ]
         self.partial_from: int | None = None
 
@@ -46,31 +48,28 @@ class GroupKeys:
         """The group of every row; new groups get the next ids while there is room."""
         ids, rows = self._table.assign(frame.keys(self._expressions))
         if len(rows):
-            picked = pa.array(rows)
             for chunks, expression in zip(self._columns, self._expressions, strict=True):
-                chunks.append(frame.evaluate(expression).take(picked))
+                chunks.append(frame.evaluate(expression).take(rows))
         return ids
 
-    def adopt(self, hashes: NDArray[np.uint64], keys: list[pa.Array]) -> NDArray[np.int64]:
+    def adopt(self, hashes: NDArray[np.uint64], keys: list[pa.Array[Any]]) -> NDArray[np.int64]:
         """Ids for groups read from a stored pane. hashes [groups], keys [groups] per expression."""
         ids, rows = self._table.assign(hashes)
         if len(rows):
-            picked = pa.array(rows)
             for chunks, column in zip(self._columns, keys, strict=True):
-                chunks.append(column.take(picked))
+                chunks.append(column.take(rows))
         return ids.astype(np.int64)
 
     def hashes(self, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The key hashes of these groups."""
         return self._table.hashes[ids]
 
-    def keys(self, ids: NDArray[np.int64]) -> tuple[pa.Array, ...]:
+    def keys(self, ids: NDArray[np.int64]) -> tuple[pa.Array[Any], ...]:
         """The key values of these groups, one array per expression."""
-        picked = pa.array(ids)
         for index, chunks in enumerate(self._columns):
             if len(chunks) > 1:
                 self._columns[index] = [pa.concat_arrays(chunks)]
-        return tuple(chunks[0].take(picked) for chunks in self._columns)
+        return tuple(chunks[0].take(ids) for chunks in self._columns)
 
     def freeze(self) -> None:
         """Take no new groups: the byte cap of an aggregate is reached."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,10 +39,10 @@ class GroupedTextExtremes:
             self._low = np.concatenate([self._low, more])
             self._high = np.concatenate([self._high, more])
 
-    def update(self, ids: NDArray[np.int32] | None, values: pa.StringArray) -> None:
+    def update(self, ids: NDArray[np.int32] | None, values: pa.Array[Any]) -> None:
         """Take in text without nulls; ids are the groups of the values (None: all group 0)."""
         groups = np.zeros(len(values), np.int32) if ids is None else ids
-        table = pa.table({"group": groups, "value": values})
+        table = pa.table({"group": pa.array(groups), "value": values})
         found = table.group_by("group").aggregate([("value", "min"), ("value", "max")])
         touched = found["group"].to_numpy()
         self._fold(

@@ -103,7 +103,8 @@ def test_groups_of_a_window_that_does_not_slide(db: Engine, window: str) -> None
         key = (row["domain"], row["ok"])
         found.add(key)
         mask = [
-            (d, o) == key for d, o in zip(*(wanted[c].to_pylist() for c in ("domain", "ok")), strict=True)
+            (d, o) == key
+            for d, o in zip(*(wanted[c].to_pylist() for c in ("domain", "ok")), strict=True)
         ]
         rows = wanted.filter(pa.array(mask))
         if row["domain"] is not None:
@@ -194,7 +195,9 @@ def test_a_group_explosion_is_held_by_the_cap_and_the_rest_is_accounted_for(tmp_
     table = table.set_column(1, "client", keys)
     with shedder.open(tmp_path / "data", group_bytes_max=64 << 10) as db:
         db.execute(CREATE)
-        query = db.register("g", "SELECT client, COUNT(*) AS n, AVG(bytes) AS m FROM requests GROUP BY client")
+        query = db.register(
+            "g", "SELECT client, COUNT(*) AS n, AVG(bytes) AS m FROM requests GROUP BY client"
+        )
         receipt = None
         for first in range(0, 30_000, 1_000):
             receipt = db.push("requests", table.slice(first, 1_000))
