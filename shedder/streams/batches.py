@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shedder.cql.query import StreamSchema
+from shedder.cql.types import ColumnType
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, SchemaMismatch
 from shedder.streams.envelope import Envelope, open_envelope
 
 ROWS_PER_BATCH = 65_536  # what conform splits to: one cache-friendly frame
 
-# The event times that every tool downstream can show: years 1 to 9999.
-EVENT_TIME_MIN_US = -62_135_596_800_000_000
-EVENT_TIME_MAX_US = 253_402_300_799_999_999
+# The moments and days that every tool downstream can show: years 1 to 9999.
+TIME_MIN_US = -62_135_596_800_000_000
+TIME_MAX_US = 253_402_300_799_999_999
+DAY_MIN = -719_162
+DAY_MAX = 2_932_896
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,9 @@ class BatchLimits:
 
 
 DEFAULT_LIMITS = BatchLimits()
+
+# What pyarrow raises about bytes that it does not take (its own errors, and Python's for some).
+_ARROW_REFUSES = (pa.ArrowException, ValueError, TypeError, OSError, EOFError, MemoryError)
 
 
 @lru_cache(maxsize=1024)
@@ -73,7 +80,7 @@ def decode(
       BatchTooLarge: more rows or bytes than the limits.
       BadBatch: not such a stream, or damaged.
       SchemaMismatch: other columns or types than the stream's, or nulls where there may be none.
-      BadTimestamp: an event time is null or outside of the years 1 to 9999.
+      BadTimestamp: an event time is null, or any time or day is outside of the years 1 to 9999.
     """
     view = memoryview(payload)
     if len(view) > limits.bytes_max:
@@ -85,7 +92,7 @@ def decode(
     batch = _read(payload, envelope, schema)
     try:
         batch.validate(full=True)
-    except (pa.ArrowException, ValueError) as error:
+    except _ARROW_REFUSES as error:
         raise BadBatch(f"the batch is damaged: {_first_line(error)}") from None
     check_rows(batch, schema)
     return batch
@@ -101,11 +108,11 @@ def decode_stored(payload: bytes, schema: StreamSchema) -> pa.RecordBatch:
 
 
 def check_rows(batch: pa.RecordBatch, schema: StreamSchema) -> None:
-    """Check what types alone do not say: nulls and event times.
+    """Check what types alone do not say: nulls, and times that no calendar has.
 
     Raises:
       SchemaMismatch: a null in a column that has none.
-      BadTimestamp: a null event time, or one outside of the years 1 to 9999.
+      BadTimestamp: a null event time, or any time or day outside of the years 1 to 9999.
     """
     times = batch.column(schema.time_column)
     if times.null_count:
@@ -115,11 +122,20 @@ def check_rows(batch: pa.RecordBatch, schema: StreamSchema) -> None:
         if not column.nullable and values.null_count:
             problem = f"{values.null_count} nulls in {column.name!r}, which is NOT NULL"
             raise SchemaMismatch(schema.name, problem)
-    if batch.num_rows:
-        ends = pc.min_max(times.cast(pa.int64()))
-        for end in (ends["min"].as_py(), ends["max"].as_py()):
-            if not EVENT_TIME_MIN_US <= end <= EVENT_TIME_MAX_US:
-                raise BadTimestamp(f"event time {end} us is outside of the years 1 to 9999")
+        if column.type is ColumnType.TIMESTAMP:
+            _check_range(values.cast(pa.int64()), TIME_MIN_US, TIME_MAX_US, column.name)
+        elif column.type is ColumnType.DATE:
+            _check_range(values.cast(pa.int32()), DAY_MIN, DAY_MAX, column.name)
+
+
+def _check_range(values: pa.Array[Any], low: int, high: int, name: str) -> None:
+    ends = pc.min_max(values)
+    for end in (ends["min"].as_py(), ends["max"].as_py()):
+        if end is not None and not low <= end <= high:
+            unit = "days" if high == DAY_MAX else "us"
+            raise BadTimestamp(
+                f"{name!r} has a value {end} {unit} from 1970, outside of the years 1 to 9999"
+            )
 
 
 def _check_schema(view: memoryview, envelope: Envelope, schema: StreamSchema) -> None:
@@ -128,16 +144,20 @@ def _check_schema(view: memoryview, envelope: Envelope, schema: StreamSchema) ->
         return  # The usual case: the very bytes that `encode` writes.
     try:
         sent = pa.ipc.read_schema(pa.py_buffer(message))
-    except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
+        names, types = sent.names, [str(kind)[:100] for kind in sent.types]
+        fits = [
+            got == want for got, want in zip(sent.types, arrow_schema(schema).types, strict=False)
+        ]
+    except _ARROW_REFUSES as error:
         raise BadBatch(f"the schema cannot be read: {_first_line(error)}") from None
     expected = arrow_schema(schema)
-    if sent.names != expected.names:
-        problem = f"its columns are {_listed(sent.names)}, not {_listed(expected.names)}"
+    if names != expected.names:
+        problem = f"its columns are {_listed(names)}, not {_listed(expected.names)}"
         raise SchemaMismatch(schema.name, problem)
-    for got, want in zip(sent, expected, strict=True):
-        if got.type != want.type:
-            problem = f"column {got.name!r} is {str(got.type)[:100]}, not {want.type}"
-            raise SchemaMismatch(schema.name, problem)
+    if not all(fits):
+        at = fits.index(False)
+        problem = f"column {names[at]!r} is {types[at]}, not {expected.types[at]}"
+        raise SchemaMismatch(schema.name, problem)
 
 
 def _read(payload: bytes, envelope: Envelope, schema: StreamSchema) -> pa.RecordBatch:
@@ -156,7 +176,7 @@ def _read(payload: bytes, envelope: Envelope, schema: StreamSchema) -> pa.Record
     try:
         message = pa.ipc.read_message(whole.slice(envelope.schema_bytes, envelope.batch_bytes))
         return pa.ipc.read_record_batch(message, expected)
-    except (pa.ArrowException, ValueError, OSError, EOFError) as error:
+    except _ARROW_REFUSES as error:
         raise BadBatch(f"the batch cannot be read: {_first_line(error)}") from None
 
 

@@ -48,7 +48,7 @@ def conform(
 
     Raises:
       SchemaMismatch: a column is missing, unknown, of a type or with a value that does not fit.
-      BadTimestamp: a null event time, or one outside of the years 1 to 9999.
+      BadTimestamp: a null event time, or any time or day outside of the years 1 to 9999.
       BatchTooLarge: one single row is larger than a payload may be.
       InvalidRequest: the data is nothing that has columns.
     """

@@ -5,7 +5,7 @@ import pytest
 
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, SchemaMismatch, ShedderError
 from shedder.streams.batches import (
-    EVENT_TIME_MAX_US,
+    TIME_MAX_US,
     BatchLimits,
     arrow_schema,
     decode,
@@ -125,12 +125,20 @@ def test_a_null_event_time_is_refused_with_its_row():
         decode(encode(sent), TRADES)
 
 
-@pytest.mark.parametrize("time_us", [EVENT_TIME_MAX_US + 1, -(2**63)])
+@pytest.mark.parametrize("time_us", [TIME_MAX_US + 1, -(2**63)])
 def test_an_event_time_that_no_calendar_has_is_refused(time_us):
     batch = trades(2)
     times = pa.array([0, time_us], pa.int64()).cast(pa.timestamp("us"))
     with pytest.raises(BadTimestamp, match=str(time_us)):
         decode(encode(batch.set_column(0, batch.schema.field(0), times)), TRADES)
+
+
+def test_a_day_that_no_calendar_has_is_refused_in_any_column():
+    batch = every_type(1)
+    days = pa.array([2_932_897], pa.int32()).cast(pa.date32())
+    place = batch.schema.get_field_index("day")
+    with pytest.raises(BadTimestamp, match="'day' has a value 2932897 days"):
+        decode(encode(batch.set_column(place, "day", days)), EVERY_TYPE)
 
 
 def test_invalid_text_is_refused():
