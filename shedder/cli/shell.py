@@ -20,6 +20,7 @@ from shedder.cli.script import is_complete, statements
 from shedder.cli.sql import show
 from shedder.cli.talk import say
 from shedder.errors import BadSetting, ShedderError
+from shedder.queries.answer import Answer
 from shedder.queries.database import Database
 
 _GREETING = "A statement ends with ; and .help lists what else there is."
@@ -44,6 +45,7 @@ class Shell:
         self._commands: dict[str, Callable[[str], None]] = {
             ".help": self._help,
             ".mode": self._mode,
+            ".query": lambda name: self._show(self._database.query(name).answer()),
             ".queries": lambda _: self._run("SHOW QUERIES"),
             ".quit": self._quit,
             ".read": self._read,
@@ -98,9 +100,12 @@ class Shell:
     def _run(self, text: str) -> None:
         for statement in statements(text):
             answer = self._database.execute(statement, timeout_s=self._timeout_s)
-            show(answer, self._form, quiet=not self._talks)
+            self._show(answer)
             if statement.lower().startswith(_CHANGES_NAMES):
                 self._completer.refresh()
+
+    def _show(self, answer: Answer) -> None:
+        show(answer, self._form, quiet=not self._talks)
 
     def _help(self, _: str) -> None:
         say(_HELP)
@@ -126,7 +131,7 @@ class Shell:
         """Every answer of a standing query, until Ctrl-C."""
         try:
             for answer in self._database.query(name).subscribe():
-                show(answer, self._form, quiet=not self._talks)
+                self._show(answer)
         except KeyboardInterrupt:
             say("")
 
@@ -139,7 +144,8 @@ _BINARY = (Format.ARROW, Format.PARQUET)
 _HELP = """\
 SELECT ...;          any statement of CQL; Enter sends it once it ends with ;
 .streams  .queries   what there is
-.watch QUERY         every answer of a standing query, until Ctrl-C
+.query NAME          the present answer of a standing query
+.watch NAME          every new answer of it, until Ctrl-C
 .mode FORMAT         table, json, ndjson or csv
 .timer on|off        say where answers came from and how long they took
 .read FILE           run a script

@@ -36,6 +36,12 @@ def sql(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="Run this script and end.")
     ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Show a standing query's answer and end.")
+    ] = None,
+    watch: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Show its every new answer, until Ctrl-C.")
+    ] = None,
     data: DataOption = None,
     connect: ConnectOption = None,
     output: Annotated[
@@ -59,9 +65,13 @@ def sql(
 
     - `shedder sql --data ./data`
     - `shedder sql -d ./data -c "SHOW STREAMS"`
+    - `shedder sql -d ./data --query busy`
     - `shedder sql --connect localhost:7077 -o csv < report.sql > report.csv`
     """
     place = Place(data, connect, token_file, ca, cert, key)
+    if query is not None or watch is not None:
+        _standing(place, query, watch, chosen(output, sys.stdout), quiet=quiet)
+        return
     texts = _texts(command, file)
     if texts is None:
         from shedder.cli.shell import Shell  # prompt_toolkit is for terminals only.
@@ -72,7 +82,28 @@ def sql(
     form = chosen(output, sys.stdout)
     with opened(place) as database:
         met = _run(database, texts, form, timeout_s=timeout_s, quiet=quiet)
+    _end(met=met)
+
+
+def _standing(
+    place: Place, query: str | None, watch: str | None, form: Format, *, quiet: bool
+) -> None:
+    if query is not None and watch is not None:
+        raise BadSetting("give --query or --watch, not both")
+    with opened(place) as database:
+        if watch is not None:
+            for answer in database.query(watch).subscribe():
+                show(answer, form, quiet=quiet)
+            return
+        assert query is not None
+        answer = database.query(query).answer()
+        show(answer, form, quiet=quiet)
+    _end(met=answer.met is not False)
+
+
+def _end(*, met: bool) -> None:
     if not met:
+        say("a value misses its target: its _met is false", "yellow")
         raise typer.Exit(ExitCode.PRECISION)
 
 
@@ -100,8 +131,6 @@ def _run(
             answer = database.execute(statement, timeout_s=timeout_s)
             show(answer, form, quiet=quiet)
             met = met and answer.met is not False
-    if not met:
-        say("a value misses its target: its _met is false", "yellow")
     return met
 
 

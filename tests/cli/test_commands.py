@@ -1,0 +1,230 @@
+"""Commands from end to end, in this process, on a directory of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+import shedder
+from examples.requests import requests
+from shedder.cli.exits import ExitCode
+from shedder.cli.main import run
+
+ROWS = 3_000
+
+
+@pytest.fixture(autouse=True)
+def only_our_settings(monkeypatch):
+    import os
+
+    for name in [name for name in os.environ if name.startswith("SHEDDER_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    path = tmp_path / "requests.parquet"
+    pq.write_table(requests(ROWS), path)
+    return str(path)
+
+
+@pytest.fixture
+def data(tmp_path, parquet):
+    """A directory with the stream `requests` in it."""
+    directory = str(tmp_path / "data")
+    assert run(["push", "requests", parquet, "-d", directory, "--create"]) == ExitCode.FINE
+    return directory
+
+
+def rows(capfd, *arguments: str) -> list[dict]:
+    capfd.readouterr()
+    assert run(list(arguments)) == ExitCode.FINE
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+def test_pushed_rows_can_be_counted(data, capfd):
+    (row,) = rows(capfd, "sql", "-d", data, "-c", "SELECT COUNT(*) AS n FROM requests")
+    assert row["n"] == ROWS
+
+
+def test_the_only_column_of_moments_becomes_the_event_time(data):
+    with shedder.open(data) as database:
+        assert database.schema("requests").time_column == "ts"
+
+
+def test_csv_and_ndjson_hold_the_same_rows_as_parquet(tmp_path, data, capfd):
+    table = requests(ROWS)
+    csv, ndjson = tmp_path / "r.csv", tmp_path / "r.ndjson"
+    pa_csv.write_csv(table, csv)
+    ndjson.write_text("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
+    question = "SELECT COUNT(*) AS n, SUM(bytes) AS b, MIN(ts) AS first, MAX(domain) AS last FROM "
+    expected = rows(capfd, "sql", "-d", data, "-c", question + "requests")
+    for path in (csv, ndjson):
+        stream = f"from_{path.suffix[1:]}"
+        assert run(["push", stream, str(path), "-d", data, "--create"]) == ExitCode.FINE
+        assert rows(capfd, "sql", "-d", data, "-c", question + stream) == expected
+
+
+def test_pushing_the_same_file_again_under_a_name_stores_nothing_twice(tmp_path, parquet, capfd):
+    directory = str(tmp_path / "data")
+    command = ["push", "requests", parquet, "-d", directory, "--create", "--producer", "load"]
+    assert run(command) == ExitCode.FINE
+    assert run(command) == ExitCode.FINE
+    assert f"{ROWS:,} of them were there already" in capfd.readouterr().err
+    (row,) = rows(capfd, "sql", "-d", directory, "-c", "SELECT COUNT(*) AS n FROM requests")
+    assert row["n"] == ROWS
+
+
+def test_a_stream_that_is_not_there_is_not_made_without_being_asked(tmp_path, parquet, capfd):
+    assert run(["push", "requests", parquet, "-d", str(tmp_path / "data")]) == ExitCode.USAGE
+    assert "--create makes it" in capfd.readouterr().err
+
+
+def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n1,b\n")
+    code = run(["push", "s", str(path), "-d", str(tmp_path / "data"), "--create"])
+    assert code == ExitCode.USAGE
+    assert "--time COLUMN; the file has x (int64), y (string)" in capfd.readouterr().err
+
+
+def test_columns_and_types_may_be_said(tmp_path, capfd):
+    path, directory = tmp_path / "a.csv", str(tmp_path / "data")
+    path.write_text("at,n,left out\n1357017300,1,x\n1357017301,2,y\n")
+    told = ["--time", "at", "--time-unit", "s", "--columns", "at,n", "--type", "n=DOUBLE"]
+    assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.FINE
+    described = rows(capfd, "sql", "-d", directory, "-c", "DESCRIBE s")
+    assert [(row["column"], row["type"]) for row in described] == [
+        ("at", "TIMESTAMP"),
+        ("n", "DOUBLE"),
+    ]
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson", "csv", "table"])
+def test_every_text_format_shows_the_value(data, capfd, form):
+    capfd.readouterr()
+    assert run(["sql", "-d", data, "-o", form, "-c", "SELECT COUNT(*) AS n FROM requests"]) == 0
+    out = capfd.readouterr().out
+    assert f"{ROWS:,}" in out or str(ROWS) in out
+
+
+def test_a_script_runs_statement_by_statement(data, tmp_path, capfd):
+    script = tmp_path / "a.sql"
+    script.write_text("SHOW STREAMS; -- two; statements\nSELECT COUNT(*) AS n FROM requests;")
+    got = rows(capfd, "sql", "-d", data, "-f", str(script))
+    assert [next(iter(row)) for row in got] == ["stream", "n"]
+
+
+def test_statements_may_come_through_a_pipe(data, capfd, monkeypatch):
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT COUNT(*) AS n FROM requests"))
+    assert rows(capfd, "sql", "-d", data)[0]["n"] == ROWS
+
+
+def test_a_target_that_cannot_be_promised_ends_with_its_own_code(data, capfd):
+    clients = "SELECT COUNT(DISTINCT client) AS n FROM requests [RANGE INTERVAL '1' HOUR]"
+    impossible = f"CREATE QUERY q AS {clients} WITHIN 0.0001 PERCENT ELSE FAIL"
+    assert run(["sql", "-d", data, "-c", impossible]) == ExitCode.PRECISION
+
+
+def test_a_standing_query_can_be_asked_by_name(data, capfd):
+    hits = "SELECT COUNT(*) AS n FROM requests [RANGE INTERVAL '1' HOUR]"
+    assert run(["sql", "-d", data, "-c", f"CREATE QUERY hits AS {hits}"]) == ExitCode.FINE
+    (row,) = rows(capfd, "sql", "-d", data, "--query", "hits")
+    assert 0 < row["n"] <= ROWS
+    assert run(["sql", "-d", data, "--query", "misses"]) == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("SELEC 1", ExitCode.USAGE),
+        ("SELECT COUNT(*) FROM nowhere", ExitCode.USAGE),
+        ("SELECT COUNT(nothing) FROM requests", ExitCode.USAGE),
+    ],
+)
+def test_a_wrong_statement_is_a_usage_error_in_one_message(data, capfd, statement, code):
+    capfd.readouterr()
+    assert run(["sql", "-d", data, "-c", statement]) == code
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("shedder: ")
+    assert "Traceback" not in captured.err
+
+
+def test_no_server_is_unreachable(capfd):
+    code = run(["sql", "--connect", "127.0.0.1:1", "-c", "SHOW STREAMS"])
+    assert code == ExitCode.UNREACHABLE
+
+
+def test_no_place_or_two_are_usage_errors(tmp_path, capfd):
+    assert run(["sql", "-c", "SHOW STREAMS"]) == ExitCode.USAGE
+    both = ["-d", str(tmp_path), "--connect", "localhost"]
+    assert run(["sql", *both, "-c", "SHOW STREAMS"]) == ExitCode.USAGE
+
+
+def test_a_whole_directory_passes_the_check(data, capfd):
+    assert run(["check", "-d", data]) == ExitCode.FINE
+    assert "nothing is lost" in capfd.readouterr().err
+
+
+def test_a_damaged_directory_fails_the_check(data, tmp_path, capfd):
+    with shedder.open(data) as database:
+        database.seal("requests")
+    (run_file,) = (tmp_path / "data/runs").rglob("*.parquet")
+    blob = bytearray(run_file.read_bytes())
+    blob[len(blob) // 2] ^= 1
+    run_file.write_bytes(blob)
+    assert run(["check", "-d", data]) == ExitCode.DAMAGED
+    assert run_file.name in capfd.readouterr().err
+
+
+def test_what_is_no_data_directory_is_said_to_be_none(tmp_path):
+    assert run(["check", "-d", str(tmp_path / "nothing")]) == ExitCode.DAMAGED
+
+
+def test_a_token_is_shown_once_and_its_hash_entered(tmp_path, capfd):
+    from hashlib import sha256
+
+    from shedder.server.identity import Scope, parse_tokens
+
+    file = tmp_path / "tokens.toml"
+    for name, scope in (("in", "ingest"), ("out", "query")):
+        assert run(["token", name, "--scope", scope, "-f", str(file)]) == ExitCode.FINE
+    secrets = capfd.readouterr().out.split()
+    identities = parse_tokens(file.read_text())
+    held = [identities[sha256(secret.encode()).hexdigest()] for secret in secrets]
+    assert [(one.name, one.scopes) for one in held] == [
+        ("in", frozenset({Scope.INGEST})),
+        ("out", frozenset({Scope.QUERY})),
+    ]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_help_names_every_command(capfd):
+    assert run(["--help"]) == ExitCode.FINE
+    text = capfd.readouterr().out
+    assert all(
+        name in text for name in ("serve", "sql", "push", "check", "token", "demo", "accuracy")
+    )
+
+
+@pytest.mark.parametrize("arguments", [["frobnicate"], ["push"], ["sql", "--no-such-flag"]])
+def test_a_wrong_command_line_is_a_usage_error_with_a_hint(arguments, capfd):
+    assert run(arguments) == ExitCode.USAGE
+    assert "--help" in capfd.readouterr().err
+
+
+def test_arrow_output_is_what_the_library_answers(data, capfdbinary):
+    question = "SELECT status, COUNT(*) AS n FROM requests GROUP BY status ORDER BY status"
+    capfdbinary.readouterr()
+    assert run(["sql", "-d", data, "-q", "-o", "arrow", "-c", question]) == ExitCode.FINE
+    table = pa.ipc.open_stream(capfdbinary.readouterr().out).read_all()
+    with shedder.open(data) as database:
+        assert table.to_pylist() == database.execute(question).rows()
