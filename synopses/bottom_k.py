@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from synopses.errors import BadParameter
 from synopses.header import Kind, seal, unseal
+from synopses.inputs import as_input
+from synopses.key_kernels import at_least, below
 
 _Key = TypeVar("_Key", np.uint64, np.float64)
 
@@ -44,6 +46,7 @@ class Kept:
 
 
 _LARGEST: Final = float(np.finfo(np.float64).max)
+_ROUNDING: Final = 1e-15  # More than a product and a quotient can be off by together.
 _NOTHING: Final = np.zeros(0, np.int64)
 
 
@@ -74,7 +77,7 @@ class BottomK:
 
     def update(self, keys: NDArray[np.uint64]) -> Kept:
         """Offer a batch. keys: uint64 [n], one per row."""
-        entered = np.flatnonzero(keys < np.uint64(self.threshold))
+        entered = below(as_input(keys, np.uint64), np.uint64(self.threshold))
         return self._enter(keys[entered], entered)
 
     def settle(self) -> Kept:
@@ -187,7 +190,7 @@ class HashSample:
 
     def update(self, hashes: NDArray[np.uint64]) -> Kept:
         """Offer a batch. hashes: uint64 [n], equal where the values are equal."""
-        entered = np.flatnonzero(hashes < np.uint64(self.threshold))
+        entered = below(as_input(hashes, np.uint64), np.uint64(self.threshold))
         if not len(entered):
             return Kept(None, _NOTHING)
         held = len(self.hashes)
@@ -284,14 +287,21 @@ class WeightedBottomK:
             another.
           uniforms: float64 [n] in (0, 1), independent of the weights.
         """
-        usable = (weights > 0.0) & np.isfinite(weights)
+        # Few rows pass in the long run: a product sorts out most, with room for its rounding.
+        entered = at_least(
+            as_input(weights, np.float64),
+            as_input(uniforms, np.float64),
+            self.tau * (1.0 - _ROUNDING),
+        )
+        weights, uniforms = weights[entered], uniforms[entered]
         with np.errstate(over="ignore"):
             priorities = np.minimum(weights / uniforms, _LARGEST)
-        entered = np.flatnonzero(usable & (priorities > self.tau))
+        fits = (weights > 0.0) & (priorities > self.tau) & np.isfinite(weights)
+        entered, weights, priorities = entered[fits], weights[fits], priorities[fits]
         if not len(entered):
             return Kept(None, _NOTHING)
         held = len(self.weights)
-        self._append(weights[entered], priorities[entered])
+        self._append(weights, priorities)
         if len(self.weights) <= 2 * self.k:
             return Kept(None, entered)
         return Kept.of(self._cut(), held, entered)

@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from synopses.errors import BadParameter
+from synopses.inputs import as_input
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.tails import binomial_at_least, binomial_at_most
@@ -36,7 +37,7 @@ def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) ->
     )
     if not ((shares > 0.0) & (shares <= 1.0)).all():
         raise BadParameter("share", share, "inside (0, 1]")
-    low, high = _invert(np.ascontiguousarray(counts), np.ascontiguousarray(shares), tail)
+    low, high = _invert(as_input(counts, np.float64), as_input(shares, np.float64), tail)
     return Intervals.of(counts / shares, low, high, exact=shares == 1.0)
 
 

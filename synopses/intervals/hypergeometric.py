@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from synopses.errors import BadParameter
+from synopses.inputs import as_input
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.tails import hypergeometric_at_most
 
@@ -60,7 +61,7 @@ def _columns(
     columns = np.broadcast_arrays(
         *(np.atleast_1d(np.asarray(x, np.float64)) for x in (population, read, matched))
     )
-    sizes, reads, matches = (np.ascontiguousarray(column) for column in columns)
+    sizes, reads, matches = (as_input(column, np.float64) for column in columns)
     if not ((matches >= 0) & (matches <= reads) & (reads <= sizes)).all():
         raise BadParameter(
             "matched, read, population", (matched, read, population), "0 <= m <= n <= N everywhere"

@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.errors import BadParameter
+from synopses.inputs import as_input
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.sampled import SampledValues
@@ -89,7 +90,8 @@ def rank_bounds(
         marked = np.stack([at_or_below, at_or_below - 1.0])
     else:
         marked = np.stack([np.floor(target), np.ceil(target)])
-    return _ranks(matched, members, marked, rank_share, error_share(confidence) / 2.0)
+    counts, sizes = as_input(matched, np.int64), as_input(members, np.int64)
+    return _ranks(counts, sizes, marked, rank_share, error_share(confidence) / 2.0)
 
 
 def _enclosing_ranks(

@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from synopses.errors import BadParameter
+from synopses.inputs import as_input
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +32,11 @@ class SampledValues:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     everything: bool
+
+    def __post_init__(self) -> None:
+        for name in ("values", "low", "high"):
+            object.__setattr__(self, name, as_input(getattr(self, name), np.float64))
+        object.__setattr__(self, "starts", as_input(self.starts, np.int64))
 
     @classmethod
     def by_group(
@@ -69,6 +75,7 @@ class SampledValues:
             ordered = values[np.argsort(ids, kind="stable")].astype(np.float64, copy=False)
         lows = np.broadcast_to(np.asarray(low, np.float64), (groups,)).copy()
         highs = np.broadcast_to(np.asarray(high, np.float64), (groups,)).copy()
+        ordered = as_input(ordered, np.float64)
         _widen(starts, ordered, lows, highs)
         assert not everything or (groups == 1 and len(values) == read)
         return cls(population, read, starts, ordered, lows, highs, everything)

@@ -13,6 +13,8 @@ from scipy import stats
 from synopses.bottom_k import WeightedBottomK
 from synopses.errors import BadParameter
 from synopses.estimate import Bound
+from synopses.intervals import betting, hypergeometric, quantiles
+from synopses.intervals import sampled as sampled_module
 from synopses.intervals.betting import mean_bounds
 from synopses.intervals.combine import add_strata, split_confidence, within_late
 from synopses.intervals.hypergeometric import matching_count
@@ -24,6 +26,7 @@ from synopses.intervals.ratios import sampled_mean
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
+from synopses.intervals.warm import compile_kernels
 from synopses.intervals.weighted import (
     WeightedMatches,
     signed_sum,
@@ -364,3 +367,18 @@ def test_intervals_become_a_column_of_an_answer():
     assert (column.low[0], column.value[0], column.high[0]) == (-4.0, -2.0, 0.0)
     assert column.null.tolist() == [False, True]
     assert column.confidence == 0.9
+
+
+def test_after_warming_no_kernel_is_compiled_anew_whatever_the_arrays_are():
+    compile_kernels()
+    kernels = [betting._bounds, hypergeometric._invert, quantiles._ranks, sampled_module._moments]
+    forms = [len(kernel.signatures) for kernel in kernels]
+    values = np.arange(12.0)
+    frozen = values.copy()
+    frozen.setflags(write=False)
+    for given_values in (values, frozen, values[::2], values.astype(np.float32)):
+        sample = sampled(given_values, population=99, read=20, high=11.0)
+        for answer in ANSWERS.values():
+            answer(sample, confidence=0.9)
+    matching_count(population=np.array([9, 9])[::-1], read=4, matched=frozen[:2], confidence=0.9)
+    assert [len(kernel.signatures) for kernel in kernels] == forms
