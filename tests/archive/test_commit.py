@@ -1,0 +1,210 @@
+"""Group commit: one order, acknowledged when durable, and no hole after a failure."""
+
+import errno
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from shedder.archive.commit import Entry, GroupCommit
+from shedder.archive.log import Log
+from shedder.archive.records import Batch, Heartbeat, Kind
+from shedder.errors import BadSetting, DiskFull, Draining, Overloaded, StorageFailed
+from tests.archive.power import PowerFiles
+
+
+class Applied:
+    """The engine's side: what was handed on, in groups; can be made to wait."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[Entry]] = []
+        self.failed: list[tuple[list[Entry], Exception]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def durable(self, entries: list[Entry]) -> None:
+        assert not any(entry.future.done() for entry in entries)
+        self.groups.append(entries)
+        self.entered.set()
+        self.gate.wait()
+
+    def lost(self, entries: list[Entry], error: Exception) -> None:
+        assert not any(entry.future.done() for entry in entries)
+        self.failed.append((entries, error))
+
+    @property
+    def tokens(self) -> list[object]:
+        return [entry.token for group in self.groups for entry in group]
+
+
+def opened(directory: Path, **options) -> tuple[Log, Applied, GroupCommit]:
+    log = Log.open(directory, files=PowerFiles(directory))
+    applied = Applied()
+    return log, applied, GroupCommit(log, applied.durable, applied.lost, **options)
+
+
+def hold(applied: Applied, commit: GroupCommit) -> Future[int]:
+    """Make the disk thread wait with one record in its hands, so that others gather."""
+    applied.gate.clear()
+    first = commit.submit(1, [b"h", b"first"], "first")
+    applied.entered.wait()
+    return first
+
+
+def test_records_are_handed_on_in_order_and_acknowledged_with_their_sequences(tmp_path):
+    log, applied, commit = opened(tmp_path)
+    futures = [commit.submit(1, [b"h", bytes([n])], n) for n in range(50)]
+    assert [future.result(10) for future in futures] == list(range(50))
+    assert applied.tokens == list(range(50))
+    commit.close()
+    assert [record.body.to_pybytes() for record in log.read()] == [bytes([n]) for n in range(50)]
+    log.close()
+
+
+def test_those_that_wait_share_one_fsync(tmp_path):
+    log, applied, commit = opened(tmp_path)
+    hold(applied, commit)
+    futures = [commit.submit(1, [b"h"], n) for n in range(20)]
+    applied.gate.set()
+    for future in futures:
+        future.result(10)
+    assert [len(group) for group in applied.groups] == [1, 20]
+    commit.close()
+    log.close()
+
+
+def test_many_threads_get_one_order(tmp_path):
+    log, applied, commit = opened(tmp_path)
+    results: list[tuple[str, int]] = []
+
+    def send(name: str) -> None:
+        parts = [b"h", name.encode()]
+        results.extend((name, commit.submit(1, parts, name).result()) for _ in range(50))
+
+    threads = [threading.Thread(target=send, args=(f"t{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    commit.close()
+    order = [name for name, _ in sorted(results, key=lambda item: item[1])]
+    assert order == applied.tokens == [record.body.to_pybytes().decode() for record in log.read()]
+    log.close()
+
+
+def test_too_many_bytes_on_their_way_are_refused_and_then_taken_again(tmp_path):
+    log, applied, commit = opened(tmp_path, bytes_max=100)
+    hold(applied, commit)  # 6 bytes
+    commit.submit(1, [bytes(94)])
+    with pytest.raises(Overloaded, match="100 bytes wait for the disk; 1 more"):
+        commit.submit(1, [b"x"])
+    applied.gate.set()
+    commit.close()
+    assert commit.in_flight_bytes == 0
+    log.close()
+
+
+def test_one_record_over_the_limit_is_taken_when_nothing_else_waits(tmp_path):
+    log, _, commit = opened(tmp_path, bytes_max=10)
+    assert commit.submit(1, [bytes(1000)]).result(10) == 0
+    commit.close()
+    log.close()
+
+
+def test_close_drains_and_then_refuses(tmp_path):
+    log, applied, commit = opened(tmp_path)
+    first = hold(applied, commit)
+    second = commit.submit(1, [b"h"])
+    applied.gate.set()
+    commit.close()
+    assert (first.result(0), second.result(0)) == (0, 1)
+    with pytest.raises(Draining):
+        commit.submit(1, [b"h"])
+    log.close()
+
+
+def test_a_full_disk_fails_all_that_wait_behind_it_and_then_goes_on(tmp_path):
+    log, applied, commit = opened(tmp_path)
+    hold(applied, commit)
+    futures = [commit.submit(1, [b"h"], n) for n in range(3)]
+    files = log._files
+    files._fail_at, files._error = files.calls + 1, errno.ENOSPC  # the second of the three
+    applied.gate.set()
+    assert futures[0].result(10) == 1
+    for future in futures[1:]:
+        with pytest.raises(DiskFull):
+            future.result(10)
+    ((lost, error),) = applied.failed
+    assert [entry.token for entry in lost] == [1, 2]
+    assert isinstance(error, DiskFull)
+    assert applied.tokens == ["first", 0]
+    assert commit.submit(1, [b"h"], "after").result(10) == 2
+    assert commit.in_flight_bytes == 0
+    commit.close()
+    log.close()
+
+
+def test_a_failed_fsync_acknowledges_nothing_and_stops_the_log(tmp_path):
+    log, applied, commit = opened(tmp_path)
+    hold(applied, commit)
+    futures = [commit.submit(1, [b"h"], n) for n in range(2)]
+    files = log._files
+    files._fail_at, files._error = files.calls + 2, errno.EIO
+    applied.gate.set()
+    for future in futures:
+        with pytest.raises(StorageFailed, match="fsync failed"):
+            future.result(10)
+    with pytest.raises(StorageFailed, match="ingest has stopped"):
+        commit.submit(1, [b"h"]).result(10)
+    assert applied.tokens == ["first"]
+    assert len(applied.failed) == 2
+    commit.close()
+    log.close()
+    again = Log.open(tmp_path)
+    assert [record.sequence for record in again.read()] == [0]
+    again.close()
+
+
+def test_what_was_handed_in_cannot_be_cancelled(tmp_path):
+    log, applied, commit = opened(tmp_path)
+    hold(applied, commit)
+    future = commit.submit(1, [b"h"])
+    assert not future.cancel()
+    applied.gate.set()
+    assert future.result(10) == 1
+    commit.close()
+    log.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_in_the_handler_stops_the_thread_and_everyone_is_told(tmp_path):
+    log = Log.open(tmp_path)
+
+    def broken(entries: list[Entry]) -> None:
+        raise ZeroDivisionError
+
+    commit = GroupCommit(log, broken)
+    with pytest.raises(ZeroDivisionError):
+        commit.submit(1, [b"h"]).result(10)
+    with pytest.raises(StorageFailed, match="ZeroDivisionError"):
+        commit.submit(1, [b"h"])
+    commit.close()
+    log.close()
+
+
+def test_a_limit_of_nothing_is_refused(tmp_path):
+    log = Log.open(tmp_path)
+    with pytest.raises(BadSetting, match="0"):
+        GroupCommit(log, lambda entries: None, bytes_max=0)
+    log.close()
+
+
+def test_headers_come_back_as_they_went_in():
+    batch = Batch(2**32 - 1, "producteur é", 2**64 - 1, 2**64 - 2, 2**63, 65_536, -5, 1)
+    assert Batch.from_bytes(batch.to_bytes()) == batch
+    assert batch.end_position == 2**63 + 65_536
+    heartbeat = Heartbeat(7, -(2**63), 2**63 - 1)
+    assert Heartbeat.from_bytes(heartbeat.to_bytes()) == heartbeat
+    assert [kind.value for kind in Kind] == [0, 1, 2, 3]
