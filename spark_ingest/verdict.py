@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from fractions import Fraction
 from typing import Any
 
 from shedder.cql.expression import AggregateFunction
@@ -115,7 +116,7 @@ def judge_quantile(claim: Claim, q: float, ranks: Ranks, target: Target | None) 
     """
     if ranks.n == 0 or claim.value is None:
         return _judge_plain(claim, None if ranks.n == 0 else f"one of {ranks.n} values")
-    rank = max(1, math.ceil(q * ranks.n))
+    rank = max(1, math.ceil(Fraction(repr(q)) * ranks.n))  # q as written: 0.07 of 100 is the 7th
     held = ranks.below_low < rank <= ranks.to_high
     off = max(ranks.below + 1 - rank, rank - ranks.upto, 0)
     value, low, high = _float(claim.value), claim.low, claim.high
@@ -194,6 +195,8 @@ def _float(value: Any) -> float:
 
 def _rounding(function: AggregateFunction, truth: float, absolute_sum: float, rows: int) -> float:
     """How far two exact computations in floating point may lie apart (Higham 2002, §4.2)."""
+    if not math.isfinite(absolute_sum):
+        return 0.0
     match function:
         case AggregateFunction.SUM:
             return rows * _ULP * absolute_sum

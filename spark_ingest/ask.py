@@ -1,0 +1,81 @@
+"""Asking: questions to a database, answers to cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from shedder.cql.bind import bind
+from shedder.cql.parse import parse
+from shedder.cql.query import BoundQuery, StreamSchema
+from shedder.cql.statement import Select
+from shedder.errors import BadQuery, ShedderError
+from shedder.queries.answer import Answer
+from shedder.queries.database import Database
+from spark_ingest.cases import Case
+from spark_ingest.report import Refusal
+from spark_ingest.workload import Question
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(slots=True)
+class Asked:
+    """What was asked so far: texts by number, cases, and questions that had no answer."""
+
+    schema: StreamSchema
+    questions: list[str] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+
+    def add(self, sql: str, answer: Answer) -> Case:
+        """Take an answer, to be judged later."""
+        self.questions.append(sql)
+        self.cases.append(Case(len(self.questions) - 1, bound(sql, self.schema), answer))
+        return self.cases[-1]
+
+
+def bound(sql: str, schema: StreamSchema) -> BoundQuery:
+    """A question's text, bound to its stream.
+
+    Raises:
+      BadQuery: it is no question.
+    """
+    statement = parse(sql)
+    if not isinstance(statement, Select):
+        raise BadQuery(f"expected a question, got {sql!r}")
+    return bind(statement, schema)
+
+
+def ask(
+    database: Database,
+    questions: Iterable[Question],
+    asked: Asked,
+    done: Callable[[], None] = lambda: None,
+) -> None:
+    """Ask all questions; what is refused is noted with its reason.
+
+    Args:
+      database: of any kind; standing queries are registered and dropped again.
+      questions: over the stream of asked.schema.
+      asked: takes the answers.
+      done: called after each question.
+    """
+    for number, question in enumerate(questions):
+        try:
+            answer = _answer(database, question, f"accuracy_{number}")
+        except ShedderError as error:
+            asked.refused.append(Refusal(question.sql, f"{type(error).__name__}: {error}"))
+        else:
+            asked.add(question.sql, answer)
+        done()
+
+
+def _answer(database: Database, question: Question, name: str) -> Answer:
+    if not question.standing:
+        return database.execute(question.sql, timeout_s=_TIMEOUT_S)
+    query = database.register(name, question.sql)
+    try:
+        return query.answer(timeout_s=_TIMEOUT_S)
+    finally:
+        query.drop()

@@ -1,0 +1,162 @@
+"""The archive as Spark sees it, and exact answers from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from shedder.archive.catalog import Catalog
+from shedder.archive.entries import Run
+from shedder.cql.query import BoundQuery, StreamSchema
+from shedder.cql.render import SqlDialect, exact_sql
+from shedder.errors import FailedPrecondition, UnknownStream
+from shedder.queries.answer import Answer
+
+POSITION = "__position"
+"""The relation's column that holds each tuple's position."""
+
+_DIGITS = 20  # of the first position, with which a run's file name begins
+
+
+@dataclass(frozen=True, slots=True)
+class SealedStream:
+    """A stream as far as it is in runs. The caller seals the tail first (`db.seal(stream)`)."""
+
+    schema: StreamSchema
+    directory: Path
+    runs: tuple[Run, ...]
+
+    @property
+    def files(self) -> list[Path]:
+        """The Parquet files, in order of position."""
+        return [self.directory / "runs" / run.file for run in self.runs]
+
+    @property
+    def rows(self) -> int:
+        """Tuples in the runs."""
+        return sum(run.rows for run in self.runs)
+
+    @property
+    def end_position(self) -> int:
+        """Positions below this one are in the runs."""
+        return max((run.end_position for run in self.runs), default=0)
+
+    @property
+    def start_us(self) -> int:
+        """The smallest event time; at least one run."""
+        return min(run.low_us for run in self.runs)
+
+    @property
+    def end_us(self) -> int:
+        """Just after the largest event time; at least one run."""
+        return max(run.high_us for run in self.runs) + 1
+
+
+def sealed_streams(directory: Path) -> list[SealedStream]:
+    """The streams of a data directory that have runs; read only, a server may be serving it.
+
+    Raises:
+      StorageFailed, CorruptData, NewerFormat: there is no catalog that can be read.
+    """
+    catalog = Catalog.open(directory / "catalog.sqlite", read_only=True)
+    try:
+        return [
+            SealedStream(entry.schema, directory, runs)
+            for entry in catalog.streams()
+            if (runs := tuple(catalog.runs(entry.id)))
+        ]
+    finally:
+        catalog.close()
+
+
+def sealed_stream(directory: Path, name: str) -> SealedStream:
+    """One stream of a data directory.
+
+    Raises:
+      UnknownStream: it is not there, or nothing of it is in a run yet.
+    """
+    found = sealed_streams(directory)
+    for stream in found:
+        if stream.schema.name == name:
+            return stream
+    raise UnknownStream(name, [stream.schema.name for stream in found])
+
+
+def sample_rows(stream: SealedStream, rows_max: int = 50_000) -> pa.Table:
+    """Rows to describe the data with: the first row group of every run, up to rows_max in all."""
+    share = max(rows_max // len(stream.runs), 1)
+    names = [column.name for column in stream.schema.columns]
+    parts = [next(pq.ParquetFile(file).iter_batches(share, columns=names)) for file in stream.files]
+    return pa.Table.from_batches(parts)
+
+
+@contextmanager
+def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
+    """The name of a temporary view: the stream's columns and POSITION.
+
+    A run's file name says its first position, and a row's place in the file the rest.
+    """
+    name = f"sealed_{stream.schema.name}"
+    position = (
+        sf.substring(sf.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
+        + sf.col("_metadata.row_index")
+    ).alias(POSITION)
+    frame = spark.read.parquet(*(str(file) for file in stream.files))
+    columns = [sf.col(f"`{column.name.replace('`', '``')}`") for column in stream.schema.columns]
+    frame.select(*columns, position).createOrReplaceTempView(f"`{name}`")
+    try:
+        yield name
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: Answer) -> pa.Table:
+    """The exact answer to a query as of an answer's window and position.
+
+    Returns:
+      One row per group: g0, g1, ... and a0, a1, ... in the order of query.groups and
+      query.aggregates.
+
+    Raises:
+      FailedPrecondition: the answer knows tuples that are in no run yet.
+    """
+    check_position(stream, answer)
+    with relation(spark, stream) as name, as_of(spark, name, stream, answer) as cut:
+        sql = exact_sql(query, cut, SqlDialect.SPARK, answer.start_us, answer.end_us)
+        return spark.sql(sql).toArrow()
+
+
+def check_position(stream: SealedStream, answer: Answer) -> None:
+    """Refuse an answer that knows more than the runs.
+
+    Raises:
+      FailedPrecondition: seal the stream and read the catalog again.
+    """
+    if answer.position > stream.end_position:
+        raise FailedPrecondition(
+            f"the answer holds positions below {answer.position:,} and the runs of "
+            f"{stream.schema.name!r} end at {stream.end_position:,}; seal the stream first"
+        )
+
+
+@contextmanager
+def as_of(spark: SparkSession, name: str, stream: SealedStream, answer: Answer) -> Iterator[str]:
+    """A view of the tuples below the answer's position; the relation itself when that is all."""
+    if answer.position == stream.end_position:
+        yield name
+        return
+    cut = f"{name}_below_{answer.position}"
+    frame: Any = spark.table(f"`{name}`").where(sf.col(POSITION) < answer.position)
+    frame.createOrReplaceTempView(f"`{cut}`")
+    try:
+        yield cut
+    finally:
+        spark.catalog.dropTempView(cut)

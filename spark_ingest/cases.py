@@ -1,0 +1,74 @@
+"""Cases: answered questions, taken apart into claims that facts can be found for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.query import BoundQuery
+from shedder.queries.answer import Answer
+from spark_ingest.verdict import Claim
+
+Key = tuple[Any, ...]
+"""The values of a group's keys, as Arrow gives them to Python."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A question and its answer. number: of the question, in the report."""
+
+    number: int
+    query: BoundQuery
+    answer: Answer
+
+    @property
+    def judgeable(self) -> bool:
+        """Whether every group of the answer can be told by its outputs."""
+        return None not in self._key_columns()
+
+    def aggregates(self) -> list[tuple[str, Aggregate]]:
+        """Outputs that are an aggregate and nothing else: name and aggregate."""
+        return [
+            (output.name, output.expression)
+            for output in self.query.outputs
+            if isinstance(output.expression, Aggregate)
+        ]
+
+    def keys(self) -> list[Key | None]:
+        """The key of each row of the answer; None for the row of `others`."""
+        columns = [self.answer.table[name].to_pylist() for name in self._key_columns() if name]
+        keys: list[Key | None] = list(zip(*columns, strict=True)) if columns else [()]
+        if self.answer.others is not None:
+            keys[self.answer.others] = None
+        return keys
+
+    def claims(self, name: str) -> Iterator[tuple[Key, Claim]]:
+        """What the answer says of one output, group by group; without the row of `others`."""
+        table = self.answer.table
+        values, met = table[name].to_pylist(), table[name + "_met"].to_pylist()
+        bounds = table[name + "_bound"].to_pylist()
+        listed = name + "_low" not in table.column_names
+        nothing = [None] * len(values)
+        lows = nothing if listed else table[name + "_low"].to_pylist()
+        highs = nothing if listed else table[name + "_high"].to_pylist()
+        rows = zip(self.keys(), values, lows, highs, bounds, met, strict=True)
+        for key, value, low, high, bound, flag in rows:
+            if key is not None:
+                yield key, Claim(value, low, high, bound, flag)
+
+    def _key_columns(self) -> list[str | None]:
+        by_expression = {output.expression: output.name for output in self.query.outputs}
+        return [by_expression.get(group) for group in self.query.groups]
+
+
+def aggregate_name(aggregate: Aggregate) -> str:
+    """The aggregate as reports call it."""
+    match aggregate.function:
+        case AggregateFunction.COUNT if aggregate.argument is None:
+            return "COUNT(*)"
+        case AggregateFunction.COUNT_DISTINCT:
+            return "COUNT(DISTINCT)"
+        case function:
+            return str(function.value)

@@ -1,0 +1,144 @@
+"""The commands that Spark brings to the command line: `accuracy` and `demo`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from shedder.cli.exits import ExitCode
+from shedder.errors import BadSetting
+from shedder.queries.database import Database
+from spark_ingest.scores import Score
+
+_REPORT = Path("report")
+
+
+def accuracy(
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="DIR",
+            envvar="SHEDDER_DATA",
+            help="The data directory; Spark reads its runs.",
+            file_okay=False,
+            exists=True,
+        ),
+    ],
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="SHEDDER_CONNECT",
+            help="The server that has the directory open; without it, this process opens it.",
+        ),
+    ] = None,
+    stream: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which one, when there are several.")
+    ] = None,
+    questions: Annotated[int, typer.Option(min=1, help="How many to ask.")] = 400,
+    seed: Annotated[int, typer.Option(help="Of the questions; the same one asks the same.")] = 7,
+    report: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where report.html and report.json go.")
+    ] = _REPORT,
+    heap_mb: Annotated[int, typer.Option(min=512, help="Of Spark's JVM.")] = 4096,
+) -> int:
+    """Ask many questions, let Spark answer them exactly, and compare.
+
+    Ends with 6 when intervals hold the truth more rarely than they say, beyond what chance allows.
+
+    - `shedder accuracy --data ./data`
+    - `shedder accuracy --data ./data --connect localhost:7077 --stream requests --questions 1000`
+    """
+    from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
+    from spark_ingest.baseline import sealed_stream
+    from spark_ingest.report import write
+    from spark_ingest.session import SparkSettings, spark_session
+
+    console = Console(stderr=True, highlight=False)
+    with closing(_database(data, connect)) as database:
+        name = stream or _only_stream(database)
+        drawn = draw(database, data, name, Plan(seed, questions))
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task(f"asking {name}", total=len(drawn))
+            asked = ask_all(database, data, name, drawn, lambda: progress.advance(task))
+        sealed = sealed_stream(data, name)
+    with (
+        console.status("Spark computes the exact answers"),
+        spark_session(SparkSettings(heap_mb=heap_mb)) as spark,
+    ):
+        subject = f"{name}, {sealed.rows:,} tuples"
+        found = judged_by_spark(spark, sealed, asked, subject=subject, seed=seed)
+    as_json, as_html = write(found, report)
+    Console(highlight=False).print(_summary(found.gates))
+    console.print(
+        f"{len(asked.cases)} answered, {len(asked.refused)} refused: {as_html}, {as_json}"
+    )
+    if found.passed:
+        return ExitCode.FINE
+    console.print("intervals held the truth more rarely than they say", style="bold red")
+    return ExitCode.PRECISION
+
+
+def demo(
+    report: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where report.html and report.json go.")
+    ] = Path("build/demo"),
+    seconds: Annotated[float, typer.Option(min=0, help="About how long the replay takes.")] = 20.0,
+    questions: Annotated[int, typer.Option(min=0, help="Drawn at random, for the report.")] = 220,
+    sample_rows: Annotated[int, typer.Option(min=64, help="Of the server's sample.")] = 8192,
+) -> int:
+    """Take the tour: real flights, a real server, a kill in the middle, Spark as the judge.
+
+    Ends with 0 only when every claim held.
+    """
+    from spark_ingest.demo.tour import TourSettings, run_tour
+
+    settings = TourSettings(
+        report=report, replay_s=seconds, questions=questions, sample_rows=sample_rows
+    )
+    held = run_tour(settings, Console(highlight=False))
+    return ExitCode.FINE if held else ExitCode.PRECISION
+
+
+def _database(data: Path, connect: str | None) -> Database:
+    import shedder
+
+    return shedder.open(data) if connect is None else shedder.connect(connect)
+
+
+def _only_stream(database: Database) -> str:
+    names = [str(name) for name in database.execute("SHOW STREAMS").table.column(0).to_pylist()]
+    if len(names) != 1:
+        known = ", ".join(names) or "none"
+        raise BadSetting(f"say which --stream; there are: {known}")
+    return names[0]
+
+
+def _summary(gates: list[Score]) -> Table:
+    table = Table(box=None, header_style="dim")
+    for name in ("aggregate", "source"):
+        table.add_column(name)
+    for name in ("questions", "values", "claimed", "held", "required"):
+        table.add_column(name, justify="right")
+    for score in gates:
+        claimed = "certain" if score.confidence == 1 else f"{score.confidence:.1%}"
+        style = "" if score.passed else "bold red"
+        table.add_row(
+            score.aggregate,
+            score.source,
+            f"{score.trials:,}",
+            f"{score.values:,}",
+            claimed,
+            f"{score.coverage:.2%}",
+            f"{score.required / score.trials:.2%}",
+            style=style,
+        )
+    return table

@@ -1,0 +1,121 @@
+"""The judge: cases and facts to verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from shedder.cql.expression import Aggregate, AggregateFunction
+from spark_ingest.cases import Case, Key, aggregate_name
+from spark_ingest.facts import Facts, Truths
+from spark_ingest.report import MISSING
+from spark_ingest.scores import Judged
+from spark_ingest.verdict import (
+    Claim,
+    Ranks,
+    Verdict,
+    judge_items,
+    judge_quantile,
+    judge_value,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """All verdicts, and how many claimed values no truth was found for."""
+
+    judged: tuple[Judged, ...]
+    unjudged: int
+
+
+def judge(cases: Iterable[Case], truths: Truths) -> Judgement:
+    """Judge every claim of every case: values, items, and the bound on missing groups."""
+    judged: list[Judged] = []
+    unjudged = 0
+    for case in cases:
+        if not case.judgeable:
+            unjudged += case.answer.table.num_rows * len(case.answer.approximate)
+            continue
+        unjudged += len(case.answer.approximate) if case.answer.others is not None else 0
+        for name, aggregate in case.aggregates():
+            judged += _values(case, name, aggregate, truths)
+        judged += _missing(case, truths)
+    return Judgement(tuple(judged), unjudged)
+
+
+def _values(case: Case, name: str, aggregate: Aggregate, truths: Truths) -> Iterator[Judged]:
+    groups = truths.groups(case)
+    for key, claim in case.claims(name):
+        facts = groups.get(key, {}).get(name, {})
+        for verdict in _verdicts(aggregate, claim, facts, case):
+            yield Judged(
+                case.number,
+                _printed(key),
+                aggregate_name(aggregate),
+                "+".join(case.answer.sources) or "unknown",
+                1.0 if verdict.claim.bound == "exact" else case.answer.confidence,
+                verdict,
+            )
+
+
+def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> list[Verdict]:
+    target = case.query.target
+    match aggregate.function:
+        case AggregateFunction.QUANTILE:
+            ranks = Ranks(**facts) if facts else Ranks(0, 0, 0, 0, 0)
+            return [judge_quantile(claim, aggregate.parameter or 0.0, ranks, target)]
+        case AggregateFunction.TOP:
+            items = enumerate(claim.value or [])
+            counts = {item["value"]: facts.get(f"item{at}") or 0 for at, item in items}
+            return judge_items(claim, counts, target)
+        case AggregateFunction.SUM | AggregateFunction.AVG:
+            return [_total(aggregate.function, claim, facts, case)]
+        case AggregateFunction.COUNT | AggregateFunction.COUNT_DISTINCT as function:
+            return [judge_value(function, claim, facts.get("value") or 0, target)]
+        case function:
+            return [judge_value(function, claim, facts.get("value"), target)]
+
+
+def _total(function: AggregateFunction, claim: Claim, facts: Facts, case: Case) -> Verdict:
+    count, total = facts.get("count") or 0, facts.get("sum")
+    absolute = float(facts.get("absolute") or 0.0)
+    if function is AggregateFunction.SUM:
+        truth = total if total is None or isinstance(total, float) else _bigint(int(total))
+        return judge_value(function, claim, truth, case.query.target, absolute, count)
+    mean = None if total is None or not count else float(total) / count
+    return judge_value(function, claim, mean, case.query.target, absolute, count)
+
+
+def _missing(case: Case, truths: Truths) -> Iterator[Judged]:
+    """Whether a group that the answer lacks is as large as the answer says none is."""
+    query = case.query
+    if not query.groups or query.having is not None or query.limit is not None:
+        return
+    if case.answer.others is not None:
+        return
+    answered = set(case.keys())
+    absent = [
+        facts[""]["rows"] for key, facts in truths.groups(case).items() if key not in answered
+    ]
+    bound, source = case.answer.missing, "+".join(case.answer.sources) or "unknown"
+    if bound is not None and bound.weight_max is None:
+        return
+    # "None of weight_max tuples or more": the largest missing one must be smaller.
+    high = 0 if bound is None else math.nextafter(bound.weight_max or 0.0, 0.0)
+    kind = "exact" if bound is None or (bound.confidence >= 1.0 and high == 0) else "interval"
+    verdict = judge_value(
+        AggregateFunction.COUNT, Claim(0, 0, high, kind, None), max(absent, default=0), None
+    )
+    yield Judged(
+        case.number, "", MISSING, source, 1.0 if bound is None else bound.confidence, verdict
+    )
+
+
+def _bigint(total: int) -> int | None:
+    """A sum of integers is NULL beyond BIGINT."""
+    return total if -(2**63) <= total < 2**63 else None
+
+
+def _printed(key: Key) -> str:
+    return ", ".join("NULL" if part is None else str(part) for part in key)

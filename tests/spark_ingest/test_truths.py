@@ -1,0 +1,191 @@
+"""What Spark counts for many answers at once is what pyarrow and a second query find for each."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from shedder.errors import FailedPrecondition, UnknownStream
+from spark_ingest.ask import bound
+from spark_ingest.baseline import exact, relation, sample_rows, sealed_stream, sealed_streams
+from spark_ingest.cases import Case
+from spark_ingest.facts import find_truths
+from spark_ingest.flights import load_flights
+from spark_ingest.judge import judge
+from spark_ingest.report import MISSING
+from tests.spark_ingest.archives import answer, archive
+
+ROWS = 6_000
+CUT = 2_500  # rows of the first run
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    spread = np.random.default_rng(3).choice(336_776, ROWS, replace=False)
+    return load_flights().take(np.sort(spread)).combine_chunks()
+
+
+@pytest.fixture(scope="module")
+def sealed(rows, tmp_path_factory):
+    batch = rows.to_batches()[0]
+    parts = [batch.slice(0, CUT), batch.slice(CUT)]
+    return archive(tmp_path_factory.mktemp("archive") / "data", "flights", parts)
+
+
+@pytest.fixture(scope="module")
+def truths_of(spark, sealed):
+    def find(*cases: Case):
+        with relation(spark, sealed) as name:
+            return find_truths(spark, name, "ts", cases)
+
+    return find
+
+
+def case(sealed, number, sql, found):
+    return Case(number, bound(sql, sealed.schema), found)
+
+
+def test_the_runs_hold_every_row_at_its_position(spark, sealed, rows):
+    assert (sealed.rows, sealed.end_position, len(sealed.runs)) == (ROWS, ROWS, 2)
+    with relation(spark, sealed) as name:
+        table = spark.sql(f"SELECT __position, flight FROM {name} ORDER BY 1").toArrow()
+    assert table["__position"].to_pylist() == list(range(ROWS))
+    assert table["flight"].to_pylist() == rows["flight"].to_pylist()
+
+
+def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, truths_of):
+    late = rows.filter(pc.fill_null(pc.greater(rows["dep_delay"], 10), False))["arr_delay"]
+    outputs = {
+        "COUNT(*)": len(late),
+        "COUNT(arr_delay)": len(late.drop_null()),
+        "SUM(arr_delay)": pc.sum(late).as_py(),
+        "AVG(arr_delay)": pc.mean(late).as_py(),
+        "MIN(arr_delay)": pc.min(late).as_py(),
+        "MAX(arr_delay)": pc.max(late).as_py(),
+        "VAR(arr_delay)": pc.variance(late, ddof=1).as_py(),
+        "STDDEV(arr_delay)": pc.stddev(late, ddof=1).as_py(),
+        "COUNT(DISTINCT arr_delay)": pc.count_distinct(late, mode="only_valid").as_py(),
+    }
+    cases = [
+        case(
+            sealed,
+            number,
+            f"SELECT {text} AS answer FROM flights WHERE dep_delay > 10",
+            answer({}, {"answer": [(truth, truth, truth, "exact")]}, position=ROWS),
+        )
+        for number, (text, truth) in enumerate(outputs.items())
+    ]
+    judged = judge(cases, truths_of(*cases)).judged
+    assert [one.aggregate for one in judged][:2] == ["COUNT(*)", "COUNT"]
+    assert {one.aggregate: one.verdict.held for one in judged if not one.verdict.held} == {}
+    wrong = [
+        case(sealed, 0, one.query.text, answer({}, {"answer": [(1, 1, 1, "exact")]}, position=ROWS))
+        for one in cases
+    ]
+    for one in wrong:
+        assert not judge([one], truths_of(one)).judged[0].verdict.held, one.query.text
+
+
+def test_quantiles_by_group_are_judged_by_their_ranks(sealed, rows, truths_of):
+    claims, keys = [], []
+    for origin in ("EWR", "JFK", "LGA"):
+        values = np.sort(rows.filter(pc.equal(rows["origin"], origin))["distance"].to_numpy())
+        keys.append(origin)
+        claims.append(float(values[math.ceil(0.9 * len(values)) - 1]))
+    sql = "SELECT origin, QUANTILE(distance, 0.9) AS p90 FROM flights GROUP BY origin"
+    right = answer({"origin": keys}, {"p90": [(c, c, c, "exact") for c in claims]}, position=ROWS)
+    below = answer(
+        {"origin": keys}, {"p90": [(c - 1, 0.0, c - 1, "interval") for c in claims]}, position=ROWS
+    )
+    cases = [case(sealed, 0, sql, right), case(sealed, 1, sql, below)]
+    judged = [one for one in judge(cases, truths_of(*cases)).judged if one.aggregate == "QUANTILE"]
+    assert [one.verdict.held for one in judged] == [True] * 3 + [False] * 3
+    assert all(one.verdict.error == 0 for one in judged[:3])
+
+
+def test_items_of_top_are_judged_by_their_counts(sealed, rows, truths_of):
+    counts = {item["values"]: item["counts"] for item in pc.value_counts(rows["dest"]).to_pylist()}
+    best = sorted(counts, key=lambda value: (-counts[value], value))[:3]
+    items = [
+        {
+            "value": v,
+            "count": counts[v],
+            "low": counts[v] - 1,
+            "high": counts[v],
+            "guaranteed": True,
+        }
+        for v in best
+    ]
+    items[2] |= {"low": counts[best[2]] + 1, "high": counts[best[2]] + 5}
+    found = answer({}, {"top": [(items, None, None, "interval")]}, position=ROWS)
+    one = case(sealed, 0, "SELECT TOP(dest, 3) AS top FROM flights", found)
+    judged = judge([one], truths_of(one)).judged
+    assert [j.verdict.truth for j in judged] == [counts[v] for v in best]
+    assert [j.verdict.held for j in judged] == [True, True, False]
+
+
+def test_an_answer_is_judged_by_the_tuples_below_its_position_and_in_its_window(
+    sealed, rows, truths_of
+):
+    ts = rows["ts"].cast(pa.int64()).to_numpy()
+    start, end, position = int(ts[1_000]), int(ts[4_000]), 3_000
+    truth = int(((ts >= start) & (ts < end))[:position].sum())
+    found = answer(
+        {}, {"n": [(truth, truth, truth, "exact")]}, position=position, start_us=start, end_us=end
+    )
+    one = case(sealed, 0, "SELECT COUNT(*) AS n FROM flights", found)
+    assert judge([one], truths_of(one)).judged[0].verdict.held
+
+
+def test_groups_that_an_answer_lacks_break_a_claim_that_none_is_missing(sealed, rows, truths_of):
+    counts = {i["values"]: i["counts"] for i in pc.value_counts(rows["carrier"]).to_pylist()}
+    small = min(counts, key=lambda value: counts[value])
+    kept = [value for value in counts if value != small]
+    sql = "SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier"
+    cells = {"n": [(counts[v], counts[v], counts[v], "exact") for v in kept]}
+    one = case(sealed, 0, sql, answer({"carrier": kept}, cells, position=ROWS))
+    verdicts = {j.aggregate: j.verdict.held for j in judge([one], truths_of(one)).judged}
+    assert verdicts == {"COUNT(*)": True, MISSING: False}
+
+
+def test_null_is_a_group_like_any_other(sealed, rows, truths_of):
+    nulls = rows["tailnum"].null_count
+    assert nulls > 0
+    found = answer({"tailnum": pa.array([None], pa.string())}, {"n": [(nulls,) * 3 + ("exact",)]})
+    sql = "SELECT tailnum, COUNT(*) AS n FROM flights WHERE tailnum IS NULL GROUP BY tailnum"
+    one = case(sealed, 0, sql, found.__class__(found.table, position=ROWS, sources=("archive",)))
+    assert [j.verdict.held for j in judge([one], truths_of(one)).judged] == [True, True]
+
+
+def test_exact_answers_are_as_of_the_answers_position(spark, sealed, rows):
+    sql = """SELECT origin, COUNT(*) AS n, QUANTILE(distance, 0.5) AS mid, TOP(dest, 2) AS best
+      FROM flights GROUP BY origin"""
+    query = bound(sql, sealed.schema)
+    table = exact(spark, sealed, query, answer({}, {}, position=CUT + 100))
+    assert sum(table["a0"].to_pylist()) == CUT + 100
+    first = rows.slice(0, CUT + 100)
+    for row in table.to_pylist():
+        mine = first.filter(pc.equal(first["origin"], row["g0"]))
+        distances = np.sort(mine["distance"].to_numpy())
+        assert row["a1"] == distances[math.ceil(len(distances) / 2) - 1]
+        assert len(row["a2"]) == 2
+
+
+def test_an_answer_that_knows_more_than_the_runs_is_refused(spark, sealed):
+    query = bound("SELECT COUNT(*) AS n FROM flights", sealed.schema)
+    with pytest.raises(FailedPrecondition, match=r"below 6,001.*end at 6,000; seal"):
+        exact(spark, sealed, query, answer({}, {}, position=ROWS + 1))
+
+
+def test_a_stream_that_is_not_there_is_named_with_those_that_are(sealed):
+    assert [one.schema.name for one in sealed_streams(sealed.directory)] == ["flights"]
+    with pytest.raises(UnknownStream, match="no stream 'trains'; there are flights"):
+        sealed_stream(sealed.directory, "trains")
+
+
+def test_sampled_rows_come_from_every_run(sealed):
+    assert sample_rows(sealed, rows_max=200).num_rows == 200
