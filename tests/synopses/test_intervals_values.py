@@ -33,6 +33,7 @@ from synopses.intervals.weighted import (
     weighted_sum,
     weighted_sum_over_panes,
 )
+from tests.truth import draw
 
 ANSWERS = {
     "sum": sampled_sum,
@@ -382,3 +383,32 @@ def test_after_warming_no_kernel_is_compiled_anew_whatever_the_arrays_are():
             answer(sample, confidence=0.9)
     matching_count(population=np.array([9, 9])[::-1], read=4, matched=frozen[:2], confidence=0.9)
     assert [len(kernel.signatures) for kernel in kernels] == forms
+
+
+def empirical_bernstein_half_width(y, population, width, confidence):
+    """Bardenet & Maillard 2015, Bernoulli 21(3), Thm 4.3, without replacement."""
+    read, delta = len(y), 1 - confidence
+    share = read / population
+    rho = 1 - (read - 1) / population if share <= 0.5 else (1 - share) * (1 + 1 / read)
+    log = math.log(5 / delta)
+    kappa = 7 / 3 + 3 / math.sqrt(2)
+    return y.std() * math.sqrt(2 * rho * log / read) + kappa * width * log / read
+
+
+@pytest.mark.parametrize("name", ["exponential", "lognormal-1", "lognormal-2", "pareto", "spike"])
+@pytest.mark.parametrize("selectivity", [1.0, 0.01])
+def test_betting_beats_empirical_bernstein_up_to_half_of_the_population(name, selectivity):
+    population = draw(name, 1, 20_000)
+    rng = np.random.default_rng(2)
+    y = np.where(rng.random(len(population)) < selectivity, population, 0.0)
+    for read in (40, 2500, 10_000):
+        seen = rng.permutation(y)[:read]
+        low, high = np.array([y.min()]), np.array([y.max()])
+        sample = sampled(seen, population=20_000, read=read, low=low, high=high)
+        ends = mean_bounds(
+            sample, zeros=np.zeros(1, np.int64), low=low, high=high,
+            wanted=np.ones(1, np.bool_), confidence=0.95,
+        )  # fmt: skip
+        other = empirical_bernstein_half_width(seen, 20_000, float(high[0] - low[0]), 0.95)
+        free = min(high[0], seen.mean() + other) - max(low[0], seen.mean() - other)
+        assert ends[1][0] - ends[0][0] <= free
