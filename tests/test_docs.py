@@ -18,7 +18,7 @@ from shedder.errors import ShedderError
 from tests.documents import ROOT, Block, Console, blocks, missing_lines, pages, steps
 from tests.streams_of_docs import demo_database
 
-LANGUAGES = {"python", "console", "sql", "toml", "proto", "text", "json"}
+LANGUAGES = {"", "python", "console", "sql", "toml", "proto", "text", "json"}
 # An sql comment that says that the next statement is refused, and with which error.
 _REFUSED = re.compile(r"--\s*refused:?\s*(\w*)", re.IGNORECASE)
 

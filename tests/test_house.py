@@ -51,10 +51,10 @@ def test_every_module_says_in_its_first_line_what_it_holds():
     assert not silent
 
 
-def test_no_module_is_longer_than_400_lines():
+def test_no_module_is_longer_than_500_lines():
     code = [path for part in PARTS for path in tracked(f"{part}/*.py") if "/v1/" not in str(path)]
     long = {
-        str(p.relative_to(ROOT)): n for p in code if (n := len(p.read_text().splitlines())) > 400
+        str(p.relative_to(ROOT)): n for p in code if (n := len(p.read_text().splitlines())) > 500
     }
     assert not long
 
