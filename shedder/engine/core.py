@@ -145,6 +145,9 @@ class Core:
 
     def apply(self, stream: Stream, header: Batch, frame: Frame) -> None:
         """Read one batch into everything in memory, and answer the windows it closes."""
+        if header.first_position != stream.sample.position:  # Damage has torn a hole.
+            rows = self.settings.sample_rows
+            stream.sample = StreamSample(stream.schema, rows=rows, first=header.first_position)
         stream.sample.update(header.first_position, frame.batch)
         stream.apply(header, frame)
         self._after(stream)

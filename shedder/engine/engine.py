@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+import structlog
 from synopses.warm import compile_kernels
 
 from shedder.archive.exact import ExactWorker
@@ -77,6 +80,7 @@ class Engine:
         Raises:
           DirectoryLocked: another process has it open. NewerFormat, CorruptData, BadSetting.
         """
+        _be_quiet()
         settings = settings or Settings.load(**overrides)
         compile_kernels()
         store = Store.open(Path(directory), log_segment_bytes=settings.log_segment_bytes)
@@ -342,6 +346,15 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise Draining("the database is closed")
+
+
+def _be_quiet() -> None:
+    """A library talks on stderr, and only of what went wrong, unless its host says otherwise."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        )
 
 
 def _now_us() -> int:

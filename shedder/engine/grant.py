@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from synopses.kll import kll_error, kll_k
 
 from allocator.bytes import Demands, grant
 from allocator.errors import BudgetTooSmall
@@ -16,7 +15,7 @@ from shedder.engine.plan import Kind, kind_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.windows import PaneGrid
-from synopses import cardinality, frequent
+from synopses import cardinality, frequent, kll
 
 _KIB = 1024
 _LG_K = (7, 18)  # 128 to 262,144 registers: DataSketches' least; above, panes get too heavy
@@ -134,7 +133,7 @@ class _Curve:
             case Kind.KLL:
                 if self.target is None:
                     return _KLL_K_DEFAULT
-                return int(np.clip(kll_k(self.target, self.confidence), *_KLL_K))
+                return _kll_k(self.target, self.confidence)
             case _:
                 return _ENTRIES
 
@@ -161,7 +160,7 @@ class _Curve:
             case Kind.DISTINCT:
                 return float(cardinality.error_at(size, self.confidence))
             case Kind.KLL:
-                return kll_error(size, self.confidence)
+                return kll.rank_error(size, self.confidence)
             case _:
                 return frequent.error_at(size)
 
@@ -173,6 +172,13 @@ class _Curve:
                 return f"KLL of k = {size}"
             case _:
                 return f"frequent items of {size} entries"
+
+
+def _kll_k(error: float, confidence: float) -> int:
+    """The k that gives this rank error, or the largest one that is worth its bytes."""
+    if kll.rank_error(_KLL_K[1], confidence) > error:
+        return _KLL_K[1]
+    return max(_KLL_K[0], kll.for_error(error, confidence))
 
 
 def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_rank: bool) -> _Curve:

@@ -19,7 +19,7 @@ from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import BeforeRetention, DeadlineExceeded, ShedderError, Unimplemented
 from shedder.queries.answer import Answer
-from shedder.queries.choose import answer_once, explain_once
+from shedder.queries.choose import Stretch, answer_once, explain_once
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import check_names, finish
 from shedder.queries.from_exact import evidence_from_exact
@@ -36,8 +36,7 @@ class _Moment:
 
     sample: SampleView | None
     snapshot: Snapshot
-    span: Span
-    watermark_us: int | None
+    stretch: Stretch
 
 
 class OneTime:
@@ -65,9 +64,7 @@ class OneTime:
                 query,
                 moment.sample,
                 lambda: self._exactly(query, moment, _left(deadline)),
-                start_us=moment.span.start_us,
-                end_us=moment.span.end_us,
-                watermark_us=moment.watermark_us,
+                moment.stretch,
             )
 
     def explain(self, stream: Stream, select: Select) -> str:
@@ -77,17 +74,16 @@ class OneTime:
         with moment.snapshot as snapshot:
             runs = sum(run.rows for run in snapshot.runs)
             tail = sum(batch.num_rows for batch in snapshot.tail)
-            plan = explain_once(
-                query, moment.sample, start_us=moment.span.start_us, end_us=moment.span.end_us
-            )
-            return f"{plan}\narchive: {runs:,} tuples in {len(snapshot.runs)} runs, {tail:,} in the log"
+            plan = explain_once(query, moment.sample, moment.stretch)
+            files = len(snapshot.runs)
+            return f"{plan}\narchive:   {runs:,} tuples in {files} runs, {tail:,} in the log"
 
     def answer_window(self, published: Published, span: Span) -> None:
         """On the apply thread: answer a standing query's window exactly, and tell it later."""
         query = published.standing.query
         stream = self._core.stream(query.schema.name)
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
-        moment = _Moment(None, snapshot, span, stream.watermark_us)
+        moment = _Moment(None, snapshot, _stretch(span, stream.watermark_us))
 
         def work() -> None:
             try:
@@ -128,7 +124,7 @@ class OneTime:
             whole = stream.sample.first == 0 and (retained is None or span.start_us is not None)
             sample = stream.sample.view() if whole else None
             snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
-            return _Moment(sample, snapshot, span, stream.watermark_us)
+            return _Moment(sample, snapshot, _stretch(span, stream.watermark_us))
 
         future = self._core.actor.call(look)
         try:
@@ -137,21 +133,25 @@ class OneTime:
             raise DeadlineExceeded(f"no answer within {timeout_s} s: ingest is behind") from None
 
     def _exactly(self, query: BoundQuery, moment: _Moment, timeout_s: float | None) -> Evidence:
-        span, snapshot = moment.span, moment.snapshot
-        sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, span.start_us, span.end_us)
+        stretch, snapshot = moment.stretch, moment.snapshot
+        sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, stretch.start_us, stretch.end_us)
         schema = arrow_schema(query.schema)
         table = self._exact.query(sql, snapshot.paths, snapshot.tail, schema, timeout_s)
         return evidence_from_exact(
             query,
             table,
-            start_us=span.start_us,
-            end_us=span.end_us,
-            watermark_us=moment.watermark_us,
+            start_us=stretch.start_us,
+            end_us=stretch.end_us,
+            watermark_us=stretch.watermark_us,
+            complete=stretch.complete,
             position=snapshot.end_position,
-            complete=span.end_us is not None
-            and moment.watermark_us is not None
-            and moment.watermark_us >= span.end_us,
         )
+
+
+def _stretch(span: Span, watermark_us: int | None) -> Stretch:
+    """A window that has no end, or whose end the watermark has passed, is complete."""
+    passed = watermark_us is not None and span.end_us is not None and watermark_us >= span.end_us
+    return Stretch(span.start_us, span.end_us, watermark_us, span.end_us is None or passed)
 
 
 def _span(query: BoundQuery, watermark_us: int | None) -> Span:

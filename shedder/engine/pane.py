@@ -8,8 +8,6 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from synopses.frequent import GroupedFrequent, ItemKind
-from synopses.kll import GroupedKll
 
 from shedder.cql.types import ColumnType
 from shedder.engine.plan import Kind, Part, Plan
@@ -17,6 +15,8 @@ from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
 from synopses.counts import GroupedCount
 from synopses.distinct import GroupedDistinct
+from synopses.frequent import GroupedFrequent, ItemKind
+from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 

@@ -6,12 +6,13 @@ from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
-from synopses.frequent import GroupedFrequent
-from synopses.kll import GroupedKll
 
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.types import ColumnType
+from synopses import kll
 from synopses.estimate import Bound, Estimates
+from synopses.frequent import GroupedFrequent
+from synopses.kll import GroupedKll
 
 _EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integers apart.
 
@@ -57,8 +58,7 @@ def rank_error(synopsis: Any, confidence: float) -> NDArray[np.float64] | None:
     """The rank error of a KLL quantile, as a fraction of rank, per group; None for others."""
     if not isinstance(synopsis, GroupedKll):
         return None
-    error: NDArray[np.float64] = synopsis.rank_error(confidence)
-    return error
+    return np.full(synopsis.groups, kll.rank_error(synopsis.k, confidence))
 
 
 def _top(synopsis: GroupedFrequent, k: int) -> Estimates:

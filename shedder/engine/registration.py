@@ -6,6 +6,7 @@ import math
 
 from shedder.archive.entries import QueryEntry
 from shedder.cql.bind import bind
+from shedder.cql.expression import AggregateFunction, Column
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, Select
 from shedder.engine.checkpoint import write_checkpoint
@@ -18,6 +19,7 @@ from shedder.engine.stream import Stream
 from shedder.errors import PrecisionUnavailable, Unimplemented
 from shedder.queries.finish import check_names
 from shedder.streams.frame import Frame
+from shedder.streams.sample import StreamSample
 from shedder.streams.windows import PaneGrid
 
 SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
@@ -72,6 +74,7 @@ class Registrar:
             granted=granted.facts,
             go_exact=core.go_exact,
         )
+        self._sharpen_sample(stream, query)
         self._read_history(stream, published)
         published.refresh(stream)
         stream.queries[name] = published
@@ -111,6 +114,32 @@ class Registrar:
         standing.close(stream.watermark_us)
         published.emitted_to = grid.window_end(stream.watermark_us)
 
+    def _sharpen_sample(self, stream: Stream, query: BoundQuery) -> None:
+        """Sample by weight what is summed and by hash what is counted distinct, from now on.
+
+        Ad-hoc questions about these columns then have narrow intervals behind any filter. The new
+        samples must know all tuples, so they are drawn again from the archive.
+        """
+        summed, counted = _sampled_columns(query)
+        old = stream.sample
+        weighted = sorted({*old.weighted, *summed})
+        hashed = sorted({*old.hashed, *counted})
+        if (weighted, hashed) == (sorted(old.weighted), sorted(old.hashed)):
+            return
+        sample = StreamSample(
+            stream.schema,
+            rows=self._core.settings.sample_rows,
+            first=old.first,
+            weighted=weighted,
+            hashed=hashed,
+        )
+        for first, batch in self._core.store.scan(stream.id):
+            if first != sample.position:
+                return  # Retention or damage has taken tuples that the old sample knows.
+            sample.update(first, batch)
+        if sample.position == old.position:
+            stream.sample = sample
+
     def _check_exact(self, stream: Stream, query: BoundQuery) -> None:
         """ELSE EXACT is granted when a slide leaves time to read the window."""
         grid = PaneGrid.of(query.window)
@@ -121,3 +150,17 @@ class Registrar:
                 f"ELSE EXACT would read up to {stream.position:,} tuples, about {seconds:.2f} s, "
                 f"every {slide_s:g} s; a longer SLIDE, or ELSE WIDEN, OMIT or FAIL can be granted"
             )
+
+
+def _sampled_columns(query: BoundQuery) -> tuple[set[str], set[str]]:
+    """The columns that a query sums, and those whose values it counts."""
+    summed, counted = set(), set()
+    for aggregate in query.aggregates:
+        if not isinstance(aggregate.argument, Column):
+            continue
+        match aggregate.function:
+            case AggregateFunction.SUM | AggregateFunction.AVG:
+                summed.add(aggregate.argument.name)
+            case AggregateFunction.COUNT_DISTINCT:
+                counted.add(aggregate.argument.name)
+    return summed, counted

@@ -121,6 +121,16 @@ class StreamSample:
         return self._basics
 
     @property
+    def weighted(self) -> tuple[str, ...]:
+        """The columns that are sampled by weight."""
+        return tuple(name for name, sign in self._weighted if sign == _POSITIVE)
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The columns that are sampled by hash."""
+        return tuple(self._hashed)
+
+    @property
     def population(self) -> int:
         """Tuples so far."""
         return self.position - self.first
