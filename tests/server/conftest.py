@@ -1,0 +1,87 @@
+"""A real engine, served on a free port of this machine."""
+
+import datetime
+import ipaddress
+
+import pytest
+import trustme
+
+import shedder
+from shedder.server.identity import Scope, new_token
+from shedder.server.server import running
+from shedder.settings import Settings
+
+CREATE_TRADES = (
+    "CREATE STREAM trades (ts TIMESTAMP NOT NULL, key BIGINT, value DOUBLE) TIMESTAMP BY ts"
+)
+PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def settings():
+    return Settings(listen="127.0.0.1:0", insecure=True, drain_s=5)
+
+
+@pytest.fixture
+def engine(tmp_path, settings):
+    with shedder.open(tmp_path / "data", settings) as engine:
+        yield engine
+
+
+@pytest.fixture
+def address(engine, settings):
+    with running(engine, settings) as address:
+        yield str(address)
+
+
+@pytest.fixture
+def client(address):
+    with shedder.connect(address) as client:
+        client.execute(CREATE_TRADES)
+        yield client
+
+
+class Authority:
+    """A certificate authority with a server's certificate, tokens of every kind, and a rival."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.ca = trustme.CA()
+        self.rival = trustme.CA()
+        self.tokens = {}
+        entries = []
+        for name, scopes, expires in (
+            ("admin", [Scope.ADMIN], None),
+            ("ingest", [Scope.INGEST], None),
+            ("query", [Scope.QUERY], None),
+            ("expired", [Scope.ADMIN], PAST),
+        ):
+            self.tokens[name], entry = new_token(name, scopes, expires)
+            entries.append(entry)
+        self.tokens["unknown"], _ = new_token("unknown", [Scope.ADMIN])
+        self.tokens_file = directory / "tokens.toml"
+        self.tokens_file.write_text("\n".join(entries))
+        server = self.ca.issue_cert("127.0.0.1", "localhost", str(ipaddress.ip_address("::1")))
+        self.cert, self.key = directory / "cert.pem", directory / "key.pem"
+        self.renew(server)
+
+    def renew(self, issued):
+        """Put a certificate where the server looks for it."""
+        issued.private_key_pem.write_to_path(self.key)
+        self.cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+
+    @property
+    def ca_pem(self):
+        return self.ca.cert_pem.bytes()
+
+    def settings(self, **options):
+        return Settings(
+            listen="127.0.0.1:0", tls_cert=self.cert, tls_key=self.key, drain_s=5, **options
+        )
+
+
+@pytest.fixture
+def authority(tmp_path):
+    directory = tmp_path / "identity"
+    directory.mkdir()
+    return Authority(directory)
