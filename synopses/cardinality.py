@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtri
 
 from synopses.errors import BadParameter
 from synopses.estimate import Bound, Estimates
@@ -37,7 +37,7 @@ def z_of(confidence: float) -> float:
     """
     if not 0.0 < confidence < 1.0:
         raise BadParameter("confidence", confidence, "between 0 and 1")
-    return float(stats.norm.ppf(0.5 + confidence / 2))
+    return float(ndtri(0.5 + confidence / 2))
 
 
 def raw_estimate(histogram: NDArray[np.int64]) -> Column:

@@ -18,18 +18,12 @@ Slots = NDArray[np.uint64]
 
 @njit(nogil=True, cache=True)
 def _add(
-    slots: Slots,
-    used: int,
-    used_max: int,
-    start: int,
-    keys: NDArray[np.uint64],
-    counts: NDArray[np.int64],
-    sign: int,
+    slots: Slots, used: int, used_max: int, start: int, entries: Slots, sign: int
 ) -> tuple[int, int]:
-    """Add sign * counts to keys (0: skip) from `start` until full; returns (next row, used)."""
+    """Add sign * count of entries[start:] (key 0: skip) until full; returns (next, used)."""
     mask = np.uint64(len(slots) - 1)
-    for row in range(start, keys.size):
-        key = keys[row]
+    for row in range(start, len(entries)):
+        key = entries[row, 0]
         if key == np.uint64(0):
             continue
         place = ((key * SPREAD) >> np.uint64(32)) & mask
@@ -41,8 +35,8 @@ def _add(
                 used += 1
                 break
             place = (place + np.uint64(1)) & mask
-        slots[place, 1] += np.uint64(sign * counts[row])
-    return keys.size, used
+        slots[place, 1] += np.uint64(sign * np.int64(entries[row, 1]))
+    return len(entries), used
 
 
 class CellCounts:
@@ -71,24 +65,23 @@ class CellCounts:
 
     def widen(self) -> None:
         """Double the room (or only drop the entries that are back at zero, if these are many)."""
-        keys, counts = self._touched()
-        self._refill(keys, counts, 2 * keys.size)
+        touched = self._touched()
+        self._refill(touched, 2 * len(touched))
 
-    def _touched(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        rows = self.slots[self.slots[:, 1] != 0]
-        return rows[:, 0].copy(), rows[:, 1].view(np.int64).copy()
+    def _touched(self) -> Slots:
+        touched: Slots = self.slots[self.slots[:, 1] != 0]
+        return touched
 
-    def _refill(self, keys: NDArray[np.uint64], counts: NDArray[np.int64], room: int) -> None:
+    def _refill(self, entries: Slots, room: int) -> None:
         self.slots = _room_for(room)
         self.used = 0
-        self.add(keys, counts)
+        self._add(entries)
 
-    def add(self, keys: NDArray[np.uint64], counts: NDArray[np.int64], sign: int = 1) -> None:
-        """Add sign * counts[i] to keys[i]; keys of 0 are skipped. Shapes [n]."""
+    def _add(self, entries: Slots, sign: int = 1) -> None:
         row = 0
         while True:
-            row, self.used = _add(self.slots, self.used, self.used_max, row, keys, counts, sign)
-            if row == keys.size:
+            row, self.used = _add(self.slots, self.used, self.used_max, row, entries, sign)
+            if row == len(entries):
                 return
             self.widen()
 
@@ -96,16 +89,15 @@ class CellCounts:
         """Add sign * the other's counts."""
         if len(self.slots) < len(other.slots):
             # Keys arrive in the order of their places: in a smaller map they would all cluster.
-            keys, counts = self._touched()
-            self._refill(keys, counts, len(other.slots) * 5 // 8)
-        self.add(other.slots[:, 0], other.slots[:, 1].view(np.int64), sign)
+            self._refill(self._touched(), len(other.slots) * 5 // 8)
+        self._add(other.slots, sign)
 
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Groups, cells and counts of all non-zero entries, by group, then by cell. Shapes [n]."""
-        keys, counts = self._touched()
-        order = np.argsort(keys)
-        plain = (keys[order] - np.uint64(1)).view(np.int64)
-        return plain >> 32, plain & 0xFFFFFFFF, counts[order]
+        touched = self._touched()
+        touched = touched[np.argsort(touched[:, 0])]
+        plain = (touched[:, 0] - np.uint64(1)).view(np.int64)
+        return plain >> 32, plain & 0xFFFFFFFF, touched[:, 1].copy().view(np.int64)
 
     @classmethod
     def of(
@@ -113,7 +105,8 @@ class CellCounts:
     ) -> Self:
         """The map of these entries; shapes [n], pairs different."""
         made = cls(counts.size)
-        made.add((((groups << 32) | cells) + 1).astype(np.uint64), counts)
+        keys = ((groups << 32) | cells) + 1
+        made._add(np.column_stack((keys, counts)).astype(np.int64).view(np.uint64))
         return made
 
     def regrouped(self, places: NDArray[np.int64]) -> Self:

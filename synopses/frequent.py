@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -13,29 +11,14 @@ from numpy.typing import NDArray
 from synopses import frequent_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import TopItem
+from synopses.frequent_entries import Entries, ItemKind, image_of, read_entries
 from synopses.grouped import grown, scattered
-from synopses.header import Body, Kind, seal, unseal
+from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
 
 _ENTRIES_MIN, _ENTRIES_MAX = 8, 1 << 20
 _PARAMETERS = struct.Struct("<qqB")
-_IMAGE = struct.Struct("<BBBBBBHIIqq")
-_IMAGE_EMPTY = struct.Struct("<BBBBBBH")
-_FLAG_EMPTY = 5  # DataSketches sets both of its bits for emptiness.
 _NONE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
-
-
-class ItemKind(IntEnum):
-    """What the counted values are. Numbers are part of the format."""
-
-    INTEGER = 0
-    DOUBLE = 1
-    TEXT = 2
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """How an array holds them."""
-        return np.dtype((np.int64, np.float64, object)[self])
 
 
 class Values(Protocol):
@@ -43,25 +26,6 @@ class Values(Protocol):
 
     def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[Any]:
         """The values of these rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Entries:
-    """Counters taken out of their tables; all shapes [n]."""
-
-    groups: NDArray[np.int64]
-    keys: NDArray[np.uint64]
-    counts: NDArray[np.int64]
-    lates: NDArray[np.int64]
-    values: NDArray[Any]
-
-    def moved(self, places: NDArray[np.int64]) -> _Entries:
-        """Group g becomes group places[g]; those placed at -1 are left out."""
-        groups = places[self.groups]
-        kept = groups >= 0
-        return _Entries(
-            groups[kept], self.keys[kept], self.counts[kept], self.lates[kept], self.values[kept]
-        )
 
 
 class GroupedFrequent:
@@ -261,7 +225,7 @@ class GroupedFrequent:
         self._totals = totals
         return self
 
-    def _take_entries(self, entries: _Entries, shifts: NDArray[np.int64]) -> None:
+    def _take_entries(self, entries: Entries, shifts: NDArray[np.int64]) -> None:
         self._take(
             as_input(entries.groups, np.int32),
             as_input(entries.keys, np.uint64),
@@ -272,7 +236,7 @@ class GroupedFrequent:
 
     # --- questions ---------------------------------------------------------------------------
 
-    def _entries(self) -> _Entries:
+    def _entries(self) -> Entries:
         """All entries, by group, then by key."""
         rooms = self._rooms[: self._groups]
         groups = np.repeat(np.arange(self._groups), rooms)
@@ -282,7 +246,7 @@ class GroupedFrequent:
         groups, places = groups[held], places[held]
         order = np.lexsort((self._keys[places], groups))
         places = places[order]
-        return _Entries(
+        return Entries(
             groups[order],
             self._keys[places],
             self._counts[places],
@@ -320,22 +284,16 @@ class GroupedFrequent:
         frequent_items_sketch.deserialize reads integers with PyLongsSerDe and doubles with
         PyDoublesSerDe, frequent_strings_sketch.deserialize texts; Spark wants 8 more bytes.
         """
-        entries = self._entries()
-        counts = entries.counts[entries.groups == group]
-        values = entries.values[entries.groups == group]
-        lg_max = self.entries.bit_length() - 1
-        lg_now = max(int(self._rooms[group]), kernels.ROOM_MIN).bit_length() - 1
-        if not counts.size:
-            return _IMAGE_EMPTY.pack(1, 1, 10, lg_max, lg_now, _FLAG_EMPTY, 0)
-        total, error = int(self._totals[group]), int(self._offsets[group])
-        head = _IMAGE.pack(4, 1, 10, lg_max, lg_now, 0, 0, counts.size, 0, total, error)
-        return b"".join((head, counts.tobytes(), self._image_items(values)))
-
-    def _image_items(self, values: NDArray[Any]) -> bytes:
-        if self.items is not ItemKind.TEXT:
-            return bytes(values.tobytes())
-        texts = [text.encode() for text in values.tolist()]
-        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+        only = np.full(self._groups, -1, np.int64)
+        only[group] = 0
+        return image_of(
+            self._entries().moved(only),
+            self.items,
+            room=max(int(self._rooms[group]), kernels.ROOM_MIN),
+            room_max=self.entries,
+            total=int(self._totals[group]),
+            error=int(self._offsets[group]),
+        )
 
     # --- groups and bytes --------------------------------------------------------------------
 
@@ -359,7 +317,7 @@ class GroupedFrequent:
         return made
 
     def _absorb(
-        self, entries: _Entries, offsets: NDArray[np.int64], totals: NDArray[np.int64]
+        self, entries: Entries, offsets: NDArray[np.int64], totals: NDArray[np.int64]
     ) -> None:
         """Take another summary's state into this empty one."""
         self._offsets[: self._groups] = offsets
@@ -368,16 +326,8 @@ class GroupedFrequent:
 
     def to_bytes(self) -> bytes:
         """The counters as bytes; equal counters give equal bytes."""
-        entries = self._entries()
-        groups, values = entries.groups.astype(np.int32), entries.values
-        body: list[NDArray[Any] | bytes] = [groups, entries.keys, entries.counts, entries.lates]
-        if self.items is ItemKind.TEXT:
-            texts = [text.encode() for text in values.tolist()]
-            body += [np.array([len(text) for text in texts], np.int64), b"".join(texts)]
-        else:
-            body.append(values)
-        body += [self.error, self.totals]
         parameters = _PARAMETERS.pack(self._groups, self.entries, self.items)
+        body = [*self._entries().parts(self.items), self.error, self.totals]
         return seal(Kind.FREQUENT, parameters, body)
 
     @classmethod
@@ -388,32 +338,15 @@ class GroupedFrequent:
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.FREQUENT)
-        size, entries, kind = body.unpack(_PARAMETERS)
+        size, room_max, kind = body.unpack(_PARAMETERS)
         if kind not in set(ItemKind):
             raise CorruptSynopsis("item kind", kind, [int(known) for known in ItemKind])
-        made = cls(size, entries, ItemKind(kind))
-        groups = body.array(np.int32, (-1,)).astype(np.int64)
-        if groups.size and not (groups.min() >= 0 and groups.max() < size):
-            raise CorruptSynopsis("group", int(groups.max()), f"0 to {size - 1}")
-        keys = body.array(np.uint64, (groups.size,))
-        counts, lates = body.array(np.int64, keys.shape), body.array(np.int64, keys.shape)
-        values = _read_values(body, made.items, groups.size)
+        made = cls(size, room_max, ItemKind(kind))
+        entries = read_entries(body, made.items, size)
         offsets, totals = body.array(np.int64, (size,)), body.array(np.int64, (size,))
         body.end()
-        made._absorb(_Entries(groups, keys, counts, lates, values), offsets, totals)
+        made._absorb(entries, offsets, totals)
         return made
-
-
-def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:
-    if items is not ItemKind.TEXT:
-        return body.array(items.dtype, (size,))
-    ends = np.cumsum(body.array(np.int64, (size,))).tolist()
-    text = body.raw()
-    if size and ends[-1] != len(text):
-        raise CorruptSynopsis("text length", len(text), ends[-1])
-    values = np.empty(size, object)
-    values[:] = [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
-    return values
 
 
 def _items(
