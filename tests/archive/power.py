@@ -9,6 +9,7 @@ commit).
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -147,6 +148,7 @@ class PowerFiles(OsFiles):
         self._power_at, self._fail_at = power_at, fail_at
         self._error, self._forever = error, forever
         self._dark = False
+        self._fail_kind: str | None = None
         self._inodes: dict[Path, Inode] = {}
         self._durable: dict[Path, Inode] = {}
         self._changes: list[tuple[Path, dict[Path, Inode | None]]] = []
@@ -163,10 +165,15 @@ class PowerFiles(OsFiles):
             raise PowerFailed
         self.calls += 1
         hit = self.calls - 1 == self._fail_at or (self._forever and kind == self.failed)
-        if hit:
+        if hit or kind == self._fail_kind:
+            self._fail_kind = None
             self.failed = kind
             return OSError(self._error, os.strerror(self._error))
         return None
+
+    def fail_next(self, kind: str, error: int = errno.EIO) -> None:
+        """Let the next call of a kind fail."""
+        self._fail_kind, self._error = kind, error
 
     def check(self, kind: str) -> None:
         error = self.step(kind)

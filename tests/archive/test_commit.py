@@ -151,7 +151,7 @@ def test_a_failed_fsync_acknowledges_nothing_and_stops_the_log(tmp_path):
     hold(applied, commit)
     futures = [commit.submit(1, [b"h"], n) for n in range(2)]
     files = log._files
-    files._fail_at, files._error = files.calls + 2, errno.EIO
+    files.fail_next("sync")
     applied.gate.set()
     for future in futures:
         with pytest.raises(StorageFailed, match="fsync failed"):

@@ -1,0 +1,126 @@
+"""Power loss in the whole store: runs, catalog, checkpoint and log together lose nothing."""
+
+import pytest
+
+from shedder.archive.check import check
+from shedder.archive.records import Batch, Kind
+from shedder.archive.store import Store
+from shedder.errors import DiskFull, StorageFailed
+from shedder.streams.batches import decode, encode
+from tests.archive.power import PowerFailed, PowerFiles
+from tests.archive.schemas import SCHEMA, batch
+
+ROWS = 8
+
+
+class Ingest:
+    """An engine in one thread: batches, runs, checkpoints, retention."""
+
+    def __init__(self) -> None:
+        self.created = False
+        self.sent = 0
+        self.acknowledged = 0
+
+    def work(self, store: Store) -> None:
+        if not store.streams():
+            store.create_stream(SCHEMA)
+        self.created = True
+        for number in range(9):
+            first = store.end_position(1)
+            header = Batch(1, "p", 0, number, first, ROWS, 0)
+            content = batch(first, ROWS)
+            self.sent = first + ROWS
+            sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
+            store.log.sync()
+            self.acknowledged = first + ROWS
+            store.add(1, first, content, sequence=sequence)
+            if number % 3 == 2:
+                store.cut(1)
+            if number in (3, 6, 8):
+                store.write_checkpoint(sequence + 1, {"stream/1": bytes([number])})
+            if number == 7:
+                store.apply_retention(1, 24_000)  # the first run
+
+
+def recover(directory, files: PowerFiles) -> Store:
+    store = Store.open(directory, files=files, log_segment_bytes=3000)
+    for record in store.log.read(store.log.first_sequence):
+        if record.kind == Kind.BATCH:
+            header = Batch.from_bytes(record.header)
+            content = decode(record.body, SCHEMA)
+            store.add(1, header.first_position, content, sequence=record.sequence)
+    return store
+
+
+def assert_nothing_lost(store: Store, ingest: Ingest) -> None:
+    assert store.recovery.missing == ()
+    assert store.recovery.log.damages == ()
+    if not store.streams():
+        assert not ingest.created
+        return
+    found = []
+    for first, rows in store.scan(1):
+        assert rows["serial"].to_pylist() == list(range(first, first + rows.num_rows))
+        found += rows["serial"].to_pylist()
+    end = store.end_position(1)
+    assert ingest.acknowledged <= end <= max(ingest.sent, ingest.acknowledged)
+    assert found == list(range(found[0] if found else end, end))
+    assert end - len(found) in (0, 24)
+
+
+def states(tmp_path, step: int, offset: int) -> int:
+    """Fail at every step-th call and look at what is left; returns how many there were."""
+    count, power_at = 0, offset
+    while True:
+        root = tmp_path / f"{power_at}"
+        root.mkdir()
+        files = PowerFiles(root, power_at=power_at)
+        ingest = Ingest()
+        try:
+            ingest.work(recover(root, files))
+            return count
+        except PowerFailed:
+            pass
+        target = tmp_path / f"{power_at}-dark"
+        files.crash_into(target, power_at)
+        if (target / "FORMAT").exists():
+            assert check(target).damages == []
+        store = recover(target, PowerFiles(target))
+        assert_nothing_lost(store, ingest)
+        ingest.work(store)  # and life goes on
+        store.close()
+        assert check(target).damages == []
+        count += 1
+        power_at += step
+
+
+def test_power_loss_in_the_store_loses_nothing_that_was_acknowledged(tmp_path):
+    assert states(tmp_path, step=11, offset=3) > 8
+
+
+@pytest.mark.slow
+def test_power_loss_at_every_call_of_the_store_loses_nothing(tmp_path):
+    assert states(tmp_path, step=1, offset=0) > 80
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
+def test_a_run_that_cannot_be_written_leaves_the_tail_as_it_was(tmp_path, kind):
+    files = PowerFiles(tmp_path)
+    store = recover(tmp_path, files)
+    store.create_stream(SCHEMA)
+    header = Batch(1, "p", 0, 0, 0, ROWS, 0)
+    content = batch(0, ROWS)
+    sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
+    store.log.sync()
+    store.add(1, 0, content, sequence=sequence)
+    (tmp_path / "runs" / "1").mkdir()
+    files.fail_next(kind)
+    with pytest.raises((StorageFailed, DiskFull), match="run 1/"):
+        store.cut(1)
+    assert store.tail_rows(1) == ROWS
+    assert list((tmp_path / "tmp").iterdir()) == []
+    run = store.cut(1)
+    assert run.rows == ROWS
+    assert [first for first, _ in store.scan(1)] == [0]
+    store.close()
+    assert check(tmp_path).ok
