@@ -12,7 +12,7 @@ from shedder.cli.highlighting import CQL_WORDS, FUNCTIONS, SQL_WORDS
 from shedder.errors import ShedderError
 from shedder.queries.database import Database
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\.[a-z]*")
+_WORD = re.compile(r"\.?\w*$")
 
 
 class CqlCompleter(Completer):
@@ -39,7 +39,8 @@ class CqlCompleter(Completer):
     ) -> Iterable[Completion]:
         """Completions of the word before the cursor, names before words."""
         del complete_event  # Tab or typing: the same.
-        word = document.get_word_before_cursor(pattern=_WORD)
+        found = _WORD.search(document.text_before_cursor)
+        word = "" if found is None else found[0]
         if not word:
             return
         if word.startswith("."):

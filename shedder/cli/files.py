@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from io import IOBase
@@ -75,7 +75,7 @@ class RowFile:
                         return pa_csv.open_csv(file, _CSV_BLOCKS, convert_options=options).schema
                 case FileFormat.NDJSON:
                     with self.path.open("rb") as disk, _unpacked(disk, self.path) as file:
-                        return pa_json.open_json(file, _JSON_BLOCKS).schema
+                        return _with_moments(pa_json.open_json(file, _JSON_BLOCKS))
                 case _:
                     assert_never(self.format)
 
@@ -103,6 +103,8 @@ class RowFile:
             return
         found = self.schema()
         types = {name: _text_type(found, name, kind) for name, kind in reading.columns.items()}
+        if self.format is FileFormat.NDJSON:  # Arrow's JSON reads whole seconds only.
+            types = {n: pa.string() if pa.types.is_timestamp(t) else t for n, t in types.items()}
         size = max(self.path.stat().st_size, 1)
         with self.path.open("rb") as disk, _unpacked(disk, self.path) as file:
             for batch in self._text(file, types):
@@ -259,6 +261,22 @@ def _from_text(column: pa.Array[Any]) -> pa.Array[Any]:
         return column.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         return column.cast(pa.timestamp("us", "UTC"))
+
+
+def _with_moments(rows: Iterable[pa.RecordBatch]) -> pa.Schema:
+    """The schema of JSON rows, where text that is ISO 8601 throughout the first block is moments.
+
+    Arrow recognizes whole seconds only.
+    """
+    first = next(iter(rows), None)
+    if first is None:
+        return pa.schema([])
+    schema = first.schema
+    for at, field in enumerate(schema):
+        if _is_text(field.type) and first.column(at).null_count < first.num_rows:
+            with suppress(pa.ArrowInvalid):
+                schema = schema.set(at, field.with_type(_from_text(first.column(at)).type))
+    return schema
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
