@@ -24,6 +24,7 @@ from shedder.queries.sampled_top import sampled_top
 from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, WeightedView
 from synopses.estimate import Bound, Estimates
+from synopses.intervals.combine import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
@@ -265,15 +266,45 @@ class _Estimator:
         )
 
     def _average(self, node: Expression, confidence: float) -> Estimates:
+        """Certified normal where it may be; else the weighted sum by the count, if there is one.
+
+        Which of the two is used depends on the uniform sample's rho alone, not on their widths.
+        """
         if self._is_whole and isinstance(node, Column) and not self.view.is_everything:
             total = self._weighted_sum(node, confidence)
             rows = self.view.basics[node.name].rows
             if total is not None and rows:
-                ends = (x / rows for x in (total.value, total.low, total.high))
-                value, low, high = ends
+                value, low, high = (x / rows for x in (total.value, total.low, total.high))
                 return replace(total, value=value, low=low, high=high)
         intervals = sampled_mean(self._values(node), confidence=confidence)
-        return self._moments(node, intervals, confidence)
+        found = self._moments(node, intervals, confidence)
+        return self._crosswise(node, found, intervals.certified, confidence)
+
+    def _crosswise(
+        self,
+        node: Expression,
+        found: Estimates,
+        certified: NDArray[np.bool_],
+        confidence: float,
+    ) -> Estimates:
+        """Averages that are not certified, as weighted sum by count, at 1 - delta/2 each."""
+        half = split_confidence_in(confidence, 2)
+        total = None if self.view.is_everything else self._weighted_sum(node, half)
+        if total is None:
+            return found
+        count = self._count(node, half)
+        usable = ~certified & (count.low > 0) & ~total.null & ~found.null
+        lows, highs = np.maximum(count.low, 1.0), np.maximum(count.high, 1.0)
+        low = total.low / np.where(total.low >= 0, highs, lows)
+        high = total.high / np.where(total.high >= 0, lows, highs)
+        value = np.clip(total.value / np.maximum(count.value, 1.0), low, high)
+        return replace(
+            found,
+            value=np.where(usable, value, found.value),
+            low=np.where(usable, low, found.low),
+            high=np.where(usable, high, found.high),
+            bound=np.where(usable, np.uint8(Bound.INTERVAL), found.bound),
+        )
 
     def _moments(
         self,

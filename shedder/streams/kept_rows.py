@@ -29,7 +29,8 @@ class KeptRows:
         if kept.old is not None:
             self._chunks = [_taken(self.together(), kept.old)]
         if batch is not None and len(kept.new):
-            self._chunks.append(_taken(batch, kept.new))
+            columns = _taken(batch, kept.new).columns
+            self._chunks.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
             if len(self._chunks) > _CHUNKS_MAX:
                 self._chunks = [self.together()]
 

@@ -1,0 +1,81 @@
+"""Answers: what they say to people and to the wire."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from shedder.queries.answer import Answer, MissingGroups
+from shedder.queries.finish import finish
+from shedder.queries.printing import shown
+from synopses.estimate import Bound
+from tests.queries.asking import ask, between, evidence, known
+
+
+def answer() -> Answer:
+    query = ask("domain, COUNT(*) AS n, COUNT(DISTINCT client) AS c FROM requests GROUP BY domain")
+    found = evidence(query, [["a", "b"]], known(1204113, 5), between([200, 7], [198, 5], [203, 9]))
+    return finish(query, found)
+
+
+def test_a_value_reads_as_plus_minus_percent_at_its_confidence():
+    assert shown(1204113, 1194480, 1213746, "interval", 0.95) == "1,204,113 ± 0.8 % (95 %)"
+    assert shown(7, 7, 7, "exact") == "7"
+    assert shown(None) == "NULL"
+    assert shown(0, 0, 3, "interval", 0.95) == "0 ± 3 (95 %)"
+    assert shown(5.0, None, None, "none") == "5 (no bound)"
+    assert shown(None, 1, 3, "interval") == "NULL, in [1, 3]"
+
+
+def test_an_answer_prints_one_cell_per_estimate():
+    lines = str(answer()).splitlines()
+    assert lines[0].split() == ["domain", "n", "c"]
+    assert "1,204,113" in lines[2]
+    assert "200 ± 1.5 % (95 %)" in lines[2]
+
+
+def test_everything_but_the_table_travels_as_json():
+    whole = Answer(
+        answer().table,
+        query="SELECT 1",
+        start_us=0,
+        end_us=60_000_000,
+        watermark_us=5,
+        position=12,
+        late=3,
+        complete=False,
+        sources=("moments", "hll"),
+        missing=MissingGroups(99.0, 0.95, "why"),
+        others=1,
+        notes=("n",),
+        missed=2,
+        elapsed_ms=1.5,
+    )
+    facts = json.loads(json.dumps(whole.facts()))
+    back = Answer.from_facts(whole.table, facts | {"from_the_future": 1})
+    assert back.facts() == whole.facts()
+    assert back.missing == whole.missing
+    assert back.window == (datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
+
+
+def test_an_estimate_comes_back_with_its_interval():
+    found = answer().estimate(0, "c")
+    assert (found.value, found.low, found.high, found.bound) == (200, 198, 203, Bound.INTERVAL)
+    assert answer().estimate(1, "n").half_width == 0
+    with pytest.raises(TypeError):
+        answer().estimate(0, "domain")
+
+
+def test_a_status_is_an_answer_too():
+    status = Answer.status("stream requests created")
+    assert status.rows() == [{"status": "stream requests created"}]
+    assert "stream requests created" in str(status)
+    assert status.met is None
+
+
+def test_explain_names_window_sources_and_missing_groups():
+    text = Answer(answer().table, sources=("sample",), missing=MissingGroups(400.0, 0.95)).explain()
+    assert "[-∞, ∞)" in text
+    assert "none of 400 tuples or more is missing (95 %)" in text
