@@ -296,8 +296,9 @@ class Store:
         with state.cutting:
             with self._lock:
                 pieces = state.tail.stretch()
-            if not pieces:
-                return None
+                if not pieces:
+                    return None
+                state.tail.frozen = pieces[-1].end_position
             run = write_run(
                 self._files,
                 self.directory,

@@ -7,14 +7,23 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+PIECE_ROWS_MAX = 65_536
+"""Pieces are not merged to more rows than this."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A batch in the tail; sequence is that of its record in the log."""
+    """Rows in the tail; sequence is that of the (first) record in the log that holds them."""
 
     first_position: int
     batch: pa.RecordBatch
     sequence: int
+    size_bytes: int = -1  # computed once: asking Arrow costs more than merging
+
+    def __post_init__(self) -> None:
+        """Take the size from the batch when it is not given."""
+        if self.size_bytes < 0:
+            object.__setattr__(self, "size_bytes", self.batch.nbytes)
 
     @property
     def end_position(self) -> int:
@@ -24,18 +33,29 @@ class Piece:
 
 @dataclass(slots=True, eq=False)
 class Tail:
-    """Pieces in order of position. Gaps are there only where the log has lost records."""
+    """Pieces in order of position. Gaps are there only where the log has lost records.
+
+    Small pieces are merged as they come, like the digits of a binary counter, so that readers see
+    few and every row is copied at most log2(65,536) times. frozen: pieces that begin below this
+    position are being written and stay as they are.
+    """
 
     pieces: deque[Piece] = field(default_factory=deque)
     rows: int = 0
     size_bytes: int = 0
+    frozen: int = 0
 
     def add(self, piece: Piece) -> None:
         """Append a piece; it begins at or after the end of the last one."""
         assert not self.pieces or piece.first_position >= self.pieces[-1].end_position
-        self.pieces.append(piece)
         self.rows += piece.batch.num_rows
-        self.size_bytes += piece.batch.nbytes
+        self.size_bytes += piece.size_bytes
+        while self.pieces and self._merges(self.pieces[-1], piece):
+            last = self.pieces.pop()
+            merged = pa.concat_batches([last.batch, piece.batch])  # type: ignore[attr-defined]
+            size = last.size_bytes + piece.size_bytes
+            piece = Piece(last.first_position, merged, last.sequence, size)
+        self.pieces.append(piece)
 
     def stretch(self) -> list[Piece]:
         """The pieces up to the first gap."""
@@ -51,4 +71,12 @@ class Tail:
         for _ in range(count):
             piece = self.pieces.popleft()
             self.rows -= piece.batch.num_rows
-            self.size_bytes -= piece.batch.nbytes
+            self.size_bytes -= piece.size_bytes
+
+    def _merges(self, last: Piece, piece: Piece) -> bool:
+        return (
+            last.end_position == piece.first_position
+            and last.first_position >= self.frozen
+            and last.batch.num_rows < 2 * piece.batch.num_rows
+            and last.batch.num_rows + piece.batch.num_rows <= PIECE_ROWS_MAX
+        )

@@ -1,0 +1,64 @@
+"""The tail: few pieces, however small the batches, and none changed while it is written."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shedder.archive.tail import PIECE_ROWS_MAX, Piece, Tail
+from tests.archive.schemas import batch
+
+
+def rows_of(tail: Tail) -> list[int]:
+    return [value for piece in tail.pieces for value in piece.batch["serial"].to_pylist()]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60))
+def test_merging_keeps_rows_positions_and_the_first_sequence(sizes):
+    tail, position = Tail(), 0
+    for sequence, rows in enumerate(sizes):
+        tail.add(Piece(position, batch(position, rows), sequence))
+        position += rows
+    assert rows_of(tail) == list(range(position))
+    assert tail.rows == position
+    assert tail.size_bytes == sum(piece.size_bytes for piece in tail.pieces)
+    assert tail.pieces[0].sequence == 0
+    ends = [piece.end_position for piece in tail.pieces]
+    assert [piece.first_position for piece in tail.pieces] == [0, *ends[:-1]]
+    sequences = [piece.sequence for piece in tail.pieces]
+    assert sequences == sorted(sequences)
+    tail.drop(len(tail.pieces))
+    assert (tail.rows, tail.size_bytes) == (0, 0)
+
+
+def test_many_small_batches_become_few_pieces():
+    tail = Tail()
+    for number in range(1000):
+        tail.add(Piece(number * 3, batch(number * 3, 3), number))
+    assert len(tail.pieces) <= 12
+
+
+def test_large_batches_are_not_copied():
+    tail = Tail()
+    large = batch(0, PIECE_ROWS_MAX)
+    tail.add(Piece(0, large, 0))
+    tail.add(Piece(PIECE_ROWS_MAX, batch(PIECE_ROWS_MAX, 10), 1))
+    assert tail.pieces[0].batch is large
+
+
+def test_pieces_that_are_being_written_stay_as_they_are():
+    tail = Tail()
+    tail.add(Piece(0, batch(0, 10), 0))
+    writing = tail.stretch()
+    tail.frozen = 10
+    for number in range(1, 9):
+        tail.add(Piece(number * 10, batch(number * 10, 10), number))
+    tail.drop(len(writing))
+    assert rows_of(tail) == list(range(10, 90))
+    assert tail.pieces[0].sequence == 1
+
+
+def test_pieces_are_not_merged_over_a_gap():
+    tail = Tail()
+    tail.add(Piece(0, batch(0, 10), 0))
+    tail.add(Piece(11, batch(11, 10), 1))
+    assert [piece.first_position for piece in tail.stretch()] == [0]
+    assert len(tail.pieces) == 2
