@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tests.synopses.coverage import METHODS, Outcome, full_grid, measure
+from tests.synopses.sketch_coverage import SketchOutcome, measure_sketch, sketch_cells
 from tests.truth import DISTRIBUTIONS, gate
 
 WIDTH_MAX = 1.5  # Times the ideal width, where the method promises to be near it.
@@ -33,6 +34,11 @@ _LEGEND = """\
 `certified` is the share of intervals that are normal because the known range of the column allows
 it, with their own coverage; all other intervals assume no distribution. `width` is the median over
 the cells that are held to the ideal, `elsewhere` over the others of which an ideal is known."""
+_SKETCHES = """\
+Sketches skip nothing, so their error depends on their size and on the data alone. HLL has 2^9 or
+2^12 registers, frequent items has tables of 64. Certain bounds may not miss once: the bucket of a
+quantile, the counts of listed items and that no item outside the list is above a guaranteed one.
+The half-width is relative to the truth: a KLL bounds ranks, not values, and a tail shows it."""
 REPORT = Path(__file__).parents[2] / "docs" / "coverage.md"
 
 
@@ -57,6 +63,41 @@ def failures(outcomes: Iterable[Outcome]) -> list[str]:
         if tried >= POOLED_TRIALS_MIN and held < (confidence - POOLED_SLACK) * tried:
             found.append(f"{name} at {confidence:.0%}: pooled {held / tried:.4f} of {tried}")
     return found
+
+
+def sketch_failures(outcomes: Iterable[SketchOutcome]) -> list[str]:
+    """What the gate objects to in sketches; a certain bound may never miss."""
+    found = []
+    for outcome in outcomes:
+        fewest = outcome.trials
+        if not outcome.certain:
+            fewest = gate(outcome.trials, outcome.cell.confidence)
+        if outcome.hits < fewest:
+            found.append(f"{outcome.cell}: held {outcome.hits} of {outcome.trials}")
+    return found
+
+
+def sketch_report(outcomes: list[SketchOutcome]) -> str:
+    """The section on sketches."""
+    bad = sketch_failures(outcomes)
+    lines = [
+        "",
+        "## Sketches",
+        "",
+        *_SKETCHES.split("\n"),
+        "",
+        f"Cells: {len(outcomes)}. Failures: {len(bad)}.",
+        "",
+        *(f"- {line}" for line in bad),
+        "| sketch | data | confidence | held | half-width |",
+        "|---|---|---|---|---|",
+    ]
+    for outcome in outcomes:
+        cell = outcome.cell
+        claim = "certain" if outcome.certain else f"{cell.confidence:.0%}"
+        held, width = outcome.hits / outcome.trials, f"{outcome.half_width:.2%}"
+        lines.append(f"| {cell.sketch} | {cell.data} | {claim} | {held:.3f} | {width} |")
+    return "\n".join(lines) + "\n"
 
 
 def report(outcomes: list[Outcome], *, size: int, trials: int) -> str:
@@ -166,11 +207,14 @@ def main() -> int:
         outcome = measure(cell, size=options.population, trials=options.trials)
         if outcome is not None:
             outcomes.append(outcome)
+    sketches = [
+        measure_sketch(cell, trials=options.trials)
+        for cell in track(sketch_cells(), "sketches", console=console)
+    ]
+    page = report(outcomes, size=options.population, trials=options.trials)
     options.report.parent.mkdir(exist_ok=True)
-    options.report.write_text(
-        report(outcomes, size=options.population, trials=options.trials), encoding="utf-8"
-    )
-    bad = failures(outcomes)
+    options.report.write_text(page + sketch_report(sketches), encoding="utf-8")
+    bad = failures(outcomes) + sketch_failures(sketches)
     console.print("\n".join(bad) if bad else f"all {len(outcomes):,} cells held")
     return 1 if bad else 0
 

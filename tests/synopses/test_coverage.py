@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.synopses.coverage import Outcome, measure, missing_pairs, near_ideal, pairwise
-from tests.synopses.coverage_grid import failures
+from tests.synopses.coverage_grid import failures, sketch_failures
+from tests.synopses.sketch_coverage import SketchCell, SketchOutcome, measure_sketch, sketch_cells
 
 CELLS_MAX = 150
 POPULATION = 20_000
-TRIALS = 400
+TRIALS = 300
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,22 @@ def test_the_gate_saw_certified_intervals_and_cells_near_the_ideal(outcomes):
         "median",
         "weighted sum",
     }
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+def test_sketches_hold_as_often_as_they_say_and_certain_bounds_always():
+    cells = [cell for cell in sketch_cells() if cell.confidence == 0.95]
+    outcomes = [
+        measure_sketch(cell, trials=400 if cell.sketch.startswith("HLL") else 20) for cell in cells
+    ]
+    assert sketch_failures(outcomes) == []
+
+
+def test_a_certain_bound_may_not_miss_once():
+    sure = SketchOutcome(SketchCell("any", "any", 0.95), 400, 399, certain=True, half_width=0.0)
+    assert len(sketch_failures([sure])) == 1
+    assert sketch_failures([replace(sure, certain=False)]) == []
 
 
 def test_the_gate_objects_to_intervals_that_miss_and_to_wide_ones():
