@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from shedder.archive.entries import ColumnBasics, Value
 
-ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_ROWS_MAX = 1 << 20
+ROW_GROUP_BYTES = 128 << 20
 TEXT_CHARACTERS_MAX = 1024
 
 _SAMPLE_ROWS = 16_384
@@ -46,6 +47,12 @@ def open_writer(sink: Any, table: pa.Table, metadata: dict[str, str]) -> pq.Parq
         coerce_timestamps="us",
         version="2.6",
     )
+
+
+def row_group_rows(table: pa.Table) -> int:
+    """Rows per row group: about 128 MiB of raw data, and at most 1,048,576 rows."""
+    by_size = ROW_GROUP_BYTES * table.num_rows // max(1, table.nbytes)
+    return max(1, min(ROW_GROUP_ROWS_MAX, by_size))
 
 
 def choose_encoding(column: pa.ChunkedArray[Any]) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import DISK_FULL_ERRNOS, Bytes, Files, WriteFile
-from shedder.archive.parquet import ROW_GROUP_ROWS, basics_of, open_writer
+from shedder.archive.parquet import basics_of, open_writer, row_group_rows
 from shedder.archive.segment import checksum
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 
@@ -140,7 +140,7 @@ def _write_file(
         sink = _Sink(file)
         target = pa.PythonFile(sink, mode="w")  # type: ignore[arg-type]
         with open_writer(target, table, metadata) as writer:
-            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+            writer.write_table(table, row_group_size=row_group_rows(table))
         file.sync()
     finally:
         file.close()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 PIECE_ROWS_MAX = 65_536
-"""Pieces are not merged to more rows than this."""
+PIECE_BYTES_MAX = 32 << 20
+"""Pieces are not merged to more than this; Arrow's text columns end at 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +80,5 @@ class Tail:
             and last.first_position >= self.frozen
             and last.batch.num_rows < 2 * piece.batch.num_rows
             and last.batch.num_rows + piece.batch.num_rows <= PIECE_ROWS_MAX
+            and last.size_bytes + piece.size_bytes <= PIECE_BYTES_MAX
         )

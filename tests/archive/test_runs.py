@@ -7,7 +7,7 @@ import pytest
 
 from shedder.archive.entries import StreamEntry
 from shedder.archive.files import OsFiles
-from shedder.archive.parquet import TEXT_CHARACTERS_MAX, basics_of, choose_encoding
+from shedder.archive.parquet import TEXT_CHARACTERS_MAX, basics_of, choose_encoding, row_group_rows
 from shedder.archive.runs import read_run, verify_run, write_run
 from shedder.errors import CorruptData
 from tests.archive.schemas import ARROW, SCHEMA, batch
@@ -85,6 +85,13 @@ def test_encodings_follow_the_values():
         "ok": "PLAIN",
         "day": "DICTIONARY",
     }
+
+
+def test_wide_rows_make_smaller_row_groups():
+    narrow = pa.table({"a": range(10)})
+    wide = pa.table({"text": ["x" * (1 << 20)] * 10})
+    assert row_group_rows(narrow) == 1 << 20
+    assert row_group_rows(wide) in (127, 128)
 
 
 def test_a_run_as_written_passes_verification(written):

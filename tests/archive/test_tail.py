@@ -1,9 +1,10 @@
 """The tail: few pieces, however small the batches, and none changed while it is written."""
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.tail import PIECE_ROWS_MAX, Piece, Tail
+from shedder.archive.tail import PIECE_BYTES_MAX, PIECE_ROWS_MAX, Piece, Tail
 from tests.archive.schemas import batch
 
 
@@ -62,3 +63,11 @@ def test_pieces_are_not_merged_over_a_gap():
     tail.add(Piece(11, batch(11, 10), 1))
     assert [piece.first_position for piece in tail.stretch()] == [0]
     assert len(tail.pieces) == 2
+
+
+def test_large_texts_are_not_merged_into_one_column():
+    text = pa.record_batch({"text": ["x" * (PIECE_BYTES_MAX // 2)]})
+    tail = Tail()
+    for number in range(3):
+        tail.add(Piece(number, text, number))
+    assert len(tail.pieces) == 3
