@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from wsgiref.simple_server import WSGIServer
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shedder.errors import BadSetting
 from shedder.queries.database import Receipt
 from shedder.version import __version__
 from shedder.wire.addresses import Address
@@ -83,6 +82,20 @@ class Metrics:
         self.acknowledged.labels(disposition).inc(receipt.rows)
         self.ack_seconds.observe(seconds)
 
-    def serve(self, address: Address) -> tuple[WSGIServer, threading.Thread]:
-        """Answer Prometheus over HTTP, on a thread."""
-        return start_http_server(address.port, address.host, self.registry)
+    def serve(self, address: Address) -> Callable[[], None]:
+        """Answer Prometheus over HTTP, on a thread; returns how to stop that.
+
+        Raises:
+          BadSetting: it cannot listen there.
+        """
+        try:
+            http, thread = start_http_server(address.port, address.host, self.registry)
+        except OSError as error:
+            raise BadSetting(f"cannot serve metrics on {address}: {error}") from None
+
+        def stop() -> None:
+            http.shutdown()
+            http.server_close()
+            thread.join()
+
+        return stop

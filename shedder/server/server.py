@@ -88,8 +88,7 @@ class Server:
         await self._server.start()
         await self._health.serving()
         if self._settings.metrics_listen is not None:
-            http, _thread = self._metrics.serve(parse_address(self._settings.metrics_listen))
-            self._stop_metrics = http.shutdown
+            self._stop_metrics = self._metrics.serve(parse_address(self._settings.metrics_listen))
         self._housekeeping = asyncio.create_task(self._look_at_tokens())
         _log.info("listening", address=str(address), insecure=self._settings.insecure)
         return address

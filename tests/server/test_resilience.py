@@ -1,0 +1,223 @@
+"""What goes wrong goes wrong cleanly: restarts, floods, bugs, failing disks."""
+
+import re
+import socket
+import urllib.request
+from concurrent.futures import Future
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from structlog.testing import capture_logs
+
+import shedder
+from shedder import errors
+from shedder.server.health import INGEST, QUERY
+from shedder.server.server import running
+from shedder.settings import Settings
+from tests.server.conftest import CREATE_TRADES
+from tests.streams.streams import trades
+
+COUNT = "SELECT COUNT(*) AS n FROM trades"
+SECRET = "the key is under the mat in /etc/shadow"
+
+
+def health_of(address: str, service: str) -> int:
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        return stub.Check(health_pb2.HealthCheckRequest(service=service)).status
+
+
+def again(settings: Settings, address) -> Settings:
+    return settings.model_copy(update={"listen": str(address)})
+
+
+def test_a_producer_goes_on_when_the_server_is_restarted(engine, settings):
+    engine.execute(CREATE_TRADES)
+    with running(engine, settings) as address:
+        client = shedder.connect(str(address))
+        producer = client.producer("trades", "p")
+        for seed in range(3):
+            producer.push(trades(100, seed))
+        assert producer.flush().position == 300
+        producer.push(trades(100, 3))
+    with running(engine, again(settings, address)):
+        producer.push(trades(100, 4))
+        assert producer.flush().position == 500
+        assert client.push("trades", trades(100, 5)).position == 600
+        producer.close()
+        client.close()
+    assert engine.ledger("trades").applied == 600
+    assert engine.last_sequence("trades", "p") == (0, 4)
+
+
+def test_a_push_that_finds_no_server_for_long_says_so(engine, settings):
+    engine.execute(CREATE_TRADES)
+    with running(engine, settings) as address:
+        client = shedder.connect(str(address), patience_s=0.2)
+    with client, pytest.raises(errors.Unreachable):
+        client.push("trades", trades(1))
+
+
+def test_a_producer_that_crashed_goes_on_where_it_stopped(client):
+    crashed = client.producer("trades", "p", epoch=1)
+    for seed in range(3):
+        crashed.push(trades(10, seed))
+    crashed.flush()
+    resumed = client.producer("trades", "p")
+    assert (resumed.epoch, resumed.next_sequence) == (1, 3)
+    resumed.push(trades(10, 2), sequence=2)  # It is not sure about this one, so it sends it again.
+    resumed.push(trades(10, 3))
+    assert resumed.flush().position == 40
+    replaced = client.producer("trades", "p", epoch=2)
+    replaced.push(trades(10, 4))
+    replaced.flush()
+    crashed.push(trades(10, 5))
+    with pytest.raises(errors.StaleEpoch):
+        crashed.flush()
+    assert client.ledger("trades").applied == 50
+
+
+def test_two_producers_of_one_name_do_not_swallow_each_others_rows(client):
+    one, two = client.producer("trades", "p"), client.producer("trades", "p")
+    one.push(trades(10, 1))
+    one.flush()
+    two.push(trades(10, 2))
+    with pytest.raises(errors.FailedPrecondition, match="somebody else"):
+        two.flush()
+
+
+def test_open_calls_are_told_that_the_server_stops(engine, settings):
+    engine.execute(CREATE_TRADES)
+    engine.register("count", COUNT)
+    with running(engine, settings) as address:
+        client = shedder.connect(str(address), patience_s=0)
+        slides = client.query("count").subscribe()
+        producer = client.producer("trades", "p")
+        producer.push(trades(10))
+        producer.flush()
+    with pytest.raises(errors.Draining):
+        list(slides)
+    producer.push(trades(10))
+    with pytest.raises((errors.Draining, errors.Unreachable)):
+        producer.flush()
+    client.close()
+
+
+def test_a_flood_is_waited_for_and_then_refused(client, engine, monkeypatch):
+    append, refusals = engine.append, iter(range(3))
+
+    def full_at_first(*args, **kwargs):
+        if next(refusals, None) is not None:
+            error = errors.Overloaded("full")
+            error.retry_after_ms = 1
+            raise error
+        return append(*args, **kwargs)
+
+    monkeypatch.setattr(engine, "append", full_at_first)
+    with client.producer("trades", "p") as producer:
+        producer.push(trades(10))
+        assert producer.flush().position == 10
+    refusals = iter(range(2))
+    assert client.push("trades", trades(10)).position == 20
+    refusals = iter(range(10**9))
+    monkeypatch.setattr("shedder.server.append_stream.PATIENCE_S", 0.01)
+    client._patience_s = 0.01
+    for push in (client.push, lambda *_: _flush(client.producer("trades", "q"))):
+        with pytest.raises(errors.Overloaded) as raised:
+            push("trades", trades(10))
+        assert raised.value.retry_after_ms == 1
+
+
+def _flush(producer):
+    producer.push(trades(10))
+    producer.flush()
+
+
+def test_a_bug_is_a_correlation_id_and_nothing_else(client, engine, monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise ValueError(SECRET)
+
+    for name in ("ledger", "execute", "append", "control"):
+        monkeypatch.setattr(engine, name, broken)
+    for ask in (
+        lambda: client.ledger("trades"),
+        lambda: client.execute(COUNT),
+        lambda: client.push("trades", trades(1)),
+        lambda: _flush(client.producer("trades", "p")),
+        client.control,
+    ):
+        with capture_logs() as logged, pytest.raises(errors.InternalError) as raised:
+            ask()
+        (request_id,) = re.findall(r"internal error ([0-9a-f]{16});", str(raised.value))
+        assert SECRET not in str(raised.value)
+        (bug,) = [entry for entry in logged if entry["event"] == "bug"]
+        assert (bug["request_id"], str(bug["exc_info"])) == (request_id, SECRET)
+
+
+def test_an_internal_error_of_the_engine_is_not_shown_either(client, engine, monkeypatch):
+    def halted(*_args, **_kwargs):
+        raise errors.InternalError(SECRET)
+
+    monkeypatch.setattr(engine, "ledger", halted)
+    with pytest.raises(errors.InternalError, match=r"internal error [0-9a-f]{16}"):
+        client.ledger("trades")
+
+
+def test_a_failing_disk_stops_ingest_and_says_so_to_probes(client, engine, address, monkeypatch):
+    failed: Future = Future()
+    failed.set_exception(errors.StorageFailed("fsync: input/output error"))
+    monkeypatch.setattr(engine, "append", lambda *_, **__: failed)
+    assert health_of(address, INGEST) == health_pb2.HealthCheckResponse.SERVING
+    with pytest.raises(errors.StorageFailed):
+        client.push("trades", trades(1))
+    assert health_of(address, INGEST) == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert health_of(address, QUERY) == health_pb2.HealthCheckResponse.SERVING
+    assert client.execute(COUNT).rows()[0]["n"] == 0
+
+
+def test_above_the_limit_of_calls_probes_still_pass(client, address, monkeypatch):
+    monkeypatch.setattr("shedder.server.boundary.CALLS_MAX", 0)
+    with pytest.raises(errors.Overloaded):
+        client.execute(COUNT)
+    assert health_of(address, "") == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_second_server_does_not_get_the_port(engine, settings, address):
+    with (
+        pytest.raises(errors.BadSetting, match="cannot listen"),
+        running(engine, again(settings, address)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan")])
+def test_a_timeout_that_makes_no_sense_is_refused(client, timeout_s):
+    from shedder.v1 import query_pb2
+
+    request = query_pb2.ExecuteRequest(sql=COUNT, timeout_s=timeout_s)
+    call = client._connection.open(client._connection.query.Execute, request)
+    with pytest.raises((errors.BadSetting, errors.DeadlineExceeded)):
+        client._connection.read(call)
+
+
+def test_prometheus_finds_what_was_counted(engine):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = Settings(
+        listen="127.0.0.1:0", insecure=True, metrics_listen=f"127.0.0.1:{port}", drain_s=5
+    )
+    with running(engine, settings) as address, shedder.connect(str(address)) as client:
+        client.execute(CREATE_TRADES)
+        client.push("trades", trades(10), producer="p", sequence=0)
+        client.push("trades", trades(10), producer="p", sequence=0)
+        with pytest.raises(errors.UnknownStream):
+            client.push("nothing", trades(10))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+            lines = response.read().decode().splitlines()
+    assert 'shedder_ingest_rows_total{disposition="stored"} 10.0' in lines
+    assert 'shedder_ingest_rows_total{disposition="duplicate"} 10.0' in lines
+    method = "/shedder.v1.Ingest/DescribeStream"
+    assert f'grpc_server_handled_total{{code="NOT_FOUND",method="{method}"}} 1.0' in lines
+    assert any(line.startswith("shedder_control{") and '"trades"' in line for line in lines)
