@@ -22,7 +22,7 @@ from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho_max
 from synopses.intervals.poisson import garwood
 from synopses.intervals.quantiles import rank_bounds, sampled_quantile
-from synopses.intervals.ratios import sampled_mean
+from synopses.intervals.ratios import divided, sampled_mean
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
@@ -352,6 +352,18 @@ def test_variances_of_certified_strata_add_and_other_ends_add():
     assert mixed.high[0] == pytest.approx(parts[0].high[0] + parts[1].high[0])
     exact = add_strata([total(full), total(full)], confidence=0.95)
     assert exact.bound[0] == Bound.EXACT
+
+
+def test_an_average_over_strata_divides_crosswise():
+    sums = Intervals.of(np.array([-4.0, 12.0, 0.0]), np.array([-6, 10, 0]), np.array([2, 15, 0]))
+    counts = Intervals.of(np.array([2.0, 3.0, 0.0]), np.array([1, 2, 0]), np.array([4, 5, 2]))
+    low, high = np.full(3, -100.0), np.full(3, 7.0)
+    found = divided(sums, counts, low=low, high=high)
+    np.testing.assert_array_equal(found.value, [-2.0, 4.0, np.nan])
+    np.testing.assert_array_equal(found.low, [-6.0, 2.0, -100.0])  # -6/1; 10/5; perhaps no row.
+    np.testing.assert_array_equal(found.high, [2.0, 7.0, 7.0])  # 2/1; 15/2, but at most 7.
+    exact = Intervals.of(np.array([6.0]), np.array([6.0]), np.array([6.0]), exact=True)
+    assert divided(exact, exact, low=low[:1], high=high[:1]).bound[0] == Bound.EXACT
 
 
 def test_late_tuples_widen_by_what_each_can_add():
