@@ -1,0 +1,155 @@
+"""Evidence from the sample against the exact answer: it holds it as often as it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.queries.finish import finish
+from shedder.queries.from_sample import evidence_from_sample
+from shedder.streams.sample import SampleView, StreamSample
+from synopses.estimate import Bound
+from tests.queries.asking import SCHEMA, ask, rows, truth
+from tests.truth import gate
+
+COUNT = 6000
+KINDS = {"weighted": ["bytes"], "hashed": ["client"]}
+AGGREGATES = (
+    "COUNT(*) AS n, COUNT(bytes) AS nb, SUM(bytes) AS s, SUM(client) AS sc, AVG(bytes) AS a, "
+    "AVG(client) AS ac, MIN(bytes) AS lo, MAX(bytes) AS hi, VARIANCE(client) AS v, "
+    "STDDEV(bytes) AS sd, COUNT(DISTINCT client) AS c, COUNT(DISTINCT domain) AS d, "
+    "QUANTILE(bytes, 0.9) AS q, MEDIAN(client) AS m"
+)
+QUERIES = {
+    "all": f"{AGGREGATES} FROM requests",
+    "filtered": f"{AGGREGATES} FROM requests WHERE ok AND bytes > 1",
+    "rare": f"{AGGREGATES} FROM requests WHERE client = 77",
+    "grouped": f"domain, {AGGREGATES} FROM requests GROUP BY domain",
+}
+
+
+def view_of(data: pa.RecordBatch, size: int, seed: int = 0, **kinds) -> SampleView:
+    sample = StreamSample(replace(SCHEMA, seed=seed), rows=size, **kinds)
+    sample.update(0, data)
+    return sample.view()
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("kinds", [{}, KINDS], ids=["uniform", "every kind"])
+def test_a_sample_of_everything_is_the_exact_answer(name, kinds):
+    data, query = rows(800), ask(QUERIES[name] + (" ORDER BY domain" if "grouped" in name else ""))
+    sampled = finish(query, evidence_from_sample(query, view_of(data, 1000, **kinds)))
+    exact = finish(query, truth(query, data))
+    assert sampled.table.column_names == exact.table.column_names
+    for column in exact.table.column_names:
+        expected, found = exact.table[column].to_pylist(), sampled.table[column].to_pylist()
+        if pa.types.is_floating(exact.table.schema.field(column).type):
+            assert found == [None if x is None else pytest.approx(x) for x in expected], column
+        else:
+            assert found == expected, column
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("kinds", [{}, KINDS], ids=["uniform", "every kind"])
+def test_the_intervals_hold_the_truth_as_often_as_they_say(name, kinds):
+    data, query = rows(COUNT, seed=3), ask(QUERIES[name])
+    exact = finish(query, truth(query, data))
+    truths = {
+        row.get("domain"): {c: exact.estimate(at, c).value for c in exact.approximate}
+        for at, row in enumerate(exact.rows())
+    }
+    held = dict.fromkeys(exact.approximate, 0)
+    asked = dict.fromkeys(exact.approximate, 0)
+    for seed in range(40):
+        answer = finish(query, evidence_from_sample(query, view_of(data, 400, seed, **kinds)))
+        for at, row in enumerate(answer.rows()):
+            for column in answer.approximate:
+                found = answer.estimate(at, column)
+                if found.bound is not Bound.NONE:
+                    asked[column] += 1
+                    held[column] += found.holds(truths[row.get("domain")][column])
+    for column, trials in asked.items():
+        # Groups of one sample are not independent trials: one sample counts as one.
+        needed = gate(40, 0.95) * trials / 40
+        assert held[column] >= needed, (column, held[column], trials)
+
+
+def test_without_a_filter_counts_and_extremes_are_exact():
+    data = rows(COUNT)
+    query = ask("COUNT(*) AS n, COUNT(bytes) AS b, MIN(bytes) AS lo, MAX(ts) AS hi FROM requests")
+    answer = finish(query, evidence_from_sample(query, view_of(data, 100)))
+    exact = finish(query, truth(query, data))
+    assert answer.table.equals(exact.table)
+
+
+def test_a_weighted_sample_narrows_a_heavy_sum_behind_a_filter():
+    data = rows(COUNT)
+    query = ask("SUM(bytes) AS s FROM requests WHERE bytes > 5")
+    uniform = finish(query, evidence_from_sample(query, view_of(data, 400)))
+    weighted = finish(query, evidence_from_sample(query, view_of(data, 400, weighted=["bytes"])))
+    assert weighted.estimate(0, "s").half_width < uniform.estimate(0, "s").half_width / 2
+
+
+def test_a_stretch_of_time_is_a_filter():
+    data = rows(COUNT)
+    query = ask("COUNT(*) AS n FROM requests")
+    found = evidence_from_sample(query, view_of(data, 400), start_us=0, end_us=COUNT // 2)
+    estimate = finish(query, found).estimate(0, "n")
+    assert estimate.bound is Bound.INTERVAL
+    assert estimate.holds(COUNT // 2)
+
+
+def test_no_matching_row_leaves_averages_null_and_counts_bounded():
+    query = ask("COUNT(*) AS n, AVG(bytes) AS a FROM requests WHERE bytes > 1e9")
+    answer = finish(query, evidence_from_sample(query, view_of(rows(COUNT), 400)))
+    row = answer.rows()[0]
+    assert (row["n"], row["n_low"], row["n_bound"]) == (0, 0, "interval")
+    assert row["n_high"] > 0
+    assert (row["a"], row["a_bound"]) == (None, "none")
+
+
+def test_groups_that_may_be_missing_are_bounded():
+    query = ask("client, COUNT(*) AS n FROM requests GROUP BY client")
+    data = rows(COUNT)
+    for seed in range(20):
+        found = evidence_from_sample(query, view_of(data, 400, seed))
+        assert found.missing is not None
+        assert found.missing.weight_max is not None
+        seen = set(found.keys[0].to_pylist())
+        clients, counts = np.unique(data.column("client").to_numpy(), return_counts=True)
+        missed = counts[~np.isin(clients, list(seen))]
+        assert missed.max(initial=0) < found.missing.weight_max
+    assert evidence_from_sample(query, view_of(data, COUNT)).missing is None
+
+
+def test_top_lists_hold_all_their_counts_at_once():
+    data = rows(COUNT)
+    query = ask("TOP(client, 5) AS t FROM requests")
+    clients, counts = np.unique(data.column("client").to_numpy(), return_counts=True)
+    exact = dict(zip(clients.tolist(), counts.tolist(), strict=True))
+    lists_held = guaranteed = 0
+    for seed in range(40):
+        answer = finish(query, evidence_from_sample(query, view_of(data, 400, seed)))
+        items = answer.rows()[0]["t"]
+        lists_held += all(item["low"] <= exact[item["value"]] <= item["high"] for item in items)
+        guaranteed += items[0]["guaranteed"]
+        others = [exact[c] for c in exact if c not in {item["value"] for item in items}]
+        sure = [item["low"] for item in items if item["guaranteed"]]
+        assert all(max(others) <= low for low in sure)
+    assert lists_held >= gate(40, 0.95)
+    assert guaranteed == 40  # the first is far ahead of everything
+
+
+def test_infinite_values_leave_sums_without_a_bound_and_counts_with_one():
+    values = pa.array([1.0, float("inf")] * 500)
+    data = rows(1000).set_column(3, SCHEMA.columns[3].name, values)
+    query = ask("SUM(bytes) AS s, COUNT(bytes) AS n FROM requests WHERE ok")
+    answer = finish(query, evidence_from_sample(query, view_of(data, 100)))
+    row = answer.rows()[0]
+    assert row["s_bound"] == "none"
+    assert row["n_bound"] == "interval"
