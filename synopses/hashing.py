@@ -214,5 +214,5 @@ def _splitmix_python(x: int) -> int:
 
 
 def uniforms(keys: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Keys as numbers strictly between 0 and 1 (53 bits); keeps their order. Shape [n]."""
-    return ((keys >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    """Keys as numbers strictly between 0 and 1 (52 bits); keeps their order. Shape [n]."""
+    return ((keys >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

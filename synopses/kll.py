@@ -85,7 +85,7 @@ class GroupedKll:
     def _flush(self) -> None:
         if not self._pending:
             return
-        for group, values in _by_group(self._pending):
+        for group, values in _by_group([part for part in self._pending if len(part[1])]):
             self._sketch(group).update(values)
         self._pending.clear()
         self._rows = 0
@@ -208,6 +208,8 @@ def _by_group(
     parts: list[tuple[NDArray[np.int32] | None, NDArray[np.float64]]],
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """The values of each group that has any, in their order of arrival."""
+    if not parts:
+        return
     values = np.concatenate([part for _, part in parts])
     if all(ids is None for ids, _ in parts):
         yield 0, values

@@ -35,8 +35,8 @@ class GroupedMoments:
 
     Sums of integers are kept in 128 bits and cannot overflow. Sums of doubles are double-double:
     the error is below n^2 * 2^-105 * sum |x| plus one rounding, so that order hardly matters.
-    Variances are those of a sample (divisor n - 1) by Welford's and Chan's recurrences, relative
-    error below about n * 2^-53 * condition number (Chan, Golub, LeVeque 1983, Am. Stat. 37(3)).
+    Variances are those of a sample (divisor n - 1) by Welford's and Chan's recurrences on the
+    distances from the group's first value (Chan, Golub, LeVeque 1983, Am. Stat. 37(3)).
     Infinities are counted apart: a sum over +inf is inf, over both signs null, a variance null.
     NaN is taken for absent: it is in nothing, not in the count either.
     """
@@ -88,18 +88,20 @@ class GroupedMoments:
           ids: int32 [n], group of each value; None: all are of group 0.
           values: int64 or float64 [n], as the summary was built.
         """
-        groups = as_ids(ids)
-        if self.integer:
-            column = as_input(values, np.int64)
-            kernels.add_integers(self._ints, groups, column)
-        else:
-            column = as_input(values, np.float64)
-            if ids is None:
-                kernels.add_doubles_to_one(self._floats, self._ints, self._infinite, column)
-            else:
-                kernels.add_doubles(self._floats, self._ints, self._infinite, groups, column)
+        column = as_input(values, np.int64 if self.integer else np.float64)
+        groups, step = as_ids(ids), 1
         if self.spread:
-            kernels.add_spread(self._floats, groups, column)
+            step = 0
+            if ids is None:
+                kernels.add_spread_to_one(self._floats, self._ints, column)
+            else:
+                kernels.add_spread(self._floats, self._ints, groups, column)
+        if self.integer:
+            kernels.add_integers(self._ints, step, groups, column)
+        elif ids is None:
+            kernels.add_doubles_to_one(self._floats, self._ints, self._infinite, step, column)
+        else:
+            kernels.add_doubles(self._floats, self._ints, self._infinite, step, groups, column)
 
     def merge(self, other: Self) -> Self:
         """Add the other's values, in place.
@@ -113,15 +115,14 @@ class GroupedMoments:
             raise CannotMerge("variance", self.spread, other.spread)
         self.grow(other.groups)
         theirs = slice(0, other.groups)
-        if self.integer:
-            kernels.merge_integers(self._ints, other._ints[theirs])
-        else:
-            kernels.merge_doubles(
-                self._floats, self._ints, other._floats[theirs], other._ints[theirs]
-            )
-            self._infinite[theirs] += other._infinite[theirs]
+        floats, ints = other._floats[theirs], other._ints[theirs]
         if self.spread:
-            kernels.merge_spread(self._floats, other._floats[theirs])
+            kernels.merge_spread(self._floats, self._ints, floats, ints)
+        if self.integer:
+            kernels.merge_integers(self._ints, ints)
+        else:
+            kernels.merge_doubles(self._floats, self._ints, floats, ints)
+            self._infinite[theirs] += other._infinite[theirs]
         return self
 
     # --- questions ---------------------------------------------------------------------------
@@ -185,7 +186,7 @@ class GroupedMoments:
         """
         if not self.spread:
             raise BadParameter("variance", False, "a summary built with variance=True")
-        seen = self._numbers(kernels.SEEN)
+        seen = self._cells(kernels.COUNT)
         known = (seen >= 2) & (self.counts() == seen)
         values = self._numbers(kernels.SQUARES) / np.maximum(seen - 1, 1)
         return _doubles(values, ~known)

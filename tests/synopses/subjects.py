@@ -1,0 +1,124 @@
+"""Every grouped summary as a subject of the laws."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses.counts import GroupedCount
+from synopses.distinct import GroupedDistinct
+from synopses.estimate import Estimates
+from synopses.frequent import GroupedFrequent
+from synopses.frequent_entries import ItemKind
+from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
+from tests.laws import Part, Subject
+
+
+def to_bytes(summary: Any) -> bytes:
+    return summary.to_bytes()
+
+
+def rounded(estimates: Estimates) -> list[str]:
+    """Values to ten digits: what is left of a double when additions are done in another order."""
+    return [
+        "null" if null else f"{value:.10g}"
+        for value, null in zip(estimates.value.tolist(), estimates.null.tolist(), strict=True)
+    ]
+
+
+def moments_state(moments: GroupedMoments) -> list[list[str]]:
+    answers = [moments.count(), moments.sum(), moments.mean(), moments.minimum(), moments.maximum()]
+    if moments.spread:
+        answers += [moments.variance(), moments.deviation()]
+    return [rounded(answer) for answer in answers]
+
+
+def integers_of(part: Part) -> NDArray[np.int64]:
+    """The part's values as integers of all sizes, negative ones included."""
+    return np.floor(part.values * 1000).astype(np.int64) - 500
+
+
+def texts_of(part: Part) -> NDArray[Any]:
+    return np.array([f"v{value % 50}é" for value in integers_of(part).tolist()], object)
+
+
+def arrow_of(texts: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Offsets and bytes as Arrow lays a string column out."""
+    raw = [text.encode() for text in texts.tolist()]
+    offsets = np.cumsum([0, *map(len, raw)]).astype(np.int32)
+    return offsets, np.frombuffer(b"".join(raw), np.uint8)
+
+
+def feed_texts(summary: GroupedFrequent, part: Part) -> None:
+    texts = texts_of(part)
+    summary.update(part.ids, murmur_utf8(*arrow_of(texts))[0], texts)
+
+
+def feed_integers(summary: GroupedFrequent, part: Part) -> None:
+    values = integers_of(part) % 200
+    summary.update(part.ids, murmur_int64(values)[0], values)
+
+
+def without_parameters(data: bytes) -> bytes:
+    return data[struct.calcsize("<4sBBHQQ") :]
+
+
+# Merged, these equal one pass exactly.
+LINEAR = [
+    Subject("count", GroupedCount, lambda s, p: s.update(p.ids, len(p)), to_bytes),
+    Subject(
+        "integer moments",
+        lambda groups: GroupedMoments(groups, integer=True),
+        lambda s, p: s.update(p.ids, integers_of(p)),
+        to_bytes,
+    ),
+    Subject(
+        "double moments",
+        lambda groups: GroupedMoments(groups, integer=False, variance=True),
+        lambda s, p: s.update(p.ids, p.values),
+        moments_state,
+    ),
+    Subject("log buckets", GroupedLogBuckets, lambda s, p: s.update(p.ids, p.values), to_bytes),
+    Subject(
+        "distinct",
+        lambda groups: GroupedDistinct(groups, lg_k=8),
+        lambda s, p: s.update(p.ids, *murmur_float64(p.values)),
+        to_bytes,
+    ),
+    Subject(
+        "distinct, wide",
+        lambda groups: GroupedDistinct(groups, lg_k=12),
+        lambda s, p: s.update(p.ids, *murmur_int64(integers_of(p))),
+        to_bytes,
+    ),
+]
+
+# Merged, these are only as good as one pass, not equal to it.
+LOSSY = [
+    Subject(
+        "frequent integers", lambda groups: GroupedFrequent(groups, 16), feed_integers, to_bytes
+    ),
+    Subject(
+        "frequent texts",
+        lambda groups: GroupedFrequent(groups, 32, ItemKind.TEXT),
+        feed_texts,
+        to_bytes,
+    ),
+]
+
+# Small enough that nothing is forgotten, a lossy summary keeps every law.
+NOT_YET_LOSSY = [
+    Subject("frequent, all", lambda groups: GroupedFrequent(groups, 512), feed_integers, to_bytes),
+    Subject(
+        "kll, all",
+        lambda groups: GroupedKll(groups, 8000),
+        lambda s, p: s.update(p.ids, p.values),
+        lambda s: [rounded(s.quantile(q, 0.95)) for q in (0.0, 0.1, 0.5, 1.0)],
+    ),
+]

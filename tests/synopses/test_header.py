@@ -1,0 +1,77 @@
+"""The envelope: whatever is damaged is refused, with the value that was found."""
+
+from __future__ import annotations
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synopses.errors import CorruptSynopsis
+from synopses.header import Kind, crc32c, seal, unseal
+from tests.laws import Part
+from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
+from tests.truth import draw
+
+SUBJECTS = LINEAR + LOSSY + NOT_YET_LOSSY
+
+
+@given(data=st.binary(max_size=100))
+def test_the_checksum_is_the_castagnoli_crc_of_everyone_else(data: bytes) -> None:
+    assert crc32c(data) == google_crc32c.value(data)
+
+
+def test_what_was_sealed_comes_out() -> None:
+    data = seal(Kind.COUNT, b"ab", [np.arange(3), b"xyz"], seed=7)
+    body = unseal(data, Kind.COUNT)
+    assert (body.parameters, body.seed) == (b"ab", 7)
+    assert body.array(np.int64, (3,)).tolist() == [0, 1, 2]
+    assert body.raw() == b"xyz"
+    body.end()
+
+
+def test_another_kind_is_refused_by_name() -> None:
+    with pytest.raises(CorruptSynopsis, match=r"kind is 1, expected '2 \(moments\)'"):
+        unseal(seal(Kind.COUNT, b"", []), Kind.MOMENTS)
+
+
+def test_a_newer_format_is_refused() -> None:
+    data = bytearray(seal(Kind.COUNT, b"", []))
+    data[4] = 9
+    with pytest.raises(CorruptSynopsis, match="format version is 9, expected 1"):
+        unseal(bytes(data), Kind.COUNT)
+
+
+def test_parts_that_were_not_read_are_noticed() -> None:
+    body = unseal(seal(Kind.COUNT, b"", [b"left"]), Kind.COUNT)
+    with pytest.raises(CorruptSynopsis, match="bytes after the last part is 12"):
+        body.end()
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_every_truncated_summary_is_refused(subject) -> None:
+    data = subject.of(Part(None, draw("normal", 1, 20)), 1).to_bytes()
+    kind = type(subject.empty(1))
+    for size in range(0, len(data), max(1, len(data) // 50)):
+        with pytest.raises(CorruptSynopsis):
+            kind.from_bytes(data[:size])
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_every_flipped_bit_is_noticed(subject) -> None:
+    data = subject.of(Part(None, draw("normal", 1, 20)), 1).to_bytes()
+    kind = type(subject.empty(1))
+    for at in np.random.default_rng(1).integers(0, 8 * len(data), 50).tolist():
+        damaged = bytearray(data)
+        damaged[at // 8] ^= 1 << at % 8
+        with pytest.raises(CorruptSynopsis):
+            kind.from_bytes(bytes(damaged))
+
+
+@settings(max_examples=50)
+@given(data=st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
+    for subject in SUBJECTS:
+        with pytest.raises(CorruptSynopsis):
+            type(subject.empty(1)).from_bytes(data)

@@ -1,0 +1,125 @@
+"""Log buckets: the truth is in the bucket, always, and the bucket is narrow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synopses.errors import BadParameter
+from synopses.estimate import Bound
+from synopses.log_buckets import GroupedLogBuckets, cell_ends, cells_of, discrete_rank
+from tests import truth
+
+DOUBLES = st.floats(allow_nan=False, allow_infinity=True)
+QUANTILES = (0.0, 0.001, 0.07, 0.5, 0.9, 0.99, 1.0)
+
+
+def of(values: list[float]) -> GroupedLogBuckets:
+    buckets = GroupedLogBuckets(1)
+    buckets.update(None, np.array(values, np.float64))
+    return buckets
+
+
+@given(value=DOUBLES)
+def test_a_value_lies_between_the_ends_of_its_cell(value: float) -> None:
+    low, high = cell_ends(cells_of(np.array([value])))
+    assert low[0] <= value <= high[0]
+    if np.isfinite(value) and abs(value) > 1e-300:
+        assert high[0] - low[0] <= 2**-7 * abs(value)
+    if value == 0 or np.isinf(value):
+        assert low[0] == high[0]
+
+
+@given(left=DOUBLES, right=DOUBLES)
+def test_cells_are_in_the_order_of_their_values(left: float, right: float) -> None:
+    cells = cells_of(np.array([min(left, right), max(left, right)]))
+    assert cells[0] <= cells[1]
+
+
+@given(values=st.lists(DOUBLES, min_size=1, max_size=60), q=st.floats(0, 1))
+def test_the_quantile_of_any_values_is_held(values: list[float], q: float) -> None:
+    estimate = of(values).quantile(q)[0]
+    assert estimate.holds(truth.exact_quantile(np.array(values), q))
+    assert estimate.low <= estimate.value <= estimate.high
+
+
+@pytest.mark.parametrize("distribution", truth.distributions())
+def test_quantiles_by_group_are_held_and_narrow(distribution: str) -> None:
+    values = truth.draw(distribution, 3, 20_000)
+    ids = np.random.default_rng(3).integers(0, 9, 20_000).astype(np.int32)
+    buckets = GroupedLogBuckets(9)
+    buckets.update(ids, values)
+    groups = truth.by_group(ids, values, 9)
+    for q in QUANTILES:
+        answer = buckets.quantile(q)
+        exact = np.array([truth.exact_quantile(group, q) for group in groups])
+        assert ((answer.low <= exact) & (exact <= answer.high)).all()
+        assert (np.abs(answer.value - exact) <= 2**-7 * np.abs(exact)).all()
+        assert (answer.high - answer.low <= 2**-7 * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize("distribution", truth.distributions())
+def test_counts_below_a_value_are_held(distribution: str) -> None:
+    values = truth.draw(distribution, 4, 5000)
+    ids = np.random.default_rng(4).integers(0, 5, 5000).astype(np.int32)
+    buckets = GroupedLogBuckets(5)
+    buckets.update(ids, values)
+    for limits in (values[:5], values[:5] * 1.001, np.zeros(5), np.full(5, np.inf)):
+        answer = buckets.counts_below(limits)
+        for group, (inside, limit) in enumerate(
+            zip(truth.by_group(ids, values, 5), limits.tolist(), strict=True)
+        ):
+            assert answer[group].holds(np.sum(inside < limit))
+
+
+def test_the_discrete_rank_forgives_the_last_bit() -> None:
+    ranks = [int(discrete_rank(q, np.array([100]))[0]) for q in (0.07, 0.071, 0.0, 1.0)]
+    assert ranks == [7, 8, 1, 100]
+
+
+def test_one_value_repeated_is_exact() -> None:
+    answer = of([7.25] * 100).quantile(0.5)
+    assert answer.bound.tolist() == [Bound.EXACT]
+    assert answer.value.tolist() == [7.25]
+
+
+def test_an_empty_group_has_no_quantile() -> None:
+    buckets = GroupedLogBuckets(3)
+    assert buckets.quantile(0.5).null.tolist() == [True, True, True]
+    buckets.update(np.array([1], np.int32), np.array([2.0]))
+    assert buckets.quantile(0.5).null.tolist() == [True, False, True]
+
+
+def test_a_quantile_beyond_one_is_refused_with_its_value() -> None:
+    with pytest.raises(BadParameter, match=r"q is 1\.5, expected 0 to 1"):
+        of([1.0]).quantile(1.5)
+
+
+def test_taking_a_part_away_leaves_the_rest() -> None:
+    values = truth.draw("lognormal-2", 5, 4000)
+    ids = np.random.default_rng(5).integers(0, 3, 4000).astype(np.int32)
+    whole, old = GroupedLogBuckets(3), GroupedLogBuckets(3)
+    whole.update(ids, values)
+    old.update(ids[:2500], values[:2500])
+    whole.subtract(old)
+    for group, rest in enumerate(truth.by_group(ids[2500:], values[2500:], 3)):
+        assert whole.counts[group] == len(rest)
+        assert whole.quantile(0.3)[group].holds(truth.exact_quantile(rest, 0.3))
+
+
+def test_a_window_that_slides_for_long_does_not_grow() -> None:
+    window = GroupedLogBuckets(1)
+    panes = []
+    for seed in range(60):
+        pane = of((truth.draw("lognormal-2", seed, 500) * 10.0**seed).tolist())
+        panes.append(pane)
+        window.merge(pane)
+        if len(panes) > 5:
+            window.subtract(panes.pop(0))
+    fresh = GroupedLogBuckets(1)
+    for pane in panes:
+        fresh.merge(pane)
+    assert window.size_bytes <= 4 * fresh.size_bytes
+    assert window.quantile(0.5).low == fresh.quantile(0.5).low

@@ -1,0 +1,133 @@
+"""Moments and counts against exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synopses.counts import GroupedCount
+from synopses.errors import BadParameter, CannotMerge
+from synopses.estimate import Bound
+from synopses.moments import GroupedMoments
+from tests import truth
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def of_doubles(values: list[float]) -> GroupedMoments:
+    moments = GroupedMoments(1, integer=False, variance=True)
+    moments.update(None, np.array(values, np.float64))
+    return moments
+
+
+@given(values=st.lists(INT64, min_size=1, max_size=50))
+def test_integer_sums_are_exact_or_null(values: list[int]) -> None:
+    moments = GroupedMoments(1, integer=True)
+    moments.update(None, np.array(values, np.int64))
+    answer, exact = moments.sum(), sum(values)
+    assert bool(answer.null[0]) == (not -(2**63) <= exact < 2**63)
+    if not answer.null[0]:
+        assert answer.value[0] == exact
+    else:
+        assert answer.reason == "the sum is over int64"
+    mean = Fraction(exact, len(values))
+    assert moments.mean().value[0] == pytest.approx(float(mean), rel=1e-12)
+    assert moments.minimum().value[0] == min(values)
+    assert moments.maximum().value[0] == max(values)
+
+
+@pytest.mark.parametrize("distribution", truth.distributions())
+def test_sums_of_doubles_are_those_of_fsum(distribution: str) -> None:
+    values = truth.draw(distribution, 1, 20_000)
+    moments = of_doubles(values.tolist())
+    assert moments.sum().value[0] == pytest.approx(truth.exact_sum(values), rel=1e-15)
+    assert moments.mean().value[0] == pytest.approx(truth.exact_sum(values) / 20_000, rel=1e-15)
+
+
+def test_what_cancels_leaves_no_rounding_behind() -> None:
+    values = [1e16, 1.0, -1e16, 1e-3] * 1000
+    assert of_doubles(values).sum().value[0] == pytest.approx(1001.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("distribution", truth.distributions())
+@pytest.mark.parametrize("shift", [0.0, 1e9])
+def test_variances_by_group_are_those_of_two_passes(distribution: str, shift: float) -> None:
+    values = truth.draw(distribution, 2, 5000) + shift
+    ids = np.random.default_rng(2).integers(0, 7, 5000).astype(np.int32)
+    moments = GroupedMoments(7, integer=False, variance=True)
+    for start in range(0, 5000, 613):
+        moments.update(ids[start : start + 613], values[start : start + 613])
+    exact = [group.var(ddof=1) for group in truth.by_group(ids, values, 7)]
+    np.testing.assert_allclose(moments.variance().value, exact, rtol=1e-9)
+    np.testing.assert_allclose(moments.deviation().value, np.sqrt(exact), rtol=1e-9)
+
+
+def test_infinities_are_values_and_both_signs_have_no_sum() -> None:
+    one = of_doubles([1.0, np.inf])
+    assert one.sum().value[0] == np.inf
+    assert one.maximum().value[0] == np.inf
+    assert one.minimum().value[0] == 1.0
+    assert one.count().value[0] == 2
+    assert one.variance().null[0]
+    both = of_doubles([np.inf, 1.0, -np.inf])
+    assert both.sum().null[0]
+    assert both.mean().null[0]
+    assert (both.minimum().value[0], both.maximum().value[0]) == (-np.inf, np.inf)
+
+
+def test_nan_is_taken_for_absent() -> None:
+    moments = of_doubles([np.nan, 2.0, np.nan, 4.0])
+    assert moments.count().value[0] == 2
+    assert moments.sum().value[0] == 6.0
+    assert moments.variance().value[0] == 2.0
+    assert (moments.minimum().value[0], moments.maximum().value[0]) == (2.0, 4.0)
+
+
+def test_nothing_has_a_count_and_else_only_nulls() -> None:
+    moments = of_doubles([])
+    assert moments.count().value.tolist() == [0]
+    for answer in (
+        moments.sum(),
+        moments.mean(),
+        moments.variance(),
+        moments.minimum(),
+        moments.maximum(),
+    ):
+        assert answer.null.tolist() == [True]
+
+
+def test_one_value_has_a_mean_but_no_variance() -> None:
+    moments = of_doubles([3.0])
+    assert moments.mean().value[0] == 3.0
+    assert moments.variance().null[0]
+
+
+def test_answers_are_exact_and_do_not_change_afterwards() -> None:
+    moments, counts = of_doubles([1.0]), GroupedCount(1)
+    answers = [moments.count(), moments.sum(), moments.maximum(), counts.count()]
+    before = [answer.value.tolist() for answer in answers]
+    moments.update(None, np.array([5.0]))
+    counts.update(None, 5)
+    assert [answer.value.tolist() for answer in answers] == before
+    assert all((answer.bound == Bound.EXACT).all() for answer in answers)
+
+
+def test_integers_and_doubles_do_not_merge() -> None:
+    with pytest.raises(CannotMerge, match="integer is True on the left, False on the right"):
+        GroupedMoments(1, integer=True).merge(GroupedMoments(1, integer=False))
+
+
+def test_a_variance_that_was_not_kept_is_refused() -> None:
+    with pytest.raises(BadParameter, match="variance is False"):
+        GroupedMoments(1, integer=False).variance()
+
+
+def test_counts_subtract() -> None:
+    left, right = GroupedCount(3), GroupedCount(2)
+    left.update(np.array([0, 1, 1, 2], np.int32), 4)
+    right.update(np.array([1], np.int32), 1)
+    assert left.subtract(right).counts.tolist() == [1, 1, 1]
