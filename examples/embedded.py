@@ -12,7 +12,7 @@ from examples.requests import requests
 
 CREATE = """
     CREATE STREAM requests (ts TIMESTAMP NOT NULL, client BIGINT, domain VARCHAR, status BIGINT,
-                            bytes DOUBLE, latency_ms DOUBLE)
+                            bytes BIGINT, latency_ms DOUBLE)
     TIMESTAMP BY ts LATENESS INTERVAL '5' SECOND
 """
 

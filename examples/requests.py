@@ -25,7 +25,7 @@ def requests(rows: int, seed: int = 7) -> pa.Table:
             "client": random.zipf(1.3, rows) % 50_000,
             "domain": domains[np.minimum(random.geometric(0.15, rows) - 1, 39)],
             "status": random.choice([200, 304, 404, 500], rows, p=[0.9, 0.06, 0.03, 0.01]),
-            "bytes": np.round(random.lognormal(8, 1.5, rows)),
+            "bytes": random.lognormal(8, 1.5, rows).astype(np.int64),
             "latency_ms": np.round(random.exponential(40, rows), 1),
         }
     )

@@ -95,6 +95,7 @@ class Console:
             "NO_COLOR": "1",
             "LANG": "C.UTF-8",
             "COLUMNS": "100",
+            "SHEDDER_LISTEN": f"127.0.0.1:{self.port}",
         }
 
     def localized(self, text: str) -> str:
@@ -120,13 +121,14 @@ class Console:
 
     def _start(self, command: str) -> None:
         log = self.directory / "server.log"
-        process = subprocess.Popen(
-            shlex.split(command),
-            cwd=self.directory,
-            env=self._environment,
-            stdout=subprocess.DEVNULL,
-            stderr=log.open("w"),
-        )
+        with log.open("w") as written:
+            process = subprocess.Popen(
+                shlex.split(command),
+                cwd=self.directory,
+                env=self._environment,
+                stdout=subprocess.DEVNULL,
+                stderr=written,
+            )
         self._stack.callback(_end, process)
         _wait_for_port(self.port, process, log)
 
