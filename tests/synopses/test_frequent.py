@@ -1,0 +1,196 @@
+"""Frequent items: every bound holds against exact counts, in any order, merged or not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import datasketches
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synopses import frequent
+from synopses.errors import BadParameter, CannotMerge
+from synopses.frequent import GroupedFrequent
+from synopses.frequent_entries import ItemKind
+from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
+from tests import truth
+from tests.synopses.subjects import arrow_of
+
+
+def of(values: np.ndarray, entries: int = 16, batch: int = 500) -> GroupedFrequent:
+    summary = GroupedFrequent(1, entries)
+    for start in range(0, len(values), batch):
+        part = values[start : start + batch]
+        summary.update(None, murmur_int64(part)[0], part)
+    return summary
+
+
+def check(summary: GroupedFrequent, group: int, exact: Counter) -> None:
+    """All that the summary says of a group is true."""
+    items = summary.top(10**6)[group]
+    error = int(summary.error[group])
+    assert summary.totals[group] == sum(exact.values())
+    assert error <= frequent.error_at(summary.entries) * sum(exact.values())
+    held = {item.value: item for item in items}
+    for value, count in exact.items():
+        if value in held:
+            assert held[value].low <= count <= held[value].high
+            assert held[value].low == held[value].count
+            assert held[value].high - held[value].low <= error
+        else:
+            assert count <= error
+    for k in (1, 3):
+        top = summary.top(k)[group]
+        outside = max((exact[v] for v in exact if v not in {i.value for i in top}), default=0)
+        assert all(item.low >= outside for item in top if item.guaranteed)
+
+
+STREAMS = {
+    "zipf": lambda rng: np.minimum(rng.zipf(1.3, 5000), 10**6),
+    "unique": lambda _rng: np.arange(5000),
+    "few": lambda rng: rng.integers(0, 10, 5000),
+    "constant": lambda _rng: np.full(5000, 7),
+    "late and heavy": lambda _rng: np.concatenate((np.arange(4000), np.full(1000, -1))),
+    "early and heavy": lambda _rng: np.concatenate((np.full(1000, -1), np.arange(4000))),
+    "in turns": lambda _rng: np.tile(np.arange(50), 100),
+    "two runs": lambda _rng: np.concatenate((np.repeat(np.arange(500), 5), np.arange(2500))),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 7, 5000])
+@pytest.mark.parametrize("stream", list(STREAMS))
+def test_bounds_hold_whatever_the_stream(stream: str, batch: int) -> None:
+    values = STREAMS[stream](np.random.default_rng(1)).astype(np.int64)
+    values = values[:1500] if batch == 1 else values
+    check(of(values, batch=batch), 0, truth.exact_counts(values))
+
+
+@pytest.mark.parametrize("left", list(STREAMS))
+@pytest.mark.parametrize("right", ["zipf", "unique", "late and heavy"])
+def test_bounds_hold_after_merging(left: str, right: str) -> None:
+    rng = np.random.default_rng(2)
+    first, second = (STREAMS[name](rng).astype(np.int64) for name in (left, right))
+    check(of(first).merge(of(second)), 0, truth.exact_counts(np.concatenate((first, second))))
+
+
+def test_bounds_hold_for_many_panes_of_many_groups() -> None:
+    rng = np.random.default_rng(3)
+    window, exact = GroupedFrequent(0, 32), [Counter() for _ in range(20)]
+    for _ in range(12):
+        values = np.minimum(rng.zipf(1.2, 4000), 10**6)
+        ids = rng.integers(0, 20, 4000).astype(np.int32)
+        pane = GroupedFrequent(20, 32)
+        pane.update(ids, murmur_int64(values)[0], values)
+        window.merge(pane)
+        for group, part in enumerate(truth.by_group(ids, values, 20)):
+            exact[group].update(part.tolist())
+    for group in range(20):
+        check(window, group, exact[group])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    panes=st.lists(st.lists(st.integers(0, 40), max_size=80), max_size=5),
+    weight=st.integers(1, 1000),
+)
+def test_bounds_hold_for_any_weighted_panes(panes: list[list[int]], weight: int) -> None:
+    window, exact = GroupedFrequent(1, 8), Counter()
+    for pane in panes:
+        values = np.array(pane, np.int64)
+        weights = values % 3 * weight
+        summary = GroupedFrequent(1, 8)
+        summary.update(None, murmur_int64(values)[0], values, weights)
+        window.merge(summary)
+        exact.update(dict.fromkeys(pane, 0))
+        for value, amount in zip(pane, weights.tolist(), strict=True):
+            exact[value] += amount
+    check(window, 0, +exact)
+
+
+def test_what_was_frequent_from_the_start_is_counted_exactly() -> None:
+    values = STREAMS["zipf"](np.random.default_rng(4)).astype(np.int64)
+    first = of(values, entries=64).top(1)[0][0]
+    assert first.low == first.high == truth.exact_counts(values)[1]
+    assert first.guaranteed
+
+
+def test_equal_counts_come_in_the_order_of_their_values() -> None:
+    items = of(np.array([9, 3, 5, 3, 9, 5, 1])).top(3)[0]
+    assert [(item.value, item.count) for item in items] == [(3, 2), (5, 2), (9, 2)]
+
+
+def test_every_value_is_listed_when_there_are_few() -> None:
+    assert [item.value for item in of(np.array([4, 4, 2])).top(10)[0]] == [4, 2]
+    assert GroupedFrequent(2, 8).top(3) == [[], []]
+
+
+@pytest.mark.parametrize("stream", list(STREAMS))
+def test_datasketches_reads_our_image_of_integers(stream: str) -> None:
+    values = STREAMS[stream](np.random.default_rng(5)).astype(np.int64)
+    ours = of(values)
+    theirs = datasketches.frequent_items_sketch.deserialize(
+        ours.image(0), datasketches.PyLongsSerDe()
+    )
+    assert theirs.total_weight == len(values)
+    exact = truth.exact_counts(values)
+    for item in ours.top(100)[0]:
+        assert theirs.get_upper_bound(item.value) == item.high
+        assert theirs.get_lower_bound(item.value) <= item.low
+        assert theirs.get_lower_bound(item.value) <= exact[item.value]
+
+
+def test_datasketches_reads_our_image_of_texts_and_doubles() -> None:
+    rng = np.random.default_rng(6)
+    texts = np.array([f"é{value}" for value in rng.integers(0, 5, 400)], object)
+    summary = GroupedFrequent(1, 8, ItemKind.TEXT)
+    summary.update(None, murmur_utf8(*arrow_of(texts))[0], texts)
+    theirs = datasketches.frequent_strings_sketch.deserialize(summary.image(0))
+    for text, count in truth.exact_counts(texts).items():
+        assert theirs.get_lower_bound(text) <= count <= theirs.get_upper_bound(text)
+    doubles = rng.integers(0, 5, 400) / 4
+    summary = GroupedFrequent(1, 8, ItemKind.DOUBLE)
+    summary.update(None, murmur_float64(doubles)[0], doubles)
+    reader = datasketches.PyDoublesSerDe()
+    theirs = datasketches.frequent_items_sketch.deserialize(summary.image(0), reader)
+    for number, count in truth.exact_counts(doubles).items():
+        assert theirs.get_lower_bound(number) <= count <= theirs.get_upper_bound(number)
+
+
+def test_an_empty_group_is_an_empty_sketch() -> None:
+    image = GroupedFrequent(1, 8).image(0)
+    reader = datasketches.PyLongsSerDe()
+    assert datasketches.frequent_items_sketch.deserialize(image, reader).is_empty()
+
+
+def test_only_the_values_of_new_entries_are_fetched() -> None:
+    class Column:
+        fetched = 0
+
+        def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+            self.fetched += len(rows)
+            return rows % 3
+
+    column, summary = Column(), GroupedFrequent(1, 64)
+    summary.update(None, murmur_int64(np.arange(3000) % 3)[0], column)
+    assert column.fetched == 3
+    assert {item.value: item.count for item in summary.top(5)[0]} == {0: 1000, 1: 1000, 2: 1000}
+
+
+def test_other_tables_do_not_merge() -> None:
+    with pytest.raises(CannotMerge, match="entries is 8 on the left, 16 on the right"):
+        GroupedFrequent(1, 8).merge(GroupedFrequent(1, 16))
+    with pytest.raises(CannotMerge, match="items is 'INTEGER' on the left, 'TEXT' on the right"):
+        GroupedFrequent(1, 8).merge(GroupedFrequent(1, 8, ItemKind.TEXT))
+
+
+@pytest.mark.parametrize("entries", [0, 7, 12, 2**21])
+def test_a_table_of_no_power_of_two_is_refused(entries: int) -> None:
+    with pytest.raises(BadParameter, match=f"entries is {entries}"):
+        GroupedFrequent(1, entries)
+
+
+def test_the_size_for_an_error_is_the_smallest_that_gives_it() -> None:
+    assert frequent.error_at(frequent.for_error(0.01)) <= 0.01
+    assert frequent.error_at(frequent.for_error(0.01) // 2) > 0.01

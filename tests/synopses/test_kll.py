@@ -1,0 +1,76 @@
+"""KLL: ranks of the interval's ends enclose the target; the library reads the image."""
+
+from __future__ import annotations
+
+import datasketches
+import numpy as np
+import pytest
+
+from synopses import kll
+from synopses.errors import BadParameter, CannotMerge
+from synopses.estimate import Bound
+from synopses.kll import GroupedKll
+from tests import truth
+
+
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("distribution", truth.distributions())
+def test_the_interval_holds_the_truth_as_often_as_it_says(distribution: str) -> None:
+    trials, size = 40, 3000
+    values = truth.draw(distribution, 1, trials * size)
+    summary = GroupedKll(trials, k=40)
+    summary.update(np.repeat(np.arange(trials, dtype=np.int32), size), values)
+    groups = values.reshape(trials, size)
+    for q in (0.01, 0.5, 0.95):
+        exact = [truth.exact_quantile(group, q) for group in groups]
+        answer = summary.quantile(q, 0.95)
+        held = int(np.sum((answer.low <= exact) & (exact <= answer.high)))
+        assert held >= truth.gate(trials, 0.95)
+        assert (answer.low <= answer.value).all()
+        assert (answer.value <= answer.high).all()
+
+
+def test_few_values_give_exact_quantiles() -> None:
+    values = truth.draw("normal", 2, 150)
+    summary = GroupedKll(1, k=200)
+    summary.update(None, values)
+    for q in (0.0, 0.3, 0.5, 1.0):
+        answer = summary.quantile(q, 0.95)
+        assert answer.value[0] == truth.exact_quantile(values, q)
+        assert answer.bound[0] == Bound.EXACT
+
+
+def test_the_extremes_are_exact_at_any_size() -> None:
+    values = truth.draw("lognormal-2", 3, 50_000)
+    summary = GroupedKll(1)
+    summary.update(None, values)
+    assert summary.quantile(0.0, 0.95).low[0] == values.min()
+    assert summary.quantile(1.0, 0.95).high[0] == values.max()
+
+
+def test_the_library_reads_the_image() -> None:
+    summary = GroupedKll(2)
+    summary.update(np.ones(3, np.int32), np.array([1.0, 2.0, np.nan]))
+    assert datasketches.kll_doubles_sketch.deserialize(summary.image(1)).n == 2
+    assert datasketches.kll_doubles_sketch.deserialize(summary.image(0)).is_empty()
+    assert summary.counts().tolist() == [0, 2]
+
+
+def test_rows_wait_until_there_are_enough_and_are_still_counted() -> None:
+    summary = GroupedKll(3)
+    for row in range(700):
+        summary.update(np.array([row % 2], np.int32), np.array([float(row)]))
+    assert summary.counts().tolist() == [350, 350, 0]
+    assert summary.quantile(0.5, 0.95).null.tolist() == [False, False, True]
+
+
+def test_another_k_does_not_merge() -> None:
+    with pytest.raises(CannotMerge, match="k is 100 on the left, 200 on the right"):
+        GroupedKll(1, 100).merge(GroupedKll(1, 200))
+
+
+def test_the_k_for_an_error_is_the_smallest_that_gives_it() -> None:
+    k = kll.for_error(0.005, 0.95)
+    assert kll.rank_error(k, 0.95) <= 0.005 < kll.rank_error(k - 1, 0.95)
+    with pytest.raises(BadParameter, match="rank error is 1e-09"):
+        kll.for_error(1e-9, 0.95)

@@ -1,0 +1,48 @@
+"""After warming up nothing is compiled any more, whatever layout the arrays come in."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from numpy.typing import NDArray
+
+import synopses
+from synopses.warm import compile_kernels
+from tests.laws import Part
+from tests.synopses.subjects import LINEAR, LOSSY
+from tests.truth import draw
+
+
+def compiled() -> dict[str, int]:
+    """How many forms of each kernel of the package are compiled."""
+    forms = {}
+    for module in pkgutil.walk_packages(synopses.__path__, "synopses."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, Dispatcher):
+                forms[f"{value.py_func.__module__}.{name}"] = len(value.signatures)
+    return forms
+
+
+def laid_out(values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """The same values as numpy owns them, as Arrow lends them, strided and unaligned."""
+    frozen = values.copy()
+    frozen.setflags(write=False)
+    raw = np.frombuffer(b"x" + values.tobytes(), np.uint8)[1:]
+    return [values, frozen, np.repeat(values, 2)[::2], raw.view(np.float64)]
+
+
+def test_nothing_is_compiled_after_warming_up() -> None:
+    compile_kernels()
+    before = compiled()
+    for values in laid_out(draw("lognormal-2", 1, 20_000)):
+        ids = (np.arange(20_000) % 50).astype(np.int32)
+        for subject in LINEAR + LOSSY:
+            for part in (Part(ids, values), Part(None, values)):
+                summary = subject.of(part, 50)
+                back = type(summary).from_bytes(summary.to_bytes())
+                back.merge(summary).select(np.arange(3)).scatter(np.arange(3), 9).merge(summary)
+                subject.empty(1).merge(back)
+    assert compiled() == before
