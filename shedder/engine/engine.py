@@ -209,8 +209,12 @@ class Engine:
         return push(self, stream, data, producer=producer or "", epoch=epoch, sequence=sequence)
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
-        """Promise that no tuple with an event time below watermark_us will follow."""
+        """Promise that no tuple with an event time below watermark_us will follow.
+
+        Returns when the windows that this closes have been answered.
+        """
         self.core.intake(stream).heartbeat(watermark_us).result()
+        self.core.actor.call(lambda: None).result()
 
     def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""
