@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,21 @@ from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.queries.evidence import Evidence
 from shedder.queries.known_range import known_range
+from shedder.queries.late_quantiles import Ranked, late_quantile
 from shedder.streams.basics import ColumnBasics
 from synopses.estimate import Bound, Estimates, TopItem
+
+End = float | NDArray[np.float64]
 
 _REASON = "tuples came too late and their values could be anything"
 _INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
 
 
 def widen_late(
-    query: BoundQuery, evidence: Evidence, basics: Mapping[str, ColumnBasics]
+    query: BoundQuery,
+    evidence: Evidence,
+    basics: Mapping[str, ColumnBasics],
+    ranked: Mapping[Aggregate, Ranked] = MappingProxyType({}),
 ) -> Evidence:
     """The evidence with every interval wide enough for its `late` tuples.
 
@@ -33,14 +40,19 @@ def widen_late(
       query: whose aggregates they are.
       evidence: of a window that `late` tuples were too late for.
       basics: of the stream's columns, the late tuples included.
+      ranked: the synopses of quantiles; without them a quantile can be anywhere in the range.
     """
     if not evidence.late:
         return evidence
     counts = _counts(evidence)
-    estimates = {
-        aggregate: _widened(aggregate, column, evidence.late, _range(aggregate, basics), counts)
-        for aggregate, column in evidence.estimates.items()
-    }
+    estimates = {}
+    for aggregate, column in evidence.estimates.items():
+        ends = _range(aggregate, basics)
+        if aggregate in ranked and aggregate.parameter is not None:
+            low, high = late_quantile(ranked[aggregate], aggregate.parameter, evidence.late, ends)
+            estimates[aggregate] = _pulled(column, low, high)
+        else:
+            estimates[aggregate] = _widened(aggregate, column, evidence.late, ends, counts)
     note = f"{evidence.late:,} tuples came too late for this window; intervals allow for them"
     if query.groups:
         note += "; a group of late tuples only may be missing"
@@ -102,7 +114,7 @@ def _stretched(column: Estimates, down: float, up: float) -> Estimates:
     return _with_ends(column, low + down, high + up)
 
 
-def _pulled(column: Estimates, low: float | None, high: float | None) -> Estimates:
+def _pulled(column: Estimates, low: End | None, high: End | None) -> Estimates:
     """Ends that reach at least as far as these; text has no range, so nothing is known of it."""
     if column.value.dtype == np.dtype(object):
         return _unknown(column)

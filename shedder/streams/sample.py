@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -149,13 +149,13 @@ class StreamSample:
         """
         assert first_position == self.position, (first_position, self.position)
         keys = position_keys(self.schema.seed, first_position, batch.num_rows)
+        basics = {name: ColumnBasics.of(batch.column(name)) for name in self._basics}
         self._rows.move(self._uniform.update(keys), batch)
-        for (name, sign), (sample, rows) in self._weighted.items():
-            rows.move(sample.update(_weights(batch.column(name), sign), uniforms(keys)), batch)
+        if self._weighted:
+            self._update_weighted(batch, basics, uniforms(keys))
         for name, (by_hash, rows) in self._hashed.items():
             rows.move(by_hash.update(self._hashes(name, batch)), batch)
-        for name, basics in self._basics.items():
-            self._basics[name] = basics.merged(ColumnBasics.of(batch.column(name)))
+        self._basics = {name: self._basics[name].merged(found) for name, found in basics.items()}
         self.position += batch.num_rows
         self._view = None
 
@@ -230,6 +230,21 @@ class StreamSample:
             sample._hashed[name] = (by_hash, _restored(next(sections), sample._arrow))
         return sample
 
+    def _update_weighted(
+        self,
+        batch: pa.RecordBatch,
+        basics: Mapping[str, ColumnBasics],
+        numbers: NDArray[np.float64],
+    ) -> None:
+        for (name, sign), (sample, rows) in self._weighted.items():
+            low, high = basics[name].low, basics[name].high
+            if low is None or high is None or (high <= 0 if sign == _POSITIVE else low >= 0):
+                continue
+            weights = pc.cast(batch.column(name), pa.float64()).to_numpy(zero_copy_only=False)
+            # What is not above zero is passed over, and so is NaN.
+            signed = weights if sign == _POSITIVE else -weights
+            rows.move(sample.update(signed, numbers), batch)
+
     def _parts(self) -> Iterator[tuple[BottomK | WeightedBottomK | HashSample, KeptRows]]:
         yield self._uniform, self._rows
         yield from self._weighted.values()
@@ -247,13 +262,6 @@ class StreamSample:
         """A hash of each row's value, independent of those that sketches use; NULL has one."""
         keys = Frame(batch, self.schema.time_column).keys((Column(name),))
         return combine(keys, np.full(len(keys), self.schema.seed, np.uint64))
-
-
-def _weights(column: pa.Array[Any], sign: str) -> NDArray[np.float64]:
-    floats = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    signed = floats if sign == _POSITIVE else -floats
-    weights: NDArray[np.float64] = np.nan_to_num(np.maximum(signed, 0.0), nan=0.0, posinf=np.inf)
-    return weights
 
 
 def _stored(rows: KeptRows) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from shedder.queries.finish import finish
 from shedder.queries.known_range import known_range
+from shedder.queries.late_quantiles import Ranked, late_quantile
 from shedder.queries.widen_late import widen_late
 from shedder.streams.basics import ColumnBasics
-from synopses.estimate import Bound
+from synopses.estimate import Bound, Estimates
 from tests.queries.asking import ask, rows, truth
 
 AGGREGATES = (
@@ -83,3 +85,25 @@ def test_the_range_of_an_expression_follows_from_its_columns():
     basics = {"bytes": ColumnBasics(9, 1, -1.0, 3.0), "client": ColumnBasics(9, 0, 0, 10)}
     low, high = known_range(argument, basics)
     assert (low, high) == (pytest.approx(-12), pytest.approx(6))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99, 1.0])
+@pytest.mark.parametrize("late", [1, 3, 40])
+def test_a_quantile_that_can_be_asked_again_moves_no_further_than_late_ranks_allow(share, late):
+    rng = np.random.default_rng(late)
+    groups = [np.sort(rng.normal(0, 1, count)) for count in (1, 7, 90, 1000, 1023)]
+
+    def at(q: float) -> Estimates:
+        picked = np.array([g[max(1, math.ceil(q * len(g))) - 1] for g in groups])
+        return Estimates.exact(picked, "test")
+
+    ranked = Ranked(np.array([len(g) for g in groups]), at)
+    low, high = late_quantile(ranked, share, late, (-9.0, 9.0))
+    for group, values in enumerate(groups):
+        for extra in (rng.uniform(-9, 9, late), np.full(late, -9.0), np.full(late, 9.0)):
+            for count in range(late + 1):
+                whole = np.sort(np.append(values, extra[:count]))
+                exact = whole[max(1, math.ceil(share * len(whole))) - 1]
+                assert low[group] <= exact <= high[group]
+    if share == 0.5 and late < 40:
+        assert high[3] - low[3] < 0.1
