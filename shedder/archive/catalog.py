@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
-
-import google_crc32c
 
 from shedder.archive.entries import (
     Pane,
@@ -22,45 +19,23 @@ from shedder.archive.entries import (
     schema_from_json,
     schema_to_json,
 )
+from shedder.archive.tables import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    TABLE_STATEMENTS,
+    TABLES,
+    row_checksum,
+    translated,
+)
 from shedder.cql.query import StreamSchema
 from shedder.cql.statement import Layout
 from shedder.errors import (
     CorruptData,
-    DiskFull,
     NewerFormat,
     QueryExists,
     ShedderError,
-    StorageFailed,
     StreamExists,
 )
-
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x53484544  # "SHED"
-
-_TABLES = """
-CREATE TABLE streams (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
-  definition TEXT NOT NULL, retained_from INTEGER, retained_position INTEGER NOT NULL,
-  checksum INTEGER NOT NULL);
-CREATE TABLE queries (name TEXT PRIMARY KEY, text TEXT NOT NULL, parameters TEXT NOT NULL,
-  stream_id INTEGER NOT NULL, from_position INTEGER NOT NULL, created_us INTEGER NOT NULL,
-  checksum INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE runs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
-  end_position INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL,
-  crc INTEGER NOT NULL, min_ts INTEGER NOT NULL, max_ts INTEGER NOT NULL, layout TEXT NOT NULL,
-  basics TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position));
-CREATE TABLE panes (query TEXT NOT NULL, start_us INTEGER NOT NULL, version INTEGER NOT NULL,
-  blob BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us));
-CREATE TABLE late (query TEXT NOT NULL, start_us INTEGER NOT NULL, tuples INTEGER NOT NULL,
-  checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us)) WITHOUT ROWID;
-CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence INTEGER NOT NULL,
-  checksum INTEGER NOT NULL);
-CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
-  checksum INTEGER NOT NULL);
-"""
-
-_STATEMENTS = [statement.strip() for statement in _TABLES.split(";") if statement.strip()]
-
-TABLES = ("streams", "queries", "runs", "panes", "late", "checkpoint", "checkpoint_parts")
 
 _STREAM_COLUMNS = "id, name, definition, retained_from, retained_position"
 _RUN_COLUMNS = (
@@ -95,7 +70,7 @@ class Catalog:
           StorageFailed: it cannot be opened.
         """
         mode = "ro" if read_only else "rwc"
-        with _translated(path):
+        with translated(path):
             connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}",
                 uri=True,
@@ -113,7 +88,7 @@ class Catalog:
 
     def close(self) -> None:
         """Close; SQLite folds its write-ahead log into the file."""
-        with self._lock, _translated(self.path):
+        with self._lock, translated(self.path):
             self._connection.close()
 
     @contextmanager
@@ -126,12 +101,12 @@ class Catalog:
             if self._depth:
                 yield
                 return
-            with _translated(self.path):
+            with translated(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
             self._depth = 1
             try:
                 yield
-                with _translated(self.path):
+                with translated(self.path):
                     self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
@@ -317,14 +292,14 @@ class Catalog:
         """What SQLite's own integrity check and the rows' checksums find."""
         with self._lock:
             try:
-                with _translated(self.path):
+                with translated(self.path):
                     found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
             except ShedderError as error:
                 return [str(error)]
             problems = [f"{self.path}: {row[0]}" for row in found if row[0] != "ok"]
             for table in TABLES:
                 try:
-                    with _translated(self.path):
+                    with translated(self.path):
                         names = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
                     columns = ", ".join(name[1] for name in names if name[1] != "checksum")
                     self._select(table, columns, "")
@@ -335,7 +310,7 @@ class Catalog:
     # --- SQLite ---
 
     def _prepare(self, read_only: bool) -> None:
-        with self._lock, _translated(self.path):
+        with self._lock, translated(self.path):
             run = self._connection.execute
             version = run("PRAGMA user_version").fetchone()[0]
             application = run("PRAGMA application_id").fetchone()[0]
@@ -358,7 +333,7 @@ class Catalog:
             run("PRAGMA journal_size_limit = 67108864")
             if new:
                 run("BEGIN IMMEDIATE")
-                for statement in _STATEMENTS:
+                for statement in TABLE_STATEMENTS:
                     run(statement)
                 run(f"PRAGMA application_id = {APPLICATION_ID}")
                 run(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -368,7 +343,7 @@ class Catalog:
         """The tables' definitions have no checksum of their own; we know what they are."""
         sql = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         found = {row[0] for row in self._connection.execute(sql)}
-        strange = found.symmetric_difference(_STATEMENTS)
+        strange = found.symmetric_difference(TABLE_STATEMENTS)
         if strange:
             raise CorruptData(f"{self.path} is damaged: not the tables it should have: {strange}")
 
@@ -376,7 +351,7 @@ class Catalog:
         """Insert or replace a row; values are all of its columns but the checksum, in order."""
         marks = ", ".join("?" * (len(values) + 1))
         sql = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 (constant names)
-        self._run(sql, *values, _checksum(values))
+        self._run(sql, *values, row_checksum(values))
 
     def _select(
         self, table: str, columns: str, rest: str, *arguments: Any
@@ -384,41 +359,14 @@ class Catalog:
         """Rows without their checksums, which are verified; columns are all, in order."""
         rows = self._all(f"SELECT {columns}, checksum FROM {table} {rest}", *arguments)  # noqa: S608
         for row in rows:
-            if _checksum(row[:-1]) != row[-1]:
+            if row_checksum(row[:-1]) != row[-1]:
                 raise CorruptData(f"{self.path}: table {table}: row {row[0]!r} fails its checksum")
         return [row[:-1] for row in rows]
 
     def _all(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        with self._lock, _translated(self.path):
+        with self._lock, translated(self.path):
             return self._connection.execute(sql, arguments).fetchall()
 
     def _run(self, sql: str, *arguments: Any) -> None:
-        with self._lock, _translated(self.path):
+        with self._lock, translated(self.path):
             self._connection.execute(sql, arguments)
-
-
-def _checksum(values: tuple[Any, ...] | list[Any]) -> int:
-    """CRC-32C of a row: each value with its length before it, blobs as they are, others as JSON."""
-    crc = 0
-    for value in values:
-        data = value if isinstance(value, bytes) else json.dumps(value).encode()
-        crc = google_crc32c.extend(google_crc32c.extend(crc, len(data).to_bytes(8, "little")), data)
-    return int(crc)
-
-
-_SQLITE_CORRUPT = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
-_SQLITE_FULL = 13
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _SQLITE_CORRUPT:
-            raise CorruptData(f"{path} is damaged: {error}") from error
-        if code == _SQLITE_FULL:
-            raise DiskFull(f"{path}: no space: {error}") from error
-        raise StorageFailed(f"{path}: {error}") from error

@@ -7,11 +7,9 @@ for cuts, snapshots and scans; everything here may be called from any thread.
 from __future__ import annotations
 
 import threading
-import weakref
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -28,8 +26,10 @@ from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import Files, OsFiles
 from shedder.archive.log import SEGMENT_BYTES, Log
 from shedder.archive.log_recovery import LogRecovery
-from shedder.archive.runs import SCAN_ROWS, read_run, verify_run, write_run
-from shedder.archive.tail import Piece, Tail
+from shedder.archive.run_files import RunFiles, Snapshot
+from shedder.archive.runs import SCAN_ROWS, read_run, write_run
+from shedder.archive.stream_state import StreamState
+from shedder.archive.tail import Piece
 from shedder.cql.query import StreamSchema
 from shedder.errors import CorruptData, StorageFailed, UnknownStream
 
@@ -45,66 +45,6 @@ class StoreRecovery:
     log: LogRecovery
     orphans: tuple[str, ...]
     missing: tuple[Run, ...]
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Snapshot:
-    """A stream as it was at one moment: files, and the tail that is in none of them.
-
-    Taking one is quick: no file is read. The files stay on disk until `release`, or until the
-    snapshot is forgotten.
-    runs: pruned by time, in order of position. tail: batches in order, not pruned;
-    tail_positions: of their first rows. end_position: the position after the last tuple.
-    """
-
-    runs: tuple[Run, ...]
-    tail: tuple[pa.RecordBatch, ...]
-    tail_positions: tuple[int, ...]
-    end_position: int
-    _verified_paths: Callable[[tuple[Run, ...]], tuple[Path, ...]]
-    _finalizer: weakref.finalize[..., Snapshot] | None = None
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files of the runs; each one's checksum is verified before its first use.
-
-        That reads whole files, about 2 GB/s from the page cache: not for the apply thread.
-
-        Raises:
-          CorruptData: a file is damaged or missing.
-          StorageFailed: a file cannot be read.
-        """
-        return self._verified_paths(self.runs)
-
-    def release(self) -> None:
-        """Let retention delete the files."""
-        if self._finalizer is not None:
-            self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-@dataclass(slots=True, eq=False)
-class _StreamState:
-    entry: StreamEntry
-    runs: list[Run]
-    tail: Tail = field(default_factory=Tail)
-    cutting: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def covered(self) -> int:
-        """All tuples below this position are in a run, or were removed by retention."""
-        in_runs = self.runs[-1].end_position if self.runs else 0
-        return max(in_runs, self.entry.retained_position)
-
-    @property
-    def end_position(self) -> int:
-        pieces = self.tail.pieces
-        return max(self.covered, pieces[-1].end_position if pieces else 0)
 
 
 def _open_parts(
@@ -150,17 +90,13 @@ class Store:
         self.catalog = catalog
         self._files = files
         self._directory_lock = lock
-        self._verify_runs = verify_runs
+        self._run_files = RunFiles(files, directory, verify=verify_runs)
         self._lock = threading.RLock()
-        self._pins: Counter[str] = Counter()
-        self._doomed: set[str] = set()
-        self._verified: set[str] = set()
         by_stream: dict[int, list[Run]] = {}
         for run in catalog.runs():
             by_stream.setdefault(run.stream_id, []).append(run)
         self._streams = {
-            entry.id: _StreamState(entry, by_stream.get(entry.id, []))
-            for entry in catalog.streams()
+            entry.id: StreamState(entry, by_stream.get(entry.id, [])) for entry in catalog.streams()
         }
         self.recovery = self._recover()
 
@@ -224,7 +160,7 @@ class Store:
         """
         with self._lock:
             entry = self.catalog.add_stream(schema)
-            self._streams[entry.id] = _StreamState(entry, [])
+            self._streams[entry.id] = StreamState(entry, [])
         return entry
 
     def drop_stream(self, stream: int) -> None:
@@ -233,7 +169,7 @@ class Store:
             state = self._state(stream)
             self.catalog.drop_stream(stream)
             del self._streams[stream]
-            self._remove([run.file for run in state.runs])
+            self._run_files.remove([run.file for run in state.runs])
 
     def streams(self) -> list[StreamEntry]:
         """All streams, by id."""
@@ -321,10 +257,10 @@ class Store:
             )
             with self._lock:
                 if self._streams.get(stream) is not state:  # dropped meanwhile
-                    self._remove([run.file])
+                    self._run_files.remove([run.file])
                     return None
                 self.catalog.add_run(run)
-                self._verified.add(run.file)
+                self._run_files.trust(run)
                 state.runs.append(run)
                 state.tail.drop(len(pieces))
             return run
@@ -344,20 +280,14 @@ class Store:
         """
         with self._lock:
             state = self._state(stream)
-            runs = tuple(run for run in state.runs if run.overlaps(start_us, end_us))
             pieces = tuple(state.tail.pieces)
-            snapshot = Snapshot(
-                runs=runs,
+            return Snapshot(
+                runs=tuple(run for run in state.runs if run.overlaps(start_us, end_us)),
                 tail=tuple(piece.batch for piece in pieces),
                 tail_positions=tuple(piece.first_position for piece in pieces),
                 end_position=state.end_position,
-                _verified_paths=self._verified_paths,
+                files=self._run_files,
             )
-            names = [run.file for run in runs]
-            self._pins.update(names)
-        snapshot._finalizer = weakref.finalize(snapshot, self._unpin, names)
-        snapshot._finalizer.atexit = False
-        return snapshot
 
     def scan(
         self,
@@ -378,7 +308,7 @@ class Store:
         """
         with self.snapshot(stream, start_us, end_us) as snapshot:
             for run in snapshot.runs:
-                (path,) = self._verified_paths((run,))
+                (path,) = snapshot.files.verified((run,))
                 yield from read_run(path, run, columns)
             for first, batch in zip(snapshot.tail_positions, snapshot.tail, strict=True):
                 wanted = batch if columns is None else batch.select(list(columns))
@@ -412,7 +342,7 @@ class Store:
                 self.catalog.set_retained(stream, entry.retained_from_us, entry.retained_position)
             state.entry = entry
             state.runs = [run for run in state.runs if run.high_us >= before_us]
-            self._remove([run.file for run in old])
+            self._run_files.remove([run.file for run in old])
             return sum(run.rows for run in old)
 
     # --- checkpoint and log ---
@@ -446,7 +376,7 @@ class Store:
 
     # --- inside ---
 
-    def _state(self, stream: int) -> _StreamState:
+    def _state(self, stream: int) -> StreamState:
         state = self._streams.get(stream)
         if state is None:
             known = [f"{s.entry.id} ({s.entry.schema.name})" for s in self._streams.values()]
@@ -458,45 +388,6 @@ class Store:
         for name in self._files.names(self.directory / "tmp"):
             with suppress(IsADirectoryError):
                 self._files.unlink(self.directory / "tmp" / name)
-        sizes = self._run_sizes()
-        known = {run.file: run for state in self._streams.values() for run in state.runs}
-        orphans = tuple(sorted(sizes.keys() - known.keys()))
-        for name in orphans:
-            self._files.unlink(self.directory / "runs" / name)
-        missing = tuple(run for name, run in known.items() if sizes.get(name, -1) != run.size_bytes)
+        runs = [run for state in self._streams.values() for run in state.runs]
+        orphans, missing = self._run_files.recover(runs)
         return StoreRecovery(self.log.recovery, orphans, missing)
-
-    def _run_sizes(self) -> dict[str, int]:
-        root = self.directory / "runs"
-        return {
-            f"{folder}/{name}": (root / folder / name).stat().st_size
-            for folder in self._files.names(root)
-            for name in self._files.names(root / folder)
-            if name.endswith(".parquet")
-        }
-
-    def _verified_paths(self, runs: tuple[Run, ...]) -> tuple[Path, ...]:
-        for run in runs:
-            if self._verify_runs and run.file not in self._verified:
-                verify_run(self._files, self.directory, run)
-                self._verified.add(run.file)
-        return tuple(self.directory / "runs" / run.file for run in runs)
-
-    def _unpin(self, names: Sequence[str]) -> None:
-        with self._lock:
-            self._pins.subtract(names)
-            free = [name for name in names if self._pins[name] <= 0]
-            for name in free:
-                del self._pins[name]
-            self._remove([name for name in free if name in self._doomed])
-
-    def _remove(self, names: Sequence[str]) -> None:
-        """Unlink run files, or note them for later while snapshots hold them."""
-        for name in names:
-            if self._pins[name] > 0:
-                self._doomed.add(name)
-                continue
-            self._doomed.discard(name)
-            self._verified.discard(name)
-            with suppress(OSError):  # an orphan then, which the next start removes
-                self._files.unlink(self.directory / "runs" / name)

@@ -1,0 +1,69 @@
+"""The catalog's tables, the checksum of a row, and SQLite's errors as ours."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from shedder.errors import CorruptData, DiskFull, StorageFailed
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x53484544  # "SHED"
+
+_SCRIPT = """
+CREATE TABLE streams (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+  definition TEXT NOT NULL, retained_from INTEGER, retained_position INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
+CREATE TABLE queries (name TEXT PRIMARY KEY, text TEXT NOT NULL, parameters TEXT NOT NULL,
+  stream_id INTEGER NOT NULL, from_position INTEGER NOT NULL, created_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  end_position INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL,
+  crc INTEGER NOT NULL, min_ts INTEGER NOT NULL, max_ts INTEGER NOT NULL, layout TEXT NOT NULL,
+  basics TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position));
+CREATE TABLE panes (query TEXT NOT NULL, start_us INTEGER NOT NULL, version INTEGER NOT NULL,
+  blob BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us));
+CREATE TABLE late (query TEXT NOT NULL, start_us INTEGER NOT NULL, tuples INTEGER NOT NULL,
+  checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us)) WITHOUT ROWID;
+CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
+CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
+  checksum INTEGER NOT NULL);
+"""
+
+TABLE_STATEMENTS = [statement.strip() for statement in _SCRIPT.split(";") if statement.strip()]
+
+TABLES = ("streams", "queries", "runs", "panes", "late", "checkpoint", "checkpoint_parts")
+
+
+def row_checksum(values: tuple[Any, ...] | list[Any]) -> int:
+    """CRC-32C of a row: each value with its length before it, blobs as they are, others as JSON."""
+    crc = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        crc = google_crc32c.extend(google_crc32c.extend(crc, len(data).to_bytes(8, "little")), data)
+    return int(crc)
+
+
+_SQLITE_CORRUPT = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
+_SQLITE_FULL = 13
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _SQLITE_CORRUPT:
+            raise CorruptData(f"{path} is damaged: {error}") from error
+        if code == _SQLITE_FULL:
+            raise DiskFull(f"{path}: no space: {error}") from error
+        raise StorageFailed(f"{path}: {error}") from error
