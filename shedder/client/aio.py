@@ -10,7 +10,7 @@ import pyarrow as pa
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.aio_producer import AsyncProducer
 from shedder.client.aio_standing import AsyncQuery
-from shedder.client.failures import Patience, patiently_async
+from shedder.client.failures import Patience, deadline_s, patiently_async
 from shedder.client.names import OwnNames
 from shedder.client.target import Target
 from shedder.cql.query import StreamSchema
@@ -43,7 +43,7 @@ class AsyncClient:
         request = query_pb2.ExecuteRequest(
             sql=sql, parameters=parameters_to_wire(params), timeout_s=timeout_s
         )
-        call = self._connection.open(self._connection.query.Execute, request)
+        call = self._connection.open(self._connection.query.Execute, request, deadline_s(timeout_s))
         response = None
         while (better := await self._connection.read(call)) is not None:
             response = better

@@ -49,11 +49,11 @@ class AsyncConnection:
         except grpc.RpcError as error:
             raise translated(error, self.address) from None
 
-    def open(self, method: Any, request: Any = None) -> Any:
+    def open(self, method: Any, request: Any = None, timeout_s: float | None = None) -> Any:
         """Start a call whose responses stream; read it with `read`."""
         if request is None:
-            return method(metadata=self._metadata)
-        return method(request, metadata=self._metadata)
+            return method(timeout=timeout_s, metadata=self._metadata)
+        return method(request, timeout=timeout_s, metadata=self._metadata)
 
     async def read(self, call: Any) -> Any:
         """The next response; None at the end.

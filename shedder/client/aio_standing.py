@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from shedder.client.aio_connection import AsyncConnection
+from shedder.client.failures import deadline_s
 from shedder.client.standing import invoke_request, slide
 from shedder.queries.answer import Answer
 from shedder.queries.database import Receipt
@@ -43,7 +44,8 @@ class AsyncQuery:
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
         request = invoke_request(self.name, after, timeout_s)
-        response = await self._connection.call(self._connection.query.Invoke, request, timeout_s)
+        invoke = self._connection.query.Invoke
+        response = await self._connection.call(invoke, request, deadline_s(timeout_s))
         return answer_from_wire(response.answer)
 
     async def latest(self) -> Answer | None:

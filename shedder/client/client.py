@@ -10,7 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from shedder.client.connection import Connection
-from shedder.client.failures import Patience, patiently
+from shedder.client.failures import Patience, deadline_s, patiently
 from shedder.client.names import OwnNames
 from shedder.client.outbox import epoch_after
 from shedder.client.producer import Producer
@@ -54,7 +54,7 @@ class Client:
         request = query_pb2.ExecuteRequest(
             sql=sql, parameters=parameters_to_wire(params), timeout_s=timeout_s
         )
-        call = self._connection.open(self._connection.query.Execute, request)
+        call = self._connection.open(self._connection.query.Execute, request, deadline_s(timeout_s))
         response = None
         while (better := self._connection.read(call)) is not None:
             response = better

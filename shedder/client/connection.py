@@ -53,9 +53,11 @@ class Connection:
         except grpc.RpcError as error:
             raise translated(error, self.address) from None
 
-    def open(self, method: Callable[..., Any], requests: Any) -> Any:
+    def open(
+        self, method: Callable[..., Any], requests: Any, timeout_s: float | None = None
+    ) -> Any:
         """Start a call whose responses stream; read it with `read`."""
-        return method(requests, metadata=self._metadata)
+        return method(requests, timeout=timeout_s, metadata=self._metadata)
 
     def read(self, call: Iterator[Response]) -> Response | None:
         """The next response; None at the end.

@@ -22,6 +22,11 @@ def translated(error: grpc.RpcError, address: str) -> ShedderError:
     return from_call(call.code(), call.details(), call.trailing_metadata(), address)
 
 
+def deadline_s(timeout_s: float | None) -> float | None:
+    """A call's deadline: a little after the server's own, whose error says more."""
+    return None if timeout_s is None else timeout_s + 1.0
+
+
 class Patience:
     """How long one piece of work may be tried again. Each wait is longer than the one before.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from shedder.client.failures import deadline_s
 from shedder.queries.answer import Answer
 from shedder.queries.database import Receipt
 from shedder.v1 import query_pb2
@@ -49,7 +50,8 @@ class RemoteQuery:
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
         request = invoke_request(self.name, after, timeout_s)
-        response = self._connection.call(self._connection.query.Invoke, request, timeout_s)
+        invoke = self._connection.query.Invoke
+        response = self._connection.call(invoke, request, deadline_s(timeout_s))
         return answer_from_wire(response.answer)
 
     def latest(self) -> Answer | None:

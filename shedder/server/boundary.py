@@ -92,6 +92,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
     async def _crossing(self, method: str, context: Context) -> AsyncIterator[None]:
         began = time.perf_counter()
         code = grpc.StatusCode.OK
+        shown: ShedderError | None = None
         self._calls += 1
         try:
             self._admit(method, context)
@@ -99,7 +100,6 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         except ShedderError as error:
             shown = _reported(error, method)
             code = code_of(type(shown))
-            await context.abort(*to_abort(shown))
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise
@@ -107,14 +107,16 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             code = _code_in(context)
             raise
         except Exception as error:  # A bug, whatever it is: reported here and nowhere else.
-            code = grpc.StatusCode.INTERNAL
-            await context.abort(*to_abort(_bug(error, method)))
+            shown = _bug(error, method)
+            code = code_of(type(shown))
         finally:
             self._calls -= 1
             seconds = time.perf_counter() - began
             self._metrics.handled.labels(method, code.name).inc()
             self._metrics.handling.labels(method).observe(seconds)
             _log.debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
+        if shown is not None:
+            await context.abort(*to_abort(shown))
 
     def _admit(self, method: str, context: Context) -> None:
         if SCOPES.get(method) == ANYBODY:

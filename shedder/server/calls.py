@@ -14,6 +14,7 @@ from shedder.errors import Draining, Overloaded
 Result = TypeVar("Result")
 Context = grpc.aio.ServicerContext[Any, Any]
 
+SEND_BYTES_MAX = 64 << 20  # Of one message to a client.
 THREADS = 16
 WAITING_MAX = 64  # Blocking calls, running or waiting for a thread; above it they are refused.
 

@@ -13,10 +13,16 @@ import grpc
 from shedder.cql.parse import parse
 from shedder.cql.statement import CreateStream, DropStream
 from shedder.engine.engine import Engine
-from shedder.errors import BadSetting, DeadlineExceeded, PermissionDenied, ShedderError
+from shedder.errors import (
+    BadSetting,
+    DeadlineExceeded,
+    PermissionDenied,
+    ResourceExhausted,
+    ShedderError,
+)
 from shedder.queries.answer import Answer
 from shedder.queries.database import Params, Receipt, StandingQuery
-from shedder.server.calls import Drain, Workers, time_left_s
+from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers, time_left_s
 from shedder.server.identity import Identity, Scope, caller
 from shedder.server.mailbox import Mailbox
 from shedder.v1 import query_pb2
@@ -25,6 +31,7 @@ from shedder.wire.answers import answer_to_wire
 from shedder.wire.parameters import parameters_from_wire
 
 MESSAGES_MAX = 256  # Answers kept as messages, so that one answer is encoded once for all readers.
+ANSWER_BYTES_MAX = SEND_BYTES_MAX - (1 << 10)
 LOOK_AGAIN_S = 2.0  # How soon a quiet subscription notices that its query was dropped.
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -52,7 +59,7 @@ class Query(QueryServicer):
         answer = await self._workers.run(
             lambda: self._engine.execute(request.sql, params, timeout_s=timeout_s)
         )
-        yield query_pb2.ExecuteResponse(answer=answer_to_wire(answer))
+        yield query_pb2.ExecuteResponse(answer=_message_of(answer))
 
     async def Register(
         self, request: query_pb2.RegisterRequest, context: Context
@@ -135,7 +142,7 @@ class Query(QueryServicer):
         """The answer as its message, made once per answer."""
         kept = self._messages.get(name)
         if kept is None or kept[0] is not answer:
-            kept = (answer, answer_to_wire(answer))
+            kept = (answer, _message_of(answer))
             self._messages[name] = kept
             if len(self._messages) > MESSAGES_MAX:
                 self._messages.popitem(last=False)
@@ -146,6 +153,16 @@ def _check_statement(identity: Identity, sql: str, params: Params | None) -> Non
     """Whether the caller may run this statement: what changes streams needs ADMIN."""
     if isinstance(parse(sql, params), CreateStream | DropStream):
         raise PermissionDenied(f"{identity.name!r} lacks the scope admin, which changes streams")
+
+
+def _message_of(answer: Answer) -> query_pb2.Answer:
+    message = answer_to_wire(answer)
+    size = message.ByteSize()
+    if size > ANSWER_BYTES_MAX:
+        raise ResourceExhausted(
+            f"the answer has {size} bytes, one may have {ANSWER_BYTES_MAX}; ask with LIMIT"
+        )
+    return message
 
 
 def _timeout_s(asked_s: float | None) -> float | None:

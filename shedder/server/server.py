@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from shedder.engine.engine import Engine
 from shedder.server.boundary import CALLS_MAX, Boundary
-from shedder.server.calls import Drain, Workers
+from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
 from shedder.server.control import Control
 from shedder.server.gate import Gate
 from shedder.server.health import Health
@@ -33,7 +33,6 @@ from shedder.wire.addresses import Address, parse_address
 from shedder.wire.heap import keep_big_blocks
 
 MESSAGE_ROOM_BYTES = 64 << 10  # What an AppendRequest has beside its batch.
-SEND_BYTES_MAX = 64 << 20  # Of one answer.
 STREAMS_PER_CONNECTION_MAX = 100
 TOKENS_LOOK_S = 1.0  # How soon a changed tokens file is read.
 
