@@ -31,7 +31,7 @@ from shedder.archive.runs import SCAN_ROWS, read_run, write_run
 from shedder.archive.stream_state import StreamState
 from shedder.archive.tail import Piece
 from shedder.cql.query import StreamSchema
-from shedder.errors import CorruptData, StorageFailed, UnknownStream
+from shedder.errors import CorruptData, DiskFull, StorageFailed, UnknownStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,11 @@ class Store:
                 if self._streams.get(stream) is not state:  # dropped meanwhile
                     self._run_files.remove([run.file])
                     return None
-                self.catalog.add_run(run)
+                try:
+                    self.catalog.add_run(run)
+                except DiskFull:
+                    self._run_files.remove([run.file])  # an orphan would keep the disk full
+                    raise
                 self._run_files.trust(run)
                 state.runs.append(run)
                 state.tail.drop(len(pieces))

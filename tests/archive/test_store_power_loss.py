@@ -124,3 +124,29 @@ def test_a_run_that_cannot_be_written_leaves_the_tail_as_it_was(tmp_path, kind):
     assert [first for first, _ in store.scan(1)] == [0]
     store.close()
     assert check(tmp_path).ok
+
+
+def test_a_full_disk_under_the_catalog_leaves_the_tail_and_no_file(tmp_path):
+    store = recover(tmp_path, PowerFiles(tmp_path))
+    store.create_stream(SCHEMA)
+    store.add(1, 0, batch(0, 50_000), sequence=0)
+    pages = store.catalog._connection.execute("PRAGMA page_count").fetchone()[0]
+    store.catalog._connection.execute(f"PRAGMA max_page_count = {pages + 4}")
+
+    def fill() -> None:
+        for number in range(1000):
+            store.catalog.put_pane("q", number, bytes(4000))
+
+    def cut_on() -> None:
+        for _ in range(50):
+            store.cut(1)
+            store.add(1, store.end_position(1), batch(store.end_position(1), 10), sequence=1)
+
+    with pytest.raises(DiskFull, match=r"catalog\.sqlite"):
+        fill()
+    with pytest.raises(DiskFull):
+        cut_on()
+    assert store.tail_rows(1) > 0
+    known = {run.file for run in store.runs(1)}
+    assert {f"1/{path.name}" for path in (tmp_path / "runs" / "1").iterdir()} == known
+    store.close()
