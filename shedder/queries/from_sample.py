@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
@@ -18,11 +15,11 @@ from shedder.cql.types import ColumnType
 from shedder.queries.answer import MissingGroups
 from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence
-from shedder.queries.known_range import known_range
-from shedder.queries.sampled_rows import SampledGroups, Selection, ValueCounts
+from shedder.queries.sampled import Sampled
+from shedder.queries.sampled_extremes import sampled_extreme
+from shedder.queries.sampled_rows import Selection
 from shedder.queries.sampled_top import sampled_top
-from shedder.streams.frame import Frame
-from shedder.streams.sample import SampleView, WeightedView
+from shedder.streams.sample import SampleView
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.combine import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
@@ -31,15 +28,13 @@ from synopses.intervals.interval import Intervals
 from synopses.intervals.missing import missing_group_rows
 from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.ratios import sampled_mean
-from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
-from synopses.intervals.weighted import WeightedMatches, signed_sum, weighted_sum
+from synopses.intervals.weighted import signed_sum, weighted_sum
 
 SOURCE = "sample"
 _UNSEEN = "no sampled row matches"
 _INFINITE = "the column has infinite values"
-_TEXT = "the least and the greatest text may not be in the sample"
 
 
 def evidence_from_sample(
@@ -60,10 +55,8 @@ def evidence_from_sample(
       view: the sample.
       start_us, end_us: the stretch of event time that the query is over; None is open.
     """
-    selection = Selection(query, start_us, end_us)
-    rows = selection.rows(view.rows)
-    groups = SampledGroups.of(query.groups, rows)
-    estimator = _Estimator(selection, view, rows, groups)
+    sampled = Sampled.of(Selection(query, start_us, end_us), view)
+    estimator = _Estimator(sampled)
     confidences = split_confidence(query)
     missing = None
     if query.groups and not view.is_everything:
@@ -72,7 +65,7 @@ def evidence_from_sample(
         )
         missing = MissingGroups(float(largest + 1), query.confidence)
     return Evidence(
-        groups.keys,
+        sampled.groups.keys,
         {each: estimator.estimate(each, confidences[each]) for each in query.aggregates},
         missing=missing,
         start_us=start_us,
@@ -89,12 +82,13 @@ def evidence_from_sample(
 
 @dataclass(frozen=True)
 class _Estimator:
-    """One query over one sample; asks the interval functions what they need."""
+    """Which interval function answers which aggregate, and with what."""
 
-    selection: Selection
-    view: SampleView
-    rows: Frame
-    groups: SampledGroups
+    sampled: Sampled
+
+    @property
+    def view(self) -> SampleView:
+        return self.sampled.view
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group."""
@@ -108,19 +102,20 @@ class _Estimator:
             case AggregateFunction.AVG:
                 return self._average(node, confidence)
             case AggregateFunction.MIN | AggregateFunction.MAX:
-                return self._extreme(aggregate, node)
+                is_min = aggregate.function is AggregateFunction.MIN
+                return sampled_extreme(self.sampled, node, is_min=is_min)
             case AggregateFunction.VAR:
-                intervals = sampled_variance(self._values(node), confidence=confidence)
+                intervals = sampled_variance(self.sampled.values(node), confidence=confidence)
                 return self._moments(node, intervals, confidence)
             case AggregateFunction.STDDEV:
-                intervals = sampled_deviation(self._values(node), confidence=confidence)
+                intervals = sampled_deviation(self.sampled.values(node), confidence=confidence)
                 return self._moments(node, intervals, confidence)
             case AggregateFunction.COUNT_DISTINCT:
                 return self._distinct(node, confidence)
             case AggregateFunction.QUANTILE:
                 assert aggregate.parameter is not None
                 intervals = sampled_quantile(
-                    self._values(node, finite=False),
+                    self.sampled.values(node, finite=False),
                     rank_share=aggregate.parameter,
                     confidence=confidence,
                 )
@@ -139,83 +134,31 @@ class _Estimator:
         """
         assert aggregate.argument is not None, aggregate
         assert aggregate.parameter is not None, aggregate
-        rows = np.bincount(self._present_ids(aggregate.argument), minlength=self.groups.count)
+        rows = self.sampled.per_group(self.sampled.present_ids(aggregate.argument))
         share, tail = aggregate.parameter, (1 - confidence) / 2
         rank = np.clip(np.ceil(share * rows), 1, np.maximum(rows, 1))
         low, high = (betaincinv(rank, np.maximum(rows, 1) - rank + 1, x) for x in (tail, 1 - tail))
         return np.where(rows > 0, np.maximum(share - low, high - share), 1.0)
 
-    # --- what the interval functions are given ------------------------------------------------
-
-    @cached_property
-    def _is_whole(self) -> bool:
-        """Neither filtered nor grouped: what the basics know is what is asked."""
-        return self.selection.is_all and not self.groups.groups
-
-    @property
-    def _population(self) -> int:
-        return self.view.population
-
-    @property
-    def _read(self) -> int:
-        return self.view.rows.num_rows
-
-    def _present(self, node: Expression) -> tuple[Any, NDArray[np.int64]]:
-        """The non-null values and their groups."""
-        present = self.rows.present(node)
-        ids = self.groups.ids
-        return present.values, ids if present.rows is None else ids[present.rows]
-
-    def _values(self, node: Expression, *, finite: bool = True) -> SampledValues:
-        values, ids = self._present(node)
-        floats = np.asarray(values, np.float64)
-        if finite and not np.isfinite(floats).all():
-            kept = np.isfinite(floats)
-            floats, ids = floats[kept], ids[kept]
-        population, read, everything = self._population, self._read, False
-        if self._is_whole and isinstance(node, Column):
-            # The rows with a value are a simple random sample of all of those, which are counted.
-            population, read = self.view.basics[node.name].rows, len(values)
-            everything = len(floats) == read
-        low, high = known_range(node, self.view.basics)
-        return SampledValues.by_group(
-            floats,
-            ids=None if everything else ids.astype(np.int32),
-            groups=self.groups.count,
-            population=population,
-            read=read,
-            low=low,
-            high=high,
-            everything=everything,
-        )
-
-    def _infinite(self, node: Expression) -> NDArray[np.bool_]:
-        """Groups with an infinite value in the sample."""
-        values, ids = self._present(node)
-        found = np.zeros(self.groups.count, np.bool_)
-        if values.dtype.kind == "f":
-            found[ids[np.isinf(values)]] = True
-        return found
-
     # --- the aggregates -----------------------------------------------------------------------
 
     def _count(self, node: Expression | None, confidence: float) -> Estimates:
-        ids = self.groups.ids if node is None else self._present_ids(node)
-        matched = np.bincount(ids, minlength=self.groups.count)
+        sampled = self.sampled
+        ids = sampled.groups.ids if node is None else sampled.present_ids(node)
+        matched = sampled.per_group(ids)
         if self.view.is_everything:
             return Estimates.exact(matched, SOURCE)
-        if self._is_whole and node is None:
-            return Estimates.exact(np.array([self._population]), "basics")
-        if self._is_whole and isinstance(node, Column):
+        if sampled.is_whole and node is None:
+            return Estimates.exact(np.array([sampled.population]), "basics")
+        if sampled.is_whole and isinstance(node, Column):
             return Estimates.exact(np.array([self.view.basics[node.name].rows]), "basics")
         intervals = matching_count(
-            population=self._population, read=self._read, matched=matched, confidence=confidence
+            population=sampled.population,
+            read=sampled.read,
+            matched=matched,
+            confidence=confidence,
         )
         return intervals.estimates(confidence=confidence, source=SOURCE)
-
-    def _present_ids(self, node: Expression) -> NDArray[np.int64]:
-        rows = self.rows.present(node).rows
-        return self.groups.ids if rows is None else self.groups.ids[rows]
 
     def _sum(self, node: Expression, kind: ColumnType | None, confidence: float) -> Estimates:
         if self.view.is_everything and kind is not ColumnType.DOUBLE:
@@ -225,58 +168,47 @@ class _Estimator:
         weighted = self._weighted_sum(node, confidence)
         if weighted is not None:
             return weighted
-        sample = self._values(node)
+        sample = self.sampled.values(node)
         intervals = sampled_sum(sample, confidence=confidence)
         return self._moments(node, intervals, confidence, empty=sample.matched == 0)
 
     def _whole_sum(self, node: Expression) -> Estimates | None:
         """The exact sum of whole numbers; None where int64 may not hold it."""
-        values, ids = self._present(node)
+        values, ids = self.sampled.present(node)
         if np.abs(values.astype(np.float64)).sum() >= 2.0**62:
             return None
-        sums = np.zeros(self.groups.count, np.int64)
+        sums = np.zeros(self.sampled.groups.count, np.int64)
         np.add.at(sums, ids, values)
-        return Estimates.exact(sums, SOURCE, np.bincount(ids, minlength=len(sums)) == 0)
+        return Estimates.exact(sums, SOURCE, self.sampled.per_group(ids) == 0)
 
     def _weighted_sum(self, node: Expression, confidence: float) -> Estimates | None:
         """From the weighted samples of the column, where there are any."""
         views = self.view.weighted.get(node.name) if isinstance(node, Column) else None
-        low, high = known_range(node, self.view.basics)
+        low, high = self.sampled.range(node)
         if views is None or not np.isfinite([low, high]).all():
             return None
-        positive, negative = (self._weighted_matches(each) for each in views)
+        positive, negative = (self.sampled.weighted_matches(each) for each in views)
         if low >= 0:
             intervals = weighted_sum(positive, confidence=confidence)
         else:
             intervals = signed_sum(positive, negative, confidence=confidence)
-        seen = np.bincount(self._present_ids(node), minlength=self.groups.count)
+        seen = self.sampled.per_group(self.sampled.present_ids(node))
         for part in (positive, negative):
             seen = seen + part.light + (part.certain > 0)
         return _estimates(intervals, confidence, empty=seen == 0, source="weighted sample")
-
-    def _weighted_matches(self, view: WeightedView) -> WeightedMatches:
-        frame, where = self.selection.frame_and_rows(view.rows)
-        ids = self.groups.of_rows(frame)
-        known = ids >= 0
-        return WeightedMatches.by_group(
-            view.weights[where][known],
-            tau=view.tau,
-            ids=ids[known].astype(np.int32),
-            groups=self.groups.count,
-        )
 
     def _average(self, node: Expression, confidence: float) -> Estimates:
         """Certified normal where it may be; else the weighted sum by the count, if there is one.
 
         Which of the two is used depends on the uniform sample's rho alone, not on their widths.
         """
-        if self._is_whole and isinstance(node, Column) and not self.view.is_everything:
+        if self.sampled.is_whole and isinstance(node, Column) and not self.view.is_everything:
             total = self._weighted_sum(node, confidence)
             rows = self.view.basics[node.name].rows
             if total is not None and rows:
                 value, low, high = (x / rows for x in (total.value, total.low, total.high))
                 return replace(total, value=value, low=low, high=high)
-        intervals = sampled_mean(self._values(node), confidence=confidence)
+        intervals = sampled_mean(self.sampled.values(node), confidence=confidence)
         found = self._moments(node, intervals, confidence)
         return self._crosswise(node, found, intervals.certified, confidence)
 
@@ -315,89 +247,42 @@ class _Estimator:
     ) -> Estimates:
         """Sums, means and variances, which infinities spoil."""
         found = _estimates(intervals, confidence, empty=empty)
-        spoiled = self._infinite(node)
+        spoiled = self.sampled.infinite(node)
         if not spoiled.any():
             return found
         bound = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
         return replace(found, bound=bound, null=found.null | spoiled, reason=_INFINITE)
 
-    def _extreme(self, aggregate: Aggregate, node: Expression) -> Estimates:
-        is_min = aggregate.function is AggregateFunction.MIN
-        if node.type is ColumnType.VARCHAR:
-            return self._text_extreme(node, is_min=is_min)
-        if self._is_whole and isinstance(node, Column) and node.type is not ColumnType.BOOLEAN:
-            basics = self.view.basics[node.name]
-            end = basics.low if is_min else basics.high
-            known = np.array([0 if end is None else end])
-            return Estimates.exact(known, "basics", np.array([end is None]))
-        found, null = self._sampled_extreme(node, is_min=is_min)
-        if self.view.is_everything:
-            return Estimates.exact(found, SOURCE, null)
-        far = np.full(len(found), known_range(node, self.view.basics)[0 if is_min else 1])
-        bound = np.where(found == far, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
-        bound = np.where(np.isinf(far) | null, np.uint8(Bound.NONE), bound)
-        low, high = (far, found) if is_min else (found, far)
-        reason = _UNSEEN if null.any() else ""
-        return Estimates(found, low, high, bound, null, 1.0, SOURCE, reason)
-
-    def _sampled_extreme(
-        self, node: Expression, *, is_min: bool
-    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """The least or greatest sampled value of each group; which groups have none."""
-        values, ids = self._present(node)
-        order = np.lexsort((values, ids))
-        groups, first, rows = np.unique(ids[order], return_index=True, return_counts=True)
-        found = np.zeros(self.groups.count, values.dtype)
-        found[groups] = values[order][first if is_min else first + rows - 1]
-        null = np.ones(self.groups.count, np.bool_)
-        null[groups] = False
-        return found, null
-
-    def _text_extreme(self, node: Expression, *, is_min: bool) -> Estimates:
-        values, ids = self._present(node)
-        table = pa.table([pa.array(ids), values], ["id", "text"])
-        ends: Any = table.group_by("id").aggregate([("text", "min"), ("text", "max")])
-        found = np.full(self.groups.count, None, object)
-        texts = ends["text_min" if is_min else "text_max"].to_pylist()
-        found[ends["id"].to_numpy()] = np.array(texts, object)
-        null = np.bincount(ids, minlength=self.groups.count) == 0
-        if self.view.is_everything:
-            return Estimates.exact(found, SOURCE, null)
-        bound = np.full(len(found), np.uint8(Bound.NONE))
-        return Estimates(found, found, found, bound, null, 1.0, SOURCE, _TEXT)
-
     def _distinct(self, node: Expression, confidence: float) -> Estimates:
-        count = self.groups.count
+        sampled = self.sampled
         view = self.view.hashed.get(node.name) if isinstance(node, Column) else None
         if view is not None and not self.view.is_everything:
-            frame = self.selection.rows(view.rows)
-            pairs = ValueCounts.of(frame.hashes(node), self.groups.of_rows(frame))
-            kept = np.bincount(pairs.group, minlength=count)
+            kept = sampled.per_group(sampled.hashed_counts(node, view).group)
             intervals = distinct_by_hash(kept=kept, share=view.share, confidence=confidence)
             return intervals.estimates(confidence=confidence, source="hash sample")
-        pairs = ValueCounts.of(self.rows.hashes(node), self.groups.ids)
-        seen = np.bincount(pairs.group, minlength=count)
+        pairs = sampled.value_counts(node)
+        seen = sampled.per_group(pairs.group)
         if self.view.is_everything:
             return Estimates.exact(seen, SOURCE)
         intervals = distinct_by_rows(
             seen=seen,
-            once=np.bincount(pairs.group[pairs.rows == 1], minlength=count),
-            matched=np.bincount(self._present_ids(node), minlength=count),
-            population=self._population,
-            read=self._read,
-            values_max=_values_max(node, self.view.basics),
+            once=sampled.per_group(pairs.group[pairs.rows == 1]),
+            matched=sampled.per_group(sampled.present_ids(node)),
+            population=sampled.population,
+            read=sampled.read,
+            values_max=_values_max(node, sampled),
             confidence=confidence,
         )
         return intervals.estimates(confidence=confidence, source=SOURCE)
 
     def _top(self, node: Expression, k: int, confidence: float) -> Estimates:
         return sampled_top(
-            self.rows.evaluate(node),
-            ValueCounts.of(self.rows.hashes(node), self.groups.ids),
+            self.sampled.rows.evaluate(node),
+            self.sampled.value_counts(node),
             k=k,
-            groups=self.groups.count,
-            population=self._population,
-            read=self._read,
+            groups=self.sampled.groups.count,
+            population=self.sampled.population,
+            read=self.sampled.read,
             confidence=confidence,
         )
 
@@ -426,11 +311,11 @@ def _estimates(
     )
 
 
-def _values_max(node: Expression, basics: Mapping[str, Any]) -> float:
+def _values_max(node: Expression, sampled: Sampled) -> float:
     """How many values the type and the range allow."""
     if node.type is ColumnType.BOOLEAN:
         return 2.0
     if node.type in (ColumnType.DOUBLE, ColumnType.VARCHAR):
         return np.inf
-    low, high = known_range(node, basics)
+    low, high = sampled.range(node)
     return high - low + 1
