@@ -41,6 +41,11 @@ class Query:
         """What registration granted: synopses, bytes, predicted errors."""
         return self._published.granted
 
+    @property
+    def slides(self) -> bool:
+        """Whether the present answer is that of the last slide: at hand, without waiting."""
+        return self._published.standing.grid.slides
+
     def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
         """The present answer; of a sliding window, that of its last slide.
 
@@ -48,7 +53,7 @@ class Query:
           DeadlineExceeded: the receipt's tuples were not applied within timeout_s.
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
-        if after is None and self._published.standing.grid.slides:
+        if after is None and self.slides:
             return _answer(self._published.latest)
         future = self._engine.core.actor.call(lambda: self._fresh(after))
         try:

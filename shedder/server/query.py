@@ -84,7 +84,8 @@ class Query(QueryServicer):
     ) -> query_pb2.InvokeResponse:
         """The present answer; the newest that was made is at hand without waiting."""
         query = self._engine.query(request.name)
-        answer = query.latest() if request.latest else await self._present(query, request, context)
+        at_hand = request.latest or (query.slides and not request.HasField("after_position"))
+        answer = query.latest() if at_hand else await self._present(query, request, context)
         if answer is None:
             return query_pb2.InvokeResponse()
         return query_pb2.InvokeResponse(answer=self._message(request.name, answer))
