@@ -237,22 +237,25 @@ class GroupedFrequent:
     # --- questions ---------------------------------------------------------------------------
 
     def _entries(self) -> Entries:
-        """All entries, by group, then by key."""
-        rooms = self._rooms[: self._groups]
-        groups = np.repeat(np.arange(self._groups), rooms)
-        shift = self._starts[: self._groups] - np.concatenate(([0], np.cumsum(rooms)))[:-1]
-        places = np.arange(groups.size) + np.repeat(shift, rooms)
-        held = self._counts[places] > 0
-        groups, places = groups[held], places[held]
-        order = np.lexsort((self._keys[places], groups))
-        places = places[order]
-        return Entries(
-            groups[order],
-            self._keys[places],
-            self._counts[places],
-            self._lates[places],
-            self._store[self._refs[places]],
+        """All entries, by group, then in an order that depends on their keys alone."""
+        size = int(self._active[: self._groups].sum())
+        groups, keys = np.empty(size, np.int64), np.empty(size, np.uint64)
+        counts, lates = np.empty(size, np.int64), np.empty(size, np.int64)
+        refs = np.empty(size, np.int32)
+        kernels.gather(
+            self._keys,
+            self._counts,
+            self._lates,
+            self._refs,
+            self._starts,
+            self._rooms[: self._groups],
+            groups,
+            keys,
+            counts,
+            lates,
+            refs,
         )
+        return Entries(groups, keys, counts, lates, self._store[refs])
 
     def top(self, k: int) -> list[list[TopItem]]:
         """The k most frequent values of each group: most often seen first, then by value.
@@ -270,13 +273,17 @@ class GroupedFrequent:
         seen = entries.counts + self._offsets[groups] - entries.lates
         order = np.argsort(values, kind="stable")
         order = order[np.lexsort((-seen[order], groups[order]))]
-        values, low, high = values[order], seen[order], (seen + entries.lates)[order]
-        ends = np.cumsum(np.bincount(groups, minlength=self._groups)).tolist()
-        errors = self._offsets[: self._groups].tolist()
-        return [
-            _items(values[start:end], low[start:end], high[start:end], k, error)
-            for start, end, error in zip([0, *ends], ends, errors, strict=False)
-        ]
+        groups, high = groups[order], (seen + entries.lates)[order]
+        starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=self._groups))))
+        listed = np.arange(groups.size) - starts[groups] < k
+        outside = self.error  # What an unlisted value may occur at most.
+        np.maximum.at(outside, groups[~listed], high[~listed])
+        low = seen[order]
+        columns = (values[order], low, low, high, low >= outside[groups])
+        rows = zip(*(column[listed].tolist() for column in columns), strict=True)
+        items = [TopItem(*row) for row in rows]
+        ends = np.cumsum(np.bincount(groups[listed], minlength=self._groups)).tolist()
+        return [items[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def image(self, group: int) -> bytes:
         """A group as a DataSketches frequent-items sketch.
@@ -347,15 +354,6 @@ class GroupedFrequent:
         body.end()
         made._absorb(entries, offsets, totals)
         return made
-
-
-def _items(
-    values: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64], k: int, error: int
-) -> list[TopItem]:
-    """The first k of a group's entries, which come in order."""
-    outside = max(error, int(high[k:].max(initial=0)))
-    columns = zip(values[:k].tolist(), low[:k].tolist(), high[:k].tolist(), strict=True)
-    return [TopItem(value, seen, seen, most, seen >= outside) for value, seen, most in columns]
 
 
 def error_at(entries: int) -> float:

@@ -18,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.cell_counts import SPREAD
+from synopses.hashing import leading_zeros
 
 ROOM_MIN = 8
 ARENA_USED, FREE, NEXT, FRESH = range(4)  # Cells of `state`.
@@ -27,11 +28,17 @@ Longs = NDArray[np.int64]
 Ints = NDArray[np.int32]
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _shift(room: int) -> np.uint64:
+    """By how much to shift a spread key so that its highest bits are a place in the table."""
+    return leading_zeros(np.uint64(room)) + np.uint64(1)
+
+
 @njit(nogil=True, cache=True)
 def _place(keys: Words, counts: Longs, start: int, room: int, key: np.uint64) -> int:
     """Where the key is, or the free place where it belongs."""
     mask = np.uint64(room - 1)
-    place = ((key * SPREAD) >> np.uint64(32)) & mask
+    place = (key * SPREAD) >> _shift(room)
     while counts[start + int(place)] != 0 and keys[start + int(place)] != key:
         place = (place + np.uint64(1)) & mask
     return start + int(place)
@@ -159,7 +166,7 @@ def count_keys(
         room = rooms[group]
         if room > 0:
             mask = np.uint64(room - 1)
-            place = ((news[row] * SPREAD) >> np.uint64(32)) & mask
+            place = (news[row] * SPREAD) >> _shift(room)
             at = starts[group] + np.int64(place)
             while counts[at] != 0 and keys[at] != news[row]:
                 place = (place + np.uint64(1)) & mask
@@ -245,3 +252,38 @@ def came_late(lates: Longs, starts: Longs, rooms: Longs, errors: Longs) -> None:
     for group in range(errors.size):
         for at in range(starts[group], starts[group] + rooms[group]):
             lates[at] += errors[group]
+
+
+@njit(nogil=True, cache=True)
+def gather(
+    keys: Words,
+    counts: Longs,
+    lates: Longs,
+    refs: Ints,
+    starts: Longs,
+    rooms: Longs,
+    out_groups: Longs,
+    out_keys: Words,
+    out_counts: Longs,
+    out_lates: Longs,
+    out_refs: Ints,
+) -> None:
+    """Copy all entries out, by group, then by spread key: tables of any size are nearly so sorted.
+
+    That makes the order a matter of the entries alone, and the insertion sort linear.
+    """
+    size = 0
+    for group in range(rooms.size):
+        first = size
+        for at in range(starts[group], starts[group] + rooms[group]):
+            if counts[at] == 0:
+                continue
+            to = size
+            while to > first and out_keys[to - 1] * SPREAD > keys[at] * SPREAD:
+                out_keys[to], out_counts[to] = out_keys[to - 1], out_counts[to - 1]
+                out_lates[to], out_refs[to] = out_lates[to - 1], out_refs[to - 1]
+                to -= 1
+            out_keys[to], out_counts[to] = keys[at], counts[at]
+            out_lates[to], out_refs[to] = lates[at], refs[at]
+            out_groups[size] = group
+            size += 1
