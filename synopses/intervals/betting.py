@@ -1,17 +1,24 @@
 """Betting: distribution-free bounds for the mean of bounded values, at any sample size.
 
-Whoever bets against a true mean does not grow rich. For values z in [0, 1] with mean u, the
-wealth W(u) = sum_j w_j prod_i (1 + b_j (u - z_i)) has expectation at most 1 when the bets b_j are
-fixed beforehand, so by Markov W(u) >= 1/tail has probability at most tail; all u that made
-nobody rich form the interval. Sampling without replacement is negatively associated
-(Joag-Dev & Proschan 1983, Ann. Stat. 11, 3.2), which only lowers the expectation of a product of
-monotone factors. The product does not depend on the order, so zeros are raised to their number.
+Whoever bets against a true mean does not grow rich. For values z in [0, 1] with mean u, a wealth
+W(u) made of factors 1 + b (u - z) has expectation at most 1 at the true u, so by Markov
+W(u) >= 1/tail has probability at most tail; all u that made nobody rich form the interval.
+Two players share the capital, and neither needs to be right about the other:
 
-The bets may depend on u, as long as W grows with u (then the interval's end is one crossing):
-b_j = min(2^j sqrt(2 log(1/tail) / n) / sqrt(u (1 - u)), cap / (1 - u)): the best bet when the
-variance is 4^-j of the largest that [0, 1] and u allow. d/du of (u - z)/sqrt(u (1 - u)) has the
-sign of u/2 + z (1/2 - u) >= 0, and of (u - z)/(1 - u) that of 1 - z >= 0.
-Source: Waudby-Smith & Ramdas 2024, JRSS B 86(1) (betting); the mixture over fixed bets is ours.
+The mixed player bets fixed amounts, W = sum_j w_j prod_i (1 + b_j (u - z_i)). Sampling without
+replacement is negatively associated (Joag-Dev & Proschan 1983, Ann. Stat. 11, 3.2), which only
+lowers the expectation of a product of monotone factors. The product does not depend on the order,
+so zeros are raised to their number. The bets may depend on u, as long as W grows with u (then the
+interval's end is one crossing): b_j = min(2^j sqrt(2 log(1/tail) / n) / sqrt(u (1 - u)),
+cap / (1 - u)), the best bet when the variance is 4^-j of the largest that [0, 1] and u allow;
+d/du of (u - z)/sqrt(u (1 - u)) has the sign of u/2 + z (1/2 - u) >= 0, and of (u - z)/(1 - u)
+that of 1 - z >= 0.
+
+The learning player (learning.py) goes through the sample in a random order, and bets on each
+block of it by the variance of the blocks before: narrower, and it gains from a finite population.
+
+Source: Waudby-Smith & Ramdas 2024, JRSS B 86(1) (betting, with and without replacement); the
+mixture over bets that depend on u, and the blocks, are ours.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.intervals.interval import error_share
+from synopses.intervals.learning import Plan, learned_wealth, make_plan, mirrored, no_plan
 from synopses.intervals.sampled import SampledValues
 
 _BETS: Final = 8
@@ -31,30 +39,71 @@ _CAP: Final = 0.95  # Of the bet that could lose all; it costs 5 % of width wher
 _PRECISE: Final = 1e-3  # The ends are found to this part of the width, on the safe side.
 
 
-def mean_bounds(
+def mean_of_tuples(
     sample: SampledValues,
     *,
-    zeros: NDArray[np.int64],
     low: NDArray[np.float64],
     high: NDArray[np.float64],
     wanted: NDArray[np.bool_],
     confidence: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds for the mean that each group's rows are a sample of, delta/2 at each end.
+    """Bounds for the mean over all N tuples, where a tuple that does not match counts as 0.
 
     Args:
       sample: its values, per group; of the range of its own nothing is used.
-      zeros: int64 [groups], further sampled rows whose value counts as 0.
       low: float64 [groups]; high: likewise; the range of all values, zeros included.
       wanted: bool [groups]; where False nothing is computed and the range is returned.
-      confidence: of each interval, in (0, 1).
+      confidence: of each interval, in (0, 1); delta/2 at each end.
 
     Returns:
       (low, high): float64 [groups], inside the given range; the range itself where it is
       infinite or nothing was sampled.
     """
+    others = sample.read - sample.matched
+    return _bounded(sample, (low, high), wanted, (others, others), confidence, learning=True)
+
+
+def mean_of_matches(
+    sample: SampledValues,
+    *,
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    wanted: NDArray[np.bool_],
+    confidence: float,
+    learning: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bounds for the mean over the matching tuples only, however many of the N these are.
+
+    Arguments and results are those of `mean_of_tuples`, but for:
+      learning: whether the learning player takes part; it may not where the values themselves
+        were computed from the whole sample.
+    """
+    others = sample.read - sample.matched
+    return _bounded(
+        sample, (low, high), wanted, (np.zeros_like(others), others), confidence, learning=learning
+    )
+
+
+def _bounded(
+    sample: SampledValues,
+    ends: tuple[NDArray[np.float64], NDArray[np.float64]],
+    wanted: NDArray[np.bool_],
+    others: tuple[NDArray[np.int64], NDArray[np.int64]],
+    confidence: float,
+    *,
+    learning: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """others: int64 [groups] twice, rows that count as 0, and rows without a value in all."""
+    low, high = ends
     ranges = np.stack([low, np.where(wanted, high, low)], axis=1)
-    found = _bounds(sample.starts, sample.values, zeros, ranges, error_share(confidence) / 2.0)
+    counts = np.stack(others, axis=1)
+    found = _bounds(
+        sample.starts,
+        sample.values,
+        counts,
+        ranges,
+        (error_share(confidence) / 2.0, sample.population, learning),
+    )
     return np.where(wanted, found[:, 0], low), np.where(wanted, found[:, 1], high)
 
 
@@ -62,36 +111,45 @@ def mean_bounds(
 def _bounds(
     starts: NDArray[np.int64],
     values: NDArray[np.float64],
-    zeros: NDArray[np.int64],
+    others: NDArray[np.int64],
     ranges: NDArray[np.float64],
-    tail: float,
+    how: tuple[float, int, bool],
 ) -> NDArray[np.float64]:
+    tail, population, learning = how
     bounds = ranges.copy()
     for group in range(len(ranges)):
         first, last = starts[group], starts[group + 1]
         low, high = ranges[group]
+        zeros, absent = others[group]
         width = high - low
-        if last - first + zeros[group] == 0 or not 0.0 < width < np.inf:
+        if last - first + zeros == 0 or not 0.0 < width < np.inf:
             continue
         shares = np.empty(last - first)
         for row in range(first, last):
             shares[row - first] = min(1.0, max(0.0, (values[row] - low) / width))
         zero = min(1.0, max(0.0, -low / width))
-        bounds[group, 1] = low + width * _upper(shares, zeros[group], zero, tail)
-        bounds[group, 0] = high - width * _upper(1.0 - shares, zeros[group], 1.0 - zero, tail)
+        if learning:
+            rest = (absent, population, zeros > 0, zero)
+            plan = make_plan(shares, rest, math.log(2.0 / tail))
+        else:
+            plan = no_plan()
+        bounds[group, 1] = low + width * _upper(shares, (zeros, zero), plan, tail)
+        opposite = (zeros, 1.0 - zero)
+        bounds[group, 0] = high - width * _upper(1.0 - shares, opposite, mirrored(plan), tail)
     return bounds
 
 
 @njit(nogil=True, cache=True)
-def _upper(shares: NDArray[np.float64], zeros: int, zero: float, tail: float) -> float:
+def _upper(shares: NDArray[np.float64], zeros: tuple[int, float], plan: Plan, tail: float) -> float:
     """The smallest mean u (rounded up) at which betting on less would have made rich."""
-    count = len(shares) + zeros
-    mean = (shares.sum() + zeros * zero) / count
+    count = len(shares) + zeros[0]
+    mean = (shares.sum() + zeros[0] * zeros[1]) / count
     rich = -math.log(tail)
     step = math.sqrt(rich * mean * (1.0 - mean) / count) + rich / count
+    step = min(step, 0.5 * (1.0 - mean)) if mean < 1.0 else step
     poor = mean
     ruled_out = mean + step
-    while ruled_out < 1.0 and _log_wealth(shares, zeros, zero, ruled_out, rich) < rich:
+    while ruled_out < 1.0 and _log_wealth(shares, zeros, plan, ruled_out, rich) < rich:
         poor = ruled_out
         step *= 1.5
         ruled_out += step
@@ -100,7 +158,7 @@ def _upper(shares: NDArray[np.float64], zeros: int, zero: float, tail: float) ->
         middle = 0.5 * (poor + ruled_out)
         if not poor < middle < ruled_out:  # No float lies in between.
             break
-        if _log_wealth(shares, zeros, zero, middle, rich) < rich:
+        if _log_wealth(shares, zeros, plan, middle, rich) < rich:
             poor = middle
         else:
             ruled_out = middle
@@ -109,10 +167,22 @@ def _upper(shares: NDArray[np.float64], zeros: int, zero: float, tail: float) ->
 
 @njit(nogil=True, cache=True)
 def _log_wealth(
-    shares: NDArray[np.float64], zeros: int, zero: float, mean: float, rich: float
+    shares: NDArray[np.float64], zeros: tuple[int, float], plan: Plan, mean: float, rich: float
 ) -> float:
-    """log W(mean); see the module."""
-    count = len(shares) + zeros
+    """Log of both players' wealth; half of the capital is each one's."""
+    mixed = _mixed_wealth(shares, zeros, mean, rich)
+    if len(plan.bets) == 0:
+        return mixed
+    learned = learned_wealth(plan, zeros[1], mean)
+    best = max(mixed, learned)
+    return best + math.log(0.5 * (math.exp(mixed - best) + math.exp(learned - best)))
+
+
+@njit(nogil=True, cache=True)
+def _mixed_wealth(
+    shares: NDArray[np.float64], zeros: tuple[int, float], mean: float, rich: float
+) -> float:
+    count = len(shares) + zeros[0]
     unit = math.sqrt(2.0 * rich / count) / math.sqrt(mean * (1.0 - mean))
     cap = _CAP / (1.0 - mean)
     weights = 0.0
@@ -123,8 +193,8 @@ def _log_wealth(
     for j in range(_BETS):
         bet = min(unit * 2.0**j, cap)
         log_wealth = math.log(1.0 / (j + 2.0) / weights)
-        if zeros > 0:
-            log_wealth += zeros * math.log1p(bet * (mean - zero))
+        if zeros[0] > 0:
+            log_wealth += zeros[0] * math.log1p(bet * (mean - zeros[1]))
         product = 1.0
         for share in shares:
             product *= 1.0 + bet * (mean - share)

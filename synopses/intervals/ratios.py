@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.estimate import Bound
-from synopses.intervals.betting import mean_bounds
+from synopses.intervals.betting import mean_of_matches
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho, rho_max, two_sided
 from synopses.intervals.sampled import SampledValues
@@ -38,13 +38,13 @@ def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
     certified = (found <= rho_max(confidence)) & (matched >= 2)
     error = deviation * np.sqrt(unread_share / np.maximum(matched, 1.0))
     half = two_sided(matched - 1.0, confidence=confidence) * error
-    low, high = mean_bounds(
+    low, high = mean_of_matches(
         sample,
-        zeros=np.zeros(sample.groups, np.int64),
         low=sample.low,
         high=sample.high,
         wanted=~certified,
         confidence=confidence,
+        learning=True,
     )
     return Intervals.of(
         mean,

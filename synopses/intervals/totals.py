@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.intervals.betting import mean_bounds
+from synopses.intervals.betting import mean_of_tuples
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho, rho_max, two_sided
@@ -62,9 +62,8 @@ def _free(
     confidence: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Distribution-free ends of the sums, where wanted."""
-    zeros = np.full(sample.groups, sample.read, np.int64) - sample.matched
-    low, high = mean_bounds(
-        sample, zeros=zeros, low=ends[0], high=ends[1], wanted=wanted, confidence=confidence
+    low, high = mean_of_tuples(
+        sample, low=ends[0], high=ends[1], wanted=wanted, confidence=confidence
     )
     low, high = _times(sample.population, low), _times(sample.population, high)
     constant = wanted & (sample.low == sample.high) & (not sample.everything)

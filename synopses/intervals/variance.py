@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.intervals.betting import mean_bounds
+from synopses.intervals.betting import mean_of_matches
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.normal import rho, rho_max, two_sided
 from synopses.intervals.sampled import SampledValues
@@ -62,35 +62,34 @@ def _free(
     sample: SampledValues, *, wanted: NDArray[np.bool_], confidence: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     delta = error_share(confidence)
-    zeros = np.zeros(sample.groups, np.int64)
-    first, last = mean_bounds(
+    first, last = mean_of_matches(
         sample,
-        zeros=zeros,
         low=sample.low,
         high=sample.high,
         wanted=wanted,
         confidence=1.0 - delta / 3.0,
+        learning=True,
     )
     least, most = _squares(sample.starts, sample.values, first, last)
     reach = np.maximum(last - sample.low, sample.high - first) ** 2
     nothing = np.zeros(sample.groups)
     # One end of each is used: an interval at 1 - 2 delta/3 has delta/3 at that end.
     one_end = 1.0 - 2.0 * delta / 3.0
-    low, _ = mean_bounds(
+    low, _ = mean_of_matches(
         sample.with_values(least, nothing, reach),
-        zeros=zeros,
         low=nothing,
         high=reach,
         wanted=wanted,
         confidence=one_end,
+        learning=False,
     )
-    _, high = mean_bounds(
+    _, high = mean_of_matches(
         sample.with_values(most, nothing, reach),
-        zeros=zeros,
         low=nothing,
         high=reach,
         wanted=wanted,
         confidence=one_end,
+        learning=False,
     )
     # From the average of squares to the sample variance: K/(K - 1), K >= m matches, at least 1.
     matched = sample.matched
