@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from shedder.archive.exact import ExactWorker
+from shedder.cql.render import SqlDialect, exact_sql
 from shedder.errors import BudgetExceeded, CorruptData, DeadlineExceeded, InternalError, Unavailable
+from shedder.queries.finish import finish
+from shedder.queries.from_exact import evidence_from_exact
+from tests.queries import asking
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("key", pa.int64()), ("value", pa.float64())])
 FOREVER = "SELECT count(*) FROM range(100000) a, range(100000) b, range(1000) c"
@@ -101,3 +111,81 @@ def test_a_closed_worker_says_so(tmp_path):
     worker.close()
     with pytest.raises(Unavailable):
         worker.query("SELECT 1", [], [], SCHEMA)
+
+
+def test_queries_of_several_threads_are_answered_one_by_one(worker):
+    def ask(key: int) -> int:
+        table = worker.query("SELECT max(key) AS a0 FROM stream", [], [rows(key)], SCHEMA)
+        return table["a0"][0].as_py()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, range(20))) == list(range(20))
+
+
+def test_a_query_that_waits_too_long_for_its_turn_misses_its_deadline(worker):
+    first = threading.Thread(target=_expect_deadline, args=(worker, 1.0))
+    first.start()
+    while not worker.is_busy:
+        pass
+    with pytest.raises(DeadlineExceeded, match="others"):
+        worker.query("SELECT 1 AS a0", [], [], SCHEMA, timeout_s=0.05)
+    first.join()
+
+
+def _expect_deadline(worker: ExactWorker, timeout_s: float) -> None:
+    with pytest.raises(DeadlineExceeded):
+        worker.query(FOREVER, [], [], SCHEMA, timeout_s=timeout_s)
+
+
+def test_a_worker_killed_from_outside_is_replaced(worker):
+    worker.query("SELECT 1 AS a0", [], [], SCHEMA)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    assert worker.query("SELECT 1 AS a0", [], [], SCHEMA).num_rows == 1
+
+
+def test_the_process_ends_with_its_parent_also_during_a_query(tmp_path):
+    script = f"""
+import os, threading, pathlib
+from shedder.archive.exact import ExactWorker
+import pyarrow as pa
+worker = ExactWorker(pathlib.Path({str(tmp_path / "exact")!r}), threads=1)
+worker.query("SELECT 1", [], [], pa.schema([("a", pa.int64())]))
+print(worker.pid, flush=True)
+threading.Timer(0.3, lambda: os._exit(0)).start()
+worker.query({FOREVER!r}, [], [], pa.schema([("a", pa.int64())]))
+"""
+    found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    # The pipe of its standard output was inherited by nobody else, so run() returned after both
+    # had ended; what is left to see is that the process is gone.
+    pid = int(found.stdout)
+    deadline = time.monotonic() + 10
+    while _is_alive(pid):
+        assert time.monotonic() < deadline, "the worker outlived its parent"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "COUNT(*) AS n, SUM(bytes) AS s, MEDIAN(client) AS m, TOP(domain, 2) AS t FROM requests",
+        "domain, COUNT(DISTINCT client) AS c FROM requests WHERE ok GROUP BY domain ORDER BY c",
+    ],
+)
+def test_a_bound_query_is_answered_over_runs_and_tail(worker, tmp_path, text):
+    query, data = asking.ask(text), asking.rows(2000)
+    file = run_file(tmp_path, data.slice(0, 1200))
+    sql = exact_sql(query, "stream", SqlDialect.DUCKDB, 100, 1900)
+    tail = [data.slice(1200, 500), data.slice(1700)]
+    table = worker.query(sql, [file], tail, asking.ARROW)
+    expected = asking.exact_rows(query, data, 100, 1900)
+    answers = [finish(query, evidence_from_exact(query, each)) for each in (table, expected)]
+    first, second = (sorted(map(str, answer.rows())) for answer in answers)
+    assert first == second
