@@ -21,7 +21,7 @@ import pytest
 import shedder
 from shedder.client.client import Client
 from shedder.errors import Unavailable, Unreachable
-from tests.engine.world import SECOND, START_US
+from tests.engine.world import START_US
 
 CYCLES = int(os.environ.get("KILL_CYCLES", "50"))
 ROWS = 499

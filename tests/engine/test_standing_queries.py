@@ -86,7 +86,7 @@ def test_every_slide_reaches_a_subscriber_with_the_truth_of_its_window(db: Engin
 
 
 @pytest.mark.parametrize(
-    "window", ["", "[RANGE UNBOUNDED]", f"[FROM TIMESTAMP '2023-11-14 22:15:00']"]
+    "window", ["", "[RANGE UNBOUNDED]", "[FROM TIMESTAMP '2023-11-14 22:15:00']"]
 )
 def test_groups_of_a_window_that_does_not_slide(db: Engine, window: str) -> None:
     table = requests(8_000, seed=3)

@@ -21,9 +21,14 @@ def test_a_pane_is_the_greatest_common_divisor_of_range_and_slide() -> None:
 
 
 @given(
-    time=times, range_s=st.integers(1, 100), slide_s=st.integers(1, 100), end_number=st.integers(-500, 500)
+    time=times,
+    range_s=st.integers(1, 100),
+    slide_s=st.integers(1, 100),
+    end_number=st.integers(-500, 500),
 )
-def test_a_tuple_is_in_a_window_exactly_when_its_pane_is(time, range_s, slide_s, end_number) -> None:
+def test_a_tuple_is_in_a_window_exactly_when_its_pane_is(
+    time, range_s, slide_s, end_number
+) -> None:
     grid = PaneGrid.of(RangeWindow(range_s, slide_s))
     window = grid.window(end_number * slide_s)
     pane = int(grid.panes_of(np.array([time]))[0])
@@ -33,7 +38,9 @@ def test_a_tuple_is_in_a_window_exactly_when_its_pane_is(time, range_s, slide_s,
 
 
 @given(watermark=times, range_s=st.integers(1, 100), slide_s=st.integers(1, 100))
-def test_panes_that_a_window_to_come_contains_are_never_dropped(watermark, range_s, slide_s) -> None:
+def test_panes_that_a_window_to_come_contains_are_never_dropped(
+    watermark, range_s, slide_s
+) -> None:
     grid = PaneGrid.of(RangeWindow(range_s, slide_s))
     end = grid.window_end(watermark)
     first = grid.first_needed(watermark)
