@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shedder.cli.reference import markdown
 from shedder.cli.script import statements
 from shedder.errors import ShedderError
 from tests.documents import ROOT, Block, Console, blocks, missing_lines, pages, steps
@@ -103,3 +104,8 @@ def test_every_target_the_readme_names_is_in_the_makefile():
     makefile = (ROOT / "Makefile").read_text()
     named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", (ROOT / "README.md").read_text()))
     assert {name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)} == set()
+
+
+def test_the_page_of_commands_is_fresh(monkeypatch):
+    monkeypatch.delenv("SHEDDER_DATA", raising=False)
+    assert (ROOT / "docs/cli.md").read_text() == markdown(), "run: make docs"
