@@ -92,7 +92,6 @@ def fail_each(tmp_path, call: str, error: str, step: int) -> int:
         ("/rename.*", "EIO", 1),
         ("/unlink.*", "EIO", 2),
         ("ftruncate", "EIO", 2),
-        ("/pread.*", "EIO", 5),
         ("/mkdir.*", "ENOSPC", 2),
     ],
 )
