@@ -14,7 +14,7 @@ import grpc
 from shedder.engine.engine import Engine
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
 from shedder.queries.database import Receipt
-from shedder.server.calls import Drain
+from shedder.server.calls import Drain, settled
 from shedder.server.metrics import Metrics
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_to_wire
@@ -63,7 +63,7 @@ class AppendCall:
         reader = asyncio.create_task(self._read(requests))
         try:
             while isinstance(taken := await self._taken.get(), _Taken):
-                receipt = await asyncio.wrap_future(taken.receipt)
+                receipt = await settled(taken.receipt)
                 self._metrics.receipt(receipt, time.perf_counter() - taken.arrived)
                 wire = receipt_to_wire(receipt)
                 await context.write(ingest_pb2.AppendStreamResponse(receipt=wire, credits=CREDITS))

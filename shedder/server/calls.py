@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import grpc
@@ -55,6 +55,11 @@ class Workers:
 def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(function)
+
+
+async def settled(future: Future[Result]) -> Result:
+    """The result of work that goes on when the call which waits for it is cancelled."""
+    return await asyncio.shield(asyncio.wrap_future(future))
 
 
 class Drain:

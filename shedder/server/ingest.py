@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -11,7 +10,7 @@ import grpc
 from shedder.engine.engine import Engine
 from shedder.errors import ShedderError, StorageFailed
 from shedder.server.append_stream import CREDITS, AppendCall, Requests, append, read_hello
-from shedder.server.calls import Drain, Workers
+from shedder.server.calls import Drain, Workers, settled
 from shedder.server.health import Health
 from shedder.server.metrics import Metrics
 from shedder.settings import Settings
@@ -49,7 +48,7 @@ class Ingest(IngestServicer):
         began = time.perf_counter()
         try:
             future = append(self._engine, request.stream, request.producer, request.batch)
-            receipt = await asyncio.wrap_future(future)
+            receipt = await settled(future)
         except ShedderError as error:
             await self._refused(error)
             raise

@@ -15,6 +15,7 @@ from shedder import errors
 from shedder.server.health import INGEST, QUERY
 from shedder.server.server import running
 from shedder.settings import Settings
+from shedder.streams.batches import encode
 from tests.server.conftest import CREATE_TRADES
 from tests.streams.streams import trades
 
@@ -221,3 +222,36 @@ def test_prometheus_finds_what_was_counted(engine):
     method = "/shedder.v1.Ingest/DescribeStream"
     assert f'grpc_server_handled_total{{code="NOT_FOUND",method="{method}"}} 1.0' in lines
     assert any(line.startswith("shedder_control{") and '"trades"' in line for line in lines)
+
+
+def test_a_call_that_is_given_up_neither_undoes_nor_breaks_its_batch(client, engine, monkeypatch):
+    from shedder.v1 import ingest_pb2
+
+    append, held = engine.append, []
+
+    def hold(*args, **kwargs):
+        future = append(*args, **kwargs)
+        held.append(Future())
+        future.add_done_callback(lambda done: held.append(done.result()))
+        return held[0]
+
+    monkeypatch.setattr(engine, "append", hold)
+    request = ingest_pb2.AppendRequest(
+        stream="trades", batch=ingest_pb2.Batch(arrow=encode(trades(10)), rows=10)
+    )
+    with pytest.raises(errors.DeadlineExceeded):
+        client._connection.call(client._connection.ingest.Append, request, timeout_s=0.05)
+    monkeypatch.undo()
+    assert client.ledger("trades").applied == 10
+    assert not held[0].cancelled()
+
+
+def test_a_connection_lost_with_batches_in_flight_loses_and_doubles_nothing(client):
+    producer = client.producer("trades", "p")
+    for seed in range(60):
+        producer.push(trades(100, seed))
+        if seed % 7 == 0:
+            producer._disconnect()
+    assert producer.flush().position == 6_000
+    assert client.ledger("trades").applied == 6_000
+    assert client.last_sequence("trades", "p") == (0, 59)
