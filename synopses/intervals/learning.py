@@ -1,10 +1,10 @@
 """The learning player of betting.py: it reads a sample block by block and bets by what it saw.
 
-The sampled rows are dealt at random (by a generator of its own) into blocks; read in this order
-they are a simple random sample drawn row by row. Before a block, let c rows have counted with sum
-S, of n' read in all: were u the true mean, the N - n' rows not yet read would have the mean
-excess (c u - S)/(N - n') over u (over 0 for rows that do not count). So with a bet b that is fixed
-before the block, the product over its rows of
+The sampled rows are dealt at random (by a hash of the sample itself) into blocks; read in this
+order they are a simple random sample drawn row by row. Before a block, let c rows have counted
+with sum S, of n' read in all: were u the true mean, the N - n' rows not yet read would have the
+mean excess (c u - S)/(N - n') over u (over 0 for rows that do not count). So with a bet b that is
+fixed before the block, the product over its rows of
 
   1 + b (excess + u - z)  for a row that counts,  1 + b excess  for one that does not
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 _ENDS: Final[NDArray[np.float64]] = np.array([1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0])
 _SEEN_MIN: Final = 8  # Values seen before the first bet: fewer say too little of the variance.
 _CAP: Final = 0.9
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Plan(NamedTuple):
@@ -77,7 +78,7 @@ def make_plan(
     ends[0] = 0
     for block in range(blocks):
         ends[block + 1] = math.ceil(_ENDS[block] * read)
-    labels, room = _deal(len(shares), ends)
+    labels, room = _deal(len(shares), ends, _seed(shares, read))
     ordered, starts = _in_order(shares, labels, blocks)
     gain = 0.0
     for block in range(1, blocks):
@@ -146,18 +147,36 @@ def learned_wealth(plan: Plan, zero: float, mean: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _deal(count: int, ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _mixed(state: np.uint64) -> np.uint64:
+    """The output function of splitmix64 (Steele, Lea & Flood 2014)."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@njit(nogil=True, cache=True)
+def _seed(shares: NDArray[np.float64], read: int) -> np.uint64:
+    """A seed out of the sample itself: another sample is dealt otherwise, a replay the same.
+
+    One dealing for all samples would not do: how many matches fall into a block must be random.
+    """
+    state = np.uint64(read)
+    for bits in shares.view(np.uint64):
+        state = _mixed((state ^ bits) + _GOLDEN)
+    return state
+
+
+@njit(nogil=True, cache=True)
+def _deal(
+    count: int, ends: NDArray[np.int64], state: np.uint64
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A block for each of `count` rows, as if all rows had been shuffled; the room left over."""
     room = ends[1:] - ends[:-1]
     labels = np.empty(count, np.int64)
     left = ends[-1]
-    state = np.uint64(0x2545F4914F6CDD1D)  # Any seed: it knows nothing of the values.
     for row in range(count):
-        state += np.uint64(0x9E3779B97F4A7C15)
-        mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
-        place = int(float(mixed >> np.uint64(11)) * 2.0**-53 * left)
+        state += _GOLDEN
+        place = int(float(_mixed(state) >> np.uint64(11)) * 2.0**-53 * left)
         block = 0
         while place >= room[block]:
             place -= room[block]

@@ -19,6 +19,7 @@ from synopses.intervals.betting import mean_of_tuples
 from synopses.intervals.combine import add_strata, split_confidence, within_late
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
+from synopses.intervals.learning import learned_wealth, make_plan, mirrored
 from synopses.intervals.normal import rho_max
 from synopses.intervals.poisson import garwood
 from synopses.intervals.quantiles import rank_bounds, sampled_quantile
@@ -417,3 +418,26 @@ def test_betting_beats_empirical_bernstein_up_to_half_of_the_population(name, se
         other = empirical_bernstein_half_width(seen, 20_000, float(high[0] - low[0]), 0.95)
         free = min(high[0], seen.mean() + other) - max(low[0], seen.mean() - other)
         assert ends[1][0] - ends[0][0] <= free
+
+
+@pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.parametrize("others_count", [True, False])
+def test_betting_against_the_truth_does_not_pay(everything, others_count):
+    # A population of 128 where 64 or all match: skewed, one value far out.
+    rng = np.random.default_rng(7)
+    values = np.minimum(rng.lognormal(0, 1.5, 128) / 60, 1.0)
+    values[5] = 1.0
+    match = np.arange(128) % 2 == 0 if not everything else np.ones(128, np.bool_)
+    zero = 0.0
+    truth = np.where(match, values, zero).mean() if others_count else values[match].mean()
+    wealth = []
+    for _ in range(4000):
+        rows = rng.permutation(128)[:100]
+        seen = values[rows][match[rows]]
+        absent = 100 - len(seen)
+        plan = make_plan(seen, (absent, 128, others_count and absent > 0, zero), 3.0)
+        wealth.append(math.exp(learned_wealth(plan, zero, truth)))
+        wealth.append(math.exp(learned_wealth(mirrored(plan), 1.0 - zero, 1.0 - truth)))
+    for side in (np.array(wealth[::2]), np.array(wealth[1::2])):
+        assert side.std() > 0.05  # It does bet,
+        assert side.mean() <= 1.0 + 4 * side.std() / math.sqrt(len(side))  # and does not win.
