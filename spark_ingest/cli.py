@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,7 +14,9 @@ from rich.table import Table
 from shedder.cli.exits import ExitCode
 from shedder.errors import BadSetting
 from shedder.queries.database import Database
-from spark_ingest.scores import Score
+
+if TYPE_CHECKING:
+    from spark_ingest.scores import Score  # SciPy is slow to import; `--help` does without.
 
 _REPORT = Path("report")
 

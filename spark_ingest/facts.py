@@ -91,14 +91,19 @@ def find_truths(
 
 
 def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
-    open_passes: dict[tuple[Expression, ...], _Pass] = {}
+    open_passes: dict[tuple[tuple[Expression, ...], bool], _Pass] = {}
     for case in cases:
         if not case.judgeable:
             continue
-        one = open_passes.setdefault(case.query.groups, _Pass(case.query.groups))
+        distinct = any(
+            aggregate.function is AggregateFunction.COUNT_DISTINCT
+            for _, aggregate in case.aggregates()
+        )
+        kind = (case.query.groups, distinct)
+        one = open_passes.setdefault(kind, _Pass(case.query.groups))
         _add(one, case, _condition(case, time_column))
         if one.full:
-            yield open_passes.pop(case.query.groups)
+            yield open_passes.pop(kind)
     yield from open_passes.values()
 
 
@@ -178,11 +183,10 @@ def _claim_items(one: _Pass, case: Case, name: str, aggregate: Aggregate) -> Non
 
 def _condition(case: Case, time_column: str) -> str:
     """Which tuples are in the answer: its window, its position and the query's WHERE."""
-    time = f"unix_micros(CAST({_quoted(time_column)} AS TIMESTAMP))"
-    answer = case.answer
+    time, answer = _quoted(time_column), case.answer
     parts = [f"{_quoted(POSITION)} < {answer.position}"]
-    parts += [f"{time} >= {answer.start_us}"] if answer.start_us is not None else []
-    parts += [f"{time} < {answer.end_us}"] if answer.end_us is not None else []
+    parts += [f"{time} >= {_moment(answer.start_us)}"] if answer.start_us is not None else []
+    parts += [f"{time} < {_moment(answer.end_us)}"] if answer.end_us is not None else []
     if case.query.where is not None:
         parts.append(f"coalesce({render(case.query.where, SqlDialect.SPARK)}, FALSE)")
     return "(" + " AND ".join(parts) + ")"
@@ -228,6 +232,11 @@ def _take(one: _Pass, table: pa.Table, truths: Truths) -> None:
 def _prefix(case: Case, name: str) -> str:
     at = next(at for at, (output, _) in enumerate(case.aggregates()) if output == name)
     return f"__c{case.number}_{at}_"
+
+
+def _moment(us: int) -> str:
+    """A constant of the runs' own type: casting the column would cost more than all the rest."""
+    return f"CAST(timestamp_micros({us}) AS TIMESTAMP_NTZ)"
 
 
 def _quoted(name: str) -> str:
