@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from tests.synopses.coverage import METHODS, Outcome, full_grid, measure
+from tests.synopses.coverage import CONFIDENCES, METHODS, Outcome, full_grid, measure
 from tests.synopses.sketch_coverage import SketchOutcome, measure_sketch, sketch_cells
 from tests.truth import DISTRIBUTIONS, gate
 
@@ -199,11 +199,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--population", type=int, default=20_000)
     parser.add_argument("--trials", type=int, default=400)
+    parser.add_argument("--confidence", type=float, action="append", help="default: 0.95 and 0.99")
     parser.add_argument("--report", type=Path, default=REPORT)
     options = parser.parse_args()
     console = Console(stderr=True)
     outcomes = []
-    for cell in track(full_grid(), "coverage", console=console):
+    cells = full_grid(tuple(options.confidence or CONFIDENCES))
+    for cell in track(cells, "coverage", console=console):
         outcome = measure(cell, size=options.population, trials=options.trials)
         if outcome is not None:
             outcomes.append(outcome)
