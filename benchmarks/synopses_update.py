@@ -191,8 +191,9 @@ def run() -> Report:
         columns=("update", "M tuples/s", "rival", "M tuples/s", "ratio"),
         rows=update_rates(ROWS),
         notes=(
-            f"{ROWS:,} rows in batches of {BATCH:,}; groups: {GROUPS:,}; keys zipf(1.3), values "
-            "lognormal(0, 1); the library's loops have one group only.",
+            f"{ROWS:,} rows in batches of {BATCH:,}, {GROUPS:,} groups.",
+            "Keys are zipf(1.3), values lognormal(0, 1).",
+            "The library's loops have one group only.",
             small_calls(),
             window_merges(),
         ),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ NULL_HASH = np.uint64(0x6E756C6C5F6B6579)  # "null_key": a NULL group key, whate
 
 _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _CANONICAL_NAN = np.int64(0x7FF8000000000000)
 
@@ -37,6 +39,21 @@ def _count_leading_zeros(typing_context, value):  # type: ignore[no-untyped-def]
 # How many leading bits of a uint64 are zero (64 for 0), by the machine's own instruction; only
 # inside kernels.
 leading_zeros: Callable[[np.uint64], np.uint64] = cast(Any, _count_leading_zeros)
+
+
+@intrinsic
+def _load_eight_bytes(typing_context, data, at):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        start = builder.gep(array.data, [arguments[1]])
+        word = builder.bitcast(start, ir.IntType(64).as_pointer())
+        return builder.load(word, align=1)
+
+    return types.uint64(data, types.int64), codegen
+
+
+# The uint64 that begins at a byte of a uint8 array, wherever that is; only inside kernels.
+_eight_bytes: Callable[[NDArray[np.uint8], int], np.uint64] = cast(Any, _load_eight_bytes)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -86,7 +103,10 @@ def _murmur_words(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _word(data: NDArray[np.uint8], at: int, length: int) -> np.uint64:
+def _tail(data: NDArray[np.uint8], at: int, length: int) -> np.uint64:
+    """The next 1 to 8 bytes as the low end of a word."""
+    if at + 8 <= data.size:
+        return _eight_bytes(data, at) & (_ALL >> np.uint64(64 - 8 * length))
     word = np.uint64(0)
     for byte in range(length):
         word |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
@@ -107,15 +127,15 @@ def _murmur_utf8(
         a = np.uint64(9001)
         b = np.uint64(9001)
         while end - at >= 16:
-            a ^= _scramble1(_word(data, at, 8))
+            a ^= _scramble1(_eight_bytes(data, at))
             a = (_rotate(a, 27) + b) * np.uint64(5) + np.uint64(0x52DCE729)
-            b ^= _scramble2(_word(data, at + 8, 8))
+            b ^= _scramble2(_eight_bytes(data, at + 8))
             b = (_rotate(b, 31) + a) * np.uint64(5) + np.uint64(0x38495AB5)
             at += 16
         if end - at > 8:
-            b ^= _scramble2(_word(data, at + 8, end - at - 8))
+            b ^= _scramble2(_tail(data, at + 8, end - at - 8))
         if end > at:
-            a ^= _scramble1(_word(data, at, min(end - at, 8)))
+            a ^= _scramble1(_tail(data, at, min(end - at, 8)))
         h1[row], h2[row] = _close(a, b, length)
 
 
