@@ -1,0 +1,115 @@
+"""Every system call may fail: a run then ends in success, a clean error or a clean halt.
+
+strace makes the n-th call of a kind fail, or kills the process there; n rises until nothing is
+hit. After each run the directory is opened again without faults, and must hold everything that was
+acknowledged, nothing twice, and the same in panes and archive.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import shedder
+from tests.engine.scripted import BATCHES, QUERY, ROWS, SETTINGS
+
+SAMPLES = int(os.environ.get("FAULT_SAMPLES", "40"))
+CALLS = {"openat": 40, "write": 25, "pwrite64": 170, "fsync": 14, "fdatasync": 45,
+         "rename": 5, "unlink": 8, "ftruncate": 3, "mkdir": 6}  # fmt: skip
+FAULTS = ("error=EIO", "error=ENOSPC", "signal=KILL")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. code: negative for a signal."""
+
+    code: int
+    told: list[str]
+    errors: str
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(line.startswith("acknowledged") for line in self.told)
+
+
+def run(directory: Path, call: str, fault: str, number: int) -> Outcome:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(60)
+    with ours, theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.scripted", str(directory), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        theirs.close()
+        assert ours.recv(64) == b"loaded\n"
+        tracer = subprocess.Popen(
+            ["strace", "-f", "-p", str(process.pid), "-o", "/dev/null", "-e", f"trace={call}",
+             "-e", f"inject={call}:{fault}:when={number}"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        assert tracer.stderr is not None
+        line = tracer.stderr.readline()
+        assert "attached" in line, line
+        ours.sendall(b"!")
+        _, errors = process.communicate(timeout=120)
+        tracer.communicate(timeout=30)
+        told = b""
+        while part := ours.recv(1 << 16):
+            told += part
+        return Outcome(process.returncode, told.decode().splitlines(), errors)
+
+
+def verify(directory: Path, outcome: Outcome) -> None:
+    """acknowledged ⊆ recovered ⊆ sent, no holes, nothing twice; panes and archive agree."""
+    with shedder.open(directory, **SETTINGS) as db:
+        streams = db.execute("SHOW STREAMS").table["stream"].to_pylist()
+        if "ready" not in outcome.told:
+            assert streams in ([], ["events"])
+            return
+        assert streams == ["events"]
+        exact = db.execute(QUERY.replace("COUNT(*) AS n", "COUNT(*) AS n, COUNT(DISTINCT id) AS d"))
+        row = exact.rows()[0]
+        assert row["n"] % ROWS == 0
+        assert outcome.acknowledged * ROWS <= row["n"] <= BATCHES * ROWS
+        assert row["d"] == row["n"]
+        assert (row["s"] or 0) == row["n"] * (row["n"] - 1) // 2
+        standing = db.query("whole").answer().rows()[0]
+        assert (standing["n"], standing["s"] or 0) == (row["n"], row["s"] or 0)
+
+
+def cases() -> list[tuple[str, str, int]]:
+    """A fixed sample of all (call, fault, n)."""
+    every = [
+        (call, fault, number)
+        for call, most in CALLS.items()
+        for fault in FAULTS
+        for number in range(1, most + 1)
+    ]
+    random.Random(5).shuffle(every)
+    return every[:SAMPLES]
+
+
+@pytest.mark.parametrize(("call", "fault", "number"), cases())
+def test_a_failing_call_ends_in_success_a_clean_error_or_a_clean_halt(
+    tmp_path: Path, call: str, fault: str, number: int
+) -> None:
+    outcome = run(tmp_path / "data", call, fault, number)
+    expected = (0, 3, -9) if fault == "signal=KILL" else (0, 3)
+    assert outcome.code in expected, outcome
+    verify(tmp_path / "data", outcome)
