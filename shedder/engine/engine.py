@@ -19,6 +19,7 @@ from synopses.warm import compile_kernels
 
 from shedder.archive.exact import ExactWorker
 from shedder.archive.store import Store
+from shedder.cql.limits import Limits
 from shedder.cql.parse import parse
 from shedder.cql.query import StreamSchema
 from shedder.cql.statement import CreateStream, Select
@@ -56,6 +57,7 @@ class Engine:
         self._exact = exact
         self._one_time = OneTime(core, exact)
         self._registrar = Registrar(core)
+        self._limits = _limits(core.settings)
         self._mailboxes: set[Latest] = set()
         self._ddl = threading.RLock()
         self._closed = False
@@ -109,7 +111,7 @@ class Engine:
         """Run one statement; a query is answered once, other statements with their status."""
         self._check_open()
         began = time.monotonic()
-        answer = execute(self, parse(sql, params), timeout_s)
+        answer = execute(self, parse(sql, params, self._limits), timeout_s)
         return describe.with_elapsed(answer, began)
 
     def ask(self, select: Select, timeout_s: float | None) -> Answer:
@@ -252,7 +254,7 @@ class Engine:
           PrecisionUnavailable: contract FAIL and the target cannot be promised.
         """
         self._check_open()
-        statement = parse(sql, params)
+        statement = parse(sql, params, self._limits)
         if not isinstance(statement, Select):
             raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
         return self.register_select(name, statement)
@@ -359,6 +361,15 @@ def _be_quiet() -> None:
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
             logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         )
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        text_bytes_max=settings.query_text_bytes_max,
+        depth_max=settings.query_depth_max,
+        nodes_max=settings.query_nodes_max,
+        panes_max=settings.panes_max,
+    )
 
 
 def _now_us() -> int:
