@@ -44,7 +44,7 @@ SLIDES_PER_RANGE = 60
 WEIGHT_MAX = 1e9
 COLUMNS_MAX = 1_000
 
-_KNOWN = {"expressions", "from_", "where", "group", "having", "order", "limit", "kind"}
+_KNOWN = {"expressions", "from_", "where", "group", "having", "order", "limit"}
 _CLAUSES = {
     "joins": "joins",
     "laterals": "LATERAL",
@@ -148,6 +148,8 @@ def _order(
     for node in order.expressions if order else ():
         if node.args.get("nulls_first"):
             raise Unimplemented("NULLS FIRST: NULLs always come last")
+        if node.args.get("with_fill"):
+            raise Unimplemented("WITH FILL: not in this version")
         expression = _by_number(node.this, outputs, translator, source)
         keys.append(OrderKey(expression, bool(node.args.get("desc"))))
     return tuple(keys)

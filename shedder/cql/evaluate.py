@@ -75,14 +75,15 @@ def _compare(name: str) -> Evaluate:
 
 
 def _in(node: Call, args: tuple[Value, ...]) -> Value:
-    subject, items = args[0], args[1:]
+    literals = [item.value for item in node.args[1:] if isinstance(item, Literal)]
+    given = [value for value in literals if value is not None]
+    subject = args[0]
     if node.args[0].type is ColumnType.DOUBLE:  # -0.0 is 0.0, also to a hash.
         subject = pc.add(subject, 0.0)
-        items = tuple(pc.add(item, 0.0) for item in items)
-    given = [item for item in items if item.is_valid]
+        given = [float(value) + 0.0 for value in given]
     found = pc.is_in(subject, value_set=pa.array(given, type=subject.type))
     unknown = pc.is_null(subject)
-    if len(given) < len(items):
+    if len(given) < len(literals):
         unknown = pc.or_(unknown, pc.invert(found))
     return pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
 

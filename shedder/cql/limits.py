@@ -20,13 +20,16 @@ class Limits:
     """What a text may cost.
 
     text_bytes_max: UTF-8 bytes of all statements together.
-    depth_max: nested brackets and CASEs; also signs and NOTs in a row, and levels of an expression.
+    depth_max: nested brackets and CASEs; also signs and NOTs in a row. One level is 21 frames of
+      the parser below, and Python gives 1,000 to all callers together.
+    levels_max: levels of an expression's tree; a + b + c has two.
     tokens_max: words of one statement. nodes_max: nodes of its syntax tree.
     panes_max: panes of one window (range over gcd of range and slide).
     """
 
     text_bytes_max: int = 65_536
-    depth_max: int = 50
+    depth_max: int = 32
+    levels_max: int = 100
     tokens_max: int = 4_000
     nodes_max: int = 1_000
     panes_max: int = 10_000

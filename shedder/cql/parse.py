@@ -173,6 +173,8 @@ def _located(error: ParseError, source: Source, limits: Limits) -> BadQuery:
     if "Invalid expression / Unexpected token" in description:
         found = str(what.get("highlight") or "the end")
         description = f"unexpected {found!r}"
+    if description.startswith("Required keyword"):
+        description = "an expression is missing here"
     line, column = what.get("line"), what.get("col")
     if line is None or column is None:
         return source.error(description, None)

@@ -145,7 +145,9 @@ def _call_text(node: Call) -> tuple[str, int]:
         case Op.NOT:
             return f"NOT {_inside(args[0], _ATOM)}", _NOT
         case Op.NEG:
-            return f"-{_inside(args[0], _ATOM)}", _SIGN
+            inner = _inside(args[0], _ATOM)
+            # A sign directly before a number is part of the number.
+            return f"-({inner})" if isinstance(args[0], Literal) else f"-{inner}", _SIGN
         case Op.IN:
             items = ", ".join(text_of(item) for item in args[1:])
             return f"{_inside(args[0], _CONCAT)} IN ({items})", _COMPARISON

@@ -101,10 +101,10 @@ class Translator:
         if node is None:
             raise BadQuery("an expression is missing")
         self._depth += 1
-        if self._depth > 2 * self._limits.depth_max:  # A bracket is a level here, too.
+        if self._depth > self._limits.levels_max:
             raise self._source.wrong(
                 node,
-                f"the expression has more than {2 * self._limits.depth_max} levels",
+                f"the expression has more than {self._limits.levels_max} levels",
             )
         try:
             return self._translated(node)
@@ -143,13 +143,15 @@ class Translator:
         return integer(interval_us(text, unit))
 
     def _translated(self, node: exp.Expr) -> Expression:
+        _check_details(node)
         op = _BINARY.get(type(node))
         if op is not None:
             return Call(op, (self.expression(node.this), self.expression(node.expression)))
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise Unimplemented(f"{_shown(node)}: not in this version")
-        return handler(self, node)
+        found = handler(self, node)
+        return Call(Op.NOT, (found,)) if node.args.get("negate") else found
 
     # --- leaves -------------------------------------------------------------------------------
 
@@ -166,12 +168,7 @@ class Translator:
     def _negative(self, node: exp.Neg) -> Expression:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             return number(node.this.name, negative=True)
-        inner = self.expression(node.this)
-        if isinstance(inner, Literal) and inner.type in (ColumnType.BIGINT, ColumnType.DOUBLE):
-            assert isinstance(inner.value, (int, float))
-            value = -inner.value
-            return integer(value) if isinstance(value, int) else Literal(value, inner.type)
-        return Call(Op.NEG, (inner,))
+        return Call(Op.NEG, (self.expression(node.this),))
 
     def _parameter(self, node: exp.Placeholder) -> Expression:
         return self._bindings.value(str(node.this))
@@ -308,6 +305,14 @@ class Translator:
         return Aggregate(AggregateFunction.QUANTILE, self.expression(keys[0].this), rank)
 
 
+def _check_details(node: exp.Expr) -> None:
+    """Refuse a node that says more than we read, so that nothing is silently left away."""
+    known = _DETAILS.get(type(node), set()) | {"this", "expression", "expressions", "negate"}
+    for name, value in node.args.items():
+        if value and name not in known:
+            raise Unimplemented(f"{name.upper()} with {_shown(node)}: not in this version")
+
+
 def balanced(op: Op, terms: Sequence[Expression]) -> Expression:
     """One tree of a chain of AND or OR, as flat as it can be: depth log2 of the terms."""
     if len(terms) == 1:
@@ -334,6 +339,20 @@ def _shown(node: exp.Expr) -> str:
     }
     return names.get(type(node), type(node).__name__)
 
+
+# What nodes say beside their operands.
+_DETAILS: dict[type[exp.Expr], set[str]] = {
+    exp.Column: {"table", "db", "catalog"},
+    exp.Literal: {"is_string"},
+    exp.Div: {"typed", "safe"},
+    exp.DPipe: {"safe"},
+    exp.Between: {"low", "high", "symmetric"},
+    exp.In: {"query", "field", "unnest"},
+    exp.Case: {"ifs", "default"},
+    exp.Cast: {"to"},
+    exp.TryCast: {"to", "safe", "requires_string"},
+    exp.Interval: {"unit"},
+}
 
 _HANDLERS: dict[type[exp.Expr], Callable[[Translator, Any], Expression]] = {
     exp.Column: Translator._column,

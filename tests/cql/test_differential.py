@@ -1,0 +1,55 @@
+"""One meaning everywhere: evaluate.py, DuckDB and Spark give the same values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shedder.cql.evaluate import evaluate
+from shedder.cql.expression import Expression
+from shedder.cql.render import SqlDialect, render
+from shedder.cql.text import text_of
+from shedder.cql.types import ColumnType
+from tests.cql.trees import batches, bound_expression, expressions
+
+_CONNECTION = duckdb.connect(config={"threads": 1})
+
+
+def plain(array: pa.Array) -> list[Any]:
+    """Values that compare with ==: times as integers."""
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("us")).cast(pa.int64())
+    if pa.types.is_date32(array.type):
+        array = array.cast(pa.int32())
+    return array.to_pylist()
+
+
+def duckdb_values(batch: pa.RecordBatch, bound: list[Expression]) -> list[list[Any]]:
+    _CONNECTION.register("stream", pa.Table.from_batches([batch]))
+    columns = ", ".join(f"{render(node, SqlDialect.DUCKDB)} AS v{n}" for n, node in enumerate(bound))
+    table = _CONNECTION.sql(f"SELECT {columns} FROM stream").to_arrow_table()
+    return [plain(column.combine_chunks()) for column in table.columns]
+
+
+@pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_evaluate_and_duckdb_agree_on_every_value(kind: ColumnType, data: st.DataObject) -> None:
+    batch = data.draw(batches())
+    nodes = data.draw(st.lists(expressions(kind), min_size=1, max_size=4))
+    bound = [bound_expression(node) for node in nodes]
+    ours = [evaluate(node, batch) for node in bound]
+    for node, array in zip(bound, ours, strict=True):
+        assert node.type is not None
+        assert array.type == node.type.arrow
+        assert len(array) == batch.num_rows
+    theirs = duckdb_values(batch, bound)
+    for node, left, right in zip(bound, map(plain, ours), theirs, strict=True):
+        assert left == right, text_of(node)
+        assert not any(isinstance(value, float) and math.isnan(value) for value in left)

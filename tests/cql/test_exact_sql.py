@@ -1,0 +1,177 @@
+"""The exact SQL against answers worked out from the rows in Python."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shedder.cql.evaluate import evaluate
+from shedder.cql.render import SqlDialect, exact_sql, rank_sql
+from tests.cql.trees import SCHEMA, batches, bound_query
+
+AGGREGATES = (
+    "COUNT(*), COUNT(d), SUM(l), SUM(d), AVG(i), AVG(d), MIN(s), MAX(ts2), VAR(i), STDDEV(d), "
+    "COUNT(DISTINCT d), COUNT(DISTINCT s), QUANTILE(l, 0.25), MEDIAN(ts2), TOP(c, 2), TOP(l, 3)"
+)
+
+
+def answers(batch: pa.RecordBatch, sql: str, **others: pa.Table) -> list[dict[str, Any]]:
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.register("stream", pa.Table.from_batches([batch]))
+        for name, table in others.items():
+            connection.register(name, table)
+        rows: list[dict[str, Any]] = connection.sql(sql).to_arrow_table().to_pylist()
+        return rows
+
+
+def test_sums_distinguish_overflow_infinities_and_nothing() -> None:
+    rows = {
+        "g": [1, 1, 2, 2, 3, 3, 4],
+        "l": [(1 << 63) - 1, 1, (1 << 63) - 1, -5, 1, 2, None],
+        "d": [math.inf, 1.0, math.inf, -math.inf, 1e308, -1e308, math.nan],
+    }
+    batch = _rows(i=pa.array(rows["g"], pa.int32()), l=rows["l"], d=pa.array(rows["d"]))
+    query = bound_query("SELECT i, SUM(l), SUM(d), AVG(d), VAR(d), AVG(l) FROM stream GROUP BY i")
+    found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+    by_group = {row["g0"]: tuple(row[f"a{n}"] for n in range(5)) for row in found}
+    assert by_group[1] == (None, math.inf, math.inf, None, float(1 << 62))
+    assert by_group[2] == ((1 << 63) - 6, None, None, None, float((1 << 63) - 6) / 2)
+    assert by_group[3][:3] == (3, 0.0, 0.0)
+    assert by_group[4] == (None, None, None, None, None)
+
+
+def test_an_ungrouped_query_over_nothing_gives_one_row() -> None:
+    batch = _rows(l=[1])
+    query = bound_query("SELECT COUNT(*), COUNT(l), SUM(l), MAX(s), TOP(l, 2) FROM stream WHERE l > 5")
+    found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+    assert found == [{"a0": 0, "a1": 0, "a2": None, "a3": None, "a4": None}]
+    only_top = bound_query("SELECT TOP(l, 2) FROM stream WHERE l > 5")
+    assert answers(batch, exact_sql(only_top, "stream", SqlDialect.DUCKDB, None, None)) == [
+        {"a0": None}
+    ]
+
+
+def test_only_the_window_counts_and_it_is_half_open() -> None:
+    batch = _rows(ts=pa.array([9, 10, 19, 20, None], pa.timestamp("us")))
+    query = bound_query("SELECT COUNT(*) FROM stream")
+    for start, end, count in ((10, 20, 2), (None, 20, 3), (10, None, 3), (None, None, 5)):
+        sql = exact_sql(query, "stream", SqlDialect.DUCKDB, start, end)
+        assert answers(batch, sql) == [{"a0": count}]
+
+
+@pytest.mark.parametrize("q", [0.0, 0.07, 0.1, 0.25, 0.3, 0.5, 0.7, 0.99, 1.0])
+def test_a_quantile_is_the_value_whose_rank_is_the_decimal_product(q: float) -> None:
+    for count in (1, 2, 10, 30, 100):
+        batch = _rows(l=list(range(1, count + 1)))
+        query = bound_query(f"SELECT QUANTILE(l, {q}) FROM stream")
+        hundredths = round(q * 100) * count  # The decimal product, in integers.
+        rank = max(1, -(-hundredths // 100))
+        sql = exact_sql(query, "stream", SqlDialect.DUCKDB, None, None)
+        assert answers(batch, sql) == [{"a0": rank}]
+
+
+def test_the_judge_counts_where_an_interval_lies() -> None:
+    batch = _rows(
+        i=pa.array([1, 1, 1, 1, None], pa.int32()), d=pa.array([1.0, 2.0, math.nan, 4.0, 7.0])
+    )
+    query = bound_query("SELECT i, MEDIAN(d) FROM stream GROUP BY i")
+    bounds = pa.table(
+        {"g0": pa.array([1, None], pa.int32()), "low": [2.0, 8.0], "high": [3.0, 9.0]}
+    )
+    sql = rank_sql(query, query.aggregates[0], "stream", "bounds", SqlDialect.DUCKDB, None, None)
+    found = answers(batch, sql, bounds=bounds)
+    assert sorted(found, key=str) == [
+        {"g0": 1, "below": 1, "up_to": 2, "n": 3},
+        {"g0": None, "below": 1, "up_to": 1, "n": 1},
+    ]
+
+
+@settings(max_examples=40)
+@given(batch=batches(rows_max=20), grouped=st.booleans())
+def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
+    batch: pa.RecordBatch, grouped: bool
+) -> None:
+    key, by = ("b, ", " GROUP BY b") if grouped else ("", "")
+    query = bound_query(f"SELECT {key}{AGGREGATES} FROM stream WHERE i % 3 <> 1 OR d > 0{by}")
+    assert query.where is not None
+    kept = [value is True for value in evaluate(query.where, batch).to_pylist()]
+    arguments = {
+        part: evaluate(part.argument, batch).to_pylist()
+        for part in query.aggregates
+        if part.argument is not None
+    }
+    keys = evaluate(query.groups[0], batch).to_pylist() if grouped else [None] * batch.num_rows
+    groups = {key for key, keep in zip(keys, kept, strict=True) if keep} if grouped else {None}
+    found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+    assert {row.get("g0") for row in found} == groups
+    assert len(found) == len(groups)
+    for row in found:
+        inside = [keep and key == row.get("g0") for key, keep in zip(keys, kept, strict=True)]
+        for number, part in enumerate(query.aggregates):
+            if part.argument is None:
+                assert row[f"a{number}"] == sum(inside)
+                continue
+            values = [
+                value
+                for value, keep in zip(arguments[part], inside, strict=True)
+                if keep and value is not None
+            ]
+            _check(part.function.name, values, row[f"a{number}"], part.parameter)
+
+
+def _check(function: str, values: list[Any], found: Any, parameter: float | None) -> None:
+    match function:
+        case "COUNT":
+            assert found == len(values)
+        case "COUNT_DISTINCT":
+            assert found == len(set(values))
+        case "MIN" | "MAX":
+            chosen = min if function == "MIN" else max
+            ordered = [value.encode() if isinstance(value, str) else value for value in values]
+            shown = found.encode() if isinstance(found, str) else found
+            assert shown == (chosen(ordered) if values else None)
+        case "TOP":
+            assert parameter is not None
+            counts = sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))
+            expected = [{"value": v, "count": n} for v, n in counts[: int(parameter)]]
+            assert found == (expected or None)
+        case "QUANTILE":
+            assert parameter is not None
+            rank = max(1, math.ceil(parameter * len(values)))
+            assert found == (sorted(values)[rank - 1] if values else None)
+        case "SUM" if all(isinstance(value, int) for value in values):
+            total = sum(values)
+            assert found == (total if values and -(1 << 63) <= total < 1 << 63 else None)
+        case "SUM" | "AVG" if values and all(map(math.isfinite, values)):
+            try:
+                total = math.fsum(values)
+            except OverflowError:
+                return
+            divisor = len(values) if function == "AVG" else 1
+            slack = 1e-12 * sum(abs(value) / divisor for value in values)
+            assert math.isinf(found) or abs(found - total / divisor) <= slack
+        case "SUM" | "AVG":
+            signs = {value > 0 for value in values if math.isinf(value)}
+            infinite = math.inf if signs == {True} else -math.inf
+            assert found == (infinite if len(signs) == 1 else None)
+        case "VAR" | "STDDEV":
+            empty = len(values) < 2 or any(map(math.isinf, values))
+            assert (found is None) == empty or any(abs(value) > 1e150 for value in values)
+
+
+def _rows(**given: Any) -> pa.RecordBatch:
+    """Rows of the schema; columns that are not given are NULL."""
+    rows = max(len(values) for values in given.values())
+    arrays = []
+    for column in SCHEMA.columns:
+        values = given.get(column.name, pa.nulls(rows))
+        array = values if isinstance(values, pa.Array) else pa.array(values, column.type.arrow)
+        arrays.append(array.cast(column.type.arrow))
+    return pa.record_batch(arrays, names=[column.name for column in SCHEMA.columns])

@@ -1,0 +1,137 @@
+"""No text crashes, hangs or comes through as anything but a statement or a refusal."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shedder.cql.limits import Limits
+from shedder.cql.parse import parse, parse_script
+from shedder.errors import BadQuery, ShedderError, Unimplemented
+
+QUERY = (
+    "SELECT a, COUNT(*) AS n, QUANTILE(b, 0.99) FROM s [RANGE INTERVAL '5' MINUTE SLIDE 10 SECONDS] "
+    "WHERE NOT a LIKE 'x\\_%' AND (b BETWEEN 1 AND 2 OR c IN (1, 2.5, ?)) GROUP BY a "
+    "HAVING n > 3 ORDER BY 2 DESC LIMIT 5 WITHIN 1 PERCENT CONFIDENCE 95 PERCENT ELSE OMIT WEIGHT 2"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM " + "(SELECT * FROM " * 10_000 + "s" + ")" * 10_000,
+        "SELECT " + "(" * 10_000 + "1" + ")" * 10_000 + " FROM s",
+        "SELECT SUM(" + "-" * 1 + " -" * 10_000 + "a) FROM s",
+        "SELECT COUNT(*) FROM s WHERE " + "NOT " * 10_000 + "a",
+        "SELECT COUNT(*) FROM s WHERE " + "CASE WHEN " * 5_000 + "a",
+        "SELECT COUNT(*) FROM s WHERE " + "a BETWEEN " * 3_000 + "1",
+        "SELECT SUM(" + "a + " * 2_000 + "a) FROM s",
+        "SELECT SUM(" + "a || " * 900 + "a) FROM s",
+        "SELECT SUM(a" + "::BIGINT" * 3_000 + ") FROM s",
+        "SELECT SUM(a" + ".b" * 3_000 + ") FROM s",
+        "SELECT SUM(a" + "[1]" * 3_000 + ") FROM s",
+        "SELECT COUNT(*) FROM s WHERE " + "INTERVAL " * 5_000 + "1",
+        "SELECT COUNT(*) FROM s WHERE a" + " IS NULL" * 3_000,
+        "SELECT COUNT(*) FROM s WHERE " + "EXISTS " * 3_000 + "a",
+        "EXPLAIN " * 5_000 + "SELECT COUNT(*) FROM s",
+        "SELECT " + "a, " * 10_000 + "a FROM s",
+        "SELECT COUNT(*) FROM s WHERE a IN (" + "1, " * 15_000 + "1)",
+        "SELECT COUNT(*) FROM s" + " JOIN s" * 3_000,
+        "SELECT COUNT(*) FROM s" + " UNION SELECT COUNT(*) FROM s" * 1_000,
+        "/*" * 20_000,
+        "/*" * 20_000 + "*/" * 20_000 + "SELECT",
+        "[" * 10_000,
+        "{" * 10_000,
+        "'" * 9_999,
+        '"' * 9_999,
+        "$" * 10_000,
+        ":" * 10_000,
+        "?" * 10_000,
+        "\x00SELECT",
+        "SELECT '\ud800' FROM s",
+        "",
+        ";",
+        ";;;;",
+        "   -- nothing",
+    ],
+    ids=lambda text: repr(text[:24]),
+)
+def test_a_hostile_text_is_refused_with_a_message(text: str) -> None:
+    with pytest.raises((BadQuery, Unimplemented)) as refused:
+        parse(text)
+    assert len(str(refused.value)) < 500
+
+
+def test_twenty_thousand_ors_are_refused_at_once() -> None:
+    text = "SELECT COUNT(*) FROM s WHERE " + "a OR " * 20_000 + "a"
+    with pytest.raises(BadQuery, match="at most 65,536"):
+        parse(text)
+    with pytest.raises(BadQuery, match="words"):
+        parse(text, limits=Limits(text_bytes_max=1 << 20))
+
+
+def test_a_text_may_have_64_kib_and_no_byte_more() -> None:
+    query = "SELECT COUNT(*) FROM s"
+    padding = " " * (65_536 - len(query))
+    parse(query + padding)
+    with pytest.raises(BadQuery, match="65,537 bytes"):
+        parse(query + padding + " ")
+    with pytest.raises(BadQuery, match="bytes"):
+        parse(query + "é" * 40_000)
+
+
+def test_thirty_two_levels_are_read_and_thirty_three_are_not() -> None:
+    parse("SELECT SUM(" + "(" * 31 + "a" + ")" * 31 + ") FROM s")
+    with pytest.raises(BadQuery, match="at most 32 levels"):
+        parse("SELECT SUM(" + "(" * 32 + "a" + ")" * 32 + ") FROM s")
+
+
+def test_a_sum_of_ninety_columns_is_read_and_one_of_two_hundred_is_not() -> None:
+    parse("SELECT SUM(" + "a + " * 90 + "a) FROM s")
+    with pytest.raises(BadQuery, match="more than 100 levels"):
+        parse("SELECT SUM(" + "a + " * 200 + "a) FROM s")
+
+
+def test_a_long_chain_of_or_is_read_as_a_shallow_tree() -> None:
+    words = " OR ".join(f"a = {number}" for number in range(150))
+    parse(f"SELECT COUNT(*) FROM s WHERE {words}")
+
+
+@settings(max_examples=80)
+@given(st.text(max_size=80))
+def test_any_text_gives_a_statement_or_a_refusal(text: str) -> None:
+    _survives(text)
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 1 << 32), cuts=st.integers(1, 4))
+def test_a_query_with_words_lost_doubled_and_swapped_is_survived(seed: int, cuts: int) -> None:
+    dice = random.Random(seed)
+    words = QUERY.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
+    for _ in range(cuts):
+        at = dice.randrange(len(words))
+        match dice.randrange(3):
+            case 0:
+                del words[at]
+            case 1:
+                words.insert(at, dice.choice(words))
+            case _:
+                other = dice.randrange(len(words))
+                words[at], words[other] = words[other], words[at]
+    _survives(" ".join(words))
+
+
+@settings(max_examples=80)
+@given(st.integers(0, len(QUERY)), st.integers(0, 5), st.text(max_size=3))
+def test_a_query_with_characters_changed_is_survived(at: int, lost: int, put: str) -> None:
+    _survives(QUERY[:at] + put + QUERY[at + lost :])
+
+
+def _survives(text: str) -> None:
+    try:
+        parse_script(text, [1.5])
+    except ShedderError as refusal:
+        assert isinstance(refusal, (BadQuery, Unimplemented))

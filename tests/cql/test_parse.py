@@ -1,0 +1,403 @@
+"""What texts mean, and what is refused with which words."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shedder.cql.expression import Aggregate, AggregateFunction, Call, Column, Literal, Op
+from shedder.cql.parse import parse, parse_script
+from shedder.cql.statement import (
+    Contract,
+    CreateQuery,
+    CreateStream,
+    Describe,
+    DropQuery,
+    DropStream,
+    Explain,
+    LandmarkWindow,
+    OrderKey,
+    RangeWindow,
+    Reduction,
+    Select,
+    Show,
+    SnapshotWindow,
+    Target,
+    TargetKind,
+    UnboundedWindow,
+)
+from shedder.cql.text import text_of_statement
+from shedder.cql.types import ColumnType
+from shedder.errors import BadQuery, Unimplemented
+
+MINUTE = 60_000_000
+
+
+def select(text: str, params: Any = None) -> Select:
+    statement = parse(text, params)
+    assert isinstance(statement, Select)
+    return statement
+
+
+def where(condition: str, params: Any = None) -> Any:
+    return select(f"SELECT COUNT(*) FROM s WHERE {condition}", params).where
+
+
+def test_a_stream_is_created_as_the_design_writes_it() -> None:
+    statement = parse(
+        "CREATE STREAM requests (ts TIMESTAMP, client BIGINT NOT NULL, domain VARCHAR, "
+        "bytes DOUBLE) TIMESTAMP BY ts LATENESS INTERVAL '5' SECOND RETAIN INTERVAL '14' DAY "
+        "ARCHIVE plain;"
+    )
+    assert isinstance(statement, CreateStream)
+    assert [(c.name, c.type.value, c.nullable) for c in statement.columns] == [
+        ("ts", "TIMESTAMP", False),
+        ("client", "BIGINT", False),
+        ("domain", "VARCHAR", True),
+        ("bytes", "DOUBLE", True),
+    ]
+    assert statement.time_column == "ts"
+    assert statement.lateness_us == 5_000_000
+    assert statement.retain_us == 14 * 86_400_000_000
+    assert parse(text_of_statement(statement)) == statement
+
+
+def test_a_continuous_query_is_read_as_the_design_writes_it() -> None:
+    query = select(
+        "SELECT domain, COUNT(*) AS hits, COUNT(DISTINCT client) AS clients, "
+        "QUANTILE(bytes, 0.99) AS p99 "
+        "FROM requests [RANGE INTERVAL '5' MINUTE SLIDE INTERVAL '10' SECOND] "
+        "WHERE bytes > 0 GROUP BY domain "
+        "WITHIN 1 PERCENT CONFIDENCE 95 PERCENT ELSE WIDEN WEIGHT 2;"
+    )
+    assert query.stream == "requests"
+    assert [item.name for item in query.outputs] == ["domain", "hits", "clients", "p99"]
+    assert query.outputs[3].expression == Aggregate(
+        AggregateFunction.QUANTILE, Column("bytes"), 0.99
+    )
+    assert query.window == RangeWindow(5 * MINUTE, 10_000_000)
+    assert query.where == Call(Op.GT, (Column("bytes"), Literal(0, ColumnType.BIGINT)))
+    assert query.groups == (Column("domain"),)
+    assert query.target == Target(TargetKind.RELATIVE, 0.01)
+    assert (query.confidence, query.contract, query.weight) == (0.95, Contract.WIDEN, 2.0)
+
+
+def test_a_historical_query_is_read_as_the_design_writes_it() -> None:
+    query = select(
+        "SELECT AVG(bytes) FROM requests "
+        "[FROM TIMESTAMP '2026-01-01' TO TIMESTAMP '2026-02-01'] "
+        "WITHIN 0.5 PERCENT REDUCE BY until_error()"
+    )
+    assert query.window == SnapshotWindow(1_767_225_600_000_000, 1_769_904_000_000_000)
+    assert query.target == Target(TargetKind.RELATIVE, 0.005)
+    assert query.reduction == Reduction("until_error", ())
+
+
+@pytest.mark.parametrize(
+    ("window", "meaning"),
+    [
+        ("", UnboundedWindow()),
+        ("[RANGE UNBOUNDED]", UnboundedWindow()),
+        ("[RANGE 5 MINUTES]", RangeWindow(5 * MINUTE, 5_000_000)),
+        ("[RANGE INTERVAL 5 MINUTE]", RangeWindow(5 * MINUTE, 5_000_000)),
+        ("[RANGE '5 minutes' SLIDE '1 minute']", RangeWindow(5 * MINUTE, MINUTE)),
+        ("[range interval '1 hour 30 minutes' slide 1 hour]", RangeWindow(90 * MINUTE, 60 * MINUTE)),
+        ("[RANGE INTERVAL '00:05:00' SLIDE 5 min]", RangeWindow(5 * MINUTE, 5 * MINUTE)),
+        ("[RANGE 1 SECOND]", RangeWindow(1_000_000, 20_000)),  # 50 is the most that divides
+        ("[RANGE 7 MICROSECONDS]", RangeWindow(7, 1)),
+        ("[RANGE 0.5 SECONDS SLIDE 100 MS]", RangeWindow(500_000, 100_000)),
+        ("[FROM '1970-01-02']", LandmarkWindow(86_400_000_000)),
+        ("[FROM DATE '1970-01-02' TO '1970-01-03']", SnapshotWindow(86_400_000_000, 172_800_000_000)),
+        ("[FROM TIMESTAMP '1970-01-01 02:00:00+02:00']", LandmarkWindow(0)),
+        ("AS q [RANGE 1 MINUTE SLIDE 1 MINUTE]", RangeWindow(MINUTE, MINUTE)),
+        ("[RANGE 1 MINUTE SLIDE 1 MINUTE] q", RangeWindow(MINUTE, MINUTE)),
+    ],
+)
+def test_windows_are_read_in_every_spelling(window: str, meaning: object) -> None:
+    assert select(f"SELECT COUNT(*) FROM s {window}").window == meaning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM s -- a comment",
+        "SELECT /* inside */ COUNT(*) FROM s /* after */ ;",
+        "select count( * ) from s",
+        'SELECT COUNT(*) AS "count" FROM "s"',
+        "SELECT COUNT(*) count FROM s AS x",
+        "SELECT\n\tCOUNT(*)\nFROM\n\ts\n;\n",
+        "SELECT /*+ HINT */ COUNT(*) FROM s",
+        "SELECT COUNT() FROM s",
+    ],
+)
+def test_the_same_query_is_read_however_it_is_written(text: str) -> None:
+    assert select(text) == select("SELECT COUNT(*) FROM s")
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("a != 1", "a <> 1"),
+        ("a::DOUBLE > 1", "CAST(a AS DOUBLE) > 1"),
+        ("a BETWEEN 1 AND 2", "a >= 1 AND a <= 2"),
+        ("a NOT BETWEEN 1 AND 2", "NOT (a >= 1 AND a <= 2)"),
+        ("a IS NOT NULL", "NOT (a IS NULL)"),
+        ("a NOT IN (1, 2)", "NOT (a IN (1, 2))"),
+        ("a NOT LIKE 'x'", "NOT (a LIKE 'x')"),
+        ("NOT a = b", "NOT (a = b)"),
+        ("a = 1 AND b = 2 AND c = 3", "(a = 1 AND b = 2) AND c = 3"),
+        ("a = 1 AND (b = 2 AND c = 3)", "(a = 1 AND b = 2) AND c = 3"),
+        ("a = 1 OR b = 2 AND c = 3", "a = 1 OR (b = 2 AND c = 3)"),
+        ("a + b * c > 1", "(a + (b * c)) > 1"),
+        ("-a * b > 1", "(-a) * b > 1"),
+        ("a IN (b, 1)", "a = b OR a = 1"),
+        ("IFNULL(a, 1) > 1", "COALESCE(a, 1) > 1"),
+        ("NULLIF(a, 1) > 1", "CASE WHEN a = 1 THEN NULL ELSE a END > 1"),
+        ("CASE a WHEN 1 THEN 2 END > 1", "CASE WHEN a = 1 THEN 2 ELSE NULL END > 1"),
+        ("DATE_TRUNC('hours', a) > b", "date_trunc('HOUR', a) > b"),
+        ("HOUR(a) > 1", "EXTRACT(HOUR FROM a) > 1"),
+        ("DATE_PART('dow', a) > 1", "EXTRACT(DOW FROM a) > 1"),
+        ("a > INTERVAL '5' MINUTE", "a > 300000000"),
+        ("a > INTERVAL 5 MINUTE", "a > 300000000"),
+        ("a > INTERVAL '5 minutes'", "a > 300000000"),
+        ("a LIKE 'x\\_' ESCAPE '\\'", "a LIKE 'x\\_'"),
+        ("CONCAT(a, b, c) = 'x'", "a || b || c = 'x'"),
+        ("a = CAST('5' AS BIGINT)", "a = 5"),
+        ("s.a = 1", "a = 1"),
+    ],
+)
+def test_two_spellings_mean_the_same(left: str, right: str) -> None:
+    assert where(left) == where(right)
+
+
+@pytest.mark.parametrize(
+    ("call", "meaning"),
+    [
+        ("COUNT(DISTINCT x)", Aggregate(AggregateFunction.COUNT_DISTINCT, Column("x"))),
+        ("STDDEV(x)", Aggregate(AggregateFunction.STDDEV, Column("x"))),
+        ("STDDEV_SAMP(x)", Aggregate(AggregateFunction.STDDEV, Column("x"))),
+        ("VARIANCE(x)", Aggregate(AggregateFunction.VAR, Column("x"))),
+        ("VAR_SAMP(x)", Aggregate(AggregateFunction.VAR, Column("x"))),
+        ("MEDIAN(x)", Aggregate(AggregateFunction.QUANTILE, Column("x"), 0.5)),
+        ("MIN(DISTINCT x)", Aggregate(AggregateFunction.MIN, Column("x"))),
+        ("TOP(x, 5)", Aggregate(AggregateFunction.TOP, Column("x"), 5.0)),
+        (
+            "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY x)",
+            Aggregate(AggregateFunction.QUANTILE, Column("x"), 0.5),
+        ),
+        (
+            "SUM(x) FILTER (WHERE y)",
+            Aggregate(
+                AggregateFunction.SUM, Call(Op.CASE, (Column("y"), Column("x"), Literal(None)))
+            ),
+        ),
+    ],
+)
+def test_aggregates_have_the_names_that_people_use(call: str, meaning: Aggregate) -> None:
+    assert select(f"SELECT {call} FROM s").outputs[0].expression == meaning
+
+
+def test_numbers_of_outputs_stand_for_outputs() -> None:
+    query = select("SELECT a + 1, COUNT(*) FROM s GROUP BY 1 ORDER BY 2 DESC, 1 ASC NULLS LAST")
+    assert query.groups == (query.outputs[0].expression,)
+    assert query.order == (
+        OrderKey(query.outputs[1].expression, True),
+        OrderKey(query.outputs[0].expression, False),
+    )
+
+
+def test_outputs_without_alias_get_names_that_a_program_can_use() -> None:
+    query = select("SELECT a, COUNT(*), AVG(x), AVG(x), QUANTILE(x, 0.99), MAX(x) - MIN(x) FROM s")
+    names = [item.name for item in query.outputs]
+    assert names == ["a", "count", "avg_x", "avg_x_2", "quantile_x_0_99", "max_x_min_x"]
+
+
+@pytest.mark.parametrize(
+    ("value", "literal"),
+    [
+        (None, Literal(None)),
+        (True, Literal(True, ColumnType.BOOLEAN)),
+        (7, Literal(7, ColumnType.BIGINT)),
+        (np.int32(7), Literal(7, ColumnType.BIGINT)),
+        (1.5, Literal(1.5, ColumnType.DOUBLE)),
+        (float("nan"), Literal(None)),
+        ("x' OR 1=1 --", Literal("x' OR 1=1 --", ColumnType.VARCHAR)),
+        (date(1970, 1, 2), Literal(1, ColumnType.DATE)),
+        (datetime(1970, 1, 1, 0, 0, 1), Literal(1_000_000, ColumnType.TIMESTAMP)),
+        (datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), Literal(1_000_000, ColumnType.TIMESTAMP)),
+        (timedelta(seconds=1), Literal(1_000_000, ColumnType.BIGINT)),
+    ],
+)
+def test_parameters_become_constants_of_their_type(value: Any, literal: Literal) -> None:
+    expected = Call(Op.EQ, (Column("a"), literal))
+    assert where("a = ?", [value]) == expected
+    assert where("a = $1", (value,)) == expected
+    assert where("a = :value", {"value": value}) == expected
+    assert parse(select("SELECT COUNT(*) FROM s WHERE a = ?", [value]).text) == select(
+        "SELECT COUNT(*) FROM s WHERE a = ?", [value]
+    )
+
+
+def test_parameters_may_stand_wherever_a_constant_may() -> None:
+    query = select(
+        "SELECT QUANTILE(x, ?) FROM s [RANGE ? SECONDS SLIDE ?] WITHIN ? PERCENT LIMIT 3".replace(
+            " WITHIN ? PERCENT LIMIT 3", " LIMIT ? WITHIN ? PERCENT"
+        ),
+        [0.9, 60, timedelta(seconds=10), 3, 2],
+    )
+    assert query.window == RangeWindow(60_000_000, 10_000_000)
+    assert (query.limit, query.target) == (3, Target(TargetKind.RELATIVE, 0.02))
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "message"),
+    [
+        ("a = ?", None, "parameter number 1 has no value"),
+        ("a = ? AND b = ?", [1], "parameter number 2 has no value; 1 were given"),
+        ("a = :x", {"y": 1}, "parameter :x has no value"),
+        ("a = :x", [1], "parameter :x has no value; parameters were given in a list"),
+        ("a = 1", [1], "no mark for parameter number 1"),
+        ("a = ?", [b"x"], "cannot be a bytes"),
+        ("a = ?", [1 << 70], "does not fit a BIGINT"),
+        ("a = ?", ["\ud800"], "not valid Unicode"),
+    ],
+)
+def test_parameters_that_do_not_fit_the_text_are_refused(
+    text: str, params: Any, message: str
+) -> None:
+    with pytest.raises(BadQuery, match=message):
+        where(text, params)
+
+
+def test_the_other_statements_are_read() -> None:
+    assert parse("SHOW STREAMS") == Show("STREAMS")
+    assert parse("show queries;") == Show("QUERIES")
+    assert parse("DESCRIBE requests") == Describe("requests")
+    assert parse("DESC requests") == Describe("requests")
+    assert parse("DROP STREAM IF EXISTS s") == DropStream("s", True)
+    assert parse("DROP QUERY q") == DropQuery("q", False)
+    assert parse("EXPLAIN busy") == Explain("busy")
+    explained = parse("EXPLAIN SELECT COUNT(*) FROM s")
+    assert isinstance(explained, Explain)
+    assert isinstance(explained.subject, Select)
+    created = parse("CREATE QUERY IF NOT EXISTS busy AS SELECT COUNT(*) FROM s")
+    assert isinstance(created, CreateQuery)
+    assert (created.name, created.if_not_exists) == ("busy", True)
+
+
+def test_a_script_is_its_statements() -> None:
+    script = "SHOW STREAMS; -- first\n;SHOW QUERIES;\nSELECT COUNT(*) FROM s WHERE a = ';' || ?;"
+    assert len(parse_script(script, ["x"])) == 3
+    with pytest.raises(BadQuery, match="expected one statement, got 2"):
+        parse("SHOW STREAMS; SHOW QUERIES")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT COUNT(*) FROM s [RANGE 0 SECONDS]", "line 1, column 31.*not 0"),
+        ("SELECT COUNT(*) FROM s [RANGE -5 SECONDS]", "not -5000000"),
+        ("SELECT COUNT(*) FROM s [RANGE 5 MINUTES SLIDE 0 MS]", "SLIDE must be longer than 0"),
+        ("SELECT COUNT(*) FROM s [RANGE 1000000 SECOND SLIDE 1 SECOND]", "1,000,000 panes"),
+        ("SELECT COUNT(*) FROM s [RANGE INTERVAL '1' MONTH]", "MONTH is not a fixed length"),
+        ("SELECT COUNT(*) FROM s [RANGE 5]", "needs a unit"),
+        ("SELECT COUNT(*) FROM s [RANGE 5 PARSECS]", r"expected \]"),
+        ("SELECT COUNT(*) FROM s [FROM '2026-02-01' TO '2026-01-01']", "ends before it begins"),
+        ("SELECT COUNT(*) FROM s [FROM 'yesterday']", "'yesterday' is not a timestamp"),
+        ("SELECT COUNT(*) FROM s [RANGE 5 MINUTES", r"expected \]"),
+        ("SELECT COUNT(*) FROM s [5 MINUTES]", "expected RANGE"),
+        ("SELECT COUNT(*) FROM s WITHIN 0 PERCENT", "not 0"),
+        ("SELECT COUNT(*) FROM s WITHIN 200 PERCENT", "not 200"),
+        ("SELECT COUNT(*) FROM s WITHIN 5", "expected PERCENT, ABSOLUTE or RANK"),
+        ("SELECT COUNT(*) FROM s WITHIN -1 ABSOLUTE", "not -1"),
+        ("SELECT COUNT(*) FROM s WITHIN 2 RANK", "not 2"),
+        ("SELECT COUNT(*) FROM s CONFIDENCE 100 PERCENT", "not 100"),
+        ("SELECT COUNT(*) FROM s CONFIDENCE 0.95", "write CONFIDENCE 95 PERCENT"),
+        ("SELECT COUNT(*) FROM s WEIGHT 0", "not 0"),
+        ("SELECT COUNT(*) FROM s ELSE SHRUG", "expected WIDEN"),
+        ("SELECT COUNT(*) FROM s WEIGHT 1 WEIGHT 2", "said twice"),
+        ("SELECT QUANTILE(x, 1.5) FROM s", "line 1, column 8.*not 1.5"),
+        ("SELECT QUANTILE(x, y) FROM s", "constant number"),
+        ("SELECT TOP(x, 0) FROM s", "not 0"),
+        ("SELECT SUM() FROM s", "SUM takes 1 argument, not 0"),
+        ("SELECT COUNT(*) FROM s LIMIT -1", "not -1"),
+        ("SELECT COUNT(*) FROM s ORDER BY 3", "3 is not the number of an output"),
+        ("SELECT COUNT(*) c, SUM(x) AS C FROM s", "two outputs are named"),
+        ("SELECT x.a, COUNT(*) FROM s GROUP BY 1", "no stream 'x'"),
+        ("SELECT COUNT(*) FROM s WHERE a = 'x", "a ' is missing"),
+        ("SELECT COUNT(*) FROM s WHERE", "WHERE"),
+        ("SELECT COUNT(*)", "expected FROM"),
+        ("SELECT COUNT(*)\nFORM s", "line 2"),
+        ("SELEC 1", "line 1, column 1: expected SELECT"),
+        ("CREATE STREAM s (a BIGINT)", "expected TIMESTAMP BY"),
+        ("CREATE STREAM s (a BIGINT) TIMESTAMP BY a", "'a' is BIGINT"),
+        ("CREATE STREAM s (a TIMESTAMP) TIMESTAMP BY b", "no column 'b'"),
+        ("CREATE STREAM s (a TIMESTAMP, A DOUBLE) TIMESTAMP BY a", "two columns are named"),
+        ("CREATE STREAM s (a VARCHAR(10), t TIMESTAMP) TIMESTAMP BY t", "takes no length"),
+        ("CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t ARCHIVE tape", "no archive layout"),
+        ("DROP TABEL s", "expected STREAM or QUERY"),
+    ],
+)
+def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(BadQuery, match=f"(?s){message}"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) FROM s [ROWS 5]",
+        "SELECT COUNT(*) FROM s [PARTITION BY a, b ROWS 5]",
+        "SELECT COUNT(*) FROM s [NOW]",
+        "SELECT COUNT(*) FROM s, t",
+        "SELECT COUNT(*) FROM s JOIN t ON s.a = t.a",
+        "SELECT COUNT(*) FROM s [RANGE 1 MINUTE] LEFT JOIN t USING (a)",
+        "SELECT DISTINCT a FROM s",
+        "SELECT * FROM s",
+        "SELECT s.* FROM s",
+        "SELECT COUNT(*) FROM (SELECT a FROM s)",
+        "SELECT COUNT(*) FROM s WHERE a IN (SELECT a FROM t)",
+        "SELECT COUNT(*) FROM s WHERE EXISTS (SELECT 1 FROM t)",
+        "SELECT COUNT(*) FROM s UNION ALL SELECT COUNT(*) FROM t",
+        "SELECT COUNT(*) FROM s EXCEPT SELECT COUNT(*) FROM t",
+        "WITH t AS (SELECT 1) SELECT COUNT(*) FROM t",
+        "SELECT SUM(x) OVER (PARTITION BY a) FROM s",
+        "SELECT SUM(DISTINCT x) FROM s",
+        "SELECT COUNT(*) FROM s LIMIT 5 OFFSET 5",
+        "SELECT a, COUNT(*) FROM s GROUP BY ROLLUP (a)",
+        "CREATE TABLE t (a BIGINT)",
+        "DROP TABLE t",
+        "INSERT INTO s VALUES (1)",
+        "UPDATE s SET a = 1",
+        "CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t ARCHIVE hybrid",
+        "CREATE STREAM s (t TIMESTAMP, a DECIMAL(10, 2)) TIMESTAMP BY t",
+        "SELECT SQRT(a) FROM s",
+        "SELECT COUNT(*) FROM s WHERE a ILIKE 'x'",
+    ],
+)
+def test_what_comes_later_is_refused_as_that(text: str) -> None:
+    with pytest.raises(Unimplemented):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'SELECT "a b", COUNT(*) AS "select" FROM "my stream" GROUP BY 1 ELSE FAIL',
+        "SELECT a, MAX(x) - MIN(x) AS spread, TOP(c, 5) FROM r q [RANGE 1 HOUR] "
+        "WHERE q.x::DOUBLE BETWEEN 1 AND 2.5 AND NOT c LIKE 'a\\_%' OR d IS NOT NULL "
+        "GROUP BY a HAVING spread > 3 ORDER BY 2 DESC, a LIMIT 10 WITHIN 3 ABSOLUTE WEIGHT 0.5",
+        "SELECT a - (b - c), a - b - c, a / (b * c), -(-a), -(5), - -5 FROM s GROUP BY 1, 2, 3, 4",
+        "SELECT 5, COUNT(*) FROM s GROUP BY 1 ORDER BY 1",
+        "SELECT CAST(99999999999999999 AS TIMESTAMP), CAST('-inf' AS DOUBLE), 1e300 FROM s",
+        "SELECT MEDIAN(x) FROM s WITHIN 0.07 RANK CONFIDENCE 99.9 PERCENT REDUCE BY f(1, 'it''s')",
+        "SELECT (a = b) = c, (a IS NULL) IS NULL, a IN (1) = b FROM s",
+        "SELECT NOT (a AND b), (NOT a) = b, CASE WHEN a THEN 'x' END || 'y' FROM s",
+    ],
+)
+def test_canonical_text_means_the_same_query(text: str) -> None:
+    query = select(text)
+    assert select(query.text) == query

@@ -1,0 +1,87 @@
+"""Spark gives the values that we give: the judge speaks our language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from shedder.cql.evaluate import evaluate
+from shedder.cql.render import SqlDialect, exact_sql, render
+from shedder.cql.text import text_of
+from shedder.cql.types import ColumnType
+from tests.cql.test_differential import plain
+from tests.cql.test_exact_sql import AGGREGATES
+from tests.cql.trees import batches, bound_expression, bound_query, expressions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+_DRAWN = settings(
+    deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = pytest.importorskip("spark_ingest.session")
+    with session.spark_session(session.SparkSettings(cores=1, heap_mb=1024)) as started:
+        yield started
+
+
+def _table(spark: SparkSession, batch: pa.RecordBatch, sql: str) -> pa.Table:
+    spark.createDataFrame(pa.Table.from_batches([batch])).createOrReplaceTempView("stream")
+    return spark.sql(sql).toArrow()
+
+
+@pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
+def test_spark_agrees_on_every_value(spark: SparkSession, kind: ColumnType) -> None:
+    @settings(_DRAWN, max_examples=8)
+    @given(batch=batches(), nodes=st.lists(expressions(kind), min_size=6, max_size=10))
+    def agree(batch: pa.RecordBatch, nodes: list[Any]) -> None:
+        bound = [bound_expression(node) for node in nodes]
+        columns = (f"{render(node, SqlDialect.SPARK)} AS v{n}" for n, node in enumerate(bound))
+        theirs = _table(spark, batch, f"SELECT {', '.join(columns)} FROM stream")
+        for number, node in enumerate(bound):
+            right = plain(theirs.column(number).combine_chunks())
+            assert plain(evaluate(node, batch)) == right, text_of(node)
+
+    agree()
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_spark_and_duckdb_give_the_same_exact_answers(spark: SparkSession, grouped: bool) -> None:
+    key, by = ("b, ", " GROUP BY b") if grouped else ("", "")
+    query = bound_query(f"SELECT {key}{AGGREGATES} FROM stream WHERE l % 3 <> 1{by}")
+
+    @settings(_DRAWN, max_examples=6)
+    @given(batch=batches(rows_max=20))
+    def agree(batch: pa.RecordBatch) -> None:
+        sql = exact_sql(query, "stream", SqlDialect.SPARK, -(1 << 60), 1 << 60)
+        theirs = _table(spark, batch, sql).to_pylist()
+        with duckdb.connect(config={"threads": 1}) as connection:
+            connection.register("stream", pa.Table.from_batches([batch]))
+            sql = exact_sql(query, "stream", SqlDialect.DUCKDB, -(1 << 60), 1 << 60)
+            ours = connection.sql(sql).to_arrow_table().to_pylist()
+        assert len(ours) == len(theirs)
+        by_key = {row.get("g0"): row for row in theirs}
+        for row in ours:
+            for name, value in row.items():
+                _same(value, by_key[row.get("g0")][name])
+
+    agree()
+
+
+def _same(left: Any, right: Any) -> None:
+    if isinstance(left, float) and isinstance(right, float):
+        assert left == pytest.approx(right, rel=1e-9, abs=1e-300, nan_ok=False)
+    elif hasattr(right, "tzinfo"):
+        assert left == right.replace(tzinfo=None)
+    else:
+        assert left == right

@@ -1,0 +1,208 @@
+"""Generated expressions, tables and queries: what the differential tests run on."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from shedder.cql.bind import bind
+from shedder.cql.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.parse import parse
+from shedder.cql.query import BoundQuery, StreamSchema
+from shedder.cql.statement import ColumnDefinition, Layout, Select
+from shedder.cql.text import text_of
+from shedder.cql.types import ColumnType
+
+B, I, L, D, V, T, DAY = (
+    ColumnType.BOOLEAN,
+    ColumnType.INTEGER,
+    ColumnType.BIGINT,
+    ColumnType.DOUBLE,
+    ColumnType.VARCHAR,
+    ColumnType.TIMESTAMP,
+    ColumnType.DATE,
+)
+COLUMNS = {
+    "ts": T,
+    "b": B,
+    "c": B,
+    "i": I,
+    "l": L,
+    "m": L,
+    "d": D,
+    "e": D,
+    "s": V,
+    "t": V,
+    "ts2": T,
+    "day": DAY,
+}
+SCHEMA = StreamSchema(
+    name="stream",
+    columns=tuple(ColumnDefinition(name, kind, True) for name, kind in COLUMNS.items()),
+    time_column="ts",
+    lateness_us=0,
+    retain_us=None,
+    layout=Layout.PLAIN,
+    seed=1,
+)
+INT32 = (-(1 << 31), (1 << 31) - 1)
+INT64 = (-(1 << 63), (1 << 63) - 1)
+# The years 1 to 9999: where calendars agree.
+YEARS_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+YEARS_DAYS = (-719_162, 2_932_896)
+
+_bigints = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([*INT64, INT64[0] + 1, 1 << 31, -(1 << 31), (1 << 53) + 1, 3_037_000_500]),
+    st.integers(*INT64),
+)
+_doubles = st.one_of(
+    st.sampled_from(
+        [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999999999999994, 1.005, 5e-324, 1e308, -1e308]
+    ),
+    st.sampled_from([math.inf, -math.inf, 2.0**63, -(2.0**63), 2.0**31, 9.007199254740993e15]),
+    st.floats(allow_nan=False),
+    st.integers(-100, 100).map(lambda n: n / 4),
+)
+_texts = st.one_of(
+    st.sampled_from(["", "a", "A", "ab", "a%", "a_b", "\\", "a\nb", "é", "zß", "😀x", "'", "O'x"]),
+    st.sampled_from(["12", " 12", "-0012", "+5", "1e3", ".5", "1.", "1e400", "9223372036854775808"]),
+    st.sampled_from(["-9223372036854775808", "2147483648", "1_000", "0x1F", "nan", "Infinity", "٣"]),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5),
+)
+_times = st.one_of(
+    st.sampled_from([0, -1, 1, *YEARS_US, 1_700_000_000_123_456, -86_400_000_000, 951_782_400_000_000]),
+    st.integers(*YEARS_US),
+)
+_days = st.one_of(st.sampled_from([0, -1, 4, 5, 11_016, 19_999, *YEARS_DAYS]), st.integers(*YEARS_DAYS))
+_VALUES: dict[ColumnType, st.SearchStrategy[Any]] = {
+    B: st.booleans(),
+    I: st.one_of(st.sampled_from([*INT32, 0, 1, -1]), st.integers(*INT32)),
+    L: _bigints,
+    D: _doubles,
+    V: _texts,
+    T: _times,
+    DAY: _days,
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn, rows_max: int = 8) -> pa.RecordBatch:
+    """Rows of all columns, with NULLs, NaN, infinities and the ends of every type."""
+    rows = draw(st.integers(1, rows_max))
+    arrays = []
+    for kind in COLUMNS.values():
+        values = st.one_of(st.none(), _VALUES[kind])
+        if kind is D:
+            values = st.one_of(values, st.just(math.nan))
+        drawn = draw(st.lists(values, min_size=rows, max_size=rows))
+        arrays.append(pa.array(drawn, kind.arrow, from_pandas=False))
+    return pa.record_batch(arrays, names=list(COLUMNS))
+
+
+def _call(op: Op, *args: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    return st.tuples(*args).map(lambda parts: Call(op, parts))
+
+
+def _cast(inner: st.SearchStrategy[Expression], kind: ColumnType) -> st.SearchStrategy[Expression]:
+    casted = inner.filter(lambda node: not isinstance(node, Literal))
+    return casted.map(lambda node: Call(Op.CAST, (node,), kind))
+
+
+def _units(*names: str) -> st.SearchStrategy[Expression]:
+    return st.sampled_from([Literal(name, V) for name in names])
+
+
+def literals(kind: ColumnType) -> st.SearchStrategy[Expression]:
+    """A typed constant, as the parser makes it."""
+    return _VALUES[kind].map(lambda value: Literal(value, L if kind is I else kind))
+
+
+@functools.cache
+def expressions(kind: ColumnType, depth: int = 2) -> st.SearchStrategy[Expression]:
+    """An untyped expression that binds to this type (or one that widens to it)."""
+    columns = st.sampled_from([Column(name) for name, have in COLUMNS.items() if have is kind])
+    leaves = st.one_of(columns, columns, literals(kind)) if kind is not I else columns
+    if depth == 0:
+        return leaves
+    return st.one_of(leaves, *_made(kind, depth - 1))
+
+
+def _made(kind: ColumnType, depth: int) -> list[st.SearchStrategy[Expression]]:
+    def of(inner: ColumnType) -> st.SearchStrategy[Expression]:
+        return st.deferred(lambda: expressions(inner, depth))
+
+    made = [
+        _call(Op.CASE, of(B), of(kind), of(kind)),
+        _call(Op.COALESCE, of(kind), of(kind)),
+    ]
+    match kind:
+        case ColumnType.BOOLEAN:
+            for inner in (L, D, V, T, DAY, B):
+                made += [
+                    _call(op, of(inner), of(inner))
+                    for op in (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE)
+                ]
+            made += [_call(op, of(B), of(B)) for op in (Op.AND, Op.OR)]
+            made += [_call(Op.NOT, of(B)), _call(Op.IS_NULL, of(D)), _call(Op.IS_NULL, of(V))]
+            made += [_call(Op.IN, of(k), literals(k), literals(k)) for k in (L, D, V, T)]
+            made += [_call(Op.IN, of(D), st.just(Literal(None)), literals(D))]
+            made += [_call(Op.LIKE, of(V), _patterns), _cast(of(D), B), _cast(of(L), B)]
+        case ColumnType.BIGINT:
+            pairs = ((L, L), (I, L), (L, I))
+            for op in (Op.ADD, Op.SUB, Op.MUL, Op.MOD):
+                made += [_call(op, of(left), of(right)) for left, right in pairs]
+            made += [_call(op, of(L)) for op in (Op.NEG, Op.ABS, Op.FLOOR, Op.ROUND)]
+            made += [_cast(of(k), L) for k in (D, V, B, I, T, DAY)]
+            made += [_call(Op.LENGTH, of(V)), _call(Op.SUB, of(T), of(T))]
+            made += [_call(Op.EXTRACT, _units(*_PARTS), of(k)) for k in (T, DAY)]
+        case ColumnType.INTEGER:
+            made += [_cast(of(k), I) for k in (D, V, L, B)]
+        case ColumnType.DOUBLE:
+            for op in (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD):
+                made += [_call(op, of(D), of(D)), _call(op, of(D), of(L))]
+            made += [_call(op, of(D)) for op in (Op.NEG, Op.ABS, Op.FLOOR, Op.CEIL, Op.ROUND)]
+            made += [_call(Op.ROUND, of(D), st.integers(0, 5).map(lambda n: Literal(n, L)))]
+            made += [_call(Op.DIV, of(L), of(L)), _call(Op.EXTRACT, _units("EPOCH"), of(T))]
+            made += [_cast(of(k), D) for k in (V, L, B)]
+        case ColumnType.VARCHAR:
+            made += [_call(Op.CONCAT, of(V), of(V)), _cast(of(L), V), _cast(of(B), V)]
+            made += [_call(op, _ascii) for op in (Op.LOWER, Op.UPPER)]
+        case ColumnType.TIMESTAMP:
+            made += [_call(Op.DATE_TRUNC, _units(*_UNITS), of(k)) for k in (T, DAY)]
+            made += [_cast(of(DAY), T)]
+            made += [_call(op, st.just(Column("ts")), _spans) for op in (Op.ADD, Op.SUB)]
+        case ColumnType.DATE:
+            made += [_cast(of(T), DAY)]
+    return made
+
+
+_UNITS = ("MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+_PARTS = (*_UNITS, "MILLISECOND", "DOW", "ISODOW", "DOY")
+_spans = st.integers(-1_000_000_000, 1_000_000_000).map(lambda us: Literal(us, L))
+_ascii = st.sampled_from([Literal("aZ", V), Column("s")])
+_patterns = st.one_of(
+    st.sampled_from(["%", "_", "", "a%", "%b", "a\\%", "_%_", "\\\\", "a\\_b", "%\n%", "é", "'%"]),
+    st.text(st.sampled_from("a%_b."), max_size=4),
+).map(lambda text: Literal(text, V))
+
+
+def bound_expression(node: Expression) -> Expression:
+    """The tree through its own text, parser and binder, as a user's text would come."""
+    select = parse(f"SELECT COUNT({text_of(node)}) AS n FROM stream")
+    assert isinstance(select, Select)
+    assert parse(select.text) == select
+    [aggregate] = bind(select, SCHEMA).aggregates
+    assert aggregate.argument is not None
+    return aggregate.argument
+
+
+def bound_query(text: str, schema: StreamSchema = SCHEMA) -> BoundQuery:
+    """A bound query from its text."""
+    select = parse(text)
+    assert isinstance(select, Select)
+    return bind(select, schema)
