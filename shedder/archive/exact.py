@@ -196,6 +196,7 @@ class ExactWorker:
             [sys.executable, "-P", script, json.dumps(asdict(self._limits))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the parent, which then closes the pipe
         )
         return self._process
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shedder.queries.printing import explained, printed
 from synopses.estimate import Bound, Estimate
@@ -102,9 +103,9 @@ class Answer:
     @property
     def met(self) -> bool | None:
         """Whether every value meets the target; None without one."""
-        flags = [f for name in self.approximate for f in self.table[name + "_met"].to_pylist()]
-        known = [flag for flag in flags if flag is not None]
-        return all(known) if known else None
+        flags = [self.table[name + "_met"] for name in self.approximate]
+        known = [column for column in flags if column.null_count < len(column)]
+        return all(pc.all(column).as_py() for column in known) if known else None
 
     def rows(self) -> list[dict[str, Any]]:
         """All columns, companions included, as one dict per row."""

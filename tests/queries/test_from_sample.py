@@ -21,7 +21,8 @@ AGGREGATES = (
     "COUNT(*) AS n, COUNT(bytes) AS nb, SUM(bytes) AS s, SUM(client) AS sc, AVG(bytes) AS a, "
     "AVG(client) AS ac, MIN(bytes) AS lo, MAX(bytes) AS hi, VARIANCE(client) AS v, "
     "STDDEV(bytes) AS sd, COUNT(DISTINCT client) AS c, COUNT(DISTINCT domain) AS d, "
-    "QUANTILE(bytes, 0.9) AS q, MEDIAN(client) AS m"
+    "QUANTILE(bytes, 0.9) AS q, MEDIAN(client) AS m, SUM(bytes) / COUNT(*) AS r, "
+    "SUM(client - bytes) AS diff"
 )
 QUERIES = {
     "all": f"{AGGREGATES} FROM requests",
