@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shedder.engine.listeners import Latest, News
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
-from shedder.errors import BadSetting, DeadlineExceeded, ShedderError
+from shedder.errors import BadSetting, DeadlineExceeded, ShedderError, UnknownQuery
 from shedder.queries.answer import Answer
 from shedder.queries.database import Receipt
 
@@ -53,6 +53,7 @@ class Query:
           DeadlineExceeded: the receipt's tuples were not applied within timeout_s.
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
+        self._check_standing()
         if after is None and self.slides:
             return _answer(self._published.latest)
         future = self._engine.core.actor.call(lambda: self._fresh(after))
@@ -67,6 +68,7 @@ class Query:
         Raises:
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
+        self._check_standing()
         return None if self._published.latest is None else _answer(self._published.latest)
 
     def subscribe(self) -> Iterator[Answer]:
@@ -85,6 +87,11 @@ class Query:
     def drop(self) -> None:
         """Unregister it."""
         self._engine.drop_query(self.name)
+
+    def _check_standing(self) -> None:
+        """Raise UnknownQuery when it was dropped; another one may have the name by now."""
+        if self._stream.queries.get(self.name) is not self._published:
+            raise UnknownQuery(self.name, sorted(self._stream.queries))
 
     def _fresh(self, after: Receipt | None) -> News | None:
         """On the apply thread: what was durable when this was asked has been applied."""

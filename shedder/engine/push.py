@@ -41,16 +41,21 @@ def push(
     """
     waiting: deque[Future[Receipt]] = deque()
     receipt = Receipt(stream, 0, 0)
-    for number, batch in enumerate(conform(data, engine.schema(stream))):
-        payload = encode(batch)
-        given = None if sequence is None else sequence + number
+    try:
+        for number, batch in enumerate(conform(data, engine.schema(stream))):
+            payload = encode(batch)
+            given = None if sequence is None else sequence + number
 
-        def append(payload: bytes = payload, given: int | None = given) -> Future[Receipt]:
-            return engine.append(stream, payload, producer=producer, epoch=epoch, sequence=given)
+            def append(payload: bytes = payload, given: int | None = given) -> Future[Receipt]:
+                return engine.append(
+                    stream, payload, producer=producer, epoch=epoch, sequence=given
+                )
 
-        waiting.append(_patiently(append, waiting))
-        if len(waiting) > IN_FLIGHT:
-            receipt = waiting.popleft().result()
+            waiting.append(_patiently(append, waiting))
+            if len(waiting) > IN_FLIGHT:
+                receipt = waiting.popleft().result()
+    finally:
+        wait_for(list(waiting))  # Also when a batch does not fit: those before it are durable.
     for future in waiting:
         receipt = future.result()
     return receipt

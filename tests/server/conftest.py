@@ -41,6 +41,16 @@ def client(address):
         yield client
 
 
+@pytest.fixture(params=["open", "connect"])
+def database(request, engine):
+    """The same database, here and from afar."""
+    if request.param == "connect":
+        yield request.getfixturevalue("client")
+    else:
+        engine.execute(CREATE_TRADES)
+        yield engine
+
+
 class Authority:
     """A certificate authority with a server's certificate, tokens of every kind, and a rival."""
 

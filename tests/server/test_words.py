@@ -1,0 +1,128 @@
+"""One suite for both: the words of a database in this process and of one on a server."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from shedder import errors
+from shedder.queries.database import Database, StandingQuery
+from tests.streams.streams import trades
+
+TEN_SECONDS_US = 10_000_000
+COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"
+TOTAL = "SELECT COUNT(*) AS n, SUM(key) AS total FROM trades"
+
+
+def test_it_is_a_database(database):
+    assert isinstance(database, Database)
+    assert isinstance(database.register("total", TOTAL), StandingQuery)
+
+
+def test_a_big_table_goes_in_batches_and_comes_out_whole(database):
+    parts = [trades(65_536, seed) for seed in range(5)] + [trades(17, 9)]
+    table = pa.Table.from_batches(parts)
+    receipt = database.push("trades", table, producer="loader")
+    assert (receipt.position, receipt.rows) == (table.num_rows, 17)
+    assert database.last_sequence("trades", "loader") == (0, 5)
+    row = database.execute(TOTAL).rows()[0]
+    assert (row["n"], row["total"]) == (table.num_rows, sum(table["key"].to_pylist()))
+
+
+def test_nothing_to_push_is_nothing_pushed(database):
+    assert database.push("trades", trades(0)).rows == 0
+    assert database.ledger("trades").accepted == 0
+
+
+def test_parameters_are_bound(database):
+    database.push("trades", trades(100))
+    bound = database.execute("SELECT COUNT(*) AS n FROM trades WHERE key < ?", [500]).rows()[0]["n"]
+    assert bound == sum(key < 500 for key in trades(100)["key"].to_pylist())
+
+
+def test_a_standing_query_is_registered_found_invoked_explained_and_dropped(database):
+    query = database.register("total", TOTAL)
+    assert (query.name, database.query("total").text) == ("total", query.text)
+    assert query.granted
+    assert query.explain()
+    receipt = database.push("trades", trades(10))
+    assert query.answer(after=receipt, timeout_s=10).rows()[0]["n"] == 10
+    latest = query.latest()
+    assert latest is not None
+    assert latest.position == 10
+    query.drop()
+    with pytest.raises(errors.UnknownQuery):
+        query.answer()
+    with pytest.raises(errors.UnknownQuery):
+        database.query("total")
+
+
+def test_a_subscriber_gets_each_slide(database):
+    query = database.register("counts", COUNTS)
+    slides = query.subscribe()
+    database.push("trades", trades(25_000))  # A millisecond apart: two windows and a half.
+    database.heartbeat("trades", 3 * TEN_SECONDS_US)
+    seen = []
+    for answer in slides:
+        seen.append((answer.end_us, answer.rows()[0]["n"], answer.missed))
+        if answer.end_us == 3 * TEN_SECONDS_US:
+            break
+    slides.close()
+    assert seen[-1][:2] == (3 * TEN_SECONDS_US, 5_000)
+    assert sum(1 + missed for _, _, missed in seen) == 3
+
+
+def test_rows_before_a_bad_batch_are_durable_and_those_after_are_not_sent(database):
+    good, bad = trades(100), trades(100).set_column(1, "key", pa.array(["x"] * 100))
+    with pytest.raises(errors.SchemaMismatch):
+        database.push("trades", iter([good, good, bad, good]), producer="p")
+    assert database.ledger("trades").applied == 200
+
+
+def test_many_threads_push_through_one_database_and_nothing_is_lost(database):
+    def push(seed):
+        for number in range(5):
+            database.push("trades", trades(50, seed * 10 + number))
+
+    threads = [threading.Thread(target=push, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger = database.ledger("trades")
+    assert (ledger.applied, ledger.duplicate) == (2_000, 0)
+
+
+def test_a_replay_is_acknowledged_and_not_applied(database):
+    first = database.push("trades", trades(10), producer="p", sequence=0)
+    again = database.push("trades", trades(10), producer="p", sequence=0)
+    assert (again.position, again.rows, again.duplicate) == (first.position, first.rows, True)
+    assert database.execute(TOTAL).rows()[0]["n"] == 10
+    ledger = database.ledger("trades")
+    assert (ledger.accepted, ledger.applied, ledger.duplicate) == (20, 10, 10)
+
+
+def test_a_newer_incarnation_takes_over(database):
+    database.push("trades", trades(1), producer="p", epoch=1)
+    database.push("trades", trades(1), producer="p", epoch=2)
+    assert database.last_sequence("trades", "p") == (2, 0)
+    with pytest.raises(errors.StaleEpoch):
+        database.push("trades", trades(1), producer="p", epoch=1)
+
+
+@pytest.mark.parametrize("make", [pa.Table.from_batches, lambda b: b, lambda b: b[0].to_pandas()])
+def test_frames_and_tables_of_all_kinds_are_taken(database, make):
+    assert database.push("trades", make([trades(10)])).position == 10
+
+
+def test_a_text_registered_twice_is_one_query_and_another_text_is_refused(database):
+    assert database.register("q", TOTAL).text == database.register("q", TOTAL).text
+    with pytest.raises(errors.QueryExists):
+        database.register("q", COUNTS)
+
+
+def test_a_sealed_stream_gives_the_same_answers(database):
+    database.push("trades", trades(100))
+    before = database.execute(TOTAL).rows()
+    database.seal("trades")
+    assert database.execute(TOTAL).rows() == before
