@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 import structlog
-from synopses.warm import compile_kernels
 
 from shedder.archive.exact import ExactWorker
 from shedder.archive.store import Store
@@ -47,6 +46,7 @@ from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, QueryLedger, Receipt
 from shedder.settings import Settings
 from shedder.streams.sample import StreamSample
+from synopses.warm import compile_kernels
 
 
 class Engine:
