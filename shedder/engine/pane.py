@@ -15,7 +15,8 @@ from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
 from synopses.counts import GroupedCount
 from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent, ItemKind
+from synopses.frequent import GroupedFrequent
+from synopses.frequent_entries import ItemKind
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
