@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,9 @@ class Evidence:
       sources, notes: as in Answer.
     rank_errors: for quantiles that were asked by rank: float64 [groups], as a fraction of rank,
       at the confidence of the estimate; absent means unknown.
+    counts: how many values an aggregate is made of, int64 [groups], where the source knows; and
+    quantiles: q -> the discrete q-quantile, for those that can be asked again. Both are for
+      `widen_late` alone, which is narrower with them.
     """
 
     keys: tuple[pa.Array[Any], ...]
@@ -46,6 +49,8 @@ class Evidence:
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     rank_errors: Mapping[Aggregate, NDArray[np.float64]] = field(default_factory=dict)
+    counts: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
+    quantiles: Mapping[Aggregate, Callable[[float], Estimates]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {len(key) for key in self.keys} | {len(e) for e in self.estimates.values()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +12,14 @@ from synopses.estimate import Estimates
 Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranked:
-    """A quantile synopsis that can be asked again.
-
-    counts: int64 [groups], the values of each group. at: q in [0, 1] -> the discrete q-quantile.
-    """
-
-    counts: NDArray[np.int64]
-    at: Callable[[float], Estimates]
-
-
-def late_quantile(ranked: Ranked, share: float, late: int, ends: tuple[float, float]) -> Ends:
+def late_quantile(
+    at: Callable[[float], Estimates],
+    counts: NDArray[np.int64],
+    *,
+    share: float,
+    late: int,
+    ends: tuple[float, float],
+) -> Ends:
     """Ends that hold the quantile with up to `late` more values.
 
     With l of them added to n, the quantile has rank ceil(q (n + l)). If all lie below it, it is
@@ -32,21 +27,22 @@ def late_quantile(ranked: Ranked, share: float, late: int, ends: tuple[float, fl
     below: worst at the most. Groups are asked by powers of two of n, at the smallest n of each.
 
     Args:
-      ranked: the synopsis. share: q. late: L >= 1.
+      at: q in [0, 1] -> the discrete q-quantile of each group. counts: int64 [groups], n.
+      share: q. late: L >= 1.
       ends: a range that holds all values, the late ones too.
 
     Returns:
       (low, high): float64 [groups].
     """
-    low, high = np.full(len(ranked.counts), ends[0]), np.full(len(ranked.counts), ends[1])
-    sizes = np.frexp(ranked.counts.astype(np.float64))[1]
-    for size in np.unique(sizes[ranked.counts > 0]):
-        groups = np.flatnonzero((sizes == size) & (ranked.counts > 0))
-        least = float(ranked.counts[groups].min())
+    low, high = np.full(len(counts), ends[0]), np.full(len(counts), ends[1])
+    sizes = np.frexp(counts.astype(np.float64))[1]
+    for size in np.unique(sizes[counts > 0]):
+        groups = np.flatnonzero((sizes == size) & (counts > 0))
+        least = float(counts[groups].min())
         below = share - ((1 - share) * late + 1) / least
         above = share + (share * late + 1) / least
         if below > 0:
-            low[groups] = np.asarray(ranked.at(below).low, np.float64)[groups]
+            low[groups] = np.asarray(at(below).low, np.float64)[groups]
         if above < 1:
-            high[groups] = np.asarray(ranked.at(above).high, np.float64)[groups]
+            high[groups] = np.asarray(at(above).high, np.float64)[groups]
     return low, high

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.queries.evidence import Evidence
 from shedder.queries.known_range import known_range
-from shedder.queries.late_quantiles import Ranked, late_quantile
+from shedder.queries.late_quantiles import late_quantile
 from shedder.streams.basics import ColumnBasics
 from synopses.estimate import Bound, Estimates, TopItem
 
@@ -29,18 +28,16 @@ _INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
 
 
 def widen_late(
-    query: BoundQuery,
-    evidence: Evidence,
-    basics: Mapping[str, ColumnBasics],
-    ranked: Mapping[Aggregate, Ranked] = MappingProxyType({}),
+    query: BoundQuery, evidence: Evidence, basics: Mapping[str, ColumnBasics]
 ) -> Evidence:
     """The evidence with every interval wide enough for its `late` tuples.
 
     Args:
       query: whose aggregates they are.
-      evidence: of a window that `late` tuples were too late for.
+      evidence: of a window that `late` tuples were too late for. With its `counts` averages and
+        variances, with its `quantiles` too quantiles move no further than so many more values can
+        move them; without, they can be anywhere in the column's range.
       basics: of the stream's columns, the late tuples included.
-      ranked: the synopses of quantiles; without them a quantile can be anywhere in the range.
     """
     if not evidence.late:
         return evidence
@@ -48,8 +45,11 @@ def widen_late(
     estimates = {}
     for aggregate, column in evidence.estimates.items():
         ends = _range(aggregate, basics)
-        if aggregate in ranked and aggregate.parameter is not None:
-            low, high = late_quantile(ranked[aggregate], aggregate.parameter, evidence.late, ends)
+        ask, count = evidence.quantiles.get(aggregate), counts.get(aggregate)
+        if ask is not None and count is not None and aggregate.parameter is not None:
+            low, high = late_quantile(
+                ask, count, share=aggregate.parameter, late=evidence.late, ends=ends
+            )
             estimates[aggregate] = _pulled(column, low, high)
         else:
             estimates[aggregate] = _widened(aggregate, column, evidence.late, ends, counts)
@@ -65,18 +65,19 @@ def _range(aggregate: Aggregate, basics: Mapping[str, ColumnBasics]) -> tuple[fl
     return known_range(aggregate.argument, basics)
 
 
-def _counts(evidence: Evidence) -> Mapping[Aggregate, NDArray[np.float64]]:
-    """For each aggregate the least number of values it is made of, where a COUNT tells."""
-    counts = {
-        aggregate.argument: np.asarray(column.low, np.float64)
+def _counts(evidence: Evidence) -> Mapping[Aggregate, NDArray[np.int64]]:
+    """How many values each aggregate is made of: as the source says, or a COUNT beside it."""
+    counted = {
+        aggregate.argument: np.floor(np.asarray(column.low, np.float64)).astype(np.int64)
         for aggregate, column in evidence.estimates.items()
         if aggregate.function is AggregateFunction.COUNT and aggregate.argument is not None
     }
-    return {
-        aggregate: counts[aggregate.argument]
+    beside = {
+        aggregate: counted[aggregate.argument]
         for aggregate in evidence.estimates
-        if aggregate.argument in counts
+        if aggregate.argument in counted
     }
+    return beside | dict(evidence.counts)
 
 
 def _widened(
@@ -84,7 +85,7 @@ def _widened(
     column: Estimates,
     late: int,
     ends: tuple[float, float],
-    counts: Mapping[Aggregate, NDArray[np.float64]],
+    counts: Mapping[Aggregate, NDArray[np.int64]],
 ) -> Estimates:
     low, high = ends
     match aggregate.function:
@@ -125,7 +126,7 @@ def _pulled(column: Estimates, low: End | None, high: End | None) -> Estimates:
 
 
 def _averaged(
-    column: Estimates, late: int, ends: tuple[float, float], counts: NDArray[np.float64] | None
+    column: Estimates, late: int, ends: tuple[float, float], counts: NDArray[np.int64] | None
 ) -> Estimates:
     """All late values at one end of the range: (n avg + L end) / (n + L), worst at the most L."""
     low, high = _floats(column)
@@ -141,7 +142,7 @@ def _spread(
     column: Estimates,
     late: int,
     ends: tuple[float, float],
-    counts: NDArray[np.float64] | None,
+    counts: NDArray[np.int64] | None,
 ) -> Estimates:
     """A variance of n values with up to L more, none farther from their mean than the range.
 
