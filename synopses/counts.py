@@ -55,7 +55,9 @@ class GroupedCount:
 
     def update(self, ids: NDArray[np.int32] | None, n: int) -> None:
         """Count n tuples; ids int32 [n] are their groups (None: all are of group 0)."""
+        assert ids is None or len(ids) == n
         if ids is None:
+            self.grow(1)
             self._counts[0] += n
         else:
             _count(self._counts, as_input(ids, np.int32))

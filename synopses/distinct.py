@@ -98,6 +98,9 @@ class GroupedDistinct:
           h1: uint64 [n].
           h2: uint64 [n].
         """
+        assert ids is None or len(ids) == len(h1)
+        if ids is None and not self._groups:
+            self.grow(1)
         first, second = as_input(h1, np.uint64), as_input(h2, np.uint64)
         if ids is None:
             if self._rows[0] < 0:

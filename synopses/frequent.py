@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from synopses import frequent_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import TopItem
-from synopses.frequent_entries import Entries, ItemKind, image_of, read_entries
+from synopses.frequent_entries import Entries, ItemKind, first_of_each, image_of, read_entries
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
 
 _ENTRIES_MIN, _ENTRIES_MAX = 8, 1 << 20
+_TEXT_BYTES = 49  # Of a Python string beside its characters.
+_SAMPLED_TEXTS = 64
 _PARAMETERS = struct.Struct("<qqB")
 _NONE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
 
@@ -82,12 +84,14 @@ class GroupedFrequent:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes really held; of texts their number of characters is counted."""
+        """Bytes really held; the mean length of texts is that of up to 64 of them."""
         axes = 5 * self._starts.nbytes
         arena = self._keys.nbytes + 2 * self._counts.nbytes + self._refs.nbytes
         values = self._born.nbytes + self._free.nbytes + self._store.nbytes
         if self.items is ItemKind.TEXT:
-            values += sum(49 + len(text) for text in self._store[: self._live] if text)
+            sample = self._store[: self._live : max(1, self._live // _SAMPLED_TEXTS)]
+            characters = sum(map(len, sample.tolist()))
+            values += self._live * _TEXT_BYTES + self._live * characters // max(len(sample), 1)
         return axes + arena + values
 
     @property
@@ -132,6 +136,9 @@ class GroupedFrequent:
             (a numpy array of `items.dtype`, or a wrapper that decodes these rows only).
           weights: int64 [n], how often each occurs (<= 0 is skipped); None: once.
         """
+        assert ids is None or len(ids) == len(keys)
+        if ids is None and not self._groups:
+            self.grow(1)
         amounts = _NONE if weights is None else as_input(weights, np.int64)
         self._take(as_ids(ids), as_input(keys, np.uint64), values, amounts, _NONE)
 
@@ -269,17 +276,15 @@ class GroupedFrequent:
         if k < 1:
             raise BadParameter("k", k, ">= 1")
         entries = self._entries()
-        groups, values = entries.groups, entries.values
-        seen = entries.counts + self._offsets[groups] - entries.lates
-        order = np.argsort(values, kind="stable")
-        order = order[np.lexsort((-seen[order], groups[order]))]
-        groups, high = groups[order], (seen + entries.lates)[order]
-        starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=self._groups))))
-        listed = np.arange(groups.size) - starts[groups] < k
+        groups, low = entries.groups, entries.counts + self._offsets[entries.groups] - entries.lates
+        high = low + entries.lates
+        listed = first_of_each(k, groups, low, entries.values, self._groups)
+        unlisted = np.ones(groups.size, np.bool_)
+        unlisted[listed] = False
         outside = self.error  # What an unlisted value may occur at most.
-        np.maximum.at(outside, groups[~listed], high[~listed])
-        low = seen[order]
-        columns = (values[order], low, low, high, low >= outside[groups])
+        np.maximum.at(outside, groups[unlisted], high[unlisted])
+        sure = low >= outside[groups]
+        columns = (entries.values, low, low, high, sure)
         rows = zip(*(column[listed].tolist() for column in columns), strict=True)
         items = [TopItem(*row) for row in rows]
         ends = np.cumsum(np.bincount(groups[listed], minlength=self._groups)).tolist()

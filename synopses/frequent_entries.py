@@ -88,6 +88,28 @@ def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:
     return values
 
 
+def first_of_each(
+    k: int,
+    groups: NDArray[np.int64],
+    low: NDArray[np.int64],
+    values: NDArray[Any],
+    group_count: int,
+) -> NDArray[np.int64]:
+    """Rows of the k largest `low` of each group, by group, then falling, equal ones by value.
+
+    Values are compared only where the k-th place is tied or taken: texts compare slowly.
+    """
+    starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=group_count))))
+    order = np.lexsort((-low, groups))
+    last = np.minimum(starts[:-1] + k, starts[1:]) - 1
+    least = low[order][last] if order.size else low
+    near = np.flatnonzero(low >= least[groups])
+    near = near[np.argsort(values[near], kind="stable")]
+    near = near[np.lexsort((-low[near], groups[near]))]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(groups[near], minlength=group_count))))
+    return near[np.arange(near.size) - starts[groups[near]] < k]
+
+
 def image_of(
     entries: Entries, items: ItemKind, *, room: int, room_max: int, total: int, error: int
 ) -> bytes:

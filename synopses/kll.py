@@ -76,6 +76,9 @@ class GroupedKll:
           ids: int32 [n], group of each value; None: all are of group 0.
           values: float64 [n].
         """
+        assert ids is None or len(ids) == len(values)
+        if ids is None:
+            self.grow(1)
         owned = None if ids is None else np.array(ids, np.int32)
         self._pending.append((owned, np.array(values, np.float64)))
         self._rows += len(values)

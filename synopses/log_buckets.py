@@ -154,6 +154,9 @@ class GroupedLogBuckets:
           ids: int32 [n], group of each value; None: all are of group 0.
           values: float64 [n].
         """
+        assert ids is None or len(ids) == len(values)
+        if ids is None and not self._groups:
+            self.grow(1)
         groups, column = as_ids(ids), as_input(values, np.float64)
         bits, cells, row = column.view(np.int64), self._cells, 0
         while True:

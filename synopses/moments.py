@@ -88,6 +88,9 @@ class GroupedMoments:
           ids: int32 [n], group of each value; None: all are of group 0.
           values: int64 or float64 [n], as the summary was built.
         """
+        assert ids is None or len(ids) == len(values)
+        if ids is None and not self._groups:
+            self.grow(1)
         column = as_input(values, np.int64 if self.integer else np.float64)
         groups, step = as_ids(ids), 1
         if self.spread:

@@ -67,3 +67,9 @@ def test_what_a_summary_holds_is_counted(subject: Subject) -> None:
     little = subject.of(stream("normal", 6, 10, 100), 100)
     much = subject.of(stream("normal", 6, 5000, 1000), 1000)
     assert 0 < little.size_bytes < much.size_bytes
+
+
+@pytest.mark.parametrize("subject", LINEAR + LOSSY + NOT_YET_LOSSY, ids=name)
+def test_a_summary_of_no_groups_gets_one_with_its_first_value(subject: Subject) -> None:
+    part = Part(None, truth.draw("normal", 7, 50))
+    subject.assert_same(subject.of(part, 0), subject.of(part, 1))
