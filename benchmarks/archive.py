@@ -1,0 +1,176 @@
+"""The archive: appending to the log, and writing runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.measure import Report
+from shedder.archive.commit import Entry, GroupCommit
+from shedder.archive.entries import StreamEntry
+from shedder.archive.files import OsFiles
+from shedder.archive.log import Log
+from shedder.archive.records import Batch, Kind
+from shedder.archive.runs import write_run
+from shedder.cql.query import StreamSchema
+from shedder.cql.statement import ColumnDefinition, Layout
+from shedder.cql.types import ColumnType
+
+BODY_BYTES = 1 << 20
+BODIES = 128
+ROWS = 1 << 20
+MEBI = 1 << 20
+LOG_NOTE = (
+    f"Log: {BODIES} bodies of 1 MiB into new files, fsync after every 8, or as the group commit "
+    "finds them (4 threads, each waits for its acknowledgement). Fastest of 5, in turns."
+)
+RUNS_NOTE = (
+    "Runs: 1,048,576 rows of a time, a skewed key, a price in cents, a measurement and a text out "
+    "of 1,000; one thread; raw is the size in Arrow. Fastest of 5, in turns."
+)
+
+
+def run() -> Report:
+    """Measure the log beside plain writes, and runs beside Parquet's defaults."""
+    folder = Path(tempfile.mkdtemp(prefix="shedder-bench-"))
+    try:
+        rows = [*_log(folder), *_runs(folder)]
+    finally:
+        shutil.rmtree(folder)
+    return Report(
+        claim="The log costs what the disk costs; runs are smaller than with Parquet's defaults, "
+        "and written about as fast, checksums, basics and fsync included.",
+        columns=("what", "MiB/s", "size / raw"),
+        rows=rows,
+        notes=(LOG_NOTE, RUNS_NOTE),
+    )
+
+
+def _fastest(works: Sequence[Callable[[], object]], rounds: int = 5) -> list[float]:
+    """Seconds of each work's fastest run; in turns, so that a busy machine is busy for all."""
+    took = [math.inf] * len(works)
+    for _ in range(rounds):
+        for number, work in enumerate(works):
+            began = time.perf_counter()
+            work()
+            took[number] = min(took[number], time.perf_counter() - began)
+    return took
+
+
+def _log(folder: Path) -> list[tuple[str, str, str]]:
+    body = pa.py_buffer(np.random.default_rng(0).bytes(BODY_BYTES))
+    header = Batch(1, "bench", 0, 0, 0, 10_000, 0).to_bytes()
+
+    def plain() -> None:
+        descriptor = os.open(folder / "plain", os.O_CREAT | os.O_WRONLY)
+        for number in range(BODIES):
+            os.pwrite(descriptor, body, number * BODY_BYTES)
+            if number % 8 == 7:
+                os.fdatasync(descriptor)
+        os.close(descriptor)
+        (folder / "plain").unlink()
+
+    def alone() -> None:
+        log = Log.open(folder / "log")
+        for number in range(BODIES):
+            log.append(Kind.BATCH, [header, body])
+            if number % 8 == 7:
+                log.sync()
+        log.close()
+        shutil.rmtree(folder / "log")
+
+    def grouped() -> None:
+        log = Log.open(folder / "log")
+        commit = GroupCommit(log, _nothing)
+
+        def send() -> None:
+            for _ in range(BODIES // 4):
+                future: Future[int] = commit.submit(Kind.BATCH, [header, body])
+                future.result()
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        commit.close()
+        log.close()
+        shutil.rmtree(folder / "log")
+
+    works = {
+        "plain pwrite and fdatasync": plain,
+        "log: append and sync": alone,
+        "log: group commit, 4 producers": grouped,
+    }
+    size = BODIES * BODY_BYTES / MEBI
+    took = _fastest(list(works.values()))
+    return [(name, f"{size / t:,.0f}", "") for name, t in zip(works, took, strict=True)]
+
+
+def _runs(folder: Path) -> list[tuple[str, str, str]]:
+    stream = StreamEntry(
+        1,
+        StreamSchema(
+            name="bench",
+            columns=(
+                ColumnDefinition("ts", ColumnType.TIMESTAMP, False),
+                ColumnDefinition("key", ColumnType.BIGINT, True),
+                ColumnDefinition("price", ColumnType.DOUBLE, True),
+                ColumnDefinition("value", ColumnType.DOUBLE, True),
+                ColumnDefinition("site", ColumnType.VARCHAR, True),
+            ),
+            time_column="ts",
+            lateness_us=0,
+            retain_us=None,
+            layout=Layout.PLAIN,
+            seed=1,
+        ),
+    )
+    batch = _batch()
+    table = pa.Table.from_batches([batch])
+    (folder / "tmp").mkdir()
+    snappy, zstd = folder / "snappy.parquet", folder / "zstd.parquet"
+    works: dict[str, Callable[[], object]] = {
+        "Parquet: defaults, snappy": partial(pq.write_table, table, snappy, compression="snappy"),
+        "Parquet: defaults, zstd": partial(pq.write_table, table, zstd, compression="zstd"),
+        "run: encodings chosen, basics, checksums, fsync": partial(
+            write_run, OsFiles(), folder, stream, 0, [batch]
+        ),
+    }
+    took = _fastest(list(works.values()))
+    (path,) = (folder / "runs" / "1").iterdir()
+    sizes = [file.stat().st_size for file in (snappy, zstd, path)]
+    return [
+        (name, f"{table.nbytes / MEBI / t:,.0f}", f"{size / table.nbytes:.2f}")
+        for name, t, size in zip(works, took, sizes, strict=True)
+    ]
+
+
+def _batch() -> pa.RecordBatch:
+    random = np.random.default_rng(1)
+    sites = np.array([f"site-{number}/path" for number in range(1000)], object)
+    return pa.record_batch(
+        {
+            "ts": pa.array(np.cumsum(random.integers(0, 1000, ROWS)), pa.timestamp("us")),
+            "key": pa.array(random.zipf(1.3, ROWS) % 1_000_000),
+            "price": pa.array(np.round(random.lognormal(size=ROWS) * 100) / 100),
+            "value": pa.array(random.lognormal(size=ROWS)),
+            "site": pa.array(sites[random.integers(0, 1000, ROWS)]),
+        }
+    )
+
+
+def _nothing(entries: list[Entry]) -> None:
+    """The engine's place."""
