@@ -193,6 +193,7 @@ def _push_all(
     database: Database, stream: str, files: list[RowFile], reading: Reading, producer: str | None
 ) -> None:
     tally = _Tally()
+    late_before = database.ledger(stream).late
     started = time.monotonic()
     for file in files:
         with _progress(file.path.name, tally) as show:
@@ -205,6 +206,12 @@ def _push_all(
     say(f"{stream}: {tally.rows:,} rows in {elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
     if tally.duplicates:
         say(f"{tally.duplicates:,} of them were there already and were not stored again")
+    late = database.ledger(stream).late - late_before
+    if late > 0:
+        say(
+            f"{late:,} came later than the lateness allows: standing queries may miss them",
+            "yellow",
+        )
 
 
 @dataclass(slots=True)

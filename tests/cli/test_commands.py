@@ -228,3 +228,20 @@ def test_arrow_output_is_what_the_library_answers(data, capfdbinary):
     table = pa.ipc.open_stream(capfdbinary.readouterr().out).read_all()
     with shedder.open(data) as database:
         assert table.to_pylist() == database.execute(question).rows()
+
+
+def test_rows_that_come_too_late_are_counted_aloud(data, parquet, capfd):
+    capfd.readouterr()
+    assert run(["push", "requests", parquet, "-d", data]) == ExitCode.FINE
+    assert "came later than the lateness allows" in capfd.readouterr().err
+
+
+def test_a_server_answers_the_command_line(data, capfd):
+    from shedder.server.server import running
+    from shedder.settings import Settings
+
+    settings = Settings(listen="127.0.0.1:0", insecure=True)
+    with shedder.open(data, settings) as engine, running(engine, settings) as address:
+        question = "SELECT COUNT(*) AS n FROM requests"
+        (row,) = rows(capfd, "sql", "--connect", str(address), "-c", question)
+    assert row["n"] == ROWS
