@@ -23,7 +23,20 @@ from shedder.server.identity import caller
 from shedder.server.metrics import Metrics
 from shedder.wire.status import code_of, to_abort
 
-CALLS_MAX = 1_000  # In flight at once; probes are let through above it.
+# In flight at once, of those that end soon and of those that stay open; neither keeps the other
+# out, and probes are let through above both.
+CALLS_MAX = 1_000
+OPEN_MAX = 1_000
+
+STAYS_OPEN = frozenset(
+    {
+        "/shedder.v1.Ingest/AppendStream",
+        "/shedder.v1.Query/Subscribe",
+        "/shedder.v1.Control/Watch",
+        "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    }
+)
 
 _log = structlog.get_logger("shedder.server")
 
@@ -37,7 +50,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
     def __init__(self, gate: Gate, metrics: Metrics) -> None:
         self._gate = gate
         self._metrics = metrics
-        self._calls = 0
+        self._in_flight = {True: 0, False: 0}  # by whether they stay open
 
     async def intercept_service(
         self,
@@ -93,7 +106,8 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         began = time.perf_counter()
         code = grpc.StatusCode.OK
         shown: ShedderError | None = None
-        self._calls += 1
+        stays_open = method in STAYS_OPEN
+        self._in_flight[stays_open] += 1
         try:
             self._admit(method, context)
             yield
@@ -110,10 +124,11 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             shown = _bug(error, method)
             code = code_of(type(shown))
         finally:
-            self._calls -= 1
+            self._in_flight[stays_open] -= 1
             seconds = time.perf_counter() - began
             self._metrics.handled.labels(method, code.name).inc()
-            self._metrics.handling.labels(method).observe(seconds)
+            if not stays_open:
+                self._metrics.handling.labels(method).observe(seconds)
             _log.debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
         if shown is not None:
             await context.abort(*to_abort(shown))
@@ -121,8 +136,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
     def _admit(self, method: str, context: Context) -> None:
         if SCOPES.get(method) == ANYBODY:
             return
-        if self._calls > CALLS_MAX:
-            raise Overloaded(f"{CALLS_MAX} calls are in flight")
+        stays_open = method in STAYS_OPEN
+        if self._in_flight[stays_open] > (OPEN_MAX if stays_open else CALLS_MAX):
+            raise Overloaded(f"{self._in_flight[stays_open] - 1} calls are in flight")
         metadata = cast(Any, context.invocation_metadata()) or ()
         try:
             identity = self._gate.identify(metadata, context.auth_context())

@@ -13,7 +13,7 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from shedder.engine.engine import Engine
-from shedder.server.boundary import CALLS_MAX, Boundary
+from shedder.server.boundary import CALLS_MAX, OPEN_MAX, Boundary
 from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
 from shedder.server.control import Control
 from shedder.server.gate import Gate
@@ -68,7 +68,7 @@ class Server:
         self._server = grpc.aio.server(
             interceptors=[Boundary(self._gate, self._metrics)],
             options=channel_options(settings),
-            maximum_concurrent_rpcs=2 * CALLS_MAX,  # Behind the boundary's own limit.
+            maximum_concurrent_rpcs=2 * (CALLS_MAX + OPEN_MAX),  # Behind the boundary's own limits.
         )
         self._add_services(engine)
         self._stop_metrics: Callable[[], None] = lambda: None

@@ -7,6 +7,7 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from shedder.errors import BadSetting, PermissionDenied, Unauthenticated
+from shedder.server.boundary import STAYS_OPEN
 from shedder.server.gate import SCOPES, Gate
 from shedder.server.identity import (
     Identity,
@@ -149,3 +150,13 @@ def test_what_is_safe_may_listen():
     served = {"listen": "0.0.0.0:7077", "tls_cert": "c", "tls_key": "k"}
     assert not checked_address(Settings(**served, tokens_file="t")).is_loopback
     assert not checked_address(Settings(**served, tls_client_ca="ca")).is_loopback
+
+
+def test_the_boundary_knows_every_method_that_stays_open():
+    ours = {
+        f"/{service.full_name}/{method.name}"
+        for service in SERVICES
+        for method in service.methods
+        if method.server_streaming and method.name != "Execute"
+    }
+    assert ours == {method for method in STAYS_OPEN if method.startswith("/shedder.")}

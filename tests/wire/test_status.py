@@ -1,5 +1,7 @@
 """Errors arrive as what they were raised as."""
 
+from pathlib import Path
+
 import grpc
 import pytest
 from google.rpc import error_details_pb2
@@ -87,3 +89,10 @@ def test_what_grpc_says_itself_becomes_one_of_our_errors(code, error, metadata):
 def test_a_long_message_fits_the_metadata_of_a_response():
     _code, details, metadata = to_abort(errors.BadQuery("é" * 100_000))
     assert len(details.encode()) * 3 + len(metadata[0][1]) * 4 / 3 < 8_000
+
+
+def test_the_page_about_the_wire_lists_every_reason_under_its_status():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "grpc.md").read_text()
+    for code in CODES.values():
+        reasons = sorted(error.reason for error in SERVER_SIDE if code_of(error) is code)
+        assert f"| {code.name} | {', '.join(reasons)} |\n" in page
