@@ -198,10 +198,7 @@ class _Estimator:
         return _estimates(intervals, confidence, empty=seen == 0, source="weighted sample")
 
     def _average(self, node: Expression, confidence: float) -> Estimates:
-        """Certified normal where it may be; else the weighted sum by the count, if there is one.
-
-        Which of the two is used depends on the uniform sample's rho alone, not on their widths.
-        """
+        """Certified normal where it may be; else betting, with the weighted sum if there is one."""
         if self.sampled.is_whole and isinstance(node, Column) and not self.view.is_everything:
             total = self._weighted_sum(node, confidence)
             rows = self.view.basics[node.name].rows
@@ -210,26 +207,27 @@ class _Estimator:
                 return replace(total, value=value, low=low, high=high)
         intervals = sampled_mean(self.sampled.values(node), confidence=confidence)
         found = self._moments(node, intervals, confidence)
-        return self._crosswise(node, found, intervals.certified, confidence)
+        if intervals.certified.all() or self.view.is_everything:
+            return found
+        return self._crosswise(node, found, ~intervals.certified, confidence)
 
     def _crosswise(
-        self,
-        node: Expression,
-        found: Estimates,
-        certified: NDArray[np.bool_],
-        confidence: float,
+        self, node: Expression, found: Estimates, wanted: NDArray[np.bool_], confidence: float
     ) -> Estimates:
-        """Averages that are not certified, as weighted sum by count, at 1 - delta/2 each."""
+        """Averages as weighted sum by count, cut with betting's: half of delta for either."""
         half = split_confidence_in(confidence, 2)
-        total = None if self.view.is_everything else self._weighted_sum(node, half)
+        quarter = split_confidence_in(confidence, 4)
+        total = self._weighted_sum(node, quarter)
         if total is None:
             return found
-        count = self._count(node, half)
-        usable = ~certified & (count.low > 0) & ~total.null & ~found.null
+        count = self._count(node, quarter)
+        mean = sampled_mean(self.sampled.values(node), confidence=half)
         lows, highs = np.maximum(count.low, 1.0), np.maximum(count.high, 1.0)
-        low = total.low / np.where(total.low >= 0, highs, lows)
-        high = total.high / np.where(total.high >= 0, lows, highs)
-        value = np.clip(total.value / np.maximum(count.value, 1.0), low, high)
+        low = np.maximum(mean.low, total.low / np.where(total.low >= 0, highs, lows))
+        high = np.minimum(mean.high, total.high / np.where(total.high >= 0, lows, highs))
+        # Without a common point one of the two has missed, as it may.
+        usable = wanted & (count.low > 0) & ~total.null & ~found.null & (low <= high)
+        value = np.clip(total.value / np.maximum(count.value, 1.0), low, np.maximum(low, high))
         return replace(
             found,
             value=np.where(usable, value, found.value),
