@@ -4,6 +4,8 @@ import pytest
 
 import shedder
 from shedder import errors
+from shedder.server.server import running
+from shedder.settings import Settings
 from shedder.streams.batches import encode
 from tests.server.conftest import CREATE_TRADES
 from tests.streams.streams import TRADES, every_type, trades
@@ -49,6 +51,19 @@ def test_the_ledger_and_the_control_table_arrive(client, engine):
     assert client.control("stream", "nothing").num_rows == 0
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """An engine and a client of it, which the tests only ask what is refused."""
+    settings = Settings(listen="127.0.0.1:0", insecure=True, drain_s=5)
+    with (
+        shedder.open(tmp_path_factory.mktemp("pair") / "data", settings) as engine,
+        running(engine, settings) as address,
+        shedder.connect(str(address)) as client,
+    ):
+        engine.execute(CREATE_TRADES)
+        yield engine, client
+
+
 @pytest.mark.parametrize(
     ("ask", "error"),
     [
@@ -70,7 +85,8 @@ def test_the_ledger_and_the_control_table_arrive(client, engine):
         (lambda db: db.register("q", "SHOW STREAMS"), errors.InvalidRequest),
     ],
 )  # fmt: skip
-def test_errors_are_the_same_here_and_there(client, engine, ask, error):
+def test_errors_are_the_same_here_and_there(pair, ask, error):
+    engine, client = pair
     with pytest.raises(error) as there:
         ask(client)
     with pytest.raises(error) as here:
