@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from shedder.cql.intervals import UNITS_US
 _MINUTE_US = UNITS_US["MINUTE"]
 _WEEK_OFFSET_US = 4 * UNITS_US["DAY"]  # the epoch was a Thursday; 1970-01-05 was a Monday
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_CALENDAR = {
+_CALENDAR: dict[str, Callable[[Any], Any]] = {
     "DAY": pc.day,
     "MONTH": pc.month,
     "QUARTER": pc.quarter,

@@ -22,7 +22,10 @@ _RANGES = {
     ColumnType.BIGINT: (-(1 << 63), (1 << 63) - 1),
     ColumnType.DATE: (-(1 << 31), (1 << 31) - 1),
 }
-_WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)
+
+
+def _bigint(value: int) -> Any:
+    return pa.scalar(value, pa.int64())
 
 
 def cast(value: Any, have: ColumnType | None, wanted: ColumnType | None) -> Any:
@@ -40,7 +43,9 @@ def cast(value: Any, have: ColumnType | None, wanted: ColumnType | None) -> Any:
             return _whole_part(value, wanted)
         case ColumnType.BIGINT, ColumnType.INTEGER | ColumnType.DATE:
             low, high = _RANGES[wanted]
-            fits = pc.and_(pc.greater_equal(value, low), pc.less_equal(value, high))
+            fits = pc.and_(
+                pc.greater_equal(value, _bigint(low)), pc.less_equal(value, _bigint(high))
+            )
             kept = pc.if_else(fits, value, pa.scalar(None, pa.int64()))
             return kept.cast(pa.int32()).cast(wanted.arrow)
         case ColumnType.INTEGER | ColumnType.BIGINT | ColumnType.DOUBLE, ColumnType.BOOLEAN:
@@ -67,9 +72,9 @@ def _whole_part(value: Any, wanted: ColumnType) -> Any:
     """Toward zero, like C; infinities and what is out of range are NULL."""
     low, high = _RANGES[wanted]
     whole = pc.trunc(value)
-    fits = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, float(high) + 1.0))
-    if wanted is ColumnType.BIGINT:
-        fits = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, 2.0**63))
+    # high + 1 is a power of two, which a DOUBLE holds; high of a BIGINT is not.
+    least, beyond = pa.scalar(float(low)), pa.scalar(float(high + 1))
+    fits = pc.and_(pc.greater_equal(whole, least), pc.less(whole, beyond))
     kept = pc.if_else(fits, whole, pa.scalar(None, pa.float64()))
     return pc.cast(kept, wanted.arrow, safe=False)
 
@@ -82,9 +87,9 @@ def _days(value: Any) -> Any:
 
 def _midnights(value: Any) -> Any:
     days = value.cast(pa.int32()).cast(pa.int64())
-    fits = pc.less_equal(pc.abs(days), DAYS_MAX)
+    fits = pc.less_equal(pc.abs(days), _bigint(DAYS_MAX))
     kept = pc.if_else(fits, days, pa.scalar(None, pa.int64()))
-    return pc.multiply(kept, DAY_US).cast(pa.timestamp("us"))
+    return pc.multiply(kept, _bigint(DAY_US)).cast(pa.timestamp("us"))
 
 
 def _matching(value: Any, regex: str) -> Any:

@@ -373,12 +373,15 @@ def created_stream(
         lateness_us = _duration_us(raw.lateness, translator, source)
         if lateness_us < 0:
             raise source.error("LATENESS cannot be negative", raw.lateness.start)
+    retain_us = None
+    if raw.retain is not None:
+        retain_us = _positive_us(raw.retain, "RETAIN", translator, source)
     return CreateStream(
         name=str(raw.name.name),
         columns=tuple(columns.values()),
         time_column=time.name,
         lateness_us=lateness_us,
-        retain_us=raw.retain and _positive_us(raw.retain, "RETAIN", translator, source),
+        retain_us=retain_us,
         layout=_layout(raw.layout),
         if_not_exists=raw.if_not_exists,
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.intervals import UNITS_US
 from shedder.cql.raw import (
@@ -78,7 +78,7 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class CqlParser(parser.Parser):  # type: ignore[misc]
+class CqlParser(parser.Parser):
     """sqlglot's parser with the statements, windows and clauses of CQL."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -197,6 +197,7 @@ class CqlParser(parser.Parser):  # type: ignore[misc]
             nullable = False
         else:
             self._match(TokenType.NULL)
+        assert isinstance(kind, exp.DataType)
         return RawColumn(name, kind, nullable)
 
     def _drop(self) -> DropStream | DropQuery:
@@ -337,8 +338,12 @@ class CqlParser(parser.Parser):  # type: ignore[misc]
             self._advance()
         return RawDuration(amount, unit, start)
 
-    def _parse_interval(self, require_interval: bool = True, **_: Any) -> exp.Expr | None:
-        """INTERVAL in an expression; `require_interval` False is never asked for by us."""
+    def _parse_interval(
+        self,
+        require_interval: bool = True,
+        parse_function_unit: bool = True,  # noqa: ARG002
+    ) -> exp.Interval | None:
+        """INTERVAL in an expression, in the spellings of windows."""
         if not require_interval or not self._match(TokenType.INTERVAL, advance=False):
             return None
         raw = self._duration()
@@ -376,6 +381,7 @@ class CqlParser(parser.Parser):  # type: ignore[misc]
         found = self._parse_id_var(any_token=False)
         if not isinstance(found, exp.Identifier):
             self.raise_error(f"expected {what}")
+        assert isinstance(found, exp.Identifier)
         return found
 
     def _name(self, what: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from shedder.cql import calendar, casts, numbers
 from shedder.cql.expression import Aggregate, Call, Column, Expression, Literal, Op
@@ -23,7 +24,7 @@ Value = Any
 Evaluate = Callable[[Call, tuple[Value, ...]], Value]
 
 
-def evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
+def evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array[Any]:
     """The value of a bound expression in every row.
 
     Args:
@@ -36,11 +37,17 @@ def evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
     return as_array(_value(expression, batch, {}), batch.num_rows)
 
 
-def as_array(value: Value, rows: int) -> pa.Array:
+def as_array(value: Value, rows: int) -> pa.Array[Any]:
     """A scalar as an array of `rows` of it; an array as it is."""
+    array: pa.Array[Any]
     if isinstance(value, pa.Scalar):
-        return pa.repeat(value, rows)
-    return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
+        constant: Any = value
+        array = pa.repeat(constant, rows)
+    elif isinstance(value, pa.ChunkedArray):
+        array = value.combine_chunks()
+    else:
+        array = value
+    return array
 
 
 def _value(node: Expression, batch: pa.RecordBatch, known: dict[Expression, Value]) -> Value:
@@ -185,6 +192,8 @@ _OPS: dict[Op, Evaluate] = {
 assert set(_OPS) == set(Op)
 
 
-def true_rows(condition: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def true_rows(condition: pa.Array[Any]) -> NDArray[np.bool_]:
     """Which rows a condition keeps, bool [rows]: TRUE does, FALSE and NULL do not."""
-    return np.asarray(pc.fill_null(condition, False).to_numpy(zero_copy_only=False), np.bool_)
+    given: Any = condition
+    kept: Any = pc.fill_null(given, False)
+    return np.asarray(kept.to_numpy(zero_copy_only=False), np.bool_)

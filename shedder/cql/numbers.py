@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _INT64_MIN = -(1 << 63)
+_ZERO = pa.scalar(0.0)
 _SURE = 9.2e18  # below this a product rounded to double proves that the exact one fits
 
 
@@ -108,13 +109,13 @@ def _null_where(condition: Any, value: Any) -> Any:
 
 def divide(left: Any, right: Any) -> Any:
     """left / right of DOUBLEs; NULL where the divisor is zero or the quotient NaN."""
-    return without_nan(pc.divide(left, _null_where(pc.equal(right, 0.0), right)))
+    return without_nan(pc.divide(left, _null_where(pc.equal(right, _ZERO), right)))
 
 
 def remainder(left: Any, right: Any) -> Any:
     """What left has over a multiple of right, with left's sign; NULL where the divisor is zero."""
     if pa.types.is_floating(left.type):
-        divisor = _null_where(pc.equal(right, 0.0), right)
+        divisor = _null_where(pc.equal(right, _ZERO), right)
         with np.errstate(invalid="ignore"):
             rows = np.fmod(_doubles(left), _doubles(divisor))
         return without_nan(_with_nulls(rows, left, divisor))

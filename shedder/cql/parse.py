@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from shedder.cql.clauses import created_stream, selected
 from shedder.cql.dialect import STATEMENT, Cql

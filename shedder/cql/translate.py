@@ -31,7 +31,7 @@ from shedder.cql.source import Source
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
 
-_BINARY = {
+_BINARY: dict[type[exp.Expr], Op] = {
     exp.Add: Op.ADD,
     exp.Sub: Op.SUB,
     exp.Mul: Op.MUL,

@@ -29,7 +29,7 @@ class ColumnType(Enum):
         return self in (ColumnType.INTEGER, ColumnType.BIGINT, ColumnType.DOUBLE)
 
 
-_ARROW = {
+_ARROW: dict[ColumnType, pa.DataType] = {
     ColumnType.BOOLEAN: pa.bool_(),
     ColumnType.INTEGER: pa.int32(),
     ColumnType.BIGINT: pa.int64(),

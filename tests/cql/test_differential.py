@@ -32,24 +32,36 @@ def plain(array: pa.Array) -> list[Any]:
 
 def duckdb_values(batch: pa.RecordBatch, bound: list[Expression]) -> list[list[Any]]:
     _CONNECTION.register("stream", pa.Table.from_batches([batch]))
-    columns = ", ".join(f"{render(node, SqlDialect.DUCKDB)} AS v{n}" for n, node in enumerate(bound))
+    columns = ", ".join(
+        f"{render(node, SqlDialect.DUCKDB)} AS v{n}" for n, node in enumerate(bound)
+    )
     table = _CONNECTION.sql(f"SELECT {columns} FROM stream").to_arrow_table()
     return [plain(column.combine_chunks()) for column in table.columns]
 
 
 @pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_evaluate_and_duckdb_agree_on_every_value(kind: ColumnType, data: st.DataObject) -> None:
-    batch = data.draw(batches())
-    nodes = data.draw(st.lists(expressions(kind), min_size=1, max_size=4))
-    bound = [bound_expression(node) for node in nodes]
-    ours = [evaluate(node, batch) for node in bound]
-    for node, array in zip(bound, ours, strict=True):
-        assert node.type is not None
-        assert array.type == node.type.arrow
-        assert len(array) == batch.num_rows
-    theirs = duckdb_values(batch, bound)
-    for node, left, right in zip(bound, map(plain, ours), theirs, strict=True):
-        assert left == right, text_of(node)
-        assert not any(isinstance(value, float) and math.isnan(value) for value in left)
+def test_evaluate_and_duckdb_agree_on_every_value(kind: ColumnType) -> None:
+    _agree(kind, examples=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
+def test_evaluate_and_duckdb_agree_on_many_more(kind: ColumnType) -> None:
+    _agree(kind, examples=250)
+
+
+def _agree(kind: ColumnType, examples: int) -> None:
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(batch=batches(), nodes=st.lists(expressions(kind), min_size=2, max_size=6))
+    def agree(batch: pa.RecordBatch, nodes: list[Expression]) -> None:
+        bound = [bound_expression(node) for node in nodes]
+        theirs = duckdb_values(batch, bound)
+        for node, right in zip(bound, theirs, strict=True):
+            array = evaluate(node, batch)
+            assert node.type is not None
+            assert array.type == node.type.arrow
+            left = plain(array)
+            assert left == right, text_of(node)
+            assert not any(isinstance(value, float) and math.isnan(value) for value in left)
+
+    agree()

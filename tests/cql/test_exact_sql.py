@@ -49,7 +49,9 @@ def test_sums_distinguish_overflow_infinities_and_nothing() -> None:
 
 def test_an_ungrouped_query_over_nothing_gives_one_row() -> None:
     batch = _rows(l=[1])
-    query = bound_query("SELECT COUNT(*), COUNT(l), SUM(l), MAX(s), TOP(l, 2) FROM stream WHERE l > 5")
+    query = bound_query(
+        "SELECT COUNT(*), COUNT(l), SUM(l), MAX(s), TOP(l, 2) FROM stream WHERE l > 5"
+    )
     found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
     assert found == [{"a0": 0, "a1": 0, "a2": None, "a3": None, "a4": None}]
     only_top = bound_query("SELECT TOP(l, 2) FROM stream WHERE l > 5")
@@ -93,7 +95,7 @@ def test_the_judge_counts_where_an_interval_lies() -> None:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(batch=batches(rows_max=20), grouped=st.booleans())
 def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
     batch: pa.RecordBatch, grouped: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 
 from shedder.cql.limits import Limits
 from shedder.cql.parse import parse, parse_script
-from shedder.errors import BadQuery, ShedderError, Unimplemented
+from shedder.errors import BadQuery, Unimplemented
 
 QUERY = (
-    "SELECT a, COUNT(*) AS n, QUANTILE(b, 0.99) FROM s [RANGE INTERVAL '5' MINUTE SLIDE 10 SECONDS] "
+    "SELECT a, COUNT(*) n, QUANTILE(b, 0.99) FROM s [RANGE INTERVAL '5' MINUTE SLIDE 10 SECONDS] "
     "WHERE NOT a LIKE 'x\\_%' AND (b BETWEEN 1 AND 2 OR c IN (1, 2.5, ?)) GROUP BY a "
     "HAVING n > 3 ORDER BY 2 DESC LIMIT 5 WITHIN 1 PERCENT CONFIDENCE 95 PERCENT ELSE OMIT WEIGHT 2"
 )
@@ -131,7 +132,5 @@ def test_a_query_with_characters_changed_is_survived(at: int, lost: int, put: st
 
 
 def _survives(text: str) -> None:
-    try:
+    with contextlib.suppress(BadQuery, Unimplemented):
         parse_script(text, [1.5])
-    except ShedderError as refusal:
-        assert isinstance(refusal, (BadQuery, Unimplemented))

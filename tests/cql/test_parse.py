@@ -104,13 +104,19 @@ def test_a_historical_query_is_read_as_the_design_writes_it() -> None:
         ("[RANGE 5 MINUTES]", RangeWindow(5 * MINUTE, 5_000_000)),
         ("[RANGE INTERVAL 5 MINUTE]", RangeWindow(5 * MINUTE, 5_000_000)),
         ("[RANGE '5 minutes' SLIDE '1 minute']", RangeWindow(5 * MINUTE, MINUTE)),
-        ("[range interval '1 hour 30 minutes' slide 1 hour]", RangeWindow(90 * MINUTE, 60 * MINUTE)),
+        (
+            "[range interval '1 hour 30 minutes' slide 1 hour]",
+            RangeWindow(90 * MINUTE, 60 * MINUTE),
+        ),
         ("[RANGE INTERVAL '00:05:00' SLIDE 5 min]", RangeWindow(5 * MINUTE, 5 * MINUTE)),
         ("[RANGE 1 SECOND]", RangeWindow(1_000_000, 20_000)),  # 50 is the most that divides
         ("[RANGE 7 MICROSECONDS]", RangeWindow(7, 1)),
         ("[RANGE 0.5 SECONDS SLIDE 100 MS]", RangeWindow(500_000, 100_000)),
         ("[FROM '1970-01-02']", LandmarkWindow(86_400_000_000)),
-        ("[FROM DATE '1970-01-02' TO '1970-01-03']", SnapshotWindow(86_400_000_000, 172_800_000_000)),
+        (
+            "[FROM DATE '1970-01-02' TO '1970-01-03']",
+            SnapshotWindow(86_400_000_000, 172_800_000_000),
+        ),
         ("[FROM TIMESTAMP '1970-01-01 02:00:00+02:00']", LandmarkWindow(0)),
         ("AS q [RANGE 1 MINUTE SLIDE 1 MINUTE]", RangeWindow(MINUTE, MINUTE)),
         ("[RANGE 1 MINUTE SLIDE 1 MINUTE] q", RangeWindow(MINUTE, MINUTE)),
@@ -387,9 +393,11 @@ def test_what_comes_later_is_refused_as_that(text: str) -> None:
     "text",
     [
         'SELECT "a b", COUNT(*) AS "select" FROM "my stream" GROUP BY 1 ELSE FAIL',
-        "SELECT a, MAX(x) - MIN(x) AS spread, TOP(c, 5) FROM r q [RANGE 1 HOUR] "
-        "WHERE q.x::DOUBLE BETWEEN 1 AND 2.5 AND NOT c LIKE 'a\\_%' OR d IS NOT NULL "
-        "GROUP BY a HAVING spread > 3 ORDER BY 2 DESC, a LIMIT 10 WITHIN 3 ABSOLUTE WEIGHT 0.5",
+        (
+            "SELECT a, MAX(x) - MIN(x) AS spread, TOP(c, 5) FROM r q [RANGE 1 HOUR] "
+            "WHERE q.x::DOUBLE BETWEEN 1 AND 2.5 AND NOT c LIKE 'a\\_%' OR d IS NOT NULL "
+            "GROUP BY a HAVING spread > 3 ORDER BY 2 DESC, a LIMIT 10 WITHIN 3 ABSOLUTE WEIGHT 0.5"
+        ),
         "SELECT a - (b - c), a - b - c, a / (b * c), -(-a), -(5), - -5 FROM s GROUP BY 1, 2, 3, 4",
         "SELECT 5, COUNT(*) FROM s GROUP BY 1 ORDER BY 1",
         "SELECT CAST(99999999999999999 AS TIMESTAMP), CAST('-inf' AS DOUBLE), 1e300 FROM s",
