@@ -11,8 +11,9 @@ import ctypes
 from functools import lru_cache
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
-_KEEP_BYTES = 512 << 20
-_PAD_BYTES = 64 << 20
+_KEEP_BYTES = 128 << 20  # free memory at the top of the heap
+_PAD_BYTES = 64 << 20  # how much the heap grows at once; untouched pages cost nothing
+_HEAP_BYTES = 32 << 20  # larger blocks are mapped and unmapped; glibc allows no more than this
 
 
 @lru_cache(maxsize=1)
@@ -23,7 +24,7 @@ def keep_big_blocks() -> bool:
         return False
     wanted = (
         (_TRIM_THRESHOLD, _KEEP_BYTES),
-        (_MMAP_THRESHOLD, _KEEP_BYTES),
+        (_MMAP_THRESHOLD, _HEAP_BYTES),
         (_TOP_PAD, _PAD_BYTES),
     )
     taken = [mallopt(option, value) == 1 for option, value in wanted]
