@@ -1,7 +1,7 @@
 """Compile every kernel before the first tuple comes.
 
 Kernels are compiled for the types they are called with, and kept on disk; what is in the cache
-loads in milliseconds. Each call below is one that the hot path makes, with arrays of a few rows.
+loads in milliseconds. The calls below are those that the engine makes, with arrays of a few rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from synopses.distinct import GroupedDistinct
 from synopses.frequent import GroupedFrequent
 from synopses.group_table import GroupTable
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8, position_keys
+from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
+from synopses.intervals.hypergeometric import matching_count
+from synopses.intervals.quantiles import sampled_quantile
+from synopses.intervals.ratios import sampled_mean
+from synopses.intervals.sampled import SampledValues
+from synopses.intervals.totals import sampled_sum
+from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 
@@ -55,3 +62,19 @@ def _merge(summary: Any) -> None:
     summary.select(np.zeros(1, np.int64)).scatter(np.zeros(1, np.int64), 2).merge(summary)
     if isinstance(summary, GroupedDistinct):
         summary.distinct(0.95)
+
+
+def compile_question_kernels() -> None:
+    """Compile (or load from the cache) what intervals of sampled answers run."""
+    values = np.geomspace(1.0, 1e6, _ROWS)  # Skewed: nothing here is certified normal.
+    size, read = 100 * _ROWS, 2 * _ROWS
+    for ids in (None, (np.arange(_ROWS) % 2).astype(np.int32)):
+        sample = SampledValues.by_group(
+            values, ids=ids, groups=2, population=size, read=read, low=0.0, high=1e9
+        )
+        for question in (sampled_sum, sampled_mean, sampled_variance, sampled_deviation):
+            question(sample, confidence=0.95)
+        sampled_quantile(sample, rank_share=0.5, confidence=0.95)
+    matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
+    distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
+    distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)

@@ -10,7 +10,9 @@ from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
 import synopses
-from synopses.warm import compile_kernels
+from synopses.intervals.sampled import SampledValues
+from synopses.intervals.totals import sampled_sum
+from synopses.warm import compile_kernels, compile_question_kernels
 from tests.laws import Part
 from tests.synopses.subjects import LINEAR, LOSSY
 from tests.truth import draw
@@ -45,4 +47,16 @@ def test_nothing_is_compiled_after_warming_up() -> None:
                 back = type(summary).from_bytes(summary.to_bytes())
                 back.merge(summary).select(np.arange(3)).scatter(np.arange(3), 9).merge(summary)
                 subject.empty(1).merge(back)
+    assert compiled() == before
+
+
+def test_sampled_answers_compile_nothing_after_warming_up() -> None:
+    compile_question_kernels()
+    before = compiled()
+    values = draw("lognormal-2", 2, 500)
+    for inside in laid_out(values):
+        sample = SampledValues.by_group(
+            inside, ids=None, groups=1, population=9000, read=1000, low=0.0, high=1e6
+        )
+        sampled_sum(sample, confidence=0.9)
     assert compiled() == before
