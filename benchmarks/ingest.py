@@ -127,8 +127,12 @@ def _spark() -> float:
             stream = spark.readStream.schema(rows.schema).parquet(str(source))
             windows = stream.withWatermark("ts", "100 milliseconds")
             totals = windows.groupBy(f.window("ts", "10 seconds", "1 second")).agg(
-                f.count("*"), f.sum("value"), f.avg("value"), f.max("value"),
-                f.expr("hll_sketch_agg(key)"), f.expr("kll_sketch_agg_double(value)"),
+                f.count("*"),
+                f.sum("value"),
+                f.avg("value"),
+                f.max("value"),
+                f.expr("hll_sketch_agg(key)"),
+                f.expr("kll_sketch_agg_double(value)"),
             )
             began = time.perf_counter()
             query = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 
@@ -75,10 +76,8 @@ def _query_state(published: Published) -> bytes:
         "emitted_to": published.emitted_to,
     }
     panes = standing.open_panes()
-    schema = pa.schema(
-        [pa.field("pane", pa.int64()), pa.field("data", pa.binary())],
-        metadata={"state": json.dumps(state)},
-    )
+    fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
+    schema = pa.schema(fields, metadata={"state": json.dumps(state)})
     blobs = [standing.pane_bytes(pane) for pane in panes]
     table = pa.table([pa.array(panes, pa.int64()), pa.array(blobs, pa.binary())], schema=schema)
     sink = pa.BufferOutputStream()

@@ -26,6 +26,8 @@ from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import Span
 
+TAIL_SHARE = 16  # A tail becomes a run when it holds this part of the memory budget.
+TAILS_SHARE = 4  # All tails together never hold more than this part.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 _log = structlog.get_logger("shedder.engine")
@@ -88,6 +90,9 @@ class Core:
                 f"{self._backlog_bytes} bytes are durable and wait to be applied; "
                 f"the limit is {self.settings.ingest_queue_bytes}"
             )
+        tail_bytes = self.store.tail_bytes()
+        if tail_bytes > self.settings.memory_bytes // TAILS_SHARE:
+            raise Overloaded(f"{tail_bytes} bytes wait to be written into runs")
         return self.intakes[name]
 
     def published(self, name: str) -> tuple[Stream, Published]:
@@ -187,7 +192,9 @@ class Core:
 
     def _cut_if_due(self, stream: Stream) -> None:
         name = stream.schema.name
-        if name in self._cutting or self.store.tail_rows(stream.id) < self.settings.run_rows:
+        long = self.store.tail_rows(stream.id) >= self.settings.run_rows
+        large = self.store.tail_bytes(stream.id) >= self.settings.memory_bytes // TAIL_SHARE
+        if name in self._cutting or not (long or large):
             return
         self._cutting.add(name)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from shedder.archive.commit import GroupCommit
 from shedder.archive.records import Batch, Heartbeat, Kind
 from shedder.cql.query import StreamSchema
-from shedder.engine.producers import Arrival, Progress, judge
+from shedder.engine.producers import Arrival, Progress, judge, remember
 from shedder.errors import ShedderError
 from shedder.queries.database import Receipt
 from shedder.streams.batches import BatchLimits, decode
@@ -118,7 +118,7 @@ class Intake:
             self.accepted += header.rows
             arrived.accepted = self.accepted
             if header.producer:
-                self._durable_producers[header.producer] = progress_of(header)
+                remember(self._durable_producers, header.producer, progress_of(header))
 
     def lost_in_flight(self) -> None:
         """The disk thread says that nothing which is not durable ever will be."""
@@ -151,10 +151,15 @@ class Intake:
         )
         self._next_position = header.end_position
         if producer:
-            self._producers[producer] = progress_of(header)
+            remember(self._producers, producer, progress_of(header))
             self._waiting[producer] = durable
+            durable.add_done_callback(lambda done: self._arrived(producer, done))
         receipt = Receipt(self.schema.name, header.end_position, header.rows)
         return _when(durable, lambda: receipt)
+
+    def _arrived(self, producer: str, done: Future[int]) -> None:
+        if self._waiting.get(producer) is done:
+            del self._waiting[producer]
 
     def _acknowledge_again(self, rows: int, producer: str, progress: Progress) -> Future[Receipt]:
         """A replay's receipt, given only when the first copy is durable."""

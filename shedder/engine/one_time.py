@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from shedder.archive.exact import RELATION, ExactWorker
-from shedder.archive.store import Snapshot
+from shedder.archive.run_files import Snapshot
 from shedder.cql.bind import bind
 from shedder.cql.query import BoundQuery
 from shedder.cql.render import SqlDialect, exact_sql

@@ -28,6 +28,17 @@ class Progress:
     rows: int
 
 
+PRODUCERS_MAX = 65_536  # Of one stream; beyond it, the one that has been silent longest goes.
+
+
+def remember(known: dict[str, Progress], producer: str, progress: Progress) -> None:
+    """Note where a producer is; `known` stays in order of last activity, and bounded."""
+    known.pop(producer, None)
+    known[producer] = progress
+    if len(known) > PRODUCERS_MAX:
+        del known[next(iter(known))]
+
+
 def judge(
     producer: str, progress: Progress | None, *, epoch: int, sequence: int | None
 ) -> tuple[Arrival, int]:

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from synopses.estimate import Estimates
 
 
+_STRING_BYTES = 49  # An empty str of CPython.
+
+
 class GroupedTextExtremes:
     """MIN and MAX of VARCHAR, exact; text compares by its UTF-8 bytes.
 
@@ -20,6 +23,8 @@ class GroupedTextExtremes:
     def __init__(self, groups: int) -> None:
         self._low: NDArray[np.object_] = np.full(groups, None, object)
         self._high: NDArray[np.object_] = np.full(groups, None, object)
+        self._texts = 0
+        self._text_bytes = 0
 
     @property
     def groups(self) -> int:
@@ -28,9 +33,9 @@ class GroupedTextExtremes:
 
     @property
     def size_bytes(self) -> int:
-        """Pointers and text."""
-        texts = [t for column in (self._low, self._high) for t in column if t is not None]
-        return 16 * self.groups + sum(56 + len(text) for text in texts)
+        """Pointers, and texts at the mean size of those that were folded in."""
+        mean = self._text_bytes / self._texts if self._texts else 0.0
+        return int(self.groups * 2 * (8 + _STRING_BYTES + mean))
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
@@ -44,6 +49,8 @@ class GroupedTextExtremes:
         groups = np.zeros(len(values), np.int32) if ids is None else ids
         table = pa.table({"group": pa.array(groups), "value": values})
         found = table.group_by("group").aggregate([("value", "min"), ("value", "max")])
+        self._texts += found.num_rows
+        self._text_bytes += found.nbytes // 2
         touched = found["group"].to_numpy()
         self._fold(
             touched,
