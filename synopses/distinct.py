@@ -321,7 +321,6 @@ class GroupedDistinct:
         groups, lg_k = body.unpack(_PARAMETERS)
         if not LG_K_MIN <= lg_k <= LG_K_MAX:
             raise CorruptSynopsis("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
-        made = cls(groups, lg_k)
         heavy = body.array(np.int64, (-1,))
         dense = body.array(np.uint8, (heavy.size, 1 << lg_k))
         where = body.array(np.int32, (-1,)).astype(np.int64)
@@ -332,6 +331,7 @@ class GroupedDistinct:
         checked_entries(where, slots, group_count=groups, cell_count=1 << lg_k)
         checked_entries(heavy, registers, group_count=groups, cell_count=64)
         checked_entries(heavy, dense.ravel(), group_count=groups, cell_count=64)
+        made = cls(groups, lg_k)
         made._make_dense(heavy)
         made._dense[: heavy.size] = dense
         made._absorb(where, slots, registers)

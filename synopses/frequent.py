@@ -353,10 +353,11 @@ class GroupedFrequent:
         size, room_max, kind = body.unpack(_PARAMETERS)
         if kind not in set(ItemKind):
             raise CorruptSynopsis("item kind", kind, [int(known) for known in ItemKind])
-        made = cls(size, room_max, ItemKind(kind))
-        entries = read_entries(body, made.items, size)
+        items = ItemKind(kind)
+        entries = read_entries(body, items, size)
         offsets, totals = body.array(np.int64, (size,)), body.array(np.int64, (size,))
         body.end()
+        made = cls(size, room_max, items)
         made._absorb(entries, offsets, totals)
         return made
 

@@ -79,12 +79,17 @@ def read_entries(body: Body, items: ItemKind, groups: int) -> Entries:
 def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:
     if items is not ItemKind.TEXT:
         return body.array(items.dtype, (size,))
-    ends = np.cumsum(body.array(np.int64, (size,))).tolist()
+    lengths = body.array(np.int64, (size,))
+    ends = np.cumsum(lengths).tolist()
     text = body.raw()
-    if size and ends[-1] != len(text):
+    if size and (lengths.min() < 0 or ends[-1] != len(text)):
         raise CorruptSynopsis("text length", len(text), ends[-1])
     values = np.empty(size, object)
-    values[:] = [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
+    try:
+        texts = [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
+    except UnicodeDecodeError as error:
+        raise CorruptSynopsis("text", error.object[error.start : error.end], "UTF-8") from error
+    values[:] = texts
     return values
 
 

@@ -7,6 +7,7 @@ of arrays without names; each summary knows their order and reads them back with
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,18 +135,22 @@ class Body:
         return part
 
     def array(self, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The next part as a writable array; -1 in the shape means whatever fits."""
-        raw = (
-            np.frombuffer(self.raw(), dtype).copy() if -1 in shape else self._exactly(dtype, shape)
-        )
-        return raw.reshape(shape)
+        """The next part as a writable array; -1 as the only length means whatever fits.
 
-    def _exactly(self, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+        Raises:
+          CorruptSynopsis: the part has another size.
+        """
         raw = self.raw()
-        expected = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        width = np.dtype(dtype).itemsize
+        if shape == (-1,):
+            expected = len(raw) // width * width
+        elif min(shape) < 0:
+            raise CorruptSynopsis("array shape", shape, "no negative length")
+        else:
+            expected = math.prod(shape) * width
         if len(raw) != expected:
             raise CorruptSynopsis("array size", len(raw), expected)
-        return np.frombuffer(raw, dtype).copy()
+        return np.frombuffer(raw, dtype).copy().reshape(shape)
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         """The parameters by their layout."""

@@ -111,7 +111,7 @@ def discrete_rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
 class GroupedLogBuckets:
     """Histogram of one column per group; quantiles to 2^-7 of the value, for certain.
 
-    Counts are exact int64, so that summaries merge and subtract without error. 16 to 52 bytes per
+    Counts are exact int64, so that summaries merge and subtract without error. 26 to 52 bytes per
     touched bucket; values that span a factor of ten touch about 400 buckets. Beside the buckets:
     tuples, smallest and largest value per group (after `subtract` these still bound what is left).
     """
