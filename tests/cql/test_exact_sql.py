@@ -16,6 +16,7 @@ from shedder.cql.evaluate import evaluate
 from shedder.cql.render import SqlDialect, exact_sql, rank_sql
 from tests.cql.trees import SCHEMA, batches, bound_query
 
+_CONNECTION = duckdb.connect(config={"threads": 1})
 AGGREGATES = (
     "COUNT(*), COUNT(d), SUM(l), SUM(d), AVG(i), AVG(d), MIN(s), MAX(ts2), VAR(i), STDDEV(d), "
     "COUNT(DISTINCT d), COUNT(DISTINCT s), QUANTILE(l, 0.25), MEDIAN(ts2), TOP(c, 2), TOP(l, 3)"
@@ -23,12 +24,11 @@ AGGREGATES = (
 
 
 def answers(batch: pa.RecordBatch, sql: str, **others: pa.Table) -> list[dict[str, Any]]:
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.register("stream", pa.Table.from_batches([batch]))
-        for name, table in others.items():
-            connection.register(name, table)
-        rows: list[dict[str, Any]] = connection.sql(sql).to_arrow_table().to_pylist()
-        return rows
+    _CONNECTION.register("stream", pa.Table.from_batches([batch]))
+    for name, table in others.items():
+        _CONNECTION.register(name, table)
+    rows: list[dict[str, Any]] = _CONNECTION.sql(sql).to_arrow_table().to_pylist()
+    return rows
 
 
 def test_sums_distinguish_overflow_infinities_and_nothing() -> None:

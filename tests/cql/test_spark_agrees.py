@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,7 +15,7 @@ from shedder.cql.render import SqlDialect, exact_sql, render
 from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 from tests.cql.test_differential import plain
-from tests.cql.test_exact_sql import AGGREGATES
+from tests.cql.test_exact_sql import AGGREGATES, answers
 from tests.cql.trees import batches, bound_expression, bound_query, expressions
 
 if TYPE_CHECKING:
@@ -65,10 +64,7 @@ def test_spark_and_duckdb_give_the_same_exact_answers(spark: SparkSession, group
     def agree(batch: pa.RecordBatch) -> None:
         sql = exact_sql(query, "stream", SqlDialect.SPARK, -(1 << 60), 1 << 60)
         theirs = _table(spark, batch, sql).to_pylist()
-        with duckdb.connect(config={"threads": 1}) as connection:
-            connection.register("stream", pa.Table.from_batches([batch]))
-            sql = exact_sql(query, "stream", SqlDialect.DUCKDB, -(1 << 60), 1 << 60)
-            ours = connection.sql(sql).to_arrow_table().to_pylist()
+        ours = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, -(1 << 60), 1 << 60))
         assert len(ours) == len(theirs)
         by_key = {row.get("g0"): row for row in theirs}
         for row in ours:

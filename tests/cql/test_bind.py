@@ -1,0 +1,172 @@
+"""Names, types and rules: what binds to what, and what is refused with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from shedder.cql.bind import bind
+from shedder.cql.expression import Aggregate, AggregateFunction, Call, Column, Literal, Op
+from shedder.cql.parse import parse
+from shedder.cql.query import StreamSchema
+from shedder.cql.statement import ColumnDefinition, Layout, Select
+from shedder.cql.types import ColumnType
+from shedder.errors import BadQuery, ShedderError, TypeMismatch, Unimplemented, UnknownColumn
+from tests.cql.trees import bound_query
+
+
+def test_every_part_of_a_bound_query_has_a_type() -> None:
+    query = bound_query(
+        "SELECT b, AVG(d) AS mean, COUNT(*) FROM stream WHERE l > 1.5 AND s LIKE 'a%' "
+        "GROUP BY b HAVING mean > 3 ORDER BY mean DESC, b"
+    )
+    mean = Aggregate(AggregateFunction.AVG, Column("d", ColumnType.DOUBLE), None, ColumnType.DOUBLE)
+    count = Aggregate(AggregateFunction.COUNT, None, None, ColumnType.BIGINT)
+    assert query.aggregates == (mean, count)
+    assert query.groups == (Column("b", ColumnType.BOOLEAN),)
+    assert query.having == Call(Op.GT, (mean, Literal(3.0, ColumnType.DOUBLE)), ColumnType.BOOLEAN)
+    assert [key.expression for key in query.order] == [mean, query.groups[0]]
+    assert query.columns == ("b", "l", "d", "s")
+    assert query.text == parse(query.text).text  # type: ignore[union-attr]
+
+
+def test_an_aggregate_that_is_asked_twice_is_listed_once() -> None:
+    query = bound_query("SELECT SUM(l), SUM(l) / COUNT(*), MAX(d) FROM stream HAVING SUM(l) > 1")
+    assert [part.function.name for part in query.aggregates] == ["SUM", "COUNT", "MAX"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("i", "INTEGER"),
+        ("i + i", "BIGINT"),
+        ("i / 2", "DOUBLE"),
+        ("l % 2", "BIGINT"),
+        ("l * d", "DOUBLE"),
+        ("ABS(i)", "BIGINT"),
+        ("ROUND(d)", "DOUBLE"),
+        ("COALESCE(i, l)", "BIGINT"),
+        ("CASE WHEN b THEN 1 ELSE 2.5 END", "DOUBLE"),
+        ("NULLIF(i, 1)", "INTEGER"),
+        ("ts + INTERVAL '1' DAY", "TIMESTAMP"),
+        ("INTERVAL '1' DAY + ts", "TIMESTAMP"),
+        ("ts - ts2", "BIGINT"),
+        ("ts - '2026-01-01'", "BIGINT"),
+        ("DATE_TRUNC('day', day)", "TIMESTAMP"),
+        ("EXTRACT(YEAR FROM day)", "BIGINT"),
+        ("EXTRACT(EPOCH FROM ts)", "DOUBLE"),
+        ("LENGTH(s) > '3'", "BOOLEAN"),
+        ("day < ts", "BOOLEAN"),
+        ("NULL", "BIGINT"),
+        ("COALESCE(NULL, s)", "VARCHAR"),
+        ("s || 'x'", "VARCHAR"),
+    ],
+)
+def test_an_expression_has_the_type_that_the_rules_give(expression: str, kind: str) -> None:
+    query = bound_query(f"SELECT {expression} AS x, COUNT(*) FROM stream GROUP BY 1")
+    assert query.groups[0].type is ColumnType[kind]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("SUM(i)", "BIGINT"),
+        ("SUM(d)", "DOUBLE"),
+        ("AVG(l)", "DOUBLE"),
+        ("MIN(s)", "VARCHAR"),
+        ("MAX(ts)", "TIMESTAMP"),
+        ("QUANTILE(i, 0.5)", "INTEGER"),
+        ("MEDIAN(ts)", "TIMESTAMP"),
+        ("COUNT(DISTINCT day)", "BIGINT"),
+        ("VAR(i)", "DOUBLE"),
+    ],
+)
+def test_an_aggregate_has_the_type_that_the_rules_give(call: str, kind: str) -> None:
+    assert bound_query(f"SELECT {call} FROM stream").aggregates[0].type is ColumnType[kind]
+
+
+def test_names_are_found_as_written_and_else_in_any_case() -> None:
+    assert bound_query("SELECT MAX(TS) FROM stream").columns == ("ts",)
+    twins = StreamSchema(
+        "s",
+        tuple(ColumnDefinition(name, ColumnType.TIMESTAMP, True) for name in ("a", "A", "b")),
+        "b",
+        0,
+        None,
+        Layout.PLAIN,
+        1,
+    )
+    assert bound_query("SELECT MAX(A) FROM s", twins).columns == ("A",)
+    assert bound_query("SELECT MAX(B) FROM s", twins).columns == ("b",)
+
+
+def test_an_alias_gives_way_to_a_column_in_where_and_group_by() -> None:
+    query = bound_query("SELECT DATE_TRUNC('day', ts) AS ts, COUNT(*) FROM stream GROUP BY ts")
+    assert query.groups == (Column("ts", ColumnType.TIMESTAMP),)
+    query = bound_query(
+        "SELECT DATE_TRUNC('day', ts) AS at, COUNT(*) FROM stream "
+        "WHERE at > '2026-01-01' GROUP BY at"
+    )
+    assert query.groups == (query.outputs[0].expression,)
+
+
+def test_an_alias_goes_before_a_column_in_order_by() -> None:
+    query = bound_query("SELECT b, AVG(d) AS d FROM stream GROUP BY b ORDER BY d")
+    assert query.order[0].expression == query.aggregates[0]
+
+
+def test_a_constant_in_quotes_becomes_what_it_is_compared_with() -> None:
+    query = bound_query("SELECT COUNT(*) FROM stream WHERE ts >= '1970-01-01 00:00:01'")
+    assert query.where == Call(
+        Op.GE,
+        (Column("ts", ColumnType.TIMESTAMP), Literal(1_000_000, ColumnType.TIMESTAMP)),
+        ColumnType.BOOLEAN,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("SELECT MAX(x) FROM stream", UnknownColumn, "no column 'x'; the stream has ts, b"),
+        ("SELECT s, COUNT(*) FROM stream", BadQuery, "'s' is neither in GROUP BY"),
+        ("SELECT l + d, COUNT(*) FROM stream GROUP BY l", BadQuery, "'d' is neither"),
+        ("SELECT l FROM stream", Unimplemented, "asks for rows"),
+        ("SELECT SUM(s) FROM stream", TypeMismatch, "SUM takes INTEGER, BIGINT or DOUBLE, not s"),
+        ("SELECT SUM(b) FROM stream", TypeMismatch, "COUNT_IF"),
+        ("SELECT MEDIAN(s) FROM stream", TypeMismatch, "QUANTILE takes"),
+        ("SELECT SUM(AVG(l)) FROM stream", BadQuery, "cannot stand inside another"),
+        ("SELECT COUNT(*) FROM stream WHERE SUM(l) > 1", BadQuery, "use HAVING"),
+        ("SELECT COUNT(*) FROM stream GROUP BY COUNT(*)", BadQuery, "cannot stand in GROUP BY"),
+        ("SELECT COUNT(*) FROM stream WHERE l", TypeMismatch, "l, which is BIGINT"),
+        ("SELECT COUNT(*) FROM stream HAVING COUNT(*)", TypeMismatch, "HAVING takes a condition"),
+        ("SELECT COUNT(*) FROM stream WHERE l = s", TypeMismatch, "l is BIGINT, s is VARCHAR"),
+        ("SELECT COUNT(*) FROM stream WHERE l = 'x'", TypeMismatch, "'x'"),
+        (
+            "SELECT COUNT(*) FROM stream WHERE ts > 'soon'",
+            TypeMismatch,
+            "'soon' is not a timestamp",
+        ),
+        ("SELECT COUNT(*) FROM stream WHERE s LIKE t", TypeMismatch, "constant pattern"),
+        ("SELECT COUNT(*) FROM stream WHERE s LIKE 'a\\b'", BadQuery, "backslash"),
+        ("SELECT COUNT(*) FROM stream WHERE NOT l", TypeMismatch, "NOT takes BOOLEAN"),
+        ("SELECT MAX(day + 1) FROM stream", TypeMismatch, "no DATE"),
+        ("SELECT MAX(ts * 2) FROM stream", TypeMismatch, "BIGINT, not ts"),
+        ("SELECT MAX(CAST(d AS VARCHAR)) FROM stream", TypeMismatch, "cannot be cast"),
+        ("SELECT MAX(ROUND(d, 99)) FROM stream", BadQuery, "not 99"),
+        ("SELECT TOP(s, 3) || 'x' FROM stream", TypeMismatch, "is a list"),
+        ("SELECT COUNT(*) FROM stream ORDER BY TOP(s, 3)", TypeMismatch, "has no order"),
+        ("SELECT AVG(d) a, MIN(d) a_low FROM stream", BadQuery, "beside a"),
+        ("SELECT AVG(d) certain FROM stream", BadQuery, "'certain'"),
+        ("SELECT COUNT(*) FROM stream WITHIN 0.01 RANK", BadQuery, "for quantiles"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused(text: str, error: type[ShedderError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        bound_query(text)
+
+
+def test_binding_twice_gives_the_same_query() -> None:
+    select = parse("SELECT b, SUM(l + i) AS x FROM stream GROUP BY b HAVING x > 1")
+    assert isinstance(select, Select)
+    schema = bound_query("SELECT COUNT(*) FROM stream").schema
+    assert bind(select, schema) == bind(select, schema)
+    assert hash(bind(select, schema).aggregates) == hash(bind(select, schema).aggregates)
