@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.failures import Patience, patiently_async
-from shedder.client.outbox import Outbox, epoch_after
+from shedder.client.outbox import Outbox, Request, epoch_after
 from shedder.cql.query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
@@ -15,8 +15,6 @@ from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
 from shedder.streams.conform import conform
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
-
-Request = ingest_pb2.AppendStreamRequest
 
 
 class AsyncProducer:
@@ -74,9 +72,9 @@ class AsyncProducer:
             while self._outbox.is_full:
                 await self._await_receipt()
             given = None if sequence is None else sequence + number
-            message = self._outbox.add(batch, given)
+            request = self._outbox.add(batch, given)
             if self._call is not None:
-                await self._send(message)
+                await self._send(request)
         return self.next_sequence
 
     async def flush(self) -> Receipt:
@@ -106,9 +104,9 @@ class AsyncProducer:
         else:
             self._disconnect()
 
-    async def _send(self, message: ingest_pb2.Batch) -> None:
+    async def _send(self, request: Request) -> None:
         try:
-            await self._connection.write(self._call, Request(batch=message))
+            await self._connection.write(self._call, request)
         except ShedderError:
             self._disconnect()  # It stays in the outbox; the next receipt awaited tells why.
 
@@ -140,8 +138,8 @@ class AsyncProducer:
             await self._connection.write(self._call, Request(hello=hello))
             welcome = await self._read()
             self._outbox.credits = max(1, welcome.credits)
-            for message in self._outbox.resend():
-                await self._connection.write(self._call, Request(batch=message))
+            for request in self._outbox.resend():
+                await self._connection.write(self._call, request)
         except ShedderError:
             self._disconnect()
             raise

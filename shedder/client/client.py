@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 
@@ -185,10 +185,11 @@ class Client:
     def _append(
         self, stream: str, producer: str, epoch: int, sequence: int, batch: pa.RecordBatch
     ) -> Receipt:
+        message = {"sequence": sequence, "rows": batch.num_rows, "arrow": encode(batch)}
         request = ingest_pb2.AppendRequest(
             stream=stream,
             producer=ingest_pb2.Producer(name=producer, epoch=epoch),
-            batch=ingest_pb2.Batch(sequence=sequence, rows=batch.num_rows, arrow=encode(batch)),
+            batch=cast(Any, message),
         )
         return receipt_from_wire(self._patiently(self._connection.ingest.Append, request).receipt)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -13,12 +14,14 @@ from shedder.queries.database import Receipt
 from shedder.streams.batches import encode
 from shedder.v1 import ingest_pb2
 
+Request = ingest_pb2.AppendStreamRequest
+
 
 @dataclass(slots=True)
 class _Sent:
     """One batch. numbered: by us, not by the caller. again: it may be stored already."""
 
-    message: ingest_pb2.Batch
+    request: Request
     numbered: bool
     again: bool = False
 
@@ -46,13 +49,15 @@ class Outbox:
         """Whether a receipt must be awaited before another batch is sent."""
         return len(self._waiting) >= self.credits
 
-    def add(self, batch: pa.RecordBatch, sequence: int | None) -> ingest_pb2.Batch:
+    def add(self, batch: pa.RecordBatch, sequence: int | None) -> Request:
         """Number a batch and keep it; returns what to send."""
         number = self.next_sequence if sequence is None else sequence
-        message = ingest_pb2.Batch(sequence=number, rows=batch.num_rows, arrow=encode(batch))
-        self._waiting.append(_Sent(message, numbered=sequence is None))
+        # Built in place: a Batch of its own would be copied into the request, megabytes and all.
+        message = {"sequence": number, "rows": batch.num_rows, "arrow": encode(batch)}
+        request = Request(batch=cast(Any, message))
+        self._waiting.append(_Sent(request, numbered=sequence is None))
         self.next_sequence = number + 1
-        return message
+        return request
 
     def acknowledge(self, receipt: Receipt, credits_left: int) -> Receipt:
         """The oldest batch has its receipt.
@@ -65,16 +70,16 @@ class Outbox:
         self.receipt = receipt
         if receipt.duplicate and sent.numbered and not sent.again:
             raise FailedPrecondition(
-                f"sequence {sent.message.sequence} of producer {self._producer!r} in stream "
+                f"sequence {sent.request.batch.sequence} of producer {self._producer!r} in stream "
                 f"{self._stream!r} was used by somebody else; give each producer its own name"
             )
         return receipt
 
-    def resend(self) -> Iterator[ingest_pb2.Batch]:
+    def resend(self) -> Iterator[Request]:
         """What has no receipt, after the connection was lost: some of it may be stored."""
         for sent in self._waiting:
             sent.again = True
-            yield sent.message
+            yield sent.request
 
 
 def epoch_after(

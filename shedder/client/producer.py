@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, patiently
-from shedder.client.outbox import Outbox, epoch_after
+from shedder.client.outbox import Outbox, Request, epoch_after
 from shedder.cql.query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
@@ -17,8 +17,6 @@ from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
 from shedder.streams.conform import conform
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
-
-Request = ingest_pb2.AppendStreamRequest
 
 
 class _Open:
@@ -30,8 +28,8 @@ class _Open:
         self._requests.put(hello)
         self._call = connection.open(connection.ingest.AppendStream, self._iterator())
 
-    def send(self, batch: ingest_pb2.Batch) -> None:
-        self._requests.put(Request(batch=batch))
+    def send(self, request: Request) -> None:
+        self._requests.put(request)
 
     def read(self) -> ingest_pb2.AppendStreamResponse:
         response: ingest_pb2.AppendStreamResponse | None = self._connection.read(self._call)
@@ -104,9 +102,9 @@ class Producer:
             while self._outbox.is_full:
                 self._await_receipt()
             given = None if sequence is None else sequence + number
-            message = self._outbox.add(batch, given)
+            request = self._outbox.add(batch, given)
             if self._open is not None:
-                self._open.send(message)
+                self._open.send(request)
         return self.next_sequence
 
     def flush(self) -> Receipt:
@@ -162,8 +160,8 @@ class Producer:
             opened.close()
             raise
         self._open = opened
-        for message in self._outbox.resend():
-            opened.send(message)
+        for request in self._outbox.resend():
+            opened.send(request)
 
     def _describe(self) -> ingest_pb2.DescribeStreamResponse:
         request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)

@@ -19,7 +19,7 @@ def described(**last):
 
 def test_numbers_go_on_without_gaps_also_after_a_given_one():
     outbox = Outbox("trades", "p")
-    assert [outbox.add(trades(1), given).sequence for given in (None, None, 7, None)] == [
+    assert [outbox.add(trades(1), given).batch.sequence for given in (None, None, 7, None)] == [
         0,
         1,
         7,
@@ -29,7 +29,7 @@ def test_numbers_go_on_without_gaps_also_after_a_given_one():
 
 
 def test_what_is_sent_says_its_rows_and_holds_them():
-    message = Outbox("trades", "p").add(trades(5), None)
+    message = Outbox("trades", "p").add(trades(5), None).batch
     assert message.rows == 5
     assert decode(message.arrow, TRADES).equals(trades(5))
 
@@ -51,7 +51,7 @@ def test_after_a_loss_exactly_what_has_no_receipt_is_sent_again():
     for _ in range(3):
         outbox.add(trades(1), None)
     outbox.acknowledge(Receipt("trades", 1, 1), credits_left=8)
-    assert [message.sequence for message in outbox.resend()] == [1, 2]
+    assert [request.batch.sequence for request in outbox.resend()] == [1, 2]
     outbox.acknowledge(Receipt("trades", 2, 1, duplicate=True), credits_left=8)
     assert outbox.receipt.position == 2
 
