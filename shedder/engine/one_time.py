@@ -21,7 +21,7 @@ from shedder.errors import BeforeRetention, DeadlineExceeded, ShedderError, Unim
 from shedder.queries.answer import Answer
 from shedder.queries.choose import Stretch, answer_once, explain_once
 from shedder.queries.evidence import Evidence
-from shedder.queries.finish import check_names, finish
+from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.batches import arrow_schema
 from shedder.streams.sample import SampleView
@@ -106,9 +106,7 @@ class OneTime:
                 f"REDUCE BY {select.reduction.name}() needs a layout that can be read in part; "
                 "this version has ARCHIVE plain"
             )
-        query = bind(select, stream.schema)
-        check_names(query)
-        return query
+        return bind(select, stream.schema)
 
     def _moment(self, stream: Stream, query: BoundQuery, timeout_s: float | None) -> _Moment:
         """The stream after everything that is durable now has been applied."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from shedder.cql.statement import Contract
 from shedder.engine.listeners import Listeners, News
 from shedder.engine.standing import Standing
+from shedder.engine.window_evidence import window_evidence
 from shedder.errors import ShedderError
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence import Evidence
@@ -106,7 +107,8 @@ class Published:
         self.listeners.tell(news)
 
     def _evidence(self, stream: StreamFacts, span: Span) -> Evidence:
-        evidence = self.standing.evidence(
+        evidence = window_evidence(
+            self.standing,
             span,
             confidences=self._confidences,
             watermark_us=stream.watermark_us,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, assert_never
 
 import numpy as np
@@ -13,6 +15,8 @@ from synopses import kll
 from synopses.estimate import Bound, Estimates
 from synopses.frequent import GroupedFrequent
 from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
 
 _EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integers apart.
 
@@ -38,13 +42,7 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float) -> Estimates:
             answer = synopsis.distinct(confidence)
         case AggregateFunction.QUANTILE:
             assert aggregate.parameter is not None
-            answer = (
-                synopsis.quantile(aggregate.parameter, confidence)
-                if isinstance(synopsis, GroupedKll)
-                else synopsis.quantile(aggregate.parameter)
-            )
-            if aggregate.type is not ColumnType.DOUBLE:
-                answer = _to_integers(answer)
+            answer = _quantile(synopsis, aggregate, confidence, aggregate.parameter)
         case AggregateFunction.TOP:
             assert aggregate.parameter is not None
             answer = _top(synopsis, int(aggregate.parameter))
@@ -59,6 +57,38 @@ def rank_error(synopsis: Any, confidence: float) -> NDArray[np.float64] | None:
     if not isinstance(synopsis, GroupedKll):
         return None
     return np.full(synopsis.groups, kll.rank_error(synopsis.k, confidence))
+
+
+def present_counts(synopsis: Any) -> NDArray[np.int64] | None:
+    """How many values each group of the synopsis holds, where it knows."""
+    match synopsis:
+        case GroupedMoments() | GroupedKll():
+            return synopsis.counts()
+        case GroupedLogBuckets():
+            return synopsis.counts
+        case _:
+            return None
+
+
+def quantiles_of(
+    synopses: Mapping[Aggregate, Any], confidences: Mapping[Aggregate, float]
+) -> dict[Aggregate, Callable[[float], Estimates]]:
+    """How to ask other quantiles of the synopses that answer quantiles."""
+    return {
+        aggregate: partial(_quantile, synopsis, aggregate, confidences[aggregate])
+        for aggregate, synopsis in synopses.items()
+        if aggregate.function is AggregateFunction.QUANTILE
+    }
+
+
+def _quantile(synopsis: Any, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
+    found = (
+        synopsis.quantile(q, confidence)
+        if isinstance(synopsis, GroupedKll)
+        else synopsis.quantile(q)
+    )
+    assert isinstance(found, Estimates)
+    return found if aggregate.type is ColumnType.DOUBLE else _to_integers(found)
 
 
 def _top(synopsis: GroupedFrequent, k: int) -> Estimates:

@@ -17,7 +17,6 @@ from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.errors import PrecisionUnavailable, Unimplemented
-from shedder.queries.finish import check_names
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import PaneGrid
@@ -41,7 +40,6 @@ class Registrar:
           BudgetExceeded: no memory for its synopses.
         """
         query = bind(select, stream.schema)
-        check_names(query)
         if query.reduction is not None:
             raise Unimplemented("REDUCE BY in a standing query comes with the archive's layouts")
         granted = negotiate(query, self.free_bytes())

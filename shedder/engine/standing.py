@@ -10,18 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, Call, Column, Expression, Literal, Op
+from shedder.cql.expression import Call, Column, Expression, Literal, Op
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.engine.pane import Pane, PartInput
 from shedder.engine.plan import Plan
-from shedder.engine.questions import ask, rank_error
-from shedder.queries.answer import MissingGroups
-from shedder.queries.evidence import Evidence
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid, Span
-from synopses.estimate import Bound, Estimates
 
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
@@ -32,6 +28,15 @@ class ClosedPane:
 
     pane: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """A window's panes as one. ids: its groups, ascending; None without GROUP BY."""
+
+    pane: Pane
+    ids: NDArray[np.int64] | None
+    late: int
 
 
 class Standing:
@@ -241,95 +246,21 @@ class Standing:
         panes = sum(sum(self._pane_bytes(pane)) for pane in self.panes)
         return panes + (0 if self.keys is None else self.keys.size_bytes)
 
-    # --- evidence ------------------------------------------------------------------------------
+    # --- windows -------------------------------------------------------------------------------
 
-    def evidence(
-        self,
-        span: Span,
-        *,
-        confidences: dict[Aggregate, float],
-        watermark_us: int | None,
-        position: int,
-    ) -> Evidence:
-        """What the panes of a window know about the query's aggregates.
-
-        Args:
-          span: a window of the grid.
-          confidences: what each aggregate's interval is asked to hold with.
-          watermark_us, position: the stream's, for the record.
-        """
+    def merged(self, span: Span) -> Merged:
+        """The panes of a window of the grid, as one; only the groups that have tuples."""
         none_yet = self.grid.slides and span.end_us is None
         wanted = range(0) if none_yet else self.grid.panes_in(span)
-        panes = [self.panes[p] for p in sorted(self.panes) if p in wanted]
         late = sum(count for pane, count in self.late_by_pane.items() if pane in wanted)
-        groups = 1 if self.keys is None else self.keys.size
-        merged = Pane(self.plan, groups)
-        for pane in panes:
-            merged.merge(pane)
-        ids = None
-        if self.keys is not None:
-            ids = np.flatnonzero(merged.counts > 0)
-            merged = merged.select(ids)
-        estimates, ranks = {}, {}
-        for aggregate, part in zip(self.query.aggregates, self.plan.answers, strict=True):
-            confidence = confidences.get(aggregate, self.query.confidence)
-            synopsis = merged.parts[part]
-            estimates[aggregate] = ask(synopsis, aggregate, confidence)
-            error = rank_error(synopsis, confidence)
-            if error is not None:
-                ranks[aggregate] = error
-        others, missing = self._others(ids, merged)
-        if ids is not None and others is not None:
-            estimates = {
-                a: self._widen_partial(a, e, ids, float(merged.counts[others]))
-                for a, e in estimates.items()
-            }
-        return Evidence(
-            keys=() if self.keys is None or ids is None else self.keys.keys(ids),
-            estimates=estimates,
-            others=others,
-            missing=missing,
-            start_us=span.start_us,
-            end_us=span.end_us,
-            watermark_us=watermark_us,
-            position=position,
-            late=late,
-            complete=span.end_us is not None
-            and watermark_us is not None
-            and watermark_us >= span.end_us,
-            sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
-            rank_errors=ranks,
-        )
-
-    def _others(
-        self, ids: NDArray[np.int64] | None, merged: Pane
-    ) -> tuple[int | None, MissingGroups | None]:
-        if ids is None or not len(ids) or ids[0] != OTHERS:
-            return None, None
-        weight = float(merged.counts[0])
-        return 0, MissingGroups(weight, 1.0, "the byte cap of an aggregate was reached")
-
-    def _widen_partial(
-        self, aggregate: Aggregate, column: Estimates, ids: NDArray[np.int64], others: float
-    ) -> Estimates:
-        """Groups that found room late may have tuples among the others: say so."""
-        assert self.keys is not None
-        if self.keys.partial_from is None:
-            return column
-        partial = ids >= self.keys.partial_from
-        if not partial.any():
-            return column
-        bound = column.bound.copy()
-        high = column.high.copy()
-        if aggregate.function.name in ("COUNT", "COUNT_DISTINCT"):
-            bound[partial] = np.maximum(bound[partial], Bound.INTERVAL)
-            high[partial] = high[partial] + high.dtype.type(others)
-        else:
-            bound[partial] = Bound.NONE
-        return Estimates(
-            column.value, column.low, high, bound, column.null, column.confidence, column.source,
-            "some of the group's tuples may be among the others",
-        )  # fmt: skip
+        whole = Pane(self.plan, 1 if self.keys is None else self.keys.size)
+        for number in sorted(self.panes):
+            if number in wanted:
+                whole.merge(self.panes[number])
+        if self.keys is None:
+            return Merged(whole, None, late)
+        ids = np.flatnonzero(whole.counts > 0)
+        return Merged(whole.select(ids), ids, late)
 
 
 def _with_time_range(query: BoundQuery) -> Expression | None:

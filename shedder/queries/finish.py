@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Aggregate, Expression
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
-from shedder.errors import BadQuery
-from shedder.queries.answer import CERTAIN, COMPANION, COMPANIONS, ESTIMATE, ROLE, Answer
+from shedder.queries.answer import CERTAIN, COMPANION, ESTIMATE, ROLE, Answer
 from shedder.queries.columns import taken
-from shedder.queries.confidence import SLACK, aggregates_of
+from shedder.queries.confidence import SLACK
 from shedder.queries.decisions import Decided, decide
 from shedder.queries.evidence import Evidence
 from shedder.queries.outputs import Groups, OutputColumn
@@ -77,27 +75,6 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
 def needs_exact(answer: Answer) -> bool:
     """Whether some value misses its target: with the contract EXACT the caller asks the archive."""
     return answer.met is False
-
-
-def check_names(query: BoundQuery) -> None:
-    """Refuse output names that an answer needs for itself.
-
-    Raises:
-      BadQuery: two columns of the answer would have one name, e.g. outputs `n` and `n_low`.
-    """
-    names: list[str] = []
-    for output in query.outputs:
-        names.append(output.name)
-        if next(aggregates_of(output.expression), None) is not None:
-            names += [output.name + companion for companion in COMPANIONS]
-    if query.having is not None or query.order or query.limit is not None:
-        names.append(CERTAIN)
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise BadQuery(
-                f"two columns of the answer would be named {name!r}: each approximate output has "
-                f"companions {', '.join('*' + c for c in COMPANIONS)}; rename one with AS"
-            )
 
 
 def _rank_errors(evidence: Evidence, node: Expression) -> NDArray[np.float64] | None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shedder.errors import BadQuery, PrecisionUnavailable
-from shedder.queries.finish import check_names, finish, needs_exact
+from shedder.errors import PrecisionUnavailable
+from shedder.queries.finish import finish, needs_exact
 from synopses.estimate import Bound, Estimates, TopItem
 from tests.queries.asking import ask, between, evidence, known
 
@@ -228,15 +228,6 @@ def test_fail_raises_and_shows_what_was_reached():
 
 
 # --- names and empty answers ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["n_low", "n_met", "certain", "n"])
-def test_an_output_named_like_a_companion_is_refused(name):
-    query = ask("COUNT(*) AS n, COUNT(*) AS m FROM requests ORDER BY n")
-    check_names(query)
-    renamed = replace(query.outputs[1], name=name)
-    with pytest.raises(BadQuery, match=f"would be named '{name}'"):
-        check_names(replace(query, outputs=(query.outputs[0], renamed)))
 
 
 def test_no_groups_give_an_empty_table_of_the_same_columns():

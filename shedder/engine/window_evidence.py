@@ -1,0 +1,100 @@
+"""What the panes of a window say about a query's aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from shedder.cql.expression import Aggregate
+from shedder.engine.questions import ask, present_counts, quantiles_of, rank_error
+from shedder.engine.standing import Merged, Standing
+from shedder.queries.answer import MissingGroups
+from shedder.queries.evidence import Evidence
+from shedder.streams.group_keys import OTHERS
+from shedder.streams.windows import Span
+from synopses.estimate import Bound, Estimates
+
+_CAPPED = "the byte cap of an aggregate was reached"
+_PARTIAL = "some of the group's tuples may be among the others"
+
+
+def window_evidence(
+    standing: Standing,
+    span: Span,
+    *,
+    confidences: Mapping[Aggregate, float],
+    watermark_us: int | None,
+    position: int,
+) -> Evidence:
+    """Merge the panes of a window and ask them.
+
+    Args:
+      standing: the query.
+      span: a window of its grid; open at both ends before any window has closed.
+      confidences: what each aggregate's interval is asked to hold with.
+      watermark_us, position: the stream's, for the record.
+    """
+    merged = standing.merged(span)
+    query = standing.query
+    synopses = {
+        aggregate: merged.pane.parts[part]
+        for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
+    }
+    asked = {a: confidences.get(a, query.confidence) for a in synopses}
+    estimates = {a: ask(synopsis, a, asked[a]) for a, synopsis in synopses.items()}
+    ranks = {a: rank_error(synopsis, asked[a]) for a, synopsis in synopses.items()}
+    evidence = Evidence(
+        keys=() if merged.ids is None or standing.keys is None else standing.keys.keys(merged.ids),
+        estimates=estimates,
+        start_us=span.start_us,
+        end_us=span.end_us,
+        watermark_us=watermark_us,
+        position=position,
+        late=merged.late,
+        complete=_is_complete(span, watermark_us),
+        sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
+        rank_errors={a: error for a, error in ranks.items() if error is not None},
+    )
+    if merged.late:
+        counts = {a: present_counts(synopsis) for a, synopsis in synopses.items()}
+        evidence = replace(
+            evidence,
+            counts={a: count for a, count in counts.items() if count is not None},
+            quantiles=quantiles_of(synopses, asked),
+        )
+    return _with_others(standing, merged, evidence)
+
+
+def _is_complete(span: Span, watermark_us: int | None) -> bool:
+    return span.end_us is not None and watermark_us is not None and watermark_us >= span.end_us
+
+
+def _with_others(standing: Standing, merged: Merged, evidence: Evidence) -> Evidence:
+    """Say which row stands for the groups that found no room, and whom they may belong to."""
+    ids = merged.ids
+    if ids is None or not len(ids) or ids[0] != OTHERS:
+        return evidence
+    weight = float(merged.pane.counts[0])
+    estimates = dict(evidence.estimates)
+    partial_from = None if standing.keys is None else standing.keys.partial_from
+    if partial_from is not None and (ids >= partial_from).any():
+        partial = ids >= partial_from
+        estimates = {a: _widened(a, e, partial, weight) for a, e in estimates.items()}
+    missing = MissingGroups(weight, 1.0, _CAPPED)
+    return replace(evidence, estimates=estimates, others=0, missing=missing)
+
+
+def _widened(
+    aggregate: Aggregate, column: Estimates, partial: np.ndarray, others: float
+) -> Estimates:
+    """Groups that found room late may have tuples among the others: say so."""
+    bound = column.bound.copy()
+    high = column.high.copy()
+    if aggregate.function.name in ("COUNT", "COUNT_DISTINCT"):
+        bound[partial] = np.maximum(bound[partial], Bound.INTERVAL)
+        high[partial] = high[partial] + high.dtype.type(others)
+    else:
+        bound[partial] = Bound.NONE
+    return replace(column, high=high, bound=bound, reason=_PARTIAL)
