@@ -27,6 +27,7 @@ from shedder.engine.core import Core
 from shedder.engine.handle import Query
 from shedder.engine.listeners import Latest
 from shedder.engine.one_time import OneTime
+from shedder.engine.producer import Producer
 from shedder.engine.published import Published
 from shedder.engine.push import push
 from shedder.engine.recovery import recover
@@ -209,6 +210,20 @@ class Engine:
         """Append rows and return when they are durable; waits while there is no room."""
         self._check_open()
         return push(self, stream, data, producer=producer or "", epoch=epoch, sequence=sequence)
+
+    def producer(self, stream: str, name: str, *, epoch: int | None = None) -> Producer:
+        """A producer that keeps batches in flight and goes on where it stopped.
+
+        Args:
+          stream: to append to.
+          name: the producer's; stable over restarts.
+          epoch: its incarnation; None goes on in the newest one.
+
+        Raises:
+          StaleEpoch: a newer incarnation has written.
+        """
+        self._check_open()
+        return Producer(self, stream, name, epoch=epoch)
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow.

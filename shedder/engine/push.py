@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from shedder.cql.query import StreamSchema
-from shedder.errors import Overloaded
+from shedder.errors import FailedPrecondition, Overloaded
 from shedder.queries.database import Receipt
 from shedder.streams.batches import encode
 from shedder.streams.conform import conform
@@ -30,6 +31,75 @@ class Appendable(Protocol):
         """Append one encoded batch."""
 
 
+class Pipeline:
+    """Batches of one producer, several on their way to the disk at once. For one thread.
+
+    receipt: of the last batch that is known to be durable; rows 0 before the first.
+    """
+
+    def __init__(self, engine: Appendable, stream: str, *, producer: str, epoch: int) -> None:
+        self._engine = engine
+        self._stream = stream
+        self._producer = producer
+        self._epoch = epoch
+        self._waiting: deque[tuple[Future[Receipt], bool]] = deque()  # with: is it fresh
+        self.receipt = Receipt(stream, 0, 0)
+
+    def send(self, batch: pa.RecordBatch, sequence: int | None, *, is_fresh: bool = False) -> None:
+        """Hand over one batch; waits while there is no room, as a producer in this process can.
+
+        Args:
+          batch: of exactly the stream's columns.
+          sequence: its number; None goes on from the last one.
+          is_fresh: nobody can have stored this number yet, so a replay is a mistake.
+
+        Raises:
+          ShedderError: this batch was refused, or an earlier one was lost.
+        """
+        future = self._append_patiently(encode(batch), sequence)
+        self._waiting.append((future, is_fresh))
+        if len(self._waiting) > IN_FLIGHT:
+            self._await_oldest()
+
+    def settle(self) -> None:
+        """Wait until nothing is on its way, whatever came of it."""
+        wait_for([future for future, _ in self._waiting])
+
+    def drain(self) -> Receipt:
+        """Wait until everything is durable; the last receipt.
+
+        Raises:
+          ShedderError: a batch was lost.
+        """
+        while self._waiting:
+            self._await_oldest()
+        return self.receipt
+
+    def _await_oldest(self) -> None:
+        future, is_fresh = self._waiting.popleft()
+        self.receipt = future.result()
+        if is_fresh and self.receipt.duplicate:
+            raise FailedPrecondition(
+                f"numbers of producer {self._producer!r} in stream {self._stream!r} were used by "
+                "somebody else; give each producer its own name"
+            )
+
+    def _append_patiently(self, payload: bytes, sequence: int | None) -> Future[Receipt]:
+        while True:
+            try:
+                return self._engine.append(
+                    self._stream,
+                    payload,
+                    producer=self._producer,
+                    epoch=self._epoch,
+                    sequence=sequence,
+                )
+            except Overloaded:
+                # Nothing of ours may be waiting, so the pause bounds how often we ask.
+                ours = [future for future, _ in self._waiting]
+                wait_for(ours or [Future()], timeout=_PAUSE_S)
+
+
 def push(
     engine: Appendable, stream: str, data: Any, *, producer: str, epoch: int, sequence: int | None
 ) -> Receipt:
@@ -39,35 +109,10 @@ def push(
       SchemaMismatch, BadTimestamp, SequenceGap, StaleEpoch, DiskFull, StorageFailed. Batches
       before the one that failed are durable.
     """
-    waiting: deque[Future[Receipt]] = deque()
-    receipt = Receipt(stream, 0, 0)
+    pipeline = Pipeline(engine, stream, producer=producer, epoch=epoch)
     try:
         for number, batch in enumerate(conform(data, engine.schema(stream))):
-            payload = encode(batch)
-            given = None if sequence is None else sequence + number
-
-            def append(payload: bytes = payload, given: int | None = given) -> Future[Receipt]:
-                return engine.append(
-                    stream, payload, producer=producer, epoch=epoch, sequence=given
-                )
-
-            waiting.append(_patiently(append, waiting))
-            if len(waiting) > IN_FLIGHT:
-                receipt = waiting.popleft().result()
+            pipeline.send(batch, None if sequence is None else sequence + number)
     finally:
-        wait_for(list(waiting))  # Also when a batch does not fit: those before it are durable.
-    for future in waiting:
-        receipt = future.result()
-    return receipt
-
-
-def _patiently(
-    append: Callable[[], Future[Receipt]], waiting: deque[Future[Receipt]]
-) -> Future[Receipt]:
-    """Try until there is room: in this process the producer can simply wait."""
-    while True:
-        try:
-            return append()
-        except Overloaded:
-            # Nothing of ours may be waiting, so the pause bounds how often we ask.
-            wait_for(list(waiting) or [Future()], timeout=_PAUSE_S)
+        pipeline.settle()  # Also when a batch does not fit: those before it are durable.
+    return pipeline.drain()

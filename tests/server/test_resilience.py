@@ -79,15 +79,6 @@ def test_a_producer_that_crashed_goes_on_where_it_stopped(client):
     assert client.ledger("trades").applied == 50
 
 
-def test_two_producers_of_one_name_do_not_swallow_each_others_rows(client):
-    one, two = client.producer("trades", "p"), client.producer("trades", "p")
-    one.push(trades(10, 1))
-    one.flush()
-    two.push(trades(10, 2))
-    with pytest.raises(errors.FailedPrecondition, match="somebody else"):
-        two.flush()
-
-
 def test_open_calls_are_told_that_the_server_stops(engine, settings):
     engine.execute(CREATE_TRADES)
     engine.register("count", COUNT)

@@ -126,3 +126,32 @@ def test_a_sealed_stream_gives_the_same_answers(database):
     before = database.execute(TOTAL).rows()
     database.seal("trades")
     assert database.execute(TOTAL).rows() == before
+
+
+def test_a_producer_keeps_batches_in_flight_and_goes_on_where_it_stopped(database):
+    with database.producer("trades", "p", epoch=1) as producer:
+        for seed in range(40):
+            assert producer.push(trades(10, seed)) == seed + 1
+        receipt = producer.flush()
+        assert (receipt.position, receipt.rows) == (400, 10)
+    resumed = database.producer("trades", "p")
+    assert (resumed.epoch, resumed.next_sequence) == (1, 40)
+    resumed.push(trades(10, 39), sequence=39)  # It is not sure about this one.
+    assert resumed.push(trades(10, 40)) == 41
+    assert resumed.flush().position == 410
+    with pytest.raises(errors.StaleEpoch):
+        database.producer("trades", "p", epoch=0)
+    newest = database.producer("trades", "p", epoch=2)
+    assert newest.next_sequence == 0
+    newest.push(trades(10, 41))
+    assert newest.flush().position == 420
+    assert database.ledger("trades").applied == 420
+
+
+def test_two_producers_of_one_name_do_not_swallow_each_others_rows(database):
+    one, two = database.producer("trades", "p"), database.producer("trades", "p")
+    one.push(trades(10, 1))
+    one.flush()
+    two.push(trades(10, 2))
+    with pytest.raises(errors.FailedPrecondition, match="somebody else"):
+        two.flush()
