@@ -26,10 +26,10 @@ _PREFACE = f"""\
 Written by `python -m tests.synopses.coverage_grid`. Every cell is a population of {{size:,}} tuples
 behind a filter, sampled {{trials}} times by the real samples with fresh seeds; its intervals are
 held against the exact answer. A cell fails when so few of its intervals hold that an honest method
-would do so once in a million, or when they are over {WIDTH_MAX} times as wide as the ideal on average and
-the method promises otherwise there; a method fails when all its cells together fall {POOLED_SLACK} below
-the confidence. Ideal is the width of a normal interval that knew the true variance (for
-quantiles: the true distribution)."""
+would do so once in a million, or when they are over {WIDTH_MAX} times as wide as the ideal on
+average and the method promises otherwise there; a method fails when all its cells together fall
+{POOLED_SLACK} below the confidence. Ideal is the width of a normal interval that knew the true
+variance (for quantiles: the true distribution)."""
 _LEGEND = """\
 `certified` is the share of intervals that are normal because the known range of the column allows
 it, with their own coverage; all other intervals assume no distribution. `width` is the median over
