@@ -49,6 +49,8 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),  # Else each stalled stream holds about 6 MiB.
         ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", 120_000),  # A client that vanished is noticed in minutes, and
+        ("grpc.keepalive_timeout_ms", 20_000),  # its open calls end; the default is two hours.
     ]
 
 

@@ -7,6 +7,8 @@ from shedder import errors
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import encode
+from shedder.v1 import control_pb2
+from shedder.wire import tables
 from tests.server.conftest import CREATE_TRADES
 from tests.streams.streams import TRADES, every_type, trades
 
@@ -139,3 +141,28 @@ def test_summaries_are_refused_by_name(address):
 def test_nobody_there_is_said_to_be_unreachable():
     with pytest.raises(errors.Unreachable, match="no server at"):
         shedder.connect("127.0.0.1:1")
+
+
+def test_the_control_table_can_be_watched(client):
+    stub = client._connection.control
+    request = control_pb2.WatchRequest(entity="stream", period_s=0.1)
+    call = client._connection.open(stub.Watch, request)
+    for _ in range(2):
+        response = client._connection.read(call)
+        assert "trades" in tables.from_bytes(response.table)["name"].to_pylist()
+    call.cancel()
+    too_often = client._connection.open(stub.Watch, control_pb2.WatchRequest(period_s=1e-3))
+    with pytest.raises(errors.BadSetting, match=r"0\.001"):
+        client._connection.read(too_often)
+
+
+def test_an_answer_above_the_limit_says_what_to_do(client, monkeypatch):
+    monkeypatch.setattr("shedder.server.query.ANSWER_BYTES_MAX", 10)
+    with pytest.raises(errors.ResourceExhausted, match="LIMIT"):
+        client.execute(TOTAL)
+
+
+def test_a_statement_that_takes_too_long_ends_at_its_deadline(client):
+    client.push("trades", trades(10))
+    with pytest.raises(errors.DeadlineExceeded):
+        client.execute(TOTAL, timeout_s=1e-6)
