@@ -106,4 +106,5 @@ class SparkAggregates:
         """Structs sort by their fields, so the count goes first and negative."""
         ordered = "sort_array(collect_list(struct(-n AS m, v AS v)))"
         item = "e -> struct(e.v AS value, -e.m AS count)"
-        return f"transform(slice({ordered}, 1, {k}), {item})"
+        # collect_list of nothing is an empty list.
+        return f"CASE WHEN count(*) > 0 THEN transform(slice({ordered}, 1, {k}), {item}) END"

@@ -7,13 +7,14 @@ A parsed statement travels in the meta of a `Var` node, because the parser retur
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sqlglot import exp, parser, tokens
+from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.intervals import UNITS_US
+from shedder.cql.pure_parser import pure_parser
 from shedder.cql.raw import (
     RawColumn,
     RawCreateQuery,
@@ -27,6 +28,11 @@ from shedder.cql.raw import (
 from shedder.cql.reserved import PHRASES, WORDS
 from shedder.cql.statement import Describe, DropQuery, DropStream, Show
 from shedder.errors import Unimplemented
+
+if TYPE_CHECKING:
+    from sqlglot.parser import Parser
+else:
+    Parser = pure_parser().Parser
 
 STATEMENT = "cql"  # the key of a node's meta
 WINDOW = "cql_window"
@@ -78,19 +84,19 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class CqlParser(parser.Parser):
+class CqlParser(Parser):
     """sqlglot's parser with the statements, windows and clauses of CQL."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-        name: parser.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")
+        name: Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")
     }
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-        "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+        "CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
     }
     COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
-        kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)
+        kind: Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)
     }
     PLACEHOLDER_PARSERS: ClassVar[dict[Any, Any]] = {
         TokenType.PLACEHOLDER: lambda self: self._parameter()
