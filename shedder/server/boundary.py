@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 
 import grpc
@@ -94,8 +94,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             async with self._crossing(method, context):
                 responses = behaviour(request, context)
                 if hasattr(responses, "__aiter__"):
-                    async for response in responses:
-                        await context.write(response)
+                    async with aclosing(responses):  # Also when the client has gone.
+                        async for response in responses:
+                            await context.write(response)
                 else:
                     await responses
 

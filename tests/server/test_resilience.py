@@ -2,6 +2,7 @@
 
 import re
 import socket
+import time
 import urllib.request
 from concurrent.futures import Future
 
@@ -246,3 +247,16 @@ def test_a_connection_lost_with_batches_in_flight_loses_and_doubles_nothing(clie
     assert producer.flush().position == 6_000
     assert client.ledger("trades").applied == 6_000
     assert client.last_sequence("trades", "p") == (0, 59)
+
+
+def test_a_subscriber_that_leaves_is_not_told_any_more(client, engine):
+    query = client.register("count", COUNT)
+    subscriptions = [query.subscribe() for _ in range(5)]
+    listeners = engine.core.published("count")[1].listeners
+    assert len(listeners) == 5
+    for slides in subscriptions:
+        slides.close()
+    until = time.monotonic() + 10
+    while len(listeners) and time.monotonic() < until:
+        client.execute("SHOW QUERIES")
+    assert len(listeners) == 0
