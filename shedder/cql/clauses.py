@@ -10,9 +10,10 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from shedder.cql.dialect import WINDOW, later
+from shedder.cql.dialect import WINDOW
 from shedder.cql.expression import Expression, Literal
 from shedder.cql.intervals import duration_text
+from shedder.cql.later import later
 from shedder.cql.limits import Limits
 from shedder.cql.literals import Bindings, converted
 from shedder.cql.raw import RawCreateStream, RawDuration, RawNumber, RawSelect, RawWindow

@@ -14,6 +14,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import TokenType
 
 from shedder.cql.intervals import UNITS_US
+from shedder.cql.later import LATER, later
 from shedder.cql.pure_parser import pure_parser
 from shedder.cql.raw import (
     RawColumn,
@@ -27,7 +28,6 @@ from shedder.cql.raw import (
 )
 from shedder.cql.reserved import PHRASES, WORDS
 from shedder.cql.statement import Describe, DropQuery, DropStream, Show
-from shedder.errors import Unimplemented
 
 if TYPE_CHECKING:
     from sqlglot.parser import Parser
@@ -37,32 +37,7 @@ else:
 STATEMENT = "cql"  # the key of a node's meta
 WINDOW = "cql_window"
 
-_LATER = {
-    "ALTER": "ALTER",
-    "INSERT": "INSERT (push sends tuples into a stream)",
-    "UPDATE": "UPDATE",
-    "DELETE": "DELETE",
-    "MERGE": "MERGE",
-    "TRUNCATE": "TRUNCATE",
-    "COPY": "COPY (push loads files)",
-    "WITH": "WITH (common table expressions)",
-    "VALUES": "VALUES",
-    "FROM": "a query that begins with FROM",
-    "SET": "SET",
-    "BEGIN": "transactions",
-    "COMMIT": "transactions",
-    "ROLLBACK": "transactions",
-    "USE": "USE",
-    "PRAGMA": "PRAGMA",
-    "GRANT": "GRANT",
-    "REVOKE": "REVOKE",
-}
 _STATEMENTS = "SELECT, CREATE, DROP, SHOW, DESCRIBE or EXPLAIN"
-
-
-def later(what: str) -> Unimplemented:
-    """The refusal of what the language has and this version does not."""
-    return Unimplemented(f"{what}: not in this version; it comes with the relational engine")
 
 
 class CqlTokenizer(tokens.Tokenizer):
@@ -128,8 +103,8 @@ class CqlParser(Parser):
             if self._match(TokenType.SELECT, advance=False):
                 return RawExplain(self._select())
             return RawExplain(self._name("SELECT or the name of a query"))
-        if word in _LATER and self._curr.token_type is not TokenType.IDENTIFIER:
-            raise later(_LATER[word])
+        if word in LATER and self._curr.token_type is not TokenType.IDENTIFIER:
+            raise later(LATER[word])
         self.raise_error(f"expected {_STATEMENTS}")
         raise AssertionError("raise_error raises")
 

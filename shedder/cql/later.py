@@ -1,0 +1,32 @@
+"""What is read and refused: the language has it, this version does not."""
+
+from __future__ import annotations
+
+from shedder.errors import Unimplemented
+
+# Statements by their first word.
+LATER = {
+    "ALTER": "ALTER",
+    "INSERT": "INSERT (push sends tuples into a stream)",
+    "UPDATE": "UPDATE",
+    "DELETE": "DELETE",
+    "MERGE": "MERGE",
+    "TRUNCATE": "TRUNCATE",
+    "COPY": "COPY (push loads files)",
+    "WITH": "WITH (common table expressions)",
+    "VALUES": "VALUES",
+    "FROM": "a query that begins with FROM",
+    "SET": "SET",
+    "BEGIN": "transactions",
+    "COMMIT": "transactions",
+    "ROLLBACK": "transactions",
+    "USE": "USE",
+    "PRAGMA": "PRAGMA",
+    "GRANT": "GRANT",
+    "REVOKE": "REVOKE",
+}
+
+
+def later(what: str) -> Unimplemented:
+    """The refusal of what the language has and this version does not."""
+    return Unimplemented(f"{what}: not in this version; it comes with the relational engine")
