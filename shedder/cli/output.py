@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Callable
 from datetime import date, datetime
@@ -53,7 +55,7 @@ def write(answer: Answer, form: Format) -> None:
     """Write one answer to stdout and flush."""
     match form:
         case Format.TABLE:
-            _text(str(answer) + "\n")
+            _text(_tinted(str(answer)) + "\n")
         case Format.JSON:
             document = {**answer.facts(), "rows": answer.rows()}
             _text(json.dumps(document, default=_plain, indent=1) + "\n")
@@ -67,6 +69,13 @@ def write(answer: Answer, form: Format) -> None:
             _binary(lambda out: pq.write_table(_with_facts(answer), out))
         case _:
             assert_never(form)
+
+
+def _tinted(table: str) -> str:
+    """What promises nothing is red, where there are colours."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return table
+    return re.sub(r"\S* \(no bound\)", "\x1b[31m\\g<0>\x1b[0m", table)
 
 
 def _text(text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from shedder.cli.output import FACTS, Format, chosen, is_status, write
 from shedder.errors import BadSetting
-from shedder.queries.answer import Answer
+from shedder.queries.answer import COMPANION, ESTIMATE, ROLE, Answer
 
 ANSWER = Answer(
     pa.table(
@@ -96,3 +96,18 @@ def test_bytes_are_not_sent_to_a_terminal():
 def test_a_status_is_told_from_data():
     assert is_status(Answer.status("stream x created"))
     assert not is_status(ANSWER)
+
+
+@pytest.mark.parametrize(("no_color", "red"), [("", True), ("1", False)])
+def test_a_value_without_a_bound_is_red_where_there_are_colours(monkeypatch, no_color, red):
+    field = pa.field("n", pa.int64(), metadata={ROLE: ESTIMATE})
+    companions = [("n_low", pa.int64()), ("n_high", pa.int64()), ("n_bound", pa.string())]
+    schema = pa.schema([field, *(pa.field(*one, metadata={ROLE: COMPANION}) for one in companions)])
+    answer = Answer(
+        pa.table([[5], pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), ["none"]], schema)
+    )
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    write(answer, Format.TABLE)
+    assert ("\x1b[31m5 (no bound)\x1b[0m" in terminal.getvalue()) is red
+    assert "5 (no bound)" in terminal.getvalue()
