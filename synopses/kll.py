@@ -140,7 +140,6 @@ class GroupedKll:
                 bound[group] = Bound.INTERVAL
             elif sketch.n:
                 ends[:, group] = _at(sketch, rank)
-        bound[ends[1] == ends[2]] = Bound.EXACT
         value, low, high = ends
         return Estimates(value, low, high, bound, counts == 0, confidence, _SOURCE)
 

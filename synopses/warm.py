@@ -78,3 +78,8 @@ def compile_question_kernels() -> None:
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
     distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)
+
+
+if __name__ == "__main__":
+    compile_kernels()
+    compile_question_kernels()

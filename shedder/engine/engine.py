@@ -47,7 +47,7 @@ from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, QueryLedger, Receipt
 from shedder.settings import Settings
 from shedder.streams.sample import StreamSample
-from synopses.warm import compile_kernels
+from synopses.warm import compile_kernels, compile_question_kernels
 
 
 class Engine:
@@ -86,6 +86,7 @@ class Engine:
         _be_quiet()
         settings = settings or Settings.load(**overrides)
         compile_kernels()
+        compile_question_kernels()
         store = Store.open(Path(directory), log_segment_bytes=settings.log_segment_bytes)
         try:
             core = Core(store, settings, clock_us or _now_us)
