@@ -245,3 +245,32 @@ def test_a_server_answers_the_command_line(data, capfd):
         question = "SELECT COUNT(*) AS n FROM requests"
         (row,) = rows(capfd, "sql", "--connect", str(address), "-c", question)
     assert row["n"] == ROWS
+
+
+def test_a_server_that_others_reach_asks_who_calls(data, tmp_path, capfd, monkeypatch):
+    import trustme
+
+    from shedder.server.server import running
+    from shedder.settings import Settings
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    tokens = tmp_path / "tokens.toml"
+    assert run(["token", "reader", "--scope", "query", "-f", str(tokens)]) == ExitCode.FINE
+    (tmp_path / "token").write_text(capfd.readouterr().out)
+    settings = Settings(
+        listen="localhost:0",
+        tls_cert=tmp_path / "server.pem",
+        tls_key=tmp_path / "server.pem",
+        tokens_file=tokens,
+    )
+    with shedder.open(data, settings) as engine, running(engine, settings) as address:
+        there = ["sql", "--connect", f"localhost:{address.port}", "--ca", str(tmp_path / "ca.pem")]
+        known = [*there, "--token-file", str(tmp_path / "token")]
+        assert rows(capfd, *known, "-c", "SELECT COUNT(*) AS n FROM requests")[0]["n"] == ROWS
+        assert run([*there, "-c", "SHOW STREAMS"]) == ExitCode.IDENTITY
+        assert run([*known, "-c", "DROP STREAM requests"]) == ExitCode.IDENTITY
+        monkeypatch.setenv("SHEDDER_TOKEN", "nobody's")
+        assert run([*there, "-c", "SHOW STREAMS"]) == ExitCode.IDENTITY
