@@ -123,7 +123,7 @@ class Settings(BaseSettings):
         "queries", 64 * _KI, "Length of a statement's text.", ge=64
     )
     query_depth_max: int = _setting(
-        "queries", 50, "How deep the brackets of a statement may nest.", ge=1, le=200
+        "queries", 32, "How deep the brackets of a statement may nest.", ge=1, le=50
     )
     query_nodes_max: int = _setting(
         "queries", 1_000, "Nodes that a statement's tree may have.", ge=10, le=10_000

@@ -19,6 +19,7 @@ import structlog
 from shedder.archive.exact import ExactWorker
 from shedder.archive.store import Store
 from shedder.cql.limits import Limits
+from shedder.cql.limits import Limits
 from shedder.cql.parse import parse
 from shedder.cql.query import StreamSchema
 from shedder.cql.statement import CreateStream, Select
@@ -61,6 +62,7 @@ class Engine:
         self._limits = _limits(core.settings)
         self._mailboxes: set[Latest] = set()
         self._ddl = threading.RLock()
+        self._limits = _limits(core.settings)
         self._closed = False
 
     @classmethod
@@ -368,6 +370,15 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise Draining("the database is closed")
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        text_bytes_max=settings.query_text_bytes_max,
+        depth_max=settings.query_depth_max,
+        nodes_max=settings.query_nodes_max,
+        panes_max=settings.panes_max,
+    )
 
 
 def _be_quiet() -> None:

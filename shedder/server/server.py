@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ from shedder.wire.heap import keep_big_blocks
 MESSAGE_ROOM_BYTES = 64 << 10  # What an AppendRequest has beside its batch.
 STREAMS_PER_CONNECTION_MAX = 100
 TOKENS_LOOK_S = 1.0  # How soon a changed tokens file is read.
+
+# The apply thread must not keep a caller waiting for CPython's usual 5 ms.
+SWITCH_INTERVAL_S = 0.0005
 
 _log = structlog.get_logger("shedder.server")
 
@@ -150,6 +154,7 @@ def serve(
     Raises:
       BadSetting: the settings are not safe, or the address is taken.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     asyncio.run(_serve(engine, settings, ready))
 
 
