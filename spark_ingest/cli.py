@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spark_ingest.scores import Score  # SciPy is slow to import; `--help` does without.
 
 _REPORT = Path("report")
+_BRIEF_ROWS_MAX = 3_000_000
 
 
 def accuracy(
@@ -74,7 +75,9 @@ def accuracy(
         sealed = sealed_stream(data, name)
     with (
         console.status("Spark computes the exact answers"),
-        spark_session(SparkSettings(heap_mb=heap_mb)) as spark,
+        spark_session(
+            SparkSettings(heap_mb=heap_mb, brief=sealed.rows <= _BRIEF_ROWS_MAX)
+        ) as spark,
     ):
         subject = f"{name}, {sealed.rows:,} tuples"
         found = judged_by_spark(spark, sealed, asked, subject=subject, seed=seed)
@@ -94,7 +97,7 @@ def demo(
         Path, typer.Option(metavar="DIR", help="Where report.html and report.json go.")
     ] = Path("build/demo"),
     seconds: Annotated[float, typer.Option(min=0, help="About how long the replay takes.")] = 20.0,
-    questions: Annotated[int, typer.Option(min=0, help="Drawn at random, for the report.")] = 220,
+    questions: Annotated[int, typer.Option(min=0, help="Drawn at random, for the report.")] = 200,
     sample_rows: Annotated[int, typer.Option(min=64, help="Of the server's sample.")] = 8192,
 ) -> int:
     """Take the tour: real flights, a real server, a kill in the middle, Spark as the judge.

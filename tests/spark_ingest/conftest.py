@@ -10,5 +10,5 @@ from spark_ingest.session import SparkSettings, spark_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with spark_session(SparkSettings(cores=2, heap_mb=2048)) as session:
+    with spark_session(SparkSettings(cores=2, heap_mb=2048, brief=True)) as session:
         yield session
