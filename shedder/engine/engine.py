@@ -59,7 +59,6 @@ class Engine:
         self._exact = exact
         self._one_time = OneTime(core, exact)
         self._registrar = Registrar(core)
-        self._limits = _limits(core.settings)
         self._mailboxes: set[Latest] = set()
         self._ddl = threading.RLock()
         self._limits = _limits(core.settings)
@@ -370,15 +369,6 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise Draining("the database is closed")
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        text_bytes_max=settings.query_text_bytes_max,
-        depth_max=settings.query_depth_max,
-        nodes_max=settings.query_nodes_max,
-        panes_max=settings.panes_max,
-    )
 
 
 def _be_quiet() -> None:
