@@ -186,7 +186,7 @@ class Core:
     def _refresh_stale(self, now: float) -> None:
         for stream in self.streams.values():
             for published in list(stream.queries.values()):
-                if published.stale and not published.standing.grid.slides:
+                if published.stale:
                     published.refresh(stream)
         self._refresh_at = now + REFRESH_SECONDS
 

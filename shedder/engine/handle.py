@@ -100,7 +100,7 @@ class Query:
                 f"the receipt is for position {after.position}, "
                 f"stream {self._stream.schema.name!r} has {self._stream.position}"
             )
-        if self._published.stale and not self._published.standing.grid.slides:
+        if self._published.stale:
             self._published.refresh(self._stream)
         return self._published.latest
 

@@ -56,7 +56,9 @@ class Published:
         self.listeners = Listeners()
         self.latest: News | None = None
         self.emitted_to: int | None = None
-        self.stale = True
+        self.behind = True  # Tuples have been applied since the newest answer was made.
+        self._span: Span | None = None  # The newest answer's window, and how many were late for it.
+        self._late = 0
         self._go_exact = go_exact
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
 
@@ -65,9 +67,14 @@ class Published:
         grid = self.standing.grid
         watermark = stream.watermark_us
         end = grid.window_end(watermark)
-        if end is None or self.emitted_to is None or end <= self.emitted_to:
+        if end is None:
             return
         assert watermark is not None
+        assert grid.slide_us is not None
+        if self.emitted_to is None:  # No tuple yet, but a promise: its newest window is empty.
+            self.emitted_to = end - grid.slide_us
+        if end <= self.emitted_to:
+            return
         most = SLIDES_PER_FRAME_MAX if len(self.listeners) else 1
         for each in grid.ends_between(self.emitted_to, watermark, most):
             self.publish(stream, grid.window(each))
@@ -76,30 +83,44 @@ class Published:
         assert needed is not None
         self.standing.drop_before(needed)
 
+    @property
+    def stale(self) -> bool:
+        """Whether the newest answer would be another one now.
+
+        A closed window changes only by tuples that come too late for it: its intervals widen.
+        """
+        if not self.standing.grid.slides:
+            return self.behind
+        return self._span is not None and self.standing.late_in(self._span) != self._late
+
     def refresh(self, stream: StreamFacts) -> None:
-        """Make the newest answer say what is known now."""
+        """Make the newest answer say what is known now. Each slide is told once, when it closes."""
         grid = self.standing.grid
         if grid.slides:
             end = grid.window_end(stream.watermark_us)
-            self.publish(stream, Span(None, None) if end is None else grid.window(end))
+            self.latest = self._news(stream, Span(None, None) if end is None else grid.window(end))
         else:
             self.publish(stream, grid.span)
 
     def publish(self, stream: StreamFacts, span: Span) -> None:
         """Answer one window, keep the answer and tell it."""
+        self.tell(self._news(stream, span))
+
+    def _news(self, stream: StreamFacts, span: Span) -> News:
         evidence = self._evidence(stream, span)
         try:
             answer: News = finish(self.standing.query, evidence)
         except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
             answer = error
-        self.stale = False
+        self.behind = False
+        self._span, self._late = span, evidence.late
         if (
             not isinstance(answer, ShedderError)
             and self.standing.query.contract is Contract.EXACT
             and needs_exact(answer)
         ):
             self._go_exact(self, span)
-        self.tell(answer)
+        return answer
 
     def tell(self, news: News) -> None:
         """This is the newest answer now."""

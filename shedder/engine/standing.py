@@ -248,11 +248,19 @@ class Standing:
 
     # --- windows -------------------------------------------------------------------------------
 
+    def late_in(self, span: Span) -> int:
+        """How many tuples came too late for a window's panes."""
+        wanted = self._panes_in(span)
+        return sum(count for pane, count in self.late_by_pane.items() if pane in wanted)
+
+    def _panes_in(self, span: Span) -> range:
+        """The panes of a window; none before the first window has closed."""
+        none_yet = self.grid.slides and span.end_us is None
+        return range(0) if none_yet else self.grid.panes_in(span)
+
     def merged(self, span: Span) -> Merged:
         """The panes of a window of the grid, as one; only the groups that have tuples."""
-        none_yet = self.grid.slides and span.end_us is None
-        wanted = range(0) if none_yet else self.grid.panes_in(span)
-        late = sum(count for pane, count in self.late_by_pane.items() if pane in wanted)
+        wanted, late = self._panes_in(span), self.late_in(span)
         whole = Pane(self.plan, 1 if self.keys is None else self.keys.size)
         for number in sorted(self.panes):
             if number in wanted:

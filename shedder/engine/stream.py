@@ -50,9 +50,9 @@ class Stream:
             if before is not None:
                 self.late += int(np.count_nonzero(times < before))
             for published in self.queries.values():
-                self._first_window(published, times)
+                self._first_window(published, times, limit)
                 published.standing.apply(frame, watermark_us=before, limit_us=limit)
-                published.stale = True
+                published.behind = True
         self.position = header.end_position
         self.applied += header.rows
         self._observe(times, header.arrival_us, limit)
@@ -79,8 +79,10 @@ class Stream:
         self.watermark.observe(newest, arrival_us)
 
     @staticmethod
-    def _first_window(published: Published, times: np.ndarray) -> None:
-        """The first tuples of all decide which window is the first one."""
+    def _first_window(published: Published, times: np.ndarray, limit_us: int) -> None:
+        """The first tuples of all decide which window is the first one; wrong clocks do not."""
         slide = published.standing.grid.slide_us
         if published.emitted_to is None and slide is not None:
-            published.emitted_to = int(times.min()) // slide * slide
+            first = int(times.min())
+            if first <= limit_us:
+                published.emitted_to = first // slide * slide

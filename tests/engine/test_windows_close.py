@@ -1,0 +1,67 @@
+"""Which windows close when: first tuples, promises, late tuples, jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.engine.engine import Engine
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+NOW_US = 1_700_000_000 * SECOND
+SLIDING = "[RANGE INTERVAL '60' SECOND SLIDE INTERVAL '20' SECOND]"
+COUNT = f"SELECT COUNT(*) AS n FROM s {SLIDING}"
+
+
+def at(*seconds: float) -> pa.Table:
+    """Tuples at these seconds from now."""
+    times = [NOW_US + int(s * SECOND) for s in seconds]
+    return pa.table({"ts": pa.array(times, pa.timestamp("us")), "v": pa.array(times, pa.int64())})
+
+
+def open_at(directory: Path, **overrides: Any) -> Engine:
+    """An engine whose clock stands still."""
+    return Engine.open(directory, clock_us=lambda: NOW_US, **overrides)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with open_at(tmp_path / "data") as engine:
+        engine.execute("CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts")
+        yield engine
+
+
+def test_a_first_tuple_from_the_far_future_does_not_silence_a_query(db: Engine) -> None:
+    query = db.register("n", COUNT)
+    db.push("s", at(400 * 86_400))
+    answer = query.answer(after=db.push("s", at(0, 50, 100)))
+    assert answer.end_us == (NOW_US + 100 * SECOND) // (20 * SECOND) * (20 * SECOND)
+    assert answer.rows()[0]["n"] == 1
+
+
+def test_a_promise_before_any_tuple_closes_the_window_it_passes(db: Engine) -> None:
+    query = db.register("n", COUNT)
+    told: list[Any] = []
+    db.listen("n", told.append)
+    db.heartbeat("s", NOW_US)
+    assert [answer.end_us for answer in told] == [NOW_US // (20 * SECOND) * (20 * SECOND)]
+    assert query.answer().rows()[0]["n"] == 0
+
+
+def test_a_late_tuple_is_in_the_next_answer_of_the_window_it_was_late_for(db: Engine) -> None:
+    query = db.register("n", COUNT)
+    told: list[Any] = []
+    db.listen("n", told.append)
+    before = query.answer(after=db.push("s", at(0, 30, 70)))
+    assert before.rows()[0]["n_bound"] == "exact"
+    after = query.answer(after=db.push("s", at(31)))
+    assert (after.start_us, after.late) == (before.start_us, 1)
+    row = after.rows()[0]
+    assert (row["n_low"], row["n_high"], row["n_bound"]) == (2, 3, "interval")
+    assert len({answer.end_us for answer in told}) == len(told)  # Nobody hears a window twice.
