@@ -5,6 +5,7 @@ python -m benchmarks.produce ADDRESS TUPLES SEED [RATE]
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 
@@ -26,7 +27,7 @@ def main() -> None:
     ):
         stream = batches(tuples, seed)
         while pushed < tuples:
-            prepared = [batch for batch, _ in zip(stream, range(PREPARED // BATCH_ROWS), strict=False)]
+            prepared = list(itertools.islice(stream, PREPARED // BATCH_ROWS))
             began = time.perf_counter()
             for batch in prepared:
                 producer.push(batch)
