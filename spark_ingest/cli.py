@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from spark_ingest.scores import Score  # SciPy is slow to import; `--help` does without.
 
 _REPORT = Path("report")
-_BRIEF_ROWS_MAX = 3_000_000
 
 
 def accuracy(
@@ -52,6 +51,9 @@ def accuracy(
         Path, typer.Option(metavar="DIR", help="Where report.html and report.json go.")
     ] = _REPORT,
     heap_mb: Annotated[int, typer.Option(min=512, help="Of Spark's JVM.")] = 4096,
+    brief: Annotated[
+        bool, typer.Option(help="Better up to some million tuples: the JVM compiles less.")
+    ] = True,
 ) -> int:
     """Ask many questions, let Spark answer them exactly, and compare.
 
@@ -66,21 +68,20 @@ def accuracy(
     from spark_ingest.session import SparkSettings, spark_session
 
     console = Console(stderr=True, highlight=False)
-    with closing(_database(data, connect)) as database:
+    with ExitStack() as stack:
+        # First the JVM: it is forked, and gRPC's threads do not survive a fork.
+        with console.status("starting Spark"):
+            spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb, brief=brief)))
+        database = stack.enter_context(closing(_database(data, connect)))
         name = stream or _only_stream(database)
         drawn = draw(database, data, name, Plan(seed, questions))
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(f"asking {name}", total=len(drawn))
             asked = ask_all(database, data, name, drawn, lambda: progress.advance(task))
         sealed = sealed_stream(data, name)
-    with (
-        console.status("Spark computes the exact answers"),
-        spark_session(
-            SparkSettings(heap_mb=heap_mb, brief=sealed.rows <= _BRIEF_ROWS_MAX)
-        ) as spark,
-    ):
-        subject = f"{name}, {sealed.rows:,} tuples"
-        found = judged_by_spark(spark, sealed, asked, subject=subject, seed=seed)
+        with console.status("Spark computes the exact answers"):
+            subject = f"{name}, {sealed.rows:,} tuples"
+            found = judged_by_spark(spark, sealed, asked, subject=subject, seed=seed)
     as_json, as_html = write(found, report)
     Console(highlight=False).print(_summary(found.gates))
     console.print(

@@ -90,8 +90,9 @@ class GroupedFrequent:
         values = self._born.nbytes + self._free.nbytes + self._store.nbytes
         if self.items is ItemKind.TEXT:
             sample = self._store[: self._live : max(1, self._live // _SAMPLED_TEXTS)]
-            characters = sum(map(len, sample.tolist()))
-            values += self._live * _TEXT_BYTES + self._live * characters // max(len(sample), 1)
+            texts = [text for text in sample.tolist() if text is not None]  # Freed places.
+            characters = sum(map(len, texts))
+            values += self._live * _TEXT_BYTES + self._live * characters // max(len(texts), 1)
         return axes + arena + values
 
     @property

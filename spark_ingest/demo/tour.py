@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from shedder.client import Client
@@ -84,6 +85,9 @@ def run_tour(settings: TourSettings, console: Console) -> bool:
         )
         stack.callback(server.stop)
         console.rule("[bold]a server, and queries that stand")
+        server.start()
+        # The JVM is forked before this process speaks gRPC, whose threads do not survive a fork.
+        spark = _judge_called(settings, console, stack)
         client = _opened(server, console)
         kept = _replayed(settings, console, server, client, flights, claims)
         client = stack.enter_context(server.wait())
@@ -91,7 +95,7 @@ def run_tour(settings: TourSettings, console: Console) -> bool:
         console.rule("[bold]questions about the past and the present")
         asked, shown = _asked(settings, console, client, server.data, kept)
         console.rule("[bold]Spark, the judge")
-        report = _judged(settings, console, server.data, asked, shown)
+        report = _judged(settings, console, spark, server.data, asked, shown)
     _verdict(report, claims)
     as_json, as_html = write(report, settings.report)
     console.print(f"\n  the report: [link=file://{as_html.absolute()}]{as_html}[/link] ({as_json})")
@@ -99,9 +103,14 @@ def run_tour(settings: TourSettings, console: Console) -> bool:
     return claims.held
 
 
+def _judge_called(settings: TourSettings, console: Console, stack: ExitStack) -> SparkSession:
+    with console.status("starting Spark, the judge"):
+        brief = SparkSettings(heap_mb=settings.heap_mb, brief=True)
+        return stack.enter_context(spark_session(brief))
+
+
 def _opened(server: ServerProcess, console: Console) -> Client:
-    """Start the server; make the stream and its queries."""
-    server.start()
+    """Wait for the server; make the stream and its queries."""
     with console.status("starting the server"):
         client = server.wait()
     console.print(f"  server pid {server.pid} answers on {server.address}")
@@ -260,17 +269,14 @@ def _asked(
 def _judged(
     settings: TourSettings,
     console: Console,
+    spark: SparkSession,
     data: Path,
     asked: Asked,
     shown: list[tuple[str, int]],
 ) -> Report:
     sealed = sealed_stream(data, STREAM)
-    with (
-        console.status("Spark starts") as status,
-        spark_session(SparkSettings(heap_mb=settings.heap_mb, brief=True)) as spark,
-    ):
-        began = time.monotonic()
-        status.update(f"Spark computes {len(asked.cases)} exact answers")
+    began = time.monotonic()
+    with console.status(f"Spark computes {len(asked.cases)} exact answers") as status:
         report = judged_by_spark(
             spark,
             sealed,
@@ -279,14 +285,15 @@ def _judged(
             seed=settings.seed,
             notes=[_NOTE.format(settings.sample_rows)],
         )
-        console.print(
-            f"  Spark computed {len(asked.cases)} exact answers in {time.monotonic() - began:.0f} s"
-        )
         status.update("Spark computes the exact answers that are shown")
         rows = [
-            row for tells, at in shown for row in compare(spark, sealed, tells, asked.cases[at])
+            row
+            for tells, number in shown
+            for row in compare(spark, sealed, tells, asked.cases[number])
         ]
     console.print(beside_exact("approximate beside exact", rows))
+    took_s = time.monotonic() - began
+    console.print(f"  Spark computed {len(asked.cases)} exact answers in {took_s:.0f} s")
     return report
 
 
