@@ -7,7 +7,7 @@ log's sequence up to which all of these are complete. It is one catalog transact
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -27,32 +27,49 @@ def write_checkpoint(
     streams: Mapping[str, Stream],
     producers: Mapping[str, Mapping[str, Progress]],
     sequence: int,
+    also: Callable[[], None] | None = None,
 ) -> None:
     """Store all live state as of a log sequence, in one transaction.
 
     Producers may be ahead of the applied state (they are numbered when they are durable); replay
     brings the rest there too, and a producer's progress never goes back.
+
+    Args:
+      store: whose catalog it goes to.
+      streams, producers: the state, by stream name.
+      sequence: every record of the log below it has been applied.
+      also: other changes of the catalog, in the same transaction.
+
+    Raises:
+      DiskFull, StorageFailed: nothing was stored; the next checkpoint stores all of it.
     """
     parts: dict[str, bytes] = {}
+    stored: list[tuple[Standing, list[int]]] = []
     with store.catalog.transaction():
+        if also is not None:
+            also()
         for name, stream in streams.items():
             parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
             parts[f"sample/{stream.id}"] = stream.sample.to_bytes()
             for published in stream.queries.values():
-                _store_panes(store, published.standing)
+                stored.append((published.standing, _store_panes(store, published.standing)))
                 parts[f"query/{published.standing.name}"] = _query_state(published)
         store.catalog.write_checkpoint(sequence, parts)
+    for standing, panes in stored:
+        standing.mark_stored(panes)
 
 
-def _store_panes(store: Store, standing: Standing) -> None:
-    """Each closed pane once; those that no window needs any more go."""
+def _store_panes(store: Store, standing: Standing) -> list[int]:
+    """Each closed pane once; those that no window needs any more go. Returns the stored ones."""
     width = standing.grid.width_us
     if width is None:
-        return
-    for closed in standing.take_unstored():
-        store.catalog.put_pane(standing.name, closed.pane * width, closed.data)
+        return []
+    fresh = standing.unstored()
+    for pane in fresh:
+        store.catalog.put_pane(standing.name, pane * width, standing.pane_bytes(pane))
     if standing.panes:
         store.catalog.drop_panes(standing.name, before_us=min(standing.panes) * width)
+    return fresh
 
 
 def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:

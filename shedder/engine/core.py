@@ -145,8 +145,7 @@ class Core:
         now = time.monotonic()
         if now >= self._refresh_at:
             self._refresh_stale(now)
-        if now >= self._checkpoint_at:
-            self.checkpoint()
+        self._checkpoint_if_due(now)
 
     def apply(self, stream: Stream, header: Batch, frame: Frame) -> None:
         """Read one batch into everything in memory, and answer the windows it closes."""
@@ -179,8 +178,7 @@ class Core:
     def _idle(self) -> float | None:
         """Caught up: refresh what is stale, checkpoint when it is time."""
         self._refresh_stale(time.monotonic())
-        if time.monotonic() >= self._checkpoint_at:
-            self.checkpoint()
+        self._checkpoint_if_due(time.monotonic())
         return max(0.0, self._checkpoint_at - time.monotonic())
 
     def _refresh_stale(self, now: float) -> None:
@@ -213,19 +211,37 @@ class Core:
         while self._background.submit(self.store.cut, stream_id).result() is not None:
             pass  # A run ends before a hole that damage has torn; the next one begins after it.
 
-    def checkpoint(self) -> None:
-        """Store closed panes, open panes, samples and producers, as of the applied sequence."""
-        self._checkpoint_at = time.monotonic() + self.settings.checkpoint_seconds
-        if self.applied_sequence == self._checkpointed:
+    def checkpoint(self, also: Callable[[], None] | None = None) -> None:
+        """Store closed panes, open panes, samples and producers, as of the applied sequence.
+
+        Args:
+          also: other changes of the catalog, in the same transaction.
+
+        Raises:
+          DiskFull, StorageFailed: nothing was stored, and the log keeps what is needed.
+        """
+        if also is None and self.applied_sequence == self._checkpointed:
             return
         producers = {name: intake.producers() for name, intake in self.intakes.items()}
-        write_checkpoint(self.store, self.streams, producers, self.applied_sequence)
+        write_checkpoint(self.store, self.streams, producers, self.applied_sequence, also)
         self._checkpointed = self.applied_sequence
-        for stream in self.streams.values():
-            retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
-            if retain_us is not None and watermark_us is not None:
-                self.store.apply_retention(stream.id, watermark_us - retain_us)
-        self.store.trim_log()
+
+    def _checkpoint_if_due(self, now: float) -> None:
+        if now >= self._checkpoint_at:
+            self._checkpoint_at = now + self.settings.checkpoint_seconds
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Checkpoint, retire what is too old, trim the log. What fails is tried again later."""
+        try:
+            self.checkpoint()
+            for stream in self.streams.values():
+                retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
+                if retain_us is not None and watermark_us is not None:
+                    self.store.apply_retention(stream.id, watermark_us - retain_us)
+            self.store.trim_log()
+        except ShedderError as error:
+            _log.error("checkpoint_failed", error=str(error))
 
     def start(self) -> None:
         """Begin to apply."""
@@ -233,12 +249,14 @@ class Core:
 
     def close(self) -> None:
         """Drain the log and the queue, checkpoint, release the directory."""
-        self.commit.close()
-        if self.actor.is_alive():
-            self.actor.call(self.checkpoint).result()
-        self.actor.close()
-        self._background.shutdown()
-        self.store.close()
+        try:
+            self.commit.close()
+            if self.actor.is_alive():
+                self.actor.call(self._tidy).result()
+            self.actor.close()
+            self._background.shutdown()
+        finally:
+            self.store.close()
 
 
 def _no_exact(published: Published, span: Span) -> None:

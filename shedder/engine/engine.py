@@ -19,7 +19,6 @@ import structlog
 from shedder.archive.exact import ExactWorker
 from shedder.archive.store import Store
 from shedder.cql.limits import Limits
-from shedder.cql.limits import Limits
 from shedder.cql.parse import parse
 from shedder.cql.query import StreamSchema
 from shedder.cql.statement import CreateStream, Select
@@ -171,9 +170,9 @@ class Engine:
                 )
 
             def forget() -> None:
+                self.core.store.drop_stream(stream.id)
                 del self.core.streams[name]
                 del self.core.intakes[name]
-                self.core.store.drop_stream(stream.id)
 
             self.core.actor.call(forget).result()
 
@@ -302,8 +301,8 @@ class Engine:
             stream, _ = self.core.published(name)
 
             def forget() -> None:
-                del stream.queries[name]
                 self.core.store.catalog.drop_query(name)
+                del stream.queries[name]
 
             self.core.actor.call(forget).result()
 

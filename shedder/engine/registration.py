@@ -9,7 +9,6 @@ from shedder.cql.bind import bind
 from shedder.cql.expression import AggregateFunction, Column
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, Select
-from shedder.engine.checkpoint import write_checkpoint
 from shedder.engine.core import Core
 from shedder.engine.grant import Granted, negotiate
 from shedder.engine.plan import plan, sizes_to_json
@@ -72,23 +71,25 @@ class Registrar:
             granted=granted.facts,
             go_exact=core.go_exact,
         )
-        self._sharpen_sample(stream, query)
         self._read_history(stream, published)
         published.refresh(stream)
+        entry = QueryEntry(
+            name,
+            query.text,
+            parameters=sizes_to_json(query, granted.sizes, granted.facts),
+            stream_id=stream.id,
+            from_position=stream.position,
+            created_us=core.clock_us(),
+        )
+        sample = stream.sample
+        self._sharpen_sample(stream, query)
         stream.queries[name] = published
-        with core.store.catalog.transaction():
-            core.store.catalog.add_query(
-                QueryEntry(
-                    name,
-                    query.text,
-                    parameters=sizes_to_json(query, granted.sizes, granted.facts),
-                    stream_id=stream.id,
-                    from_position=stream.position,
-                    created_us=core.clock_us(),
-                )
-            )
-            producers = {n: intake.producers() for n, intake in core.intakes.items()}
-            write_checkpoint(core.store, core.streams, producers, core.applied_sequence)
+        try:
+            core.checkpoint(also=lambda: core.store.catalog.add_query(entry))
+        except BaseException:  # It stands in memory and in the catalog, or in neither.
+            del stream.queries[name]
+            stream.sample = sample
+            raise
         return published
 
     def _read_history(self, stream: Stream, published: Published) -> None:

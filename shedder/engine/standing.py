@@ -22,14 +22,6 @@ from shedder.streams.windows import PaneGrid, Span
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedPane:
-    """A pane that the watermark has passed, ready to be stored."""
-
-    pane: int
-    data: bytes
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Merged:
     """A window's panes as one. ids: its groups, ascending; None without GROUP BY."""
@@ -155,11 +147,13 @@ class Standing:
         for pane in [p for p in self.panes if p < first_open and p not in self._closed_bytes]:
             self._closed_bytes[pane] = self.panes[pane].part_bytes
 
-    def take_unstored(self) -> list[ClosedPane]:
-        """The closed panes that this has not given out before, for the pane store."""
-        fresh = sorted(p for p in self._closed_bytes if p not in self._stored)
-        self._stored.update(fresh)
-        return [ClosedPane(pane, self.pane_bytes(pane)) for pane in fresh]
+    def unstored(self) -> list[int]:
+        """The closed panes that the pane store does not have yet."""
+        return sorted(p for p in self._closed_bytes if p not in self._stored)
+
+    def mark_stored(self, panes: Iterable[int]) -> None:
+        """These panes are in the pane store, durably."""
+        self._stored.update(panes)
 
     def open_panes(self) -> list[int]:
         """The panes that are not closed yet."""

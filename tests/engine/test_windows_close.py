@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import shedder
 from shedder.engine.engine import Engine
 
 SECOND = 1_000_000

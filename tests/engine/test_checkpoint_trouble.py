@@ -1,0 +1,91 @@
+"""Checkpoints that fail: nothing is lost, nothing halts, nothing is half there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.errors import DiskFull, ShedderError, UnknownQuery
+from tests.engine.world import CREATE, requests
+
+SLIDING = "[RANGE INTERVAL '60' SECOND SLIDE INTERVAL '20' SECOND]"
+SELECT = f"SELECT COUNT(*) AS n, COUNT(DISTINCT client) AS c FROM requests {SLIDING}"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with Engine.open(tmp_path / "data", checkpoint_seconds=1e6) as engine:
+        engine.execute(CREATE)
+        yield engine
+
+
+@contextmanager
+def full_catalog(db: Engine) -> Iterator[None]:
+    """SQLite itself says that there is no room."""
+    connection = db.core.store.catalog._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA max_page_count = {1 << 30}")
+
+
+def checkpoint(db: Engine) -> None:
+    db.core.actor.call(db.core.checkpoint).result()
+
+
+def test_panes_of_a_failed_checkpoint_are_in_the_next_one(db: Engine, tmp_path: Path) -> None:
+    query = db.register("n", SELECT)
+    table = requests(5_000, seed=1)
+    db.push("requests", table)
+    with full_catalog(db), pytest.raises(DiskFull):
+        checkpoint(db)
+    answer = query.answer(after=db.push("requests", table.slice(0, 0)))
+    assert answer.rows()[0]["n"] > 0
+    checkpoint(db)
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with Engine.open(tmp_path / "copy") as again:
+        assert again.query("n").answer().rows() == answer.rows()
+
+
+def test_a_checkpoint_that_fails_when_it_is_due_does_not_halt_the_engine(tmp_path: Path) -> None:
+    table = requests(5_000, seed=2)
+    with Engine.open(tmp_path / "data", checkpoint_seconds=0.001) as db:
+        db.execute(CREATE)
+        query = db.register("n", SELECT)
+        with full_catalog(db):
+            for first in range(0, 5_000, 500):
+                receipt = db.push("requests", table.slice(first, 500))
+            answer = query.answer(after=receipt)
+        assert db.ledger("requests").applied == 5_000
+    with Engine.open(tmp_path / "data") as again:
+        assert again.query("n").answer().rows() == answer.rows()
+
+
+def test_a_query_that_cannot_be_listed_does_not_stand(db: Engine) -> None:
+    db.push("requests", requests(5_000, seed=3))
+    with full_catalog(db), pytest.raises(DiskFull):
+        db.register("n", SELECT)
+    with pytest.raises(UnknownQuery):
+        db.query("n")
+    assert db.register("n", SELECT).answer().rows()[0]["n"] > 0
+
+
+def test_what_cannot_be_dropped_durably_stays(db: Engine) -> None:
+    db.push("requests", requests(100, seed=4))
+    query = db.register("n", SELECT)
+    connection = db.core.store.catalog._connection
+    connection.execute("PRAGMA query_only = 1")
+    with pytest.raises(ShedderError, match="read"):
+        db.execute("DROP QUERY n")
+    connection.execute("PRAGMA query_only = 0")
+    assert query.answer().window is not None
+    db.execute("DROP QUERY n")
+    with pytest.raises(UnknownQuery):
+        query.answer()
