@@ -98,10 +98,15 @@ class RowFile:
 
     def _raw(self, reading: Reading, progress: Callable[[float], None]) -> Iterator[pa.RecordBatch]:
         names = list(reading.columns)
+        found = self.schema()
+        for name in names:
+            # Rows of JSON may leave out a column.
+            if name not in found.names and self.format is not FileFormat.NDJSON:
+                has = ", ".join(found.names)
+                raise BadBatch(f"{self.path.name} has no column {name!r}; it has {has}")
         if self.format is FileFormat.PARQUET:
             yield from self._parquet(names, progress)
             return
-        found = self.schema()
         types = {name: _text_type(found, name, kind) for name, kind in reading.columns.items()}
         if self.format is FileFormat.NDJSON:  # Arrow's JSON reads whole seconds only.
             types = {n: pa.string() if pa.types.is_timestamp(t) else t for n, t in types.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import sys
@@ -82,7 +83,7 @@ def push(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Pushing the same files again under this name stores nothing twice.",
+            help="Pushing a file again under this name stores nothing twice.",
         ),
     ] = None,
     token_file: TokenFileOption = None,
@@ -196,10 +197,11 @@ def _push_all(
     late_before = database.ledger(stream).late
     started = time.monotonic()
     for file in files:
+        name = None if producer is None else _producer_of(producer, file.path)
         with _progress(file.path.name, tally) as show:
-            for batch in file.batches(reading, show):
-                sequence = tally.batches if producer else None
-                receipt = database.push(stream, batch, producer=producer, sequence=sequence)
+            for number, batch in enumerate(file.batches(reading, show)):
+                sequence = None if name is None else number
+                receipt = database.push(stream, batch, producer=name, sequence=sequence)
                 tally.count(batch.num_rows, duplicate=receipt.duplicate)
     elapsed_s = time.monotonic() - started
     speed = tally.rows / max(elapsed_s, 1e-9)
@@ -214,16 +216,20 @@ def _push_all(
         )
 
 
+def _producer_of(name: str, path: Path) -> str:
+    """A producer for each content: another file's batches are not taken for repeated ones."""
+    with path.open("rb") as file:
+        return f"{name}/{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
+
+
 @dataclass(slots=True)
 class _Tally:
     """What was pushed until now."""
 
-    batches: int = 0
     rows: int = 0
     duplicates: int = 0
 
     def count(self, rows: int, *, duplicate: bool) -> None:
-        self.batches += 1
         self.rows += rows
         self.duplicates += rows if duplicate else 0
 

@@ -80,6 +80,27 @@ def test_pushing_the_same_file_again_under_a_name_stores_nothing_twice(tmp_path,
     assert row["n"] == ROWS
 
 
+def test_another_file_under_the_same_name_is_stored(tmp_path, capfd):
+    directory = str(tmp_path / "data")
+    days = [tmp_path / "monday.csv", tmp_path / "tuesday.csv"]
+    for day, path in enumerate(days, 5):
+        path.write_text(f"ts,v\n2026-01-0{day} 00:00:00,{day}\n")
+    told = ["-d", directory, "--create", "--producer", "load"]
+    for files in ([days[0]], [days[1]], days):  # The last one repeats both.
+        assert run(["push", "s", *map(str, files), *told]) == ExitCode.FINE
+    (row,) = rows(capfd, "sql", "-d", directory, "-c", "SELECT COUNT(*) AS n, SUM(v) AS v FROM s")
+    assert (row["n"], row["v"]) == (2, 11)
+
+
+def test_a_file_that_lacks_a_column_is_refused_with_those_it_has(tmp_path, data, capfd):
+    csv, parquet = tmp_path / "a.csv", tmp_path / "a.parquet"
+    csv.write_text("ts,v\n2026-01-05 00:00:00,1\n")
+    pq.write_table(pa.table({"ts": ["2026-01-05 00:00:00"], "v": [1]}), parquet)
+    for path in (csv, parquet):
+        assert run(["push", "requests", str(path), "-d", data]) == ExitCode.USAGE
+        assert f"{path.name} has no column 'client'; it has ts, v" in capfd.readouterr().err
+
+
 def test_a_stream_that_is_not_there_is_not_made_without_being_asked(tmp_path, parquet, capfd):
     assert run(["push", "requests", parquet, "-d", str(tmp_path / "data")]) == ExitCode.USAGE
     assert "--create makes it" in capfd.readouterr().err
