@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -274,9 +275,9 @@ def _with_time_range(query: BoundQuery) -> Expression | None:
         if edge is not None:
             literal = Literal(edge, ColumnType.TIMESTAMP)
             conditions.append(Call(op, (column, literal), ColumnType.BOOLEAN))
-    if len(conditions) > 1:
-        return Call(Op.AND, tuple(conditions), ColumnType.BOOLEAN)
-    return conditions[0] if conditions else None
+    if not conditions:
+        return None
+    return reduce(lambda left, right: Call(Op.AND, (left, right), ColumnType.BOOLEAN), conditions)
 
 
 def _ipc(table: pa.Table) -> bytes:

@@ -114,6 +114,15 @@ def test_groups_of_a_window_that_does_not_slide(db: Engine, window: str) -> None
     assert found == set(zip(wanted["domain"].to_pylist(), wanted["ok"].to_pylist(), strict=True))
 
 
+def test_a_snapshot_behind_a_filter_reads_what_it_should(db: Engine) -> None:
+    table = requests(4_000, seed=8)
+    window = "[FROM TIMESTAMP '2023-11-14 22:15:00' TO TIMESTAMP '2023-11-14 22:16:00']"
+    query = db.register("n", f"SELECT COUNT(*) AS n FROM requests {window} WHERE hits > 3")
+    answer = query.answer(after=db.push("requests", table))
+    wanted = between(table, 1_700_000_100 * SECOND, 1_700_000_160 * SECOND)
+    assert answer.rows()[0]["n"] == sum(hits > 3 for hits in wanted["hits"].to_pylist())
+
+
 def test_late_tuples_widen_the_windows_they_belong_to_and_are_counted(db: Engine) -> None:
     table = requests(10_000, seed=4)
     query = db.register("n", f"SELECT COUNT(*) AS n, SUM(bytes) AS s FROM requests {SLIDING}")
