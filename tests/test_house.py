@@ -35,6 +35,23 @@ def test_imports_only_point_down():
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(
+    ("package", "places"),
+    [
+        ("grpc", ("shedder/server/", "shedder/client/", "shedder/wire/", "shedder/v1/")),
+        ("pyspark", ("spark_ingest/",)),
+        ("duckdb", ("shedder/archive/", "spark_ingest/")),
+        ("sqlglot", ("shedder/cql/",)),
+    ],
+)
+def test_a_package_from_elsewhere_stays_where_it_belongs(package, places):
+    wanted = re.compile(rf"^\s*(import|from) {package}\b", re.MULTILINE)
+    code = {str(p.relative_to(ROOT)): p for part in PARTS for p in tracked(f"{part}/*.py")}
+    users = {name for name, path in code.items() if wanted.search(path.read_text())}
+    assert users
+    assert not [name for name in users if not name.startswith(places)]
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_is_typed_for_its_users(part):
     assert (ROOT / part / "py.typed").exists()

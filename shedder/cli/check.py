@@ -32,10 +32,10 @@ def check(
     from shedder.archive.check import check as check_directory
 
     report = check_directory(data)
-    say(f"{report.streams:,} streams")
-    say(f"{report.runs:,} runs, {report.run_rows:,} rows, {report.run_bytes:,} bytes")
+    say(f"streams: {report.streams:,}")
+    say(f"runs: {report.runs:,} with {report.run_rows:,} rows in {report.run_bytes:,} bytes")
     say(
-        f"{report.segments:,} log segments, {report.records:,} records, "
+        f"log: {report.segments:,} segments with {report.records:,} records, "
         f"{report.log_rows:,} rows in batches"
     )
     for note in report.notes:

@@ -13,7 +13,7 @@ from shedder.queries.answer import Answer
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
-from shedder.queries.printing import shown
+from shedder.queries.printing import shown, stretch_text
 from shedder.queries.targets import target_text
 from shedder.streams.sample import SampleView
 
@@ -118,7 +118,7 @@ def explain_once(query: BoundQuery, view: SampleView | None, stretch: Stretch = 
         ("source", choice.source.value),
         ("because", choice.reason),
         ("target", target_text(query)),
-        ("stretch", f"[{stretch.start_us}, {stretch.end_us}) µs of event time"),
+        ("stretch", stretch_text(stretch.start_us, stretch.end_us)),
     ]
     if view is not None:
         rows = f"{view.rows.num_rows:,} of {view.population:,} rows"

@@ -33,7 +33,6 @@ def printed(answer: Answer) -> str:
 
 def explained(answer: Answer) -> str:
     """Window, watermark, sources and every caveat of an answer, a line each."""
-    start, end = (_moment(us) for us in (answer.start_us, answer.end_us))
     missing = "none can be missing"
     if answer.missing is not None:
         bound = answer.missing
@@ -43,8 +42,9 @@ def explained(answer: Answer) -> str:
             else f"none of {bound.weight_max:,.0f} tuples or more is missing "
             f"({_percent(bound.confidence)})"
         )
+    stretch = stretch_text(answer.start_us, answer.end_us)
     lines = [
-        ("window", f"[{start or '-∞'}, {end or '∞'}) {'complete' if answer.complete else 'open'}"),
+        ("window", f"{stretch} {'complete' if answer.complete else 'open'}"),
         ("watermark", _moment(answer.watermark_us) or "none yet"),
         ("position", f"{answer.position:,}"),
         ("sources", ", ".join(answer.sources) or "none"),
@@ -57,6 +57,11 @@ def explained(answer: Answer) -> str:
         *(("note", note) for note in answer.notes),
     ]
     return "\n".join(f"{name + ':':<14}{text}" for name, text in lines)
+
+
+def stretch_text(start_us: int | None, end_us: int | None) -> str:
+    """A stretch of event time, half open; None is open on that side."""
+    return f"[{_moment(start_us) or '-∞'}, {_moment(end_us) or '∞'})"
 
 
 def shown(

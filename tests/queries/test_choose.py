@@ -100,6 +100,12 @@ def test_the_answer_says_which_stretch_it_covers():
     assert answer.estimate(0, "n").value < 1000
 
 
+def test_explain_says_the_stretch_in_moments():
+    text = explain_once(ask(COUNTED), VIEW, Stretch(1_767_225_600_000_000, None))
+    assert "[2026-01-01 00:00:00.000Z, ∞)" in text
+    assert "[-∞, ∞)" in explain_once(ask(COUNTED), VIEW)
+
+
 def test_explain_says_the_source_and_why():
     assert "the live sample" in explain_once(ask(COUNTED + LOOSE), VIEW)
     text = explain_once(ask(COUNTED + TIGHT), VIEW)
