@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.types import ColumnType
+from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses import kll
 from synopses.estimate import Bound, Estimates
 from synopses.frequent import GroupedFrequent
@@ -88,7 +89,7 @@ def _quantile(synopsis: Any, aggregate: Aggregate, confidence: float, q: float) 
         else synopsis.quantile(q)
     )
     assert isinstance(found, Estimates)
-    return found if aggregate.type is ColumnType.DOUBLE else _to_integers(found)
+    return found if aggregate.type is ColumnType.DOUBLE else _to_integers(found, aggregate.type)
 
 
 def _top(synopsis: GroupedFrequent, k: int) -> Estimates:
@@ -102,12 +103,14 @@ def _top(synopsis: GroupedFrequent, k: int) -> Estimates:
     return Estimates(lists, lists, lists, bound, null, 1.0, "frequent")
 
 
-def _to_integers(column: Estimates) -> Estimates:
+def _to_integers(column: Estimates, aggregate_type: ColumnType) -> Estimates:
     """A quantile of integers is an integer, so the interval's ends move inward to integers."""
     low, high = np.ceil(column.low), np.floor(column.high)
     large = np.maximum(np.abs(low), np.abs(high)) >= _EXACT_INTEGER
     low = np.where(large, np.nextafter(column.low, -np.inf), low)
     high = np.where(large, np.nextafter(column.high, np.inf), high)
+    if aggregate_type is ColumnType.TIMESTAMP:  # No time is outside of the years 1 to 9999.
+        low, high = np.clip(low, TIME_MIN_US, None), np.clip(high, None, TIME_MAX_US)
     value = np.clip(np.rint(column.value), low, high)
     bound = np.where((low == high) & ~large & (column.confidence == 1.0), Bound.EXACT, column.bound)
     return Estimates(

@@ -6,8 +6,6 @@ import structlog
 
 from shedder.archive.records import Batch, Heartbeat, Kind
 from shedder.cql.bind import bind
-from shedder.cql.parse import parse
-from shedder.cql.statement import Select
 from shedder.engine.checkpoint import restore_query, restore_stream
 from shedder.engine.core import Core
 from shedder.engine.intake import progress_of
@@ -15,6 +13,7 @@ from shedder.engine.plan import plan, sizes_from_json
 from shedder.engine.producers import Progress
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
+from shedder.engine.stored_text import read_stored
 from shedder.streams.batches import decode_stored
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
@@ -77,8 +76,7 @@ def _read_checkpoint(core: Core) -> Producers:
         state = parts.get(f"stream/{row.id}")
         producers[row.schema.name] = {} if state is None else restore_stream(stream, state)
     for stored in catalog.queries():
-        select = parse(stored.text)
-        assert isinstance(select, Select)
+        select = read_stored(stored.text)
         stream = core.stream(select.stream)
         query = bind(select, stream.schema)
         sizes, granted = sizes_from_json(query, stored.parameters)

@@ -14,6 +14,7 @@ from shedder.engine.grant import Granted, negotiate
 from shedder.engine.plan import plan, sizes_to_json
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
+from shedder.engine.stored_text import read_stored
 from shedder.engine.stream import Stream
 from shedder.errors import PrecisionUnavailable, Unimplemented
 from shedder.streams.frame import Frame
@@ -41,6 +42,7 @@ class Registrar:
         query = bind(select, stream.schema)
         if query.reduction is not None:
             raise Unimplemented("REDUCE BY in a standing query comes with the archive's layouts")
+        read_stored(query.text)  # What a restart could not read is refused now.
         granted = negotiate(query, self.free_bytes())
         if query.contract is Contract.EXACT:
             self._check_exact(stream, query)

@@ -240,7 +240,8 @@ class StreamSample:
             low, high = basics[name].low, basics[name].high
             if low is None or high is None or (high <= 0 if sign == _POSITIVE else low >= 0):
                 continue
-            weights = pc.cast(batch.column(name), pa.float64()).to_numpy(zero_copy_only=False)
+            column = pc.cast(batch.column(name), pa.float64(), safe=False)  # beyond 2^53: nearest
+            weights = column.to_numpy(zero_copy_only=False)
             # What is not above zero is passed over, and so is NaN.
             signed = weights if sign == _POSITIVE else -weights
             rows.move(sample.update(signed, numbers), batch)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from synopses.estimate import Estimates
 
-
 _STRING_BYTES = 49  # An empty str of CPython.
 
 

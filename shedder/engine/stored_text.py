@@ -1,0 +1,33 @@
+"""The text of a standing query, as the catalog keeps it and as it is read again."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from shedder.cql.limits import Limits
+from shedder.cql.parse import parse
+from shedder.cql.statement import Select
+
+# What was registered is read again whatever the settings are by now.
+_LIMITS = Limits(
+    text_bytes_max=1 << 28,
+    depth_max=1_000,
+    levels_max=1_000,
+    tokens_max=1 << 20,
+    nodes_max=1 << 20,
+    panes_max=1 << 62,
+)
+
+
+def read_stored(text: str) -> Select:
+    """The select that a canonical text is of.
+
+    Parsing recurses, so it is done on a stack of its own: who can be registered can be recovered.
+
+    Raises:
+      BadQuery: it is nested too deeply to be read again.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="shedder-parse") as fresh_stack:
+        select = fresh_stack.submit(parse, text, limits=_LIMITS).result()
+    assert isinstance(select, Select), text
+    return select
