@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shedder.cql.expression import Aggregate, AggregateFunction
 from spark_ingest.cases import Case, Key, aggregate_name
 from spark_ingest.facts import Facts, Truths
-from spark_ingest.report import MISSING
-from spark_ingest.scores import Judged
+from spark_ingest.scores import MISSING, Judged
 from spark_ingest.verdict import (
     Claim,
     Ranks,
@@ -19,6 +18,16 @@ from spark_ingest.verdict import (
     judge_quantile,
     judge_value,
 )
+from spark_ingest.workload import ANYTHING
+
+# Which sources answer an aggregate, where an answer has several.
+_OWN_SOURCES = {
+    AggregateFunction.COUNT: {"count", "moments"},
+    AggregateFunction.COUNT_DISTINCT: {"hll"},
+    AggregateFunction.QUANTILE: {"log-buckets", "kll"},
+    AggregateFunction.TOP: {"frequent"},
+}
+_MOMENTS = {"moments"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +55,16 @@ def judge(cases: Iterable[Case], truths: Truths) -> Judgement:
 
 def _values(case: Case, name: str, aggregate: Aggregate, truths: Truths) -> Iterator[Judged]:
     groups = truths.groups(case)
-    for key, claim in case.claims(name):
+    anything = case.query.target is not None and case.query.target.size >= ANYTHING
+    for key, said in case.claims(name):
+        claim = replace(said, met=None) if anything else said
         facts = groups.get(key, {}).get(name, {})
         for verdict in _verdicts(aggregate, claim, facts, case):
             yield Judged(
                 case.number,
                 _printed(key),
                 aggregate_name(aggregate),
-                "+".join(case.answer.sources) or "unknown",
+                _source(case, aggregate),
                 1.0 if verdict.claim.bound == "exact" else case.answer.confidence,
                 verdict,
             )
@@ -110,6 +121,13 @@ def _missing(case: Case, truths: Truths) -> Iterator[Judged]:
     yield Judged(
         case.number, "", MISSING, source, 1.0 if bound is None else bound.confidence, verdict
     )
+
+
+def _source(case: Case, aggregate: Aggregate) -> str:
+    """What this one value was made from, as far as the answer's sources tell."""
+    sources = case.answer.sources
+    own = _OWN_SOURCES.get(aggregate.function, _MOMENTS)
+    return "+".join(sorted(own.intersection(sources)) or sources) or "unknown"
 
 
 def _bigint(total: int) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_ingest.scores import Attainment, Judged, Score
+from spark_ingest.scores import MISSING, Attainment, Judged, Score
 from spark_ingest.svg import WIDTH, axis_line, circle, line, percent, rect, svg, text, ticks
 
 _LABEL = 250  # px left of the axes for names
@@ -53,6 +53,7 @@ def error_plot(judged: Sequence[Judged]) -> str:
         and j.verdict.error is not None
         and j.verdict.claim.bound == "interval"
         and j.verdict.place is not None
+        and j.aggregate != MISSING
     ]
     if not pairs:
         return ""
@@ -101,7 +102,7 @@ def place_plot(judged: Iterable[Judged]) -> str:
         [
             j.verdict.place
             for j in judged
-            if j.verdict.place is not None and j.verdict.claim.bound == "interval"
+            if j.verdict.place and j.verdict.claim.bound == "interval" and j.aggregate != MISSING
         ],
         np.float64,
     )
@@ -129,7 +130,8 @@ def spread_plot(judged: Sequence[Judged]) -> str:
     """True errors per aggregate: median, middle half and 5th to 95th percentile, logarithmic."""
     errors: dict[str, list[float]] = {}
     for one in judged:
-        if one.verdict.claim.bound == "interval" and one.verdict.error is not None:
+        judgeable = one.verdict.claim.bound == "interval" and one.aggregate != MISSING
+        if judgeable and one.verdict.error is not None:
             name = one.aggregate + (" (rank)" if one.verdict.place is None else "")
             errors.setdefault(name, []).append(one.verdict.error)
     known = {n: np.array(e) for n, e in sorted(errors.items()) if len(e) >= 5 and max(e) > 0}

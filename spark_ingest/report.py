@@ -20,8 +20,6 @@ from spark_ingest.verdict import number
 
 _WORST = 12
 _MISSES_MAX = 60
-MISSING = "(missing groups)"
-"""The aggregate's name under which the bound on groups that an answer lacks is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,7 @@ def to_html(report: Report) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["shown"] = shown
+    environment.filters["share"] = share
     template = files("spark_ingest").joinpath("report.html.j2").read_text(encoding="utf-8")
     inexact = scores(report.judged)
     everything = pooled(report.judged)
@@ -146,6 +145,13 @@ def shown(value: Any) -> str:
             return value.isoformat(" ")
         case _:
             return str(value)
+
+
+def share(part: float | None) -> str:
+    """A share in percent, with two digits that matter."""
+    if part is None:
+        return "—"
+    return f"{100 * part:,.0f} %" if part >= 0.1 else f"{100 * part:.2g} %"
 
 
 def _score(score: Score) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from scipy.stats import binom
 
 from spark_ingest.verdict import Verdict
 
+MISSING = "(missing groups)"
+"""The aggregate's name under which the bound on groups that an answer lacks is judged."""
+
 ALARM = 1e-6
 """Probability that a gate rejects intervals that cover exactly as often as they say."""
 
