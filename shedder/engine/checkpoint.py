@@ -54,6 +54,9 @@ def write_checkpoint(
             for published in stream.queries.values():
                 stored.append((published.standing, _store_panes(store, published.standing)))
                 parts[f"query/{published.standing.name}"] = _query_state(published)
+                if published.standing.keys is not None:
+                    keys = published.standing.keys.to_bytes()
+                    parts[f"groups/{published.standing.name}"] = keys
         store.catalog.write_checkpoint(sequence, parts)
     for standing, panes in stored:
         standing.mark_stored(panes)
@@ -67,8 +70,8 @@ def _store_panes(store: Store, standing: Standing) -> list[int]:
     fresh = standing.unstored()
     for pane in fresh:
         store.catalog.put_pane(standing.name, pane * width, standing.pane_bytes(pane))
-    if standing.panes:
-        store.catalog.drop_panes(standing.name, before_us=min(standing.panes) * width)
+    if standing.dropped_before is not None:
+        store.catalog.drop_panes(standing.name, before_us=standing.dropped_before * width)
     return fresh
 
 
@@ -114,9 +117,12 @@ def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
     return {name: Progress(**progress) for name, progress in state["producers"].items()}
 
 
-def restore_query(store: Store, published: Published, data: bytes | None) -> None:
-    """Set a standing query's panes and counters from the pane store and its part."""
+def restore_query(store: Store, published: Published, parts: Mapping[str, bytes]) -> None:
+    """Set a standing query's groups, panes and counters from the pane store and its parts."""
     standing = published.standing
+    data, groups = (parts.get(f"{kind}/{standing.name}") for kind in ("query", "groups"))
+    if standing.keys is not None and groups is not None:
+        standing.keys.restore(groups)
     width = standing.grid.width_us
     if width is not None:
         for pane in store.catalog.panes(standing.name, *_ALL_TIME):

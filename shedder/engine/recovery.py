@@ -92,7 +92,7 @@ def _read_checkpoint(core: Core) -> Producers:
             granted=granted,
             go_exact=core.go_exact,
         )
-        restore_query(core.store, published, parts.get(f"query/{stored.name}"))
+        restore_query(core.store, published, parts)
         stream.queries[stored.name] = published
     return producers
 

@@ -38,7 +38,8 @@ class Standing:
     Used by one thread. Ledger: tuples applied since registration = read + late.
 
     read: tuples that reached a pane (or failed the WHERE). late: tuples whose pane had been
-    closed, or whose event time was too far in the future to be believed.
+    closed, or whose event time was too far in the future to be believed. dropped_before: panes
+    before it are needed by no window; None: none has been dropped in this process.
     """
 
     def __init__(self, name: str, query: BoundQuery, plan: Plan, *, part_bytes_max: int) -> None:
@@ -50,6 +51,7 @@ class Standing:
         self.late = 0
         self.panes: dict[int, Pane] = {}
         self.late_by_pane: dict[int, int] = {}
+        self.dropped_before: int | None = None
         self.keys = GroupKeys(query.groups, GROUPS_MAX) if query.groups else None
         self._where = _with_time_range(query)
         self._part_bytes_max = part_bytes_max
@@ -162,6 +164,7 @@ class Standing:
 
     def drop_before(self, pane: int) -> None:
         """Forget panes that no window needs any more, and groups that only they had."""
+        self.dropped_before = pane
         dead = [p for p in self.panes if p < pane]
         for old in dead:
             del self.panes[old]
@@ -184,8 +187,10 @@ class Standing:
         for number, pane in self.panes.items():
             pane.grow(keys.size)
             self.panes[number] = pane.select(source)
+        partial = keys.partial_from  # Those who might be partial before still might be.
         keys.keep(kept)
-        keys.partial_from = keys.size if others else None
+        whole = len(kept) if partial is None else int(np.searchsorted(kept, partial))
+        keys.partial_from = 1 + whole if others else None
 
     def _alive(self, groups: int) -> NDArray[np.bool_]:
         alive = np.zeros(groups, np.bool_)

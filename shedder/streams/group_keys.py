@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,37 @@ class GroupKeys:
 
     def freeze(self) -> None:
         """Take no new groups: the byte cap of an aggregate is reached."""
-        self._table.groups_max = self.size
+        self._table.groups_max = self.size - 1  # The table does not count `others`.
+
+    @property
+    def frozen(self) -> bool:
+        """Whether new groups go to the others."""
+        return int(self._table.groups_max) < self._groups_max
+
+    def to_bytes(self) -> bytes:
+        """All ids with their hashes and key values, and who may have tuples among the others."""
+        ids = np.arange(1, self.size)
+        columns = {f"k{i}": column for i, column in enumerate(self.keys(ids))}
+        state = json.dumps({"frozen": self.frozen, "partial_from": self.partial_from})
+        table = pa.table({"hash": pa.array(self.hashes(ids)), **columns})
+        table = table.replace_schema_metadata({"state": state})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        data: bytes = sink.getvalue().to_pybytes()
+        return data
+
+    def restore(self, data: bytes) -> None:
+        """Give the groups of an earlier process the ids they had there; nothing else may have."""
+        assert self.size == 1
+        table = pa.ipc.open_stream(data).read_all().combine_chunks()
+        if len(table):
+            hashes, *columns = (column.chunk(0) for column in table.columns)
+            self.adopt(hashes.to_numpy(), columns)
+        state = json.loads(table.schema.metadata[b"state"])
+        self.partial_from = state["partial_from"]
+        if state["frozen"]:
+            self.freeze()
 
     def keep(self, ids: NDArray[np.int64]) -> None:
         """Forget all other groups; the kept ones become 1, 2, ... in this order."""

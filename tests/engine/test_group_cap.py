@@ -1,0 +1,80 @@
+"""Groups beyond the byte cap: what is said of those that have room stays true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.queries.answer import Answer
+
+SECOND = 1_000_000
+NOW_US = 1_700_000_000 * SECOND
+SELECT = "SELECT k, COUNT(*) AS n, MAX(k) AS m FROM s {} GROUP BY k"
+SLIDING = "[RANGE INTERVAL '100' SECOND SLIDE INTERVAL '20' SECOND]"
+
+
+def open_small(directory: Path) -> Engine:
+    return Engine.open(directory, group_bytes_max=64 << 10, checkpoint_seconds=1e6)
+
+
+def batch(second: int, first: int, groups: int) -> pa.Table:
+    """One tuple of each of these groups."""
+    times = pa.array(np.full(groups, NOW_US + second * SECOND), pa.timestamp("us"))
+    return pa.table({"ts": times, "k": pa.array(np.arange(first, first + groups))})
+
+
+def check(answer: Answer, pushed: list[tuple[int, int, int]]) -> int:
+    """Every row against the batches in its window; returns the number of groups that had room."""
+    inside = [
+        np.arange(first, first + groups)
+        for second, first, groups in pushed
+        if answer.start_us is None or answer.start_us <= NOW_US + second * SECOND < answer.end_us
+    ]
+    truth = np.bincount(np.concatenate(inside))
+    for number, row in enumerate(answer.rows()):
+        if number == answer.others:
+            continue
+        n = truth[row["k"]]
+        assert row["n_low"] <= n <= row["n_high"], (row, n)
+        assert row["n_bound"] != "exact" or row["n"] == n, (row, n)
+    assert sum(answer.table["n"].to_pylist()) == truth.sum()
+    return answer.table.num_rows
+
+
+def test_a_group_that_found_no_room_once_finds_none_later(tmp_path: Path) -> None:
+    with open_small(tmp_path / "data") as db:
+        db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+        query = db.register("g", SELECT.format(""))
+        pushed = [(0, 0, 10_000), *[(1, 20_000, 10)] * 5]
+        for one in pushed:
+            answer = query.answer(after=db.push("s", batch(*one)))
+        assert answer.others is not None
+        check(answer, pushed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("restarts", [False, True], ids=["one life", "many lives"])
+def test_groups_that_find_room_later_are_bounded_not_exact(
+    tmp_path: Path, seed: int, restarts: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    db = open_small(tmp_path / "data")
+    db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+    db.register("g", SELECT.format(SLIDING))
+    pushed = []
+    for number in range(20):
+        for second in (0, 7, 14):  # Large panes die beside small ones with the same groups.
+            size = int(rng.choice([20, 300, 3_000], p=[0.7, 0.2, 0.1]))
+            one = (number * 20 + second, int(rng.choice([0, 100, 2_000, 4_000])), size)
+            pushed.append(one)
+            db.push("s", batch(*one))
+        if restarts and number % 3 == 0:
+            db.close()
+            db = open_small(tmp_path / "data")
+        db.heartbeat("s", NOW_US + (number + 1) * 20 * SECOND)
+        check(db.query("g").answer(), pushed)
+    db.close()
