@@ -20,7 +20,8 @@ CREATE = (
 # Eight aggregates over two windows; event time runs at a million tuples a second.
 QUERIES = {
     "totals": "SELECT COUNT(*) AS n, SUM(value) AS total, AVG(value) AS mean, MAX(value) AS top, "
-    "COUNT(DISTINCT key) AS keys FROM trades [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '1' SECOND]",
+    "COUNT(DISTINCT key) AS keys "
+    "FROM trades [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '1' SECOND]",
     "tail": "SELECT QUANTILE(value, 0.99) AS p99, TOP(key, 20) AS busiest "
     "FROM trades [RANGE INTERVAL '30' SECOND SLIDE INTERVAL '5' SECOND]",
     "groups": "SELECT key % 1000 AS shard, SUM(value) AS total "
