@@ -112,7 +112,10 @@ def _to_integers(column: Estimates, aggregate_type: ColumnType) -> Estimates:
     if aggregate_type is ColumnType.TIMESTAMP:  # No time is outside of the years 1 to 9999.
         low, high = np.clip(low, TIME_MIN_US, None), np.clip(high, None, TIME_MAX_US)
     value = np.clip(np.rint(column.value), low, high)
-    bound = np.where((low == high) & ~large & (column.confidence == 1.0), Bound.EXACT, column.bound)
+    exact = (low == high) & (column.confidence == 1.0)
+    bound = np.where(exact, Bound.EXACT, column.bound)
+    # NULL may stay what it is, but a value beyond 2^53 was rounded on its way into the buckets.
+    bound = np.where(large & ~column.null, np.maximum(bound, Bound.INTERVAL), bound)
     return Estimates(
         _int64(value), _int64(low), _int64(high), bound.astype(np.uint8), column.null,
         column.confidence, column.source, column.reason,
