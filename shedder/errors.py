@@ -155,7 +155,8 @@ class SequenceGap(FailedPrecondition):
 
     def __init__(self, producer: str, expected: int, got: int) -> None:
         super().__init__(
-            f"producer {producer!r} sent sequence {got}, expected {expected}; resend from {expected}"
+            f"producer {producer!r} sent sequence {got}, expected {expected}; "
+            f"resend from {expected}"
         )
 
 

@@ -339,7 +339,8 @@ def test_contracts_decide_what_happens_to_a_value_that_misses(db: Database) -> N
         db.register("fail", ask.format("FAIL"))
     omit = db.register(
         "omit",
-        "SELECT TOP(visitor, 5) AS t, QUANTILE(ms, 0.5) AS q FROM visits WITHIN 0.0001 PERCENT ELSE OMIT",
+        "SELECT TOP(visitor, 5) AS t, QUANTILE(ms, 0.5) AS q FROM visits "
+        "WITHIN 0.0001 PERCENT ELSE OMIT",
     )
     row = omit.answer().rows()[0]
     assert row["q"] is None

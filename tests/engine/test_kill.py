@@ -30,7 +30,10 @@ CREATE = (
     "CREATE STREAM events (ts TIMESTAMP, id BIGINT, value DOUBLE) TIMESTAMP BY ts "
     "LATENESS INTERVAL '1' HOUR"
 )
-WHOLE = "SELECT COUNT(*) AS n, SUM(id) AS ids, MIN(id) AS low, MAX(id) AS high, SUM(value) AS v FROM events"
+WHOLE = (
+    "SELECT COUNT(*) AS n, SUM(id) AS ids, MIN(id) AS low, MAX(id) AS high, SUM(value) AS v "
+    "FROM events"
+)
 EXACT = (
     f"SELECT id >= {APART} AS second, COUNT(*) AS n, COUNT(DISTINCT id) AS ids, MIN(id) AS low, "
     f"MAX(id) AS high FROM events GROUP BY id >= {APART}"
