@@ -11,6 +11,15 @@ from shedder.cql.query import BoundQuery
 from shedder.queries.answer import Answer
 from spark_ingest.verdict import Claim
 
+# Which sources answer an aggregate, where an answer has several.
+_OWN_SOURCES = {
+    AggregateFunction.COUNT: {"count", "moments"},
+    AggregateFunction.COUNT_DISTINCT: {"hll"},
+    AggregateFunction.QUANTILE: {"log-buckets", "kll"},
+    AggregateFunction.TOP: {"frequent"},
+}
+_MOMENTS = {"moments"}
+
 Key = tuple[Any, ...]
 """The values of a group's keys, as Arrow gives them to Python."""
 
@@ -57,6 +66,12 @@ class Case:
         for key, value, low, high, bound, flag in rows:
             if key is not None:
                 yield key, Claim(value, low, high, bound, flag)
+
+    def source(self, aggregate: Aggregate) -> str:
+        """What this one value was made from, as far as the answer's sources tell."""
+        own = _OWN_SOURCES.get(aggregate.function, _MOMENTS)
+        sources = self.answer.sources
+        return "+".join(sorted(own.intersection(sources)) or sources) or "unknown"
 
     def _key_columns(self) -> list[str | None]:
         by_expression = {output.expression: output.name for output in self.query.outputs}

@@ -20,15 +20,6 @@ from spark_ingest.verdict import (
 )
 from spark_ingest.workload import ANYTHING
 
-# Which sources answer an aggregate, where an answer has several.
-_OWN_SOURCES = {
-    AggregateFunction.COUNT: {"count", "moments"},
-    AggregateFunction.COUNT_DISTINCT: {"hll"},
-    AggregateFunction.QUANTILE: {"log-buckets", "kll"},
-    AggregateFunction.TOP: {"frequent"},
-}
-_MOMENTS = {"moments"}
-
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -64,7 +55,7 @@ def _values(case: Case, name: str, aggregate: Aggregate, truths: Truths) -> Iter
                 case.number,
                 _printed(key),
                 aggregate_name(aggregate),
-                _source(case, aggregate),
+                case.source(aggregate),
                 1.0 if verdict.claim.bound == "exact" else case.answer.confidence,
                 verdict,
             )
@@ -121,13 +112,6 @@ def _missing(case: Case, truths: Truths) -> Iterator[Judged]:
     yield Judged(
         case.number, "", MISSING, source, 1.0 if bound is None else bound.confidence, verdict
     )
-
-
-def _source(case: Case, aggregate: Aggregate) -> str:
-    """What this one value was made from, as far as the answer's sources tell."""
-    sources = case.answer.sources
-    own = _OWN_SOURCES.get(aggregate.function, _MOMENTS)
-    return "+".join(sorted(own.intersection(sources)) or sources) or "unknown"
 
 
 def _bigint(total: int) -> int | None:

@@ -33,7 +33,7 @@ def compare(
         column = truth[f"a{case.query.aggregates.index(aggregate)}"]
         for key, claim in list(case.claims(name))[:_GROUPS_SHOWN]:
             true = column[at_key[key]].as_py() if key in at_key else None
-            base = {"tells": tells, "source": "+".join(case.answer.sources)}
+            base = {"tells": tells, "source": case.source(aggregate)}
             what = " ".join([name, *(str(part) for part in key)])
             if aggregate.function is AggregateFunction.TOP:
                 yield from _items(base, claim, true or [], case)
