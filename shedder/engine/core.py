@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import structlog
 
@@ -19,7 +20,14 @@ from shedder.engine.checkpoint import write_checkpoint
 from shedder.engine.intake import Arrived, Intake
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
-from shedder.errors import Overloaded, ShedderError, UnknownQuery, UnknownStream
+from shedder.errors import (
+    Draining,
+    InternalError,
+    Overloaded,
+    ShedderError,
+    UnknownQuery,
+    UnknownStream,
+)
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.frame import Frame
@@ -73,9 +81,10 @@ class Core:
 
     def stream(self, name: str) -> Stream:
         """A live stream by name."""
-        if name not in self.streams:
-            raise UnknownStream(name, sorted(self.streams))
-        return self.streams[name]
+        stream = self.streams.get(name)
+        if stream is None:
+            raise UnknownStream(name, list(self.streams))
+        return stream
 
     def intake(self, name: str) -> Intake:
         """The door of a stream, if there is room behind it.
@@ -83,8 +92,9 @@ class Core:
         Raises:
           UnknownStream, Overloaded.
         """
-        if name not in self.intakes:
-            raise UnknownStream(name, sorted(self.intakes))
+        intake = self.intakes.get(name)
+        if intake is None:
+            raise UnknownStream(name, list(self.intakes))
         if self._backlog_bytes > self.settings.ingest_queue_bytes:
             raise Overloaded(
                 f"{self._backlog_bytes} bytes are durable and wait to be applied; "
@@ -93,14 +103,16 @@ class Core:
         tail_bytes = self.store.tail_bytes()
         if tail_bytes > self.settings.memory_bytes // TAILS_SHARE:
             raise Overloaded(f"{tail_bytes} bytes wait to be written into runs")
-        return self.intakes[name]
+        return intake
 
     def published(self, name: str) -> tuple[Stream, Published]:
         """A standing query by name, and its stream."""
         for stream in list(self.streams.values()):
-            if name in stream.queries:
-                return stream, stream.queries[name]
-        raise UnknownQuery(name, sorted(q for s in self.streams.values() for q in s.queries))
+            published = stream.queries.get(name)
+            if published is not None:
+                return stream, published
+        known = [list(stream.queries) for stream in list(self.streams.values())]
+        raise UnknownQuery(name, sorted(query for queries in known for query in queries))
 
     # --- from the log to the panes -------------------------------------------------------------
 
@@ -110,9 +122,9 @@ class Core:
         for entry in entries:
             size += entry.size_bytes
             if isinstance(entry.token, Arrived):
-                stream = self._stream_name(entry.token.header.stream)
-                if stream is not None:
-                    self.intakes[stream].made_durable(entry.token)
+                intake = self._intake_of(entry.token.header.stream)
+                if intake is not None:
+                    intake.made_durable(entry.token)
         with self._backlog_lock:
             self._backlog_bytes += size
         self.actor.post(lambda: self._apply_group(entries, size))
@@ -120,7 +132,7 @@ class Core:
     def _lost(self, entries: list[Entry], error: ShedderError) -> None:
         """On the disk thread: these will never be durable, and neither will what is in flight."""
         _log.error("log_write_failed", lost_records=len(entries), error=str(error))
-        for intake in self.intakes.values():
+        for intake in list(self.intakes.values()):
             intake.lost_in_flight()
 
     def _apply_group(self, entries: list[Entry], size: int) -> None:
@@ -140,8 +152,7 @@ class Core:
             self.applied_sequence = entry.sequence + 1
         with self._backlog_lock:
             self._backlog_bytes -= size
-        for stream in self.streams.values():
-            self._cut_if_due(stream)
+        self._cut_what_is_due()
         now = time.monotonic()
         if now >= self._refresh_at:
             self._refresh_stale(now)
@@ -169,6 +180,10 @@ class Core:
             published.standing.close(stream.watermark_us)
             published.windows_closed(stream)
 
+    def _intake_of(self, stream_id: int) -> Intake | None:
+        """The door of a stream; None once it is dropped. From any thread."""
+        return next((i for i in list(self.intakes.values()) if i.stream_id == stream_id), None)
+
     def _stream_name(self, stream_id: int) -> str | None:
         """None for a stream that was dropped while its records were on the way."""
         return next((n for n, s in list(self.streams.items()) if s.id == stream_id), None)
@@ -178,6 +193,7 @@ class Core:
     def _idle(self) -> float | None:
         """Caught up: refresh what is stale, checkpoint when it is time."""
         self._refresh_stale(time.monotonic())
+        self._cut_what_is_due()
         self._checkpoint_if_due(time.monotonic())
         return max(0.0, self._checkpoint_at - time.monotonic())
 
@@ -188,12 +204,22 @@ class Core:
                     published.refresh(stream)
         self._refresh_at = now + REFRESH_SECONDS
 
-    def _cut_if_due(self, stream: Stream) -> None:
+    def _cut_what_is_due(self) -> None:
+        """Write long or large tails into runs; all together are held down by the largest."""
+        sizes = {name: self.store.tail_bytes(s.id) for name, s in self.streams.items()}
+        due = {
+            name
+            for name, stream in self.streams.items()
+            if sizes[name] >= self.settings.memory_bytes // TAIL_SHARE
+            or self.store.tail_rows(stream.id) >= self.settings.run_rows
+        }
+        if sum(sizes.values()) >= self.settings.memory_bytes // TAILS_SHARE // 2:
+            due.add(max(sizes, key=lambda name: sizes[name]))
+        for name in due - self._cutting:
+            self._cut(self.streams[name])
+
+    def _cut(self, stream: Stream) -> None:
         name = stream.schema.name
-        long = self.store.tail_rows(stream.id) >= self.settings.run_rows
-        large = self.store.tail_bytes(stream.id) >= self.settings.memory_bytes // TAIL_SHARE
-        if name in self._cutting or not (long or large):
-            return
         self._cutting.add(name)
 
         def done(future: Future[Run | None]) -> None:
@@ -201,6 +227,9 @@ class Core:
             error = future.exception()
             if error is not None:
                 _log.error("run_not_written", stream=name, error=str(error))
+                return
+            with suppress(Draining, InternalError):  # closed meanwhile
+                self.actor.post(self._cut_what_is_due)
 
         self._background.submit(self.store.cut, stream.id).add_done_callback(done)
 

@@ -194,9 +194,10 @@ class Engine:
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """(epoch, sequence) of the last durable batch of a producer; None: it has none."""
-        if stream not in self.core.intakes:
-            raise UnknownStream(stream, sorted(self.core.intakes))
-        progress = self.core.intakes[stream].progress(producer)
+        intake = self.core.intakes.get(stream)
+        if intake is None:
+            raise UnknownStream(stream, list(self.core.intakes))
+        progress = intake.progress(producer)
         return None if progress is None else (progress.epoch, progress.sequence)
 
     def push(
@@ -240,10 +241,9 @@ class Engine:
 
     def ledger(self, stream: str) -> Ledger:
         """Where every tuple of the stream went, once all that is durable has been applied."""
-        live = self.core.stream(stream)
-        intake = self.core.intakes[stream]
 
         def read() -> Ledger:
+            live, intake = self.core.stream(stream), self.core.intakes[stream]
             return Ledger(
                 stream=stream,
                 accepted=live.accepted + intake.duplicate,

@@ -56,7 +56,7 @@ class Intake:
         self._commit = commit
         self._limits = limits
         self._clock_us = clock_us
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A future that is done calls back at once.
         self._next_position = 0
         self._producers: dict[str, Progress] = {}
         self._durable_producers: dict[str, Progress] = {}
@@ -91,8 +91,9 @@ class Intake:
             with self._lock:
                 return self._admit(batch, payload, producer, epoch, sequence)
         except ShedderError:
-            self.refused_batches += 1
-            self.refused_rows += rows
+            with self._lock:
+                self.refused_batches += 1
+                self.refused_rows += rows
             raise
 
     def progress(self, producer: str) -> Progress | None:
@@ -158,15 +159,17 @@ class Intake:
         return _when(durable, lambda: receipt)
 
     def _arrived(self, producer: str, done: Future[int]) -> None:
-        if self._waiting.get(producer) is done:
-            del self._waiting[producer]
+        with self._lock:
+            if self._waiting.get(producer) is done:
+                del self._waiting[producer]
 
     def _acknowledge_again(self, rows: int, producer: str, progress: Progress) -> Future[Receipt]:
         """A replay's receipt, given only when the first copy is durable."""
         again = Receipt(self.schema.name, progress.position, rows, duplicate=True)
 
         def count() -> Receipt:
-            self.duplicate += rows
+            with self._lock:
+                self.duplicate += rows
             return again
 
         waiting = self._waiting.get(producer)

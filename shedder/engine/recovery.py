@@ -10,7 +10,7 @@ from shedder.engine.checkpoint import restore_query, restore_stream
 from shedder.engine.core import Core
 from shedder.engine.intake import progress_of
 from shedder.engine.plan import plan, sizes_from_json
-from shedder.engine.producers import Progress
+from shedder.engine.producers import Progress, remember
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
@@ -104,4 +104,4 @@ def _advance(producers: dict[str, Progress], header: Batch) -> None:
     here = progress_of(header)
     known = producers.get(header.producer)
     if known is None or (here.epoch, here.sequence) > (known.epoch, known.sequence):
-        producers[header.producer] = here
+        remember(producers, header.producer, here)

@@ -60,6 +60,8 @@ class Stream:
     def heartbeat(self, watermark_us: int, arrival_us: int) -> None:
         """Raise the watermark by promise, as far as a clock is believed."""
         self.watermark.raise_to(min(watermark_us, self.watermark.limit_us(arrival_us)))
+        for published in self.queries.values():
+            published.behind = True  # A window with a fixed end may be complete now.
 
     def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
         """Account for tuples that came too late for their panes (estimators: late tuples)."""
