@@ -351,8 +351,8 @@ class Engine:
         for mailbox in list(self._mailboxes):
             mailbox.close()
         self._one_time.close()
-        self.core.close()
         self._exact.close()
+        self.core.close()
 
     def __enter__(self) -> Self:
         return self

@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+import structlog
+
 from shedder.errors import ShedderError
 from shedder.queries.answer import Answer
 
 News = Answer | ShedderError  # A slide whose contract is FAIL and whose target is missed errs.
 Listener = Callable[[News], None]
+
+_log = structlog.get_logger("shedder.listeners")
 
 
 class Listeners:
@@ -37,11 +41,16 @@ class Listeners:
         return remove
 
     def tell(self, news: News) -> None:
-        """Call everybody, on this thread."""
+        """Call everybody, on this thread. One that raises is told no more; the others are."""
         with self._lock:
-            listeners = list(self._listeners.values())
-        for listener in listeners:
-            listener(news)
+            listeners = list(self._listeners.items())
+        for number, listener in listeners:
+            try:
+                listener(news)
+            except Exception as error:
+                _log.error("listener_removed", exc_info=error)
+                with self._lock:
+                    self._listeners.pop(number, None)
 
 
 class Latest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,6 +47,9 @@ class OneTime:
         self._core = core
         self._exact = exact
         self._slides = ThreadPoolExecutor(1, thread_name_prefix="shedder-exact-slides")
+        self._slides_lock = threading.Lock()
+        self._wanted: dict[Published, _Moment] = {}
+        self._closed = False
 
     def answer(self, stream: Stream, select: Select, timeout_s: float | None) -> Answer:
         """The answer over everything that is durable now.
@@ -79,26 +83,43 @@ class OneTime:
             return f"{plan}\narchive:   {runs:,} tuples in {files} runs, {tail:,} in the log"
 
     def answer_window(self, published: Published, span: Span) -> None:
-        """On the apply thread: answer a standing query's window exactly, and tell it later."""
-        query = published.standing.query
-        stream = self._core.stream(query.schema.name)
+        """On the apply thread: answer a standing query's window exactly, and tell it later.
+
+        Slides may close faster than the archive is read. The newest slide that waits is the one
+        that is answered next; those that it overtakes keep the answer they were given.
+        """
+        stream = self._core.stream(published.standing.query.schema.name)
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
         moment = _Moment(None, snapshot, _stretch(span, stream.watermark_us))
-
-        def work() -> None:
-            try:
-                with snapshot:
-                    answer = finish(query, self._exactly(query, moment, None))
-            except ShedderError as error:
-                _log.warning("exact_slide_failed", query=published.standing.name, error=str(error))
+        with self._slides_lock:
+            if self._closed:
                 return
-            self._core.actor.post(lambda: published.tell(answer))
+            overtaken = self._wanted.pop(published, None)
+            self._wanted[published] = moment
+            if overtaken is None:
+                self._slides.submit(self._answer_newest, published)
+            else:
+                overtaken.snapshot.release()
 
-        self._slides.submit(work)
+    def _answer_newest(self, published: Published) -> None:
+        with self._slides_lock:
+            moment = self._wanted.pop(published, None)
+        if moment is None:
+            return
+        query = published.standing.query
+        try:
+            with moment.snapshot:
+                answer = finish(query, self._exactly(query, moment, None))
+            self._core.actor.post(lambda: published.tell_exact(answer))
+        except ShedderError as error:
+            _log.warning("exact_slide_failed", query=published.standing.name, error=str(error))
 
     def close(self) -> None:
-        """Finish the slides that are being answered."""
-        self._slides.shutdown()
+        """Take no more slides; one that is being answered ends with the exact worker."""
+        with self._slides_lock:
+            self._closed = True
+            self._wanted.clear()
+        self._slides.shutdown(wait=False, cancel_futures=True)
 
     def _bind(self, stream: Stream, select: Select) -> BoundQuery:
         if select.reduction is not None:

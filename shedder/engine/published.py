@@ -12,6 +12,7 @@ from shedder.engine.listeners import Listeners, News
 from shedder.engine.standing import Standing
 from shedder.engine.window_evidence import window_evidence
 from shedder.errors import ShedderError
+from shedder.queries.answer import Answer
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish, needs_exact
@@ -126,6 +127,14 @@ class Published:
         """This is the newest answer now."""
         self.latest = news
         self.listeners.tell(news)
+
+    def tell_exact(self, answer: Answer) -> None:
+        """The archive has answered a window; a newer window's answer stays the newest."""
+        newest = self.latest
+        if isinstance(newest, Answer) and (newest.end_us or 0) > (answer.end_us or 0):
+            self.listeners.tell(answer)
+        else:
+            self.tell(answer)
 
     def _evidence(self, stream: StreamFacts, span: Span) -> Evidence:
         evidence = window_evidence(

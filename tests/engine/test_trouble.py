@@ -103,6 +103,45 @@ def test_else_exact_answers_a_slide_from_the_archive_when_the_synopsis_misses(
         assert (row["d"], row["d_bound"], row["d_met"]) == (len(values), "exact", True)
 
 
+def test_exact_slides_that_pile_up_neither_go_back_in_time_nor_hold_up_the_end(
+    tmp_path: Path,
+) -> None:
+    table = requests(20_000, seed=3, seconds=6_000)
+    text = (
+        f"SELECT COUNT(DISTINCT bytes) AS d FROM requests {SLIDING} WITHIN 0.01 PERCENT ELSE EXACT"
+    )
+    with shedder.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        query = db.register("exact", text)
+        ends = []
+        db.listen("exact", lambda news: ends.append(query.latest().end_us))
+        for first in range(0, 20_000, 500):
+            db.push("requests", table.slice(first, 500))
+        waiting = len(db._one_time._wanted)
+    assert waiting <= 1
+    assert ends == sorted(ends)
+    with shedder.open(tmp_path / "data") as db:
+        assert db.query("exact").answer().end_us >= ends[-1]
+
+
+def test_a_listener_that_raises_is_told_no_more_and_halts_nothing(tmp_path: Path) -> None:
+    table = requests(2_000, seed=4)
+    with shedder.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.register("n", f"SELECT COUNT(*) AS n FROM requests {SLIDING}")
+        told = []
+
+        def fail(news: object) -> None:
+            told.append(news)
+            raise RuntimeError("a listener's own mistake")
+
+        db.listen("n", fail)
+        db.push("requests", table)
+        db.heartbeat("requests", START_US + 600 * SECOND)
+        assert len(told) == 1
+        assert db.ledger("requests").applied == 2_000
+
+
 def test_else_exact_is_refused_where_there_is_no_time_for_it(tmp_path: Path) -> None:
     with shedder.open(tmp_path / "data") as db:
         db.execute(CREATE)
