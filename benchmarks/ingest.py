@@ -23,7 +23,8 @@ def run() -> Report:
     """Shedder with and without queries, chDB with views, Spark Structured Streaming."""
     rates = {
         "Shedder, eight standing aggregates, durable": _shedder(QUERIES),
-        "Shedder, no query: decode, validate, log, fsync, Parquet": _shedder({}),
+        "Shedder, no query": _shedder({}),
+        "the same transport that only decodes, validates and fsyncs": _bare(),
         "chDB, AggregatingMergeTree views, in process, INSERT of Arrow": _chdb(),
         "Spark Structured Streaming local[2], files, in process": _spark(),
     }
@@ -42,6 +43,10 @@ def run() -> Report:
             (
                 f"{TUPLES:,} tuples in batches of {BATCH_ROWS:,}; wall time from the first batch "
                 "to the last acknowledgement, and for Shedder until all are applied."
+            ),
+            (
+                "Shedder without a query still keeps the live sample, writes Parquet runs and "
+                "checkpoints; the bare transport does none of it (benchmarks/bare.py)."
             ),
             (
                 "chDB and Spark run inside the client's process without a wire and without "
@@ -63,6 +68,12 @@ def _shedder(queries: dict[str, str]) -> float:
             for name, text in queries.items():
                 client.register(name, text)
             _produce(running, BATCH_ROWS * 8, seed=2)  # warm
+        return _produce(running, TUPLES, seed=1)
+
+
+def _bare() -> float:
+    with server(bare=True) as running:
+        _produce(running, BATCH_ROWS * 8, seed=2)  # warm
         return _produce(running, TUPLES, seed=1)
 
 
@@ -139,11 +150,11 @@ def _spark() -> float:
         tuples = TUPLES // 4
         for number, table in enumerate(_tables(tuples)):
             pq.write_table(table, source / f"{number}.parquet", compression="zstd")
-        spark = spark_session("ingest benchmark")
-        try:
+        with spark_session() as spark:
             rows = spark.read.parquet(str(source))
             stream = spark.readStream.schema(rows.schema).parquet(str(source))
-            windows = stream.withWatermark("ts", "100 milliseconds")
+            timed = stream.withColumn("ts", f.col("ts").cast("timestamp"))
+            windows = timed.withWatermark("ts", "100 milliseconds")
             totals = windows.groupBy(f.window("ts", "10 seconds", "1 second")).agg(
                 f.count("*"),
                 f.sum("value"),
@@ -162,5 +173,3 @@ def _spark() -> float:
             )
             query.awaitTermination()
             return tuples / (time.perf_counter() - began)
-        finally:
-            spark.stop()

@@ -34,6 +34,8 @@ def run() -> Report:
         exact = client.execute("SELECT COUNT(*) AS n, COUNT(DISTINCT key) AS k FROM trades")
         largest_with_exact = max(largest, running.resident_bytes)
         assert exact.rows()[0]["n"] == TUPLES
+    if largest_with_exact > ALLOWED_BYTES:
+        raise RuntimeError(f"{largest_with_exact:,} bytes resident, {ALLOWED_BYTES:,} are allowed")
     return Report(
         claim=f"Claim: resident size stays under the budget plus 400 MB "
         f"({ALLOWED_BYTES / 1e6:,.0f} MB here) over 100 million tuples "

@@ -7,16 +7,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
-import shedder
-from shedder.errors import Unavailable, Unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +31,13 @@ class Server:
 
 
 @contextmanager
-def server(**settings: object) -> Iterator[Server]:
-    """Start a server on a fresh directory, and stop it afterwards."""
+def server(*, bare: bool = False, **settings: object) -> Iterator[Server]:
+    """Start a server on a fresh directory, and stop it afterwards.
+
+    Args:
+      bare: the floor (benchmarks/bare.py) in place of Shedder.
+      settings: of Shedder.
+    """
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     address = f"127.0.0.1:{port}"
@@ -45,28 +46,20 @@ def server(**settings: object) -> Iterator[Server]:
     }
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "data"
-        command = [sys.executable, "-m", "shedder.cli.main", "serve", "--insecure"]
-        command += ["--data", str(directory), "--listen", address]
+        command = [sys.executable, "-m"]
+        if bare:
+            command += ["benchmarks.bare", str(directory), address]
+        else:
+            command += ["shedder.cli.main", "serve", "--insecure"]
+            command += ["--data", str(directory), "--listen", address]
         process = subprocess.Popen(
-            command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
         try:
-            _wait(address, process)
+            assert process.stdout is not None
+            if not process.stdout.readline():  # The address, as soon as calls are answered.
+                raise RuntimeError(f"the server ended with code {process.wait()}")
             yield Server(address, directory, psutil.Process(process.pid))
         finally:
             process.terminate()
             process.wait(30)
-
-
-def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with code {process.returncode}")
-        try:
-            with shedder.connect(address, insecure=True) as client:
-                client.execute("SHOW STREAMS")
-                return
-        except (Unreachable, Unavailable):
-            time.sleep(0.1)
-    raise RuntimeError("the server did not answer within 60 s")
