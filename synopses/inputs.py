@@ -18,10 +18,8 @@ def as_input(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     flags = array.flags
     if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
         array = np.array(array, dtype=dtype, order="C")
-    elif not flags.writeable:
-        return array
     else:
-        array = array.view()
+        array = array.view()  # Asking whether it is writeable would warn for broadcast arrays.
     array.setflags(write=False)
     return array
 
