@@ -117,7 +117,10 @@ def check_rows(batch: pa.RecordBatch, schema: StreamSchema) -> None:
     times = batch.column(schema.time_column)
     if times.null_count:
         row = pc.index(times.is_null(), True).as_py()
-        raise BadTimestamp(f"{times.null_count} event times are null, the first in row {row}")
+        raise BadTimestamp(
+            f"{times.null_count} event times in column {schema.time_column!r} are null, "
+            f"the first in row {row + 1} of the batch"
+        )
     for column, values in zip(schema.columns, batch.columns, strict=True):
         if not column.nullable and values.null_count:
             problem = f"{values.null_count} nulls in {column.name!r}, which is NOT NULL"
