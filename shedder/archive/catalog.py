@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ from shedder.errors import (
     NewerFormat,
     QueryExists,
     ShedderError,
+    StorageFailed,
     StreamExists,
 )
 
@@ -69,8 +71,10 @@ class Catalog:
           CorruptData: it is not a catalog.
           StorageFailed: it cannot be opened.
         """
-        mode = "ro" if read_only else "rwc"
+        mode = "ro" if read_only else "rw"
         with translated(path):
+            if not read_only:
+                _create(path)
             connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}",
                 uri=True,
@@ -370,3 +374,14 @@ class Catalog:
     def _run(self, sql: str, *arguments: Any) -> None:
         with self._lock, translated(self.path):
             self._connection.execute(sql, arguments)
+
+
+def _create(path: Path) -> None:
+    """Make the file, unless it is there, as others may not read it: SQLite would let them.
+
+    The write-ahead log and its index get the mode of the file from SQLite.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    except OSError as error:
+        raise StorageFailed(f"cannot open {path}: {error}") from error

@@ -167,6 +167,13 @@ def test_another_program_s_database_is_not_a_catalog(tmp_path):
         Catalog.open(path)
 
 
+def test_others_may_not_read_the_catalog(catalog):
+    catalog.add_stream(SCHEMA)
+    names = ("catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm")
+    modes = [(catalog.path.parent / name).stat().st_mode & 0o007 for name in names]
+    assert modes == [0, 0, 0]
+
+
 def test_a_missing_catalog_is_not_made_by_a_reader(tmp_path):
     with pytest.raises(StorageFailed):
         Catalog.open(tmp_path / "catalog.sqlite", read_only=True)
