@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from shedder.cli.talk import say
 from shedder.errors import BadSetting
 from shedder.queries.database import Database
 
@@ -81,7 +82,10 @@ def opened(place: Place) -> Iterator[Database]:
 
     if place.connect is None:
         assert place.data is not None
+        is_new = not (place.data / "FORMAT").exists()
         with closing(shedder.open(place.data)) as database:
+            if is_new:  # A mistyped path would else look like lost data.
+                say(f"new data directory {place.data}", "yellow")
             yield database
     else:
         with closing(

@@ -234,16 +234,13 @@ def _moments(name: str, column: pa.Array[Any], reading: Reading) -> pa.Array[Any
         if reading.time_unit is None:
             raise BadTimestamp(f"column {name!r} holds numbers: say --time-unit s, ms, us or ns")
         return _from_numbers(column, reading.time_unit)
-    try:
-        if _is_text(kind) and reading.time_format is not None:
-            return pc.strptime(column, format=reading.time_format, unit="us")
-        if _is_text(kind):
-            return _from_text(column)
+    if not _is_text(kind):
         return column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
-    except pa.ArrowInvalid as error:
-        raise BadTimestamp(
-            f"column {name!r}: {error}. Say how moments are written: --time-format '%d/%m/%Y %H:%M'"
-        ) from error
+    try:
+        return _from_text(column, reading.time_format)
+    except pa.ArrowInvalid:
+        problem = _unreadable(column, reading.time_format)
+        raise BadTimestamp(f"column {name!r}: {problem}") from None
 
 
 _PER_SECOND = {TimeUnit.S: 1, TimeUnit.MS: 10**3, TimeUnit.US: 10**6, TimeUnit.NS: 10**9}
@@ -260,12 +257,41 @@ def _from_numbers(column: pa.Array[Any], unit: TimeUnit) -> pa.Array[Any]:
     return micros.cast(pa.int64()).cast(pa.timestamp("us"))
 
 
-def _from_text(column: pa.Array[Any]) -> pa.Array[Any]:
-    """ISO 8601, with a zone or without."""
+def _from_text(column: pa.Array[Any], time_format: str | None = None) -> pa.Array[Any]:
+    """In the format, or ISO 8601, all with a zone or all without."""
+    if time_format is not None:
+        return pc.strptime(column, format=time_format, unit="us")
     try:
         return column.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         return column.cast(pa.timestamp("us", "UTC"))
+
+
+def _unreadable(column: pa.Array[Any], time_format: str | None) -> str:
+    """What is wrong with text that cannot be read: its first bad value, found by halving."""
+    while len(column) > 1:
+        left, right = column.slice(0, len(column) // 2), column.slice(len(column) // 2)
+        if not _is_readable(left, time_format):
+            column = left
+        elif not _is_readable(right, time_format):
+            column = right
+        else:
+            some = [part.drop_null()[0].as_py()[:60] for part in (left, right)]
+            return f"{some[0]!r} and {some[1]!r}: all moments have a zone, or none has"
+    value = str(column[0])[:60]
+    written = "ISO 8601" if time_format is None else repr(time_format)
+    return (
+        f"{value!r} is no moment in {written}. "
+        "Say how moments are written: --time-format '%d/%m/%Y %H:%M'"
+    )
+
+
+def _is_readable(column: pa.Array[Any], time_format: str | None) -> bool:
+    try:
+        _from_text(column, time_format)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _with_moments(rows: Iterable[pa.RecordBatch]) -> pa.Schema:
@@ -294,11 +320,13 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _as_bad_batch(path: Path) -> Iterator[None]:
-    """Arrow's complaints about a file's bytes, as the error that they are."""
+    """Arrow's complaints about a file's bytes, as the error that they are, with the file."""
     try:
         yield
+    except BadTimestamp as error:
+        raise BadTimestamp(f"{path.name}: {error}") from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError, OSError) as error:
-        raise BadBatch(f"{path.name}: {error}") from error
+        raise BadBatch(f"{path.name}: {str(error).partition(chr(10))[0]}") from error
 
 
 _PACKINGS: dict[str, Literal["gzip", "bz2", "zstd", "lz4"]] = {

@@ -30,9 +30,13 @@ from shedder.cli.connection import (
 )
 from shedder.cli.files import FileFormat, Reading, RowFile, TimeUnit, column_type, format_of
 from shedder.cli.talk import console, say
+from shedder.cql.parse import parse
+from shedder.cql.query import StreamSchema
+from shedder.cql.statement import CreateStream
 from shedder.cql.types import ColumnType
-from shedder.errors import BadSetting, UnknownColumn, UnknownStream
+from shedder.errors import BadSetting, InvalidRequest, UnknownColumn, UnknownStream
 from shedder.queries.database import Database
+from shedder.streams.conform import conform
 
 STDIN = Path("-")
 
@@ -106,6 +110,7 @@ def push(
                 moment = _time_column(known, time_column, rows[0].schema())
                 known[moment] = ColumnType.TIMESTAMP
                 statement = create_statement(stream, known, moment, round(lateness_s * 1e6))
+                _check_first_rows(rows[0], Reading(known, time_format, time_unit), statement)
                 database.execute(statement)
                 say(statement, "dim")
             elif columns is not None:
@@ -190,6 +195,40 @@ def _time_column(columns: dict[str, ColumnType], said: str | None, schema: pa.Sc
     raise BadSetting(f"which column is the event time? Say --time COLUMN; the file has {found}")
 
 
+def _check_first_rows(file: RowFile, reading: Reading, statement: str) -> None:
+    """Read the first rows as the stream will take them: a bad file leaves no stream behind."""
+    first = next(file.batches(reading, lambda _share: None), None)
+    if first is None:
+        raise BadSetting(
+            f"{file.path.name} has no rows, which say what types the columns have: "
+            "push a file with rows first, or run CREATE STREAM with shedder sql"
+        )
+    created = parse(statement)
+    assert isinstance(created, CreateStream)
+    schema = StreamSchema(
+        created.name,
+        created.columns,
+        created.time_column,
+        created.lateness_us,
+        created.retain_us,
+        created.layout,
+        seed=0,
+    )
+    with _naming(file, 0, first.num_rows):
+        for _ in conform(first, schema):
+            pass
+
+
+@contextmanager
+def _naming(file: RowFile, first: int, rows: int) -> Iterator[None]:
+    """A refusal of rows says whose they are."""
+    try:
+        yield
+    except InvalidRequest as error:
+        place = f"{file.path.name}, rows {first + 1:,} to {first + rows:,}"
+        raise type(error).from_message(f"{place}: {error}") from error
+
+
 def _push_all(
     database: Database, stream: str, files: list[RowFile], reading: Reading, producer: str | None
 ) -> None:
@@ -198,10 +237,12 @@ def _push_all(
     started = time.monotonic()
     for file in files:
         name = None if producer is None else _producer_of(producer, file.path)
+        before = tally.rows
         with _progress(file.path.name, tally) as show:
             for number, batch in enumerate(file.batches(reading, show)):
                 sequence = None if name is None else number
-                receipt = database.push(stream, batch, producer=name, sequence=sequence)
+                with _naming(file, tally.rows - before, batch.num_rows):
+                    receipt = database.push(stream, batch, producer=name, sequence=sequence)
                 tally.count(batch.num_rows, duplicate=receipt.duplicate)
     elapsed_s = time.monotonic() - started
     speed = tally.rows / max(elapsed_s, 1e-9)

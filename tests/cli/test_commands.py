@@ -114,6 +114,38 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
     assert "--time COLUMN; the file has x (int64), y (string)" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "told", "said"),
+    [
+        ("ts,v\nyesterday,1\n", ["--time", "ts"], "a.csv: column 'ts': 'yesterday' is no moment"),
+        ("ts,v\n1357017300,1\n", ["--time", "ts"], "--time-unit"),
+        (
+            "ts,v\n2026-01-05 00:00:00,1\n,2\n",
+            [],
+            "a.csv, rows 1 to 2: 1 event times in column 'ts' are null, the first in row 2",
+        ),
+        ("ts,v\n", ["--time", "ts"], "a.csv has no rows"),
+    ],
+)
+def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, text, told, said):
+    path, directory = tmp_path / "a.csv", str(tmp_path / "data")
+    path.write_text(text)
+    assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.USAGE
+    assert said in capfd.readouterr().err
+    assert rows(capfd, "sql", "-d", directory, "-o", "ndjson", "-c", "SHOW STREAMS") == []
+
+
+def test_a_directory_that_is_made_is_named(tmp_path, parquet, capfd):
+    typed, mistyped = str(tmp_path / "data"), str(tmp_path / "dta")
+    assert run(["push", "requests", parquet, "-d", typed, "--create"]) == ExitCode.FINE
+    assert f"new data directory {typed}" in capfd.readouterr().err
+    question = "SELECT COUNT(*) FROM requests"
+    assert run(["sql", "-d", typed, "-c", question]) == ExitCode.FINE
+    assert "new data directory" not in capfd.readouterr().err
+    assert run(["sql", "-d", mistyped, "-c", question]) == ExitCode.USAGE
+    assert f"new data directory {mistyped}" in capfd.readouterr().err
+
+
 def test_columns_and_types_may_be_said(tmp_path, capfd):
     path, directory = tmp_path / "a.csv", str(tmp_path / "data")
     path.write_text("at,n,left out\n1357017300,1,x\n1357017301,2,y\n")

@@ -99,7 +99,23 @@ def test_moments_may_have_a_format_of_their_own(tmp_path):
 
 def test_a_moment_that_cannot_be_read_is_refused_with_its_value(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts\nyesterday\n"), FileFormat.CSV)
-    with pytest.raises(BadTimestamp, match="yesterday"):
+    expected = r"^a\.csv: column 'ts': 'yesterday' is no moment in ISO 8601\. Say [^\n]*$"
+    with pytest.raises(BadTimestamp, match=expected):
+        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+
+
+def test_the_first_of_several_bad_moments_is_shown(tmp_path):
+    lines = [f"2013-01-{day:02} 05:15:00" for day in range(1, 29)]
+    lines[19], lines[23] = "first", "second"
+    file = RowFile(written(tmp_path, "a.csv", "\n".join(["ts", *lines])), FileFormat.CSV)
+    with pytest.raises(BadTimestamp, match="'first'"):
+        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+
+
+def test_moments_with_and_without_a_zone_are_not_mixed(tmp_path):
+    text = "ts\n2013-01-01 05:15:00\n2013-01-01 05:15:00Z\n"
+    file = RowFile(written(tmp_path, "a.csv", text), FileFormat.CSV)
+    with pytest.raises(BadTimestamp, match="all moments have a zone, or none has"):
         rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
 
 
