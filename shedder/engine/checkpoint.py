@@ -93,6 +93,7 @@ def _query_state(published: Published) -> bytes:
         "read": standing.read,
         "late": standing.late,
         "late_by_pane": [[pane, count] for pane, count in standing.late_by_pane.items()],
+        "late_beyond": standing.late_beyond,
         "emitted_to": published.emitted_to,
     }
     panes = standing.open_panes()
@@ -133,6 +134,8 @@ def restore_query(store: Store, published: Published, parts: Mapping[str, bytes]
     state = json.loads(table.schema.metadata[b"state"])
     standing.read, standing.late = state["read"], state["late"]
     standing.late_by_pane = dict(state["late_by_pane"])
+    beyond = state["late_beyond"]
+    standing.late_beyond = None if beyond is None else (beyond[0], beyond[1])
     published.emitted_to = state["emitted_to"]
     for row in table.to_pylist():
         standing.adopt(row["pane"], row["data"], closed=False)

@@ -103,7 +103,7 @@ def _top(synopsis: GroupedFrequent, k: int) -> Estimates:
     return Estimates(lists, lists, lists, bound, null, 1.0, "frequent")
 
 
-def _to_integers(column: Estimates, aggregate_type: ColumnType) -> Estimates:
+def _to_integers(column: Estimates, aggregate_type: ColumnType | None) -> Estimates:
     """A quantile of integers is an integer, so the interval's ends move inward to integers."""
     low, high = np.ceil(column.low), np.floor(column.high)
     large = np.maximum(np.abs(low), np.abs(high)) >= _EXACT_INTEGER

@@ -103,6 +103,7 @@ class Registrar:
         if first is not None:
             assert grid.width_us is not None
             start_us = first * grid.width_us
+        limit_us = stream.watermark.limit_us(self._core.clock_us())
         columns = sorted({stream.schema.time_column, *standing.query.columns})
         for _, batch in self._core.store.scan(stream.id, start_us, grid.span.end_us, columns):
             frame = Frame(batch, stream.schema.time_column)
@@ -110,7 +111,7 @@ class Registrar:
                 frame = frame.in_time_order()
                 frame = frame.between(int((frame.times_us < start_us).sum()), len(frame))
             if len(frame):
-                standing.apply(frame, watermark_us=None, limit_us=None)
+                standing.apply(frame, watermark_us=None, limit_us=limit_us)
         standing.read = standing.late = 0  # The ledger counts from here on.
         standing.close(stream.watermark_us)
         published.emitted_to = grid.window_end(stream.watermark_us)

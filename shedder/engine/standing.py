@@ -20,6 +20,7 @@ from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid, Span
 
+LATE_PANES_MAX = 1 << 16  # Panes whose late tuples are counted apart.
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
 
@@ -38,8 +39,9 @@ class Standing:
     Used by one thread. Ledger: tuples applied since registration = read + late.
 
     read: tuples that reached a pane (or failed the WHERE). late: tuples whose pane had been
-    closed, or whose event time was too far in the future to be believed. dropped_before: panes
-    before it are needed by no window; None: none has been dropped in this process.
+    closed, or whose event time was too far in the future to be believed. late_beyond: a pane and
+    how many were late for it or for panes after it, where they are not told apart. dropped_before:
+    panes before it are needed by no window; None: none has been dropped in this process.
     """
 
     def __init__(self, name: str, query: BoundQuery, plan: Plan, *, part_bytes_max: int) -> None:
@@ -51,6 +53,7 @@ class Standing:
         self.late = 0
         self.panes: dict[int, Pane] = {}
         self.late_by_pane: dict[int, int] = {}
+        self.late_beyond: tuple[int, int] | None = None
         self.dropped_before: int | None = None
         self.keys = GroupKeys(query.groups, GROUPS_MAX) if query.groups else None
         self._where = _with_time_range(query)
@@ -100,8 +103,20 @@ class Standing:
     def _count_late(self, frame: Frame) -> None:
         matching = frame.where(self._where)
         panes, counts = np.unique(self.grid.panes_of(matching.times_us), return_counts=True)
-        for pane, count in zip(panes.tolist(), counts.tolist(), strict=True):
+        needed = panes >= (panes[:1] if self.dropped_before is None else self.dropped_before)
+        for pane, count in zip(panes[needed].tolist(), counts[needed].tolist(), strict=True):
             self.late_by_pane[pane] = self.late_by_pane.get(pane, 0) + count
+        if len(self.late_by_pane) > LATE_PANES_MAX:
+            self._fold_late_panes()
+
+    def _fold_late_panes(self) -> None:
+        """Wrong clocks can name any pane: those farthest ahead share one count from now on."""
+        ahead = sorted(self.late_by_pane)[LATE_PANES_MAX // 2 :]
+        count = sum(self.late_by_pane.pop(pane) for pane in ahead)
+        if self.late_beyond is not None:
+            ahead.append(self.late_beyond[0])
+            count += self.late_beyond[1]
+        self.late_beyond = (min(ahead), count)
 
     def _read(self, view: Frame) -> None:
         ids = None if self.keys is None else self.keys.assign(view)
@@ -251,7 +266,10 @@ class Standing:
     def late_in(self, span: Span) -> int:
         """How many tuples came too late for a window's panes."""
         wanted = self._panes_in(span)
-        return sum(count for pane, count in self.late_by_pane.items() if pane in wanted)
+        late = sum(count for pane, count in self.late_by_pane.items() if pane in wanted)
+        if self.late_beyond is not None and wanted and wanted[-1] >= self.late_beyond[0]:
+            late += self.late_beyond[1]
+        return late
 
     def _panes_in(self, span: Span) -> range:
         """The panes of a window; none before the first window has closed."""

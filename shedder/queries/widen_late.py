@@ -112,7 +112,8 @@ def _stretched(column: Estimates, down: float, up: float) -> Estimates:
     if down == 0 and up == 0:
         return column
     low, high = _floats(column)
-    return _with_ends(column, low + down, high + up)
+    with np.errstate(invalid="ignore"):  # inf - inf: then nothing is known, see _with_ends
+        return _with_ends(column, low + down, high + up)
 
 
 def _pulled(column: Estimates, low: End | None, high: End | None) -> Estimates:

@@ -99,8 +99,8 @@ class GroupKeys:
         assert self.size == 1
         table = pa.ipc.open_stream(data).read_all().combine_chunks()
         if len(table):
-            hashes, *columns = (column.chunk(0) for column in table.columns)
-            self.adopt(hashes.to_numpy(), columns)
+            (batch,) = table.to_batches()
+            self.adopt(batch.column(0).to_numpy(), batch.columns[1:])
         state = json.loads(table.schema.metadata[b"state"])
         self.partial_from = state["partial_from"]
         if state["frozen"]:

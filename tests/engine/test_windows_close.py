@@ -64,3 +64,25 @@ def test_a_late_tuple_is_in_the_next_answer_of_the_window_it_was_late_for(db: En
     row = after.rows()[0]
     assert (row["n_low"], row["n_high"], row["n_bound"]) == (2, 3, "interval")
     assert len({answer.end_us for answer in told}) == len(told)  # Nobody hears a window twice.
+
+
+def test_wrong_clocks_take_bounded_memory_and_are_not_forgotten(tmp_path: Path) -> None:
+    clock = [NOW_US]
+    batches, rows = 5, 20_000
+    with Engine.open(tmp_path / "data", clock_us=lambda: clock[0]) as db:
+        db.execute("CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts")
+        query = db.register("n", COUNT)
+        for number in range(batches):
+            first = 2 * 86_400 + number * 20 * rows
+            db.push("s", at(0, *range(first, first + 20 * rows, 20)))
+        after = db.register("after", COUNT + " WHERE v > 0")
+        for one in (query, after):
+            assert len(one._published.standing.late_by_pane) <= 1 << 16
+            assert not [p for p in one._published.standing.panes if p > 2 * NOW_US // SECOND]
+    last_us = NOW_US + (2 * 86_400 + 20 * batches * rows) * SECOND
+    clock[0] = last_us
+    with Engine.open(tmp_path / "data", clock_us=lambda: clock[0]) as db:
+        db.heartbeat("s", last_us)
+        for name in ("n", "after"):
+            row = db.query(name).answer().rows()[0]
+            assert row["n_low"] <= 3 <= row["n_high"]
