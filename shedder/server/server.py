@@ -38,7 +38,7 @@ STREAMS_PER_CONNECTION_MAX = 100
 TOKENS_LOOK_S = 1.0  # How soon a changed tokens file is read.
 
 # The apply thread must not keep a caller waiting for CPython's usual 5 ms.
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0002
 
 _log = structlog.get_logger("shedder.server")
 
