@@ -126,4 +126,5 @@ def _int64(values: NDArray[np.float64]) -> NDArray[np.int64]:
     limit = 2.0**63
     finite = np.nan_to_num(values, nan=0.0, posinf=limit, neginf=-limit)
     clipped = np.clip(finite, -limit, np.nextafter(limit, 0))
-    return clipped.astype(np.int64)
+    # No float64 is the largest int64; what was rounded up to 2^63 may be it.
+    return np.where(finite >= limit, np.iinfo(np.int64).max, clipped.astype(np.int64))

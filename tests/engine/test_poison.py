@@ -44,9 +44,12 @@ def test_the_first_and_last_moments_there_are_can_be_shown(db: Engine) -> None:
 
 def test_a_median_of_rounded_integers_is_not_called_exact(db: Engine) -> None:
     query = db.register("q", "SELECT MEDIAN(k) AS m FROM s")
-    row = query.answer(after=db.push("s", rows([2**53 + 1]))).rows()[0]
-    assert row["m_bound"] == "interval"
-    assert row["m_low"] <= 2**53 + 1 <= row["m_high"]
+    for value in (2**53 + 1, 2**63 - 1):
+        row = query.answer(after=db.push("s", rows([value] * 3))).rows()[0]
+        assert row["m_bound"] == "interval"
+        assert row["m_low"] <= value <= row["m_high"]
+        db.execute("DROP QUERY q")
+        query = db.register("q", f"SELECT MEDIAN(k) AS m FROM s WHERE k > {value}")
 
 
 def test_a_query_that_larger_limits_allowed_is_recovered(tmp_path: Path) -> None:
