@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import sys
 import tempfile
@@ -30,9 +29,9 @@ from shedder.cli.connection import (
 )
 from shedder.cli.files import FileFormat, Reading, RowFile, TimeUnit, column_type, format_of
 from shedder.cli.talk import console, say
-from shedder.cql.parse import parse
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream
+from shedder.cql.statement import ColumnDefinition, CreateStream, Layout
+from shedder.cql.text import quoted, text_of_stream
 from shedder.cql.types import ColumnType
 from shedder.errors import BadSetting, InvalidRequest, UnknownColumn, UnknownStream
 from shedder.queries.database import Database
@@ -109,37 +108,32 @@ def push(
                 known = _wanted(rows[0].schema(), columns, types)
                 moment = _time_column(known, time_column, rows[0].schema())
                 known[moment] = ColumnType.TIMESTAMP
-                statement = create_statement(stream, known, moment, round(lateness_s * 1e6))
-                _check_first_rows(rows[0], Reading(known, time_format, time_unit), statement)
-                database.execute(statement)
-                say(statement, "dim")
+                new = _new_stream(stream, known, moment, round(lateness_s * 1e6))
+                _check_first_rows(rows[0], Reading(known, time_format, time_unit), new)
+                database.execute(text_of_stream(new))
+                say(text_of_stream(new), "dim")
             elif columns is not None:
                 known = {name: known[name] for name in _listed(columns, list(known))}
             reading = Reading(known, time_format, time_unit)
             _push_all(database, stream, rows, reading, producer)
 
 
-def create_statement(
-    stream: str, columns: dict[str, ColumnType], time_column: str, lateness_us: int = 0
-) -> str:
-    """CREATE STREAM for these columns; every name is quoted."""
-    items = ", ".join(
-        f"{_quoted(name)} {kind.value}{' NOT NULL' if name == time_column else ''}"
-        for name, kind in columns.items()
+def _new_stream(
+    name: str, columns: dict[str, ColumnType], time_column: str, lateness_us: int
+) -> CreateStream:
+    """A stream of these columns that keeps everything; only its event time may not be null."""
+    defined = tuple(
+        ColumnDefinition(column, kind, nullable=column != time_column)
+        for column, kind in columns.items()
     )
-    late = f" LATENESS INTERVAL '{lateness_us}' MICROSECOND" if lateness_us else ""
-    return f"CREATE STREAM {_quoted(stream)} ({items}) TIMESTAMP BY {_quoted(time_column)}{late}"
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+    return CreateStream(name, defined, time_column, lateness_us, None, Layout.PLAIN, False)
 
 
 def _known_columns(
     database: Database, stream: str, *, missing_is_fine: bool
 ) -> dict[str, ColumnType]:
     try:
-        described = database.execute(f"DESCRIBE {_quoted(stream)}").table
+        described = database.execute(f"DESCRIBE {quoted(stream)}").table
     except UnknownStream as error:
         if missing_is_fine:
             return {}
@@ -195,7 +189,7 @@ def _time_column(columns: dict[str, ColumnType], said: str | None, schema: pa.Sc
     raise BadSetting(f"which column is the event time? Say --time COLUMN; the file has {found}")
 
 
-def _check_first_rows(file: RowFile, reading: Reading, statement: str) -> None:
+def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream) -> None:
     """Read the first rows as the stream will take them: a bad file leaves no stream behind."""
     first = next(file.batches(reading, lambda _share: None), None)
     if first is None:
@@ -203,16 +197,8 @@ def _check_first_rows(file: RowFile, reading: Reading, statement: str) -> None:
             f"{file.path.name} has no rows, which say what types the columns have: "
             "push a file with rows first, or run CREATE STREAM with shedder sql"
         )
-    created = parse(statement)
-    assert isinstance(created, CreateStream)
     schema = StreamSchema(
-        created.name,
-        created.columns,
-        created.time_column,
-        created.lateness_us,
-        created.retain_us,
-        created.layout,
-        seed=0,
+        new.name, new.columns, new.time_column, new.lateness_us, new.retain_us, new.layout, seed=0
     )
     with _naming(file, 0, first.num_rows):
         for _ in conform(first, schema):

@@ -20,19 +20,12 @@ from shedder.cql.intervals import date_text, duration_text, timestamp_text
 from shedder.cql.reserved import RESERVED
 from shedder.cql.statement import (
     Contract,
-    CreateQuery,
     CreateStream,
-    Describe,
-    DropQuery,
-    DropStream,
-    Explain,
     LandmarkWindow,
     RangeWindow,
     Reduction,
     Select,
-    Show,
     SnapshotWindow,
-    Statement,
     Target,
     TargetKind,
     UnboundedWindow,
@@ -265,32 +258,8 @@ def _reduction_text(reduction: Reduction) -> str:
     return f"{quoted(reduction.name)}({', '.join(arguments)})"
 
 
-def text_of_statement(statement: Statement) -> str:
-    """Any statement's canonical text."""
-    match statement:
-        case Select():
-            return text_of_select(statement)
-        case CreateStream():
-            return _create_stream_text(statement)
-        case CreateQuery(name=name, select=select, if_not_exists=maybe):
-            exists = "IF NOT EXISTS " if maybe else ""
-            return f"CREATE QUERY {exists}{quoted(name)} AS {text_of_select(select)}"
-        case DropStream(name=name, if_exists=maybe):
-            return f"DROP STREAM {'IF EXISTS ' if maybe else ''}{quoted(name)}"
-        case DropQuery(name=name, if_exists=maybe):
-            return f"DROP QUERY {'IF EXISTS ' if maybe else ''}{quoted(name)}"
-        case Explain(subject=Select() as select):
-            return f"EXPLAIN {text_of_select(select)}"
-        case Explain(subject=str(name)):
-            return f"EXPLAIN {quoted(name)}"
-        case Show(what=what):
-            return f"SHOW {what}"
-        case Describe(name=name):
-            return f"DESCRIBE {quoted(name)}"
-    raise AssertionError(statement)
-
-
-def _create_stream_text(statement: CreateStream) -> str:
+def text_of_stream(statement: CreateStream) -> str:
+    """Canonical text of the statement that makes a stream."""
     columns = ", ".join(
         f"{quoted(column.name)} {column.type.value}{'' if column.nullable else ' NOT NULL'}"
         for column in statement.columns

@@ -29,7 +29,7 @@ from shedder.cql.statement import (
     TargetKind,
     UnboundedWindow,
 )
-from shedder.cql.text import text_of_statement
+from shedder.cql.text import text_of_stream
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
 
@@ -62,7 +62,7 @@ def test_a_stream_is_created_as_the_design_writes_it() -> None:
     assert statement.time_column == "ts"
     assert statement.lateness_us == 5_000_000
     assert statement.retain_us == 14 * 86_400_000_000
-    assert parse(text_of_statement(statement)) == statement
+    assert parse(text_of_stream(statement)) == statement
 
 
 def test_a_continuous_query_is_read_as_the_design_writes_it() -> None:
