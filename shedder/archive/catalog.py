@@ -180,10 +180,9 @@ class Catalog:
         return [QueryEntry(*row) for row in self._select("queries", columns, "ORDER BY name")]
 
     def drop_query(self, name: str) -> None:
-        """Forget a query, its panes and its late counts."""
+        """Forget a query and its panes."""
         with self.transaction():
             self._run("DELETE FROM panes WHERE query = ?", name)
-            self._run("DELETE FROM late WHERE query = ?", name)
             self._run("DELETE FROM queries WHERE name = ?", name)
 
     # --- runs ---
@@ -247,24 +246,9 @@ class Catalog:
         return [Pane(*row[1:]) for row in rows]
 
     def drop_panes(self, query: str, before_us: int) -> None:
-        """Delete panes and late counts that begin before an event time."""
+        """Delete panes that begin before an event time."""
         with self.transaction():
             self._run("DELETE FROM panes WHERE query = ? AND start_us < ?", query, before_us)
-            self._run("DELETE FROM late WHERE query = ? AND start_us < ?", query, before_us)
-
-    def add_late(self, query: str, start_us: int, tuples: int) -> None:
-        """Count tuples that came too late for a pane."""
-        with self.transaction():
-            where = "WHERE query = ? AND start_us = ?"
-            known = self._select("late", "query, start_us, tuples", where, query, start_us)
-            before = known[0][2] if known else 0
-            self._insert("late", query, start_us, before + tuples)
-
-    def late(self, query: str, start_us: int, end_us: int) -> int:
-        """Tuples that came too late for the panes that begin in [start_us, end_us)."""
-        where = "WHERE query = ? AND start_us >= ? AND start_us < ?"
-        rows = self._select("late", "query, start_us, tuples", where, query, start_us, end_us)
-        return sum(row[2] for row in rows)
 
     # --- checkpoint ---
 

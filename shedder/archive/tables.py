@@ -29,8 +29,6 @@ CREATE TABLE runs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
   basics TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position));
 CREATE TABLE panes (query TEXT NOT NULL, start_us INTEGER NOT NULL, version INTEGER NOT NULL,
   blob BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us));
-CREATE TABLE late (query TEXT NOT NULL, start_us INTEGER NOT NULL, tuples INTEGER NOT NULL,
-  checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us)) WITHOUT ROWID;
 CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence INTEGER NOT NULL,
   checksum INTEGER NOT NULL);
 CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
@@ -39,7 +37,7 @@ CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
 
 TABLE_STATEMENTS = [statement.strip() for statement in _SCRIPT.split(";") if statement.strip()]
 
-TABLES = ("streams", "queries", "runs", "panes", "late", "checkpoint", "checkpoint_parts")
+TABLES = ("streams", "queries", "runs", "panes", "checkpoint", "checkpoint_parts")
 
 
 def row_checksum(values: tuple[Any, ...] | list[Any]) -> int:

@@ -52,8 +52,6 @@ def test_everything_comes_back_as_it_went_in(catalog):
     catalog.put_pane("busy", 60, b"old")
     assert catalog.put_pane("busy", 60, b"new") == 2
     catalog.put_pane("busy", 120, b"")
-    catalog.add_late("busy", 60, 2)
-    catalog.add_late("busy", 60, 3)
     catalog.write_checkpoint(41, {"gone": b"x"})
     catalog.write_checkpoint(42, {"stream/1": b"\0\1", "query/busy": b""})
     again = reopened(catalog)
@@ -65,7 +63,6 @@ def test_everything_comes_back_as_it_went_in(catalog):
         (60, 2, b"new")
     ]
     assert len(again.panes("busy", 60, 121)) == 2
-    assert again.late("busy", 0, 61) == 5
     assert again.checkpoint_sequence() == 42
     assert again.checkpoint_parts() == {"stream/1": b"\0\1", "query/busy": b""}
     assert again.problems() == []
@@ -126,10 +123,8 @@ def test_dropping_takes_what_belongs_to_it(catalog):
     assert catalog.runs() == []
     catalog.add_query(QUERY)
     catalog.put_pane("busy", 0, b"x")
-    catalog.add_late("busy", 0, 1)
     catalog.drop_query("busy")
     assert catalog.panes("busy", -1, 1) == []
-    assert catalog.late("busy", -1, 1) == 0
 
 
 def test_retention_is_noted(catalog):
