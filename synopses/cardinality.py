@@ -116,15 +116,3 @@ def error_at(lg_k: int, confidence: float) -> float:
     """Relative half-width (the upper, larger one) that 2^lg_k registers give."""
     spread = z_of(confidence) * RELATIVE_ERROR / math.sqrt(2**lg_k)
     return spread / (1 - spread) if spread < 1 else math.inf
-
-
-def for_error(error: float, confidence: float, *, lg_min: int = 7, lg_max: int = 21) -> int:
-    """The smallest lg_k whose relative half-width is at most `error`.
-
-    Raises:
-      BadParameter: not even lg_max gives it.
-    """
-    for lg_k in range(lg_min, lg_max + 1):
-        if error_at(lg_k, confidence) <= error:
-            return lg_k
-    raise BadParameter("error", error, f">= {error_at(lg_max, confidence):.4g}")

@@ -7,7 +7,7 @@ Source: Appleby, MurmurHash3_x64_128 (public domain); splitmix64: Steele, Lea, F
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -197,14 +197,6 @@ def combine(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.u
     out = np.empty(left.size, np.uint64)
     _combine(as_input(left, np.uint64), as_input(right, np.uint64), out)
     return out
-
-
-def mix(columns: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """One hash per row of several columns of hashes; a single column is its own hash."""
-    mixed = columns[0]
-    for column in columns[1:]:
-        mixed = combine(mixed, column)
-    return mixed
 
 
 @njit(nogil=True, cache=True)

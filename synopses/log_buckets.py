@@ -217,25 +217,6 @@ class GroupedLogBuckets:
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
         return _certain(_middle(low, high), low, high, empty)
 
-    def counts_below(self, values: NDArray[np.float64]) -> Estimates:
-        """How many of each group's values are smaller than values[group]: int64, for certain.
-
-        Args:
-          values: float64 [groups], no NaN.
-        """
-        groups, cells, counts = self._cells.entries()
-        limits = cells_of(values)[groups]
-        sure = np.bincount(groups, counts * (cells < limits), self._groups).astype(np.int64)
-        same = np.bincount(groups, counts * (cells == limits), self._groups).astype(np.int64)
-        split = (cell_ends(cells_of(values))[0] < values) & (
-            self._extremes[: self._groups, 0] < values
-        )
-        same = np.where(split, same, 0)
-        same = np.where(self._extremes[: self._groups, 1] < values, 0, same)
-        sure = np.where(self._extremes[: self._groups, 1] < values, self.counts, sure)
-        none = np.zeros(self._groups, np.bool_)
-        return _certain(sure + same // 2, sure, sure + same, none)
-
     def select(self, ids: NDArray[np.int64]) -> Self:
         """A new summary of these groups, in this order."""
         moved = self._cells.regrouped(placing(ids, self._groups))

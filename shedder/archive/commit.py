@@ -64,11 +64,6 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="shedder-disk", daemon=True)
         self._thread.start()
 
-    @property
-    def in_flight_bytes(self) -> int:
-        """Bytes that were submitted and are not yet handed on."""
-        return self._in_flight_bytes
-
     def submit(self, kind: int, parts: Sequence[Bytes], token: object = None) -> Future[int]:
         """Queue a record; its future gives its sequence when it is durable.
 

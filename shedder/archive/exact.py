@@ -79,11 +79,6 @@ class ExactWorker:
         process = self._process
         return None if process is None else process.pid
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a query is being answered."""
-        return self._turn.locked()
-
     def start(self) -> None:
         """Start the process now, so that the first query does not wait for it."""
         with self._turn:

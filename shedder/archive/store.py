@@ -186,11 +186,6 @@ class Store:
         with self._lock:
             return self._state(stream).end_position
 
-    def covered_position(self, stream: int) -> int:
-        """All tuples below this position are in runs (or retention has removed them)."""
-        with self._lock:
-            return self._state(stream).covered
-
     def retained_from_us(self, stream: int) -> int | None:
         """Retention has removed tuples with event times before this; None: it has removed none."""
         with self._lock:

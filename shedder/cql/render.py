@@ -98,42 +98,6 @@ def exact_sql(
     return f"WITH {', '.join(parts)} SELECT {', '.join(outputs)} FROM m{joins}"
 
 
-def rank_sql(
-    query: BoundQuery,
-    aggregate: Aggregate,
-    relation: str,
-    bounds: str,
-    dialect: SqlDialect,
-    start_us: int | None,
-    end_us: int | None,
-) -> str:
-    """The SQL that judges the interval of a quantile: where its ends lie in each group.
-
-    Args:
-      query, relation, dialect, start_us, end_us: as in `exact_sql`.
-      aggregate: a QUANTILE of the query.
-      bounds: name of a relation with columns g0.. and low, high of the argument's type.
-
-    Returns:
-      A SELECT with columns g0.., below (values < low), up_to (values <= high) and n (values that
-      are not NULL): the interval holds if below < rank <= up_to, with rank = ceil(q * n).
-    """
-    writer = _Writer(query, dialect)
-    value = writer.column(aggregate.argument)
-    name = _ENGINES[dialect].name(bounds)
-    counts = [
-        f"count(CASE WHEN r.{value} < b.low THEN 1 END) AS below",
-        f"count(CASE WHEN r.{value} <= b.high THEN 1 END) AS up_to",
-        f"count(r.{value}) AS n",
-    ]
-    keys = [f"r.{key}" for key in writer.keys]
-    group_by = f" GROUP BY {', '.join(keys)}" if keys else ""
-    return (
-        f"SELECT {_list(keys, counts)} FROM ({writer.rows(relation, start_us, end_us)}) AS r "
-        f"JOIN {name} AS b ON {writer.same('r', 'b')}{group_by}"
-    )
-
-
 def _list(*parts: Iterable[str]) -> str:
     return ", ".join(item for part in parts for item in part)
 

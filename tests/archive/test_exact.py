@@ -125,7 +125,7 @@ def test_queries_of_several_threads_are_answered_one_by_one(worker):
 def test_a_query_that_waits_too_long_for_its_turn_misses_its_deadline(worker):
     first = threading.Thread(target=_expect_deadline, args=(worker, 1.0))
     first.start()
-    while not worker.is_busy:
+    while not worker._turn.locked():
         pass
     with pytest.raises(DeadlineExceeded, match="others"):
         worker.query("SELECT 1 AS a0", [], [], SCHEMA, timeout_s=0.05)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedder.cql.evaluate import evaluate
-from shedder.cql.render import SqlDialect, exact_sql, rank_sql
+from shedder.cql.render import SqlDialect, exact_sql
 from tests.cql.trees import SCHEMA, batches, bound_query
 
 _CONNECTION = duckdb.connect(config={"threads": 1})
@@ -77,22 +77,6 @@ def test_a_quantile_is_the_value_whose_rank_is_the_decimal_product(q: float) -> 
         rank = max(1, -(-hundredths // 100))
         sql = exact_sql(query, "stream", SqlDialect.DUCKDB, None, None)
         assert answers(batch, sql) == [{"a0": rank}]
-
-
-def test_the_judge_counts_where_an_interval_lies() -> None:
-    batch = _rows(
-        i=pa.array([1, 1, 1, 1, None], pa.int32()), d=pa.array([1.0, 2.0, math.nan, 4.0, 7.0])
-    )
-    query = bound_query("SELECT i, MEDIAN(d) FROM stream GROUP BY i")
-    bounds = pa.table(
-        {"g0": pa.array([1, None], pa.int32()), "low": [2.0, 8.0], "high": [3.0, 9.0]}
-    )
-    sql = rank_sql(query, query.aggregates[0], "stream", "bounds", SqlDialect.DUCKDB, None, None)
-    found = answers(batch, sql, bounds=bounds)
-    assert sorted(found, key=str) == [
-        {"g0": 1, "below": 1, "up_to": 2, "n": 3},
-        {"g0": None, "below": 1, "up_to": 1, "n": 1},
-    ]
 
 
 @settings(max_examples=15)

@@ -134,18 +134,6 @@ def test_registers_in_another_number_do_not_merge() -> None:
         GroupedDistinct(1, 10).merge(GroupedDistinct(1, 12))
 
 
-@pytest.mark.parametrize("error", [0.2, 0.05, 0.01, 0.003])
-def test_the_size_for_an_error_is_the_smallest_that_gives_it(error: float) -> None:
-    lg_k = cardinality.for_error(error, 0.95)
-    assert cardinality.error_at(lg_k, 0.95) <= error
-    assert lg_k == 7 or cardinality.error_at(lg_k - 1, 0.95) > error
-
-
-def test_an_error_that_no_size_gives_is_refused() -> None:
-    with pytest.raises(BadParameter, match=r"error is 0\.0001, expected >= "):
-        cardinality.for_error(0.0001, 0.95)
-
-
 def test_a_confidence_of_one_is_refused() -> None:
     with pytest.raises(BadParameter, match=r"confidence is 1\.0"):
         GroupedDistinct(1).distinct(1.0)

@@ -60,20 +60,6 @@ def test_quantiles_by_group_are_held_and_narrow(distribution: str) -> None:
         assert (answer.high - answer.low <= 2**-7 * np.abs(exact)).all()
 
 
-@pytest.mark.parametrize("distribution", truth.distributions())
-def test_counts_below_a_value_are_held(distribution: str) -> None:
-    values = truth.draw(distribution, 4, 5000)
-    ids = np.random.default_rng(4).integers(0, 5, 5000).astype(np.int32)
-    buckets = GroupedLogBuckets(5)
-    buckets.update(ids, values)
-    for limits in (values[:5], values[:5] * 1.001, np.zeros(5), np.full(5, np.inf)):
-        answer = buckets.counts_below(limits)
-        for group, (inside, limit) in enumerate(
-            zip(truth.by_group(ids, values, 5), limits.tolist(), strict=True)
-        ):
-            assert answer[group].holds(np.sum(inside < limit))
-
-
 def test_the_discrete_rank_forgives_the_last_bit() -> None:
     ranks = [int(discrete_rank(q, np.array([100]))[0]) for q in (0.07, 0.071, 0.0, 1.0)]
     assert ranks == [7, 8, 1, 100]
