@@ -89,16 +89,26 @@ def negotiate(query: BoundQuery, free_bytes: int) -> Granted:
         name = _name(aggregate)
         facts[name] = f"{curve.words(sizes[aggregate])}, predicted error {predicted:.3%}"
         if curve.target is not None and predicted > curve.target:
-            need = copies * curve.bytes_of(curve.wanted)
-            missed.append(
-                f"{name}: {curve.target:.3%} needs {need // _KIB} KiB of {free_bytes // _KIB} KiB "
-                f"that are free; you would get {predicted:.3%}"
-            )
+            missed.append(f"{name}: {_shortfall(curve, predicted, copies, free_bytes)}")
     if missed and query.contract is Contract.FAIL:
         raise PrecisionUnavailable("; ".join(missed))
     if missed:
         facts["missed"] = "; ".join(missed)
     return Granted(sizes, facts, total)
+
+
+def _shortfall(curve: _Curve, predicted: float, copies: int, free_bytes: int) -> str:
+    """Why a target is missed, and what can be had."""
+    need = copies * curve.bytes_of(curve.wanted) // _KIB
+    if curve.target is not None and curve.error(curve.wanted) > curve.target:
+        return (
+            f"no size reaches {curve.target:.3%}; the largest, {need:,} KiB, "
+            f"gives {curve.error(curve.wanted):.3%}"
+        )
+    return (
+        f"{curve.target:.3%} needs {need:,} KiB, {free_bytes // _KIB:,} KiB are free; "
+        f"you would get {predicted:.3%}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
