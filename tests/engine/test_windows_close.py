@@ -53,6 +53,15 @@ def test_a_promise_before_any_tuple_closes_the_window_it_passes(db: Engine) -> N
     assert query.answer().rows()[0]["n"] == 0
 
 
+def test_before_the_first_window_closes_the_empty_one_before_it_is_the_answer(db: Engine) -> None:
+    query = db.register("n", COUNT)
+    told: list[Any] = []
+    db.listen("n", told.append)
+    answer = query.answer(after=db.push("s", at(3)))
+    assert (answer.end_us, answer.rows()[0]["n"]) == (NOW_US, 0)
+    assert not told
+
+
 def test_a_late_tuple_is_in_the_next_answer_of_the_window_it_was_late_for(db: Engine) -> None:
     query = db.register("n", COUNT)
     told: list[Any] = []
