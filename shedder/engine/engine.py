@@ -41,6 +41,7 @@ from shedder.errors import (
     ShedderError,
     StreamExists,
     StreamInUse,
+    UnknownQuery,
     UnknownStream,
 )
 from shedder.queries.answer import Answer
@@ -298,11 +299,12 @@ class Engine:
     def drop_query(self, name: str) -> None:
         """Unregister a standing query."""
         with self._ddl:
-            stream, _ = self.core.published(name)
+            stream, published = self.core.published(name)
 
             def forget() -> None:
                 self.core.store.catalog.drop_query(name)
                 del stream.queries[name]
+                published.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
 
             self.core.actor.call(forget).result()
 

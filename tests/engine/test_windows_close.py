@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
+from shedder.errors import UnknownQuery
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -51,6 +52,15 @@ def test_a_promise_before_any_tuple_closes_the_window_it_passes(db: Engine) -> N
     db.heartbeat("s", NOW_US)
     assert [answer.end_us for answer in told] == [NOW_US // (20 * SECOND) * (20 * SECOND)]
     assert query.answer().rows()[0]["n"] == 0
+
+
+def test_a_subscriber_of_a_query_that_is_dropped_is_told_so(db: Engine) -> None:
+    answers = db.register("n", COUNT).subscribe()
+    db.push("s", at(0, 100))
+    assert next(answers).complete
+    db.execute("DROP QUERY n")
+    with pytest.raises(UnknownQuery):
+        next(answers)
 
 
 def test_before_the_first_window_closes_the_empty_one_before_it_is_the_answer(db: Engine) -> None:
