@@ -36,7 +36,7 @@ def _adversarial(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
     """Sorted down, then ever new extremes at both ends: the worst order for greedy summaries."""
     values = np.sort(rng.lognormal(0.0, 1.0, size))[::-1].copy()
     tail = size // 4
-    values[-tail:] = np.arange(1, tail + 1) * np.where(np.arange(tail) % 2, -10.0, 10.0)
+    values[size - tail :] = np.arange(1, tail + 1) * np.where(np.arange(tail) % 2, -10.0, 10.0)
     return values
 
 

@@ -195,7 +195,11 @@ class _Estimator:
         seen = self.sampled.per_group(self.sampled.present_ids(node))
         for part in (positive, negative):
             seen = seen + part.light + (part.certain > 0)
-        return _estimates(intervals, confidence, empty=seen == 0, source="weighted sample")
+        # All weight may be known and still rows of weight zero be unseen: then NULL is no fact.
+        known = self.view.is_everything or self.sampled.is_whole
+        return _estimates(
+            intervals, confidence, empty=seen == 0, known=known, source="weighted sample"
+        )
 
     def _average(self, node: Expression, confidence: float) -> Estimates:
         """Certified normal where it may be; else betting, with the weighted sum if there is one."""
@@ -290,11 +294,15 @@ def _estimates(
     confidence: float,
     *,
     empty: NDArray[np.bool_] | None = None,
+    known: bool = True,
     source: str = SOURCE,
 ) -> Estimates:
-    """As an answer's column; NULL where no row was seen, for certain only if all were read."""
+    """As an answer's column; NULL where no row was seen, for certain only if all were read.
+
+    known: whether an exact interval over no seen row says that there is none.
+    """
     null = np.isnan(intervals.value) | (False if empty is None else empty)
-    exact = intervals.bound == Bound.EXACT
+    exact = (intervals.bound == Bound.EXACT) & (known | ~null)
     bound = np.where(null & ~exact, np.uint8(Bound.NONE), intervals.bound)
     reason = _UNSEEN if bool((null & ~exact).any()) else ""
     return Estimates(
