@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.estimate import Bound
 from synopses.intervals.betting import mean_of_matches
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho, rho_max, two_sided
@@ -52,44 +51,6 @@ def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
         np.where(certified, mean + half, high),
         variance=np.where(certified, error**2, np.nan),
     ).clipped(*_certain(sample, mean))
-
-
-def divided(
-    numerator: Intervals,
-    denominator: Intervals,
-    *,
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-) -> Intervals:
-    """An average over several strata: the ends of a sum over those of a count, crosswise.
-
-    Both must have been asked at the split confidence (combine.split_confidence with 2 parts).
-
-    Args:
-      numerator: of the sum, over all strata.
-      denominator: of the count of non-null matches, ends >= 0.
-      low: float64 [groups], smallest value of the column; high: largest; an average lies inside.
-
-    Returns:
-      quotients: [groups]; NaN where the count is estimated as 0, the range where it can be 0.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = numerator.value / denominator.value
-        ends = np.stack(
-            [
-                end / count
-                for end in (numerator.low, numerator.high)
-                for count in (denominator.low, denominator.high)
-            ]
-        )
-    known = denominator.low > 0.0
-    exact = (numerator.bound == Bound.EXACT) & (denominator.bound == Bound.EXACT)
-    return Intervals.of(
-        np.where(denominator.value > 0.0, value, np.nan),
-        np.where(known, ends.min(axis=0), low),
-        np.where(known, ends.max(axis=0), high),
-        exact=exact,
-    ).clipped(low, high)
 
 
 def _certain(

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.errors import BadParameter
 from synopses.intervals.interval import Intervals
-from synopses.intervals.poisson import fay_feuer, garwood
+from synopses.intervals.poisson import garwood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,31 +68,6 @@ def weighted_sum(matches: WeightedMatches, *, confidence: float) -> Intervals:
         matches.certain + matches.tau * high,
         exact=matches.tau == 0.0,
     )
-
-
-def weighted_sum_over_panes(panes: list[WeightedMatches], *, confidence: float) -> Intervals:
-    """The same over several samples of disjoint stretches, each with its own tau.
-
-    Fay and Feuer's interval for the sum of tau_s C_s, with the largest tau of all panes. 20 panes
-    of different scale: coverage 0.945 to 0.988, and 1.35 to 1.6 times narrower than cutting all
-    samples to the largest tau (BottomK.merge's way), which is valid, too.
-
-    Args:
-      panes: one per sample, all with the same groups; every pane of the window, also those
-        without a match.
-      confidence: of each interval, in (0, 1).
-
-    Raises:
-      BadParameter: there is no pane.
-    """
-    if not panes:
-        raise BadParameter("panes", panes, "at least one")
-    certain = np.sum([pane.certain for pane in panes], axis=0)
-    total = np.sum([pane.tau * pane.light for pane in panes], axis=0)
-    variance = np.sum([pane.tau**2 * pane.light for pane in panes], axis=0)
-    largest = max(pane.tau for pane in panes)
-    low, high = fay_feuer(total, variance, largest, confidence=confidence)
-    return Intervals.of(certain + total, certain + low, certain + high, exact=largest == 0.0)
 
 
 def signed_sum(

@@ -1,8 +1,9 @@
 """Coverage cells: how often an interval held, and how wide it was, against exact truth.
 
 A cell is one population and filter, sampled many times with fresh seeds by the real samples; the
-trials of a cell are given to the interval functions as if they were groups. `METHODS` names every
-way in which a question is answered from a sample.
+trials of a cell are given to the interval functions as if they were groups. `METHODS` names the
+interval functions that answers from a sample are made with. MIN, MAX, TOP and whole answers are
+measured in tests/queries/test_coverage_of_answers.py.
 """
 
 from __future__ import annotations
@@ -19,33 +20,21 @@ from scipy.special import ndtri
 
 from synopses.bottom_k import HashSample, WeightedBottomK
 from synopses.hashing import position_keys, uniforms
-from synopses.intervals.combine import add_strata, split_confidence
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
-from synopses.intervals.missing import missing_group_rows_in_strata, missing_group_weight
+from synopses.intervals.missing import missing_group_rows
 from synopses.intervals.quantiles import sampled_quantile
-from synopses.intervals.ratios import divided, sampled_mean
+from synopses.intervals.ratios import sampled_mean
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
-from synopses.intervals.weighted import (
-    WeightedMatches,
-    signed_sum,
-    weighted_sum,
-    weighted_sum_over_panes,
-)
+from synopses.intervals.weighted import WeightedMatches, signed_sum, weighted_sum
 from tests.truth import DISTRIBUTIONS, draw, exact_quantile
 
 RATES = (1 / 2, 1 / 8, 1 / 64, 1 / 512)
 SELECTIVITIES = (1.0, 0.1, 0.01, 0.001)
 CONFIDENCES = (0.95, 0.99)
-# What the thinning does within the window: shares of the window, and how much further it thins.
-PROFILES: Mapping[str, tuple[tuple[float, float], ...]] = {
-    "steady": ((1.0, 1.0),),
-    "step": ((0.5, 1.0), (0.5, 1 / 8)),
-    "flood": ((0.9, 1.0), (0.1, 1 / 64)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +45,12 @@ class Cell:
     distribution: str
     rate: float
     selectivity: float
-    profile: str
     confidence: float
 
     def __str__(self) -> str:
         return (
             f"{self.method}, {self.distribution}, rate 1/{round(1 / self.rate)}, "
-            f"filter {self.selectivity:g}, {self.profile}, {self.confidence:.0%}"
+            f"filter {self.selectivity:g}, {self.confidence:.0%}"
         )
 
 
@@ -86,7 +74,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class World:
-    """A population with its filter, and where its strata lie."""
+    """A population with its filter, and how much of it is read."""
 
     cell: Cell
     size: int
@@ -106,42 +94,27 @@ class World:
         """Whether there is no filter."""
         return self.cell.selectivity == 1.0
 
-    def strata(self) -> list[tuple[NDArray[np.int64], int]]:
-        """Rows of each stratum, and how many of them are read."""
-        found, first = [], 0
-        for share, further in PROFILES[self.cell.profile]:
-            rows = np.arange(first, first + round(share * self.size))
-            first += len(rows)
-            found.append((rows, max(1, round(len(rows) * self.cell.rate * further))))
-        return found
+    @property
+    def read(self) -> int:
+        """How many rows each sample holds."""
+        return max(1, round(self.size * self.cell.rate))
 
-    def pooled(self) -> list[tuple[NDArray[np.int64], int]]:
-        """The same cut to its smallest rate, as merging the samples would: one stratum."""
-        share = min(read / len(rows) for rows, read in self.strata())
-        return [(np.arange(self.size), max(1, round(share * self.size)))]
+    def rows_read(self) -> NDArray[np.int64]:
+        """One trial's sample: the rows with the smallest keys."""
+        keys = position_keys(int(self.rng.integers(2**63)), 0, self.size)
+        return np.argpartition(keys, self.read - 1)[: self.read]
 
-    def rows_read(self, rows: NDArray[np.int64], read: int) -> NDArray[np.int64]:
-        """One trial's sample of a stratum: the rows with the smallest keys."""
-        seed = int(self.rng.integers(2**63))
-        keys = position_keys(seed, int(rows[0]), len(rows))
-        return rows[np.argpartition(keys, read - 1)[:read]]
-
-    def samples(self, strata: list[tuple[NDArray[np.int64], int]]) -> list[SampledValues]:
-        """Per stratum what all trials saw: the trials are the groups."""
+    def sample(self) -> SampledValues:
+        """What all trials saw: the trials are the groups."""
         low, high = np.full(self.trials, self.values.min()), np.full(self.trials, self.values.max())
-        found = []
-        for rows, read in strata:
-            parts = []
-            for _ in range(self.trials):
-                kept = self.rows_read(rows, read)
-                parts.append(self.values[kept[self.match[kept]]])
-            starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-            found.append(
-                SampledValues(
-                    len(rows), read, starts, np.concatenate(parts), low, high, self.everything
-                )
-            )
-        return found
+        parts = []
+        for _ in range(self.trials):
+            kept = self.rows_read()
+            parts.append(self.values[kept[self.match[kept]]])
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        return SampledValues(
+            self.size, self.read, starts, np.concatenate(parts), low, high, self.everything
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,34 +142,26 @@ def _matching(world: World) -> NDArray[np.float64]:
 
 
 def _total_error(world: World, y: NDArray[np.float64]) -> float:
-    """True standard error of the expansion estimate of sum(y) over the strata."""
-    variance = 0.0
-    for rows, read in world.strata():
-        size = len(rows)
-        variance += size**2 * (1 - read / size) * float(np.var(y[rows], ddof=1)) / read
-    return math.sqrt(variance)
+    """True standard error of the expansion estimate of sum(y)."""
+    size, read = world.size, world.read
+    return size * math.sqrt((1 - read / size) * float(np.var(y, ddof=1)) / read)
 
 
 def count(world: World) -> Trials:
-    parts = [
-        lambda confidence, s=sample: matching_count(
-            population=s.population, read=s.read, matched=s.matched, confidence=confidence
-        )
-        for sample in world.samples(world.strata())
-    ]
-    intervals = add_strata(parts, confidence=world.cell.confidence)
-    plain = world.cell.profile == "steady" and not world.everything
-    many = world.size * world.cell.rate * world.cell.selectivity >= 30
+    sample = world.sample()
+    intervals = matching_count(
+        population=sample.population,
+        read=sample.read,
+        matched=sample.matched,
+        confidence=world.cell.confidence,
+    )
+    many = world.read * world.cell.selectivity >= 30 and not world.everything
     ideal = 2 * _z(world) * _total_error(world, world.match.astype(float))
-    return Trials(intervals, float(world.match.sum()), ideal, gated=plain and many)
+    return Trials(intervals, float(world.match.sum()), ideal, gated=many)
 
 
 def total(world: World) -> Trials:
-    parts = [
-        lambda confidence, s=sample: sampled_sum(s, confidence=confidence)
-        for sample in world.samples(world.strata())
-    ]
-    intervals = add_strata(parts, confidence=world.cell.confidence)
+    intervals = sampled_sum(world.sample(), confidence=world.cell.confidence)
     y = np.where(world.match, world.values, 0.0)
     ideal = 2 * _z(world) * _total_error(world, y)
     return Trials(intervals, math.fsum(y), ideal, gated=bool(intervals.certified.all()))
@@ -204,42 +169,25 @@ def total(world: World) -> Trials:
 
 def mean(world: World) -> Trials:
     truth = float(_matching(world).mean()) if world.match.any() else math.nan
-    confidence = world.cell.confidence
-    samples = world.samples(world.strata())
-    if len(samples) == 1:
-        return Trials(sampled_mean(samples[0], confidence=confidence), truth)
-    split = split_confidence(confidence, 2)
-    sums = add_strata(
-        [lambda c, s=sample: sampled_sum(s, confidence=c) for sample in samples], confidence=split
-    )
-    counts = add_strata(
-        [
-            lambda c, s=sample: matching_count(
-                population=s.population, read=s.read, matched=s.matched, confidence=c
-            )
-            for sample in samples
-        ],
-        confidence=split,
-    )
-    return Trials(divided(sums, counts, low=samples[0].low, high=samples[0].high), truth)
+    return Trials(sampled_mean(world.sample(), confidence=world.cell.confidence), truth)
 
 
 def variance(world: World) -> Trials:
-    (sample,) = world.samples(world.pooled())
+    sample = world.sample()
     matching = _matching(world)
     truth = float(matching.var(ddof=1)) if len(matching) > 1 else math.nan
     return Trials(sampled_variance(sample, confidence=world.cell.confidence), truth)
 
 
 def deviation(world: World) -> Trials:
-    (sample,) = world.samples(world.pooled())
+    sample = world.sample()
     matching = _matching(world)
     truth = float(matching.std(ddof=1)) if len(matching) > 1 else math.nan
     return Trials(sampled_deviation(sample, confidence=world.cell.confidence), truth)
 
 
 def quantile(world: World, share: float) -> Trials:
-    (sample,) = world.samples(world.pooled())
+    sample = world.sample()
     matching = np.sort(_matching(world))
     truth = float(exact_quantile(matching, share)) if len(matching) else math.nan
     found = sampled_quantile(sample, rank_share=share, confidence=world.cell.confidence)
@@ -257,7 +205,7 @@ def distinct_hash(world: World) -> Trials:
     kept, shares = [], []
     for _ in range(world.trials):
         hashes = position_keys(int(world.rng.integers(2**63)), 0, int(codes.max()) + 1)[codes]
-        sample = HashSample(world.pooled()[0][1])
+        sample = HashSample(world.read)
         held = np.arange(world.size)[sample.update(hashes).new]
         settled = sample.settle().old
         held = held if settled is None else held[settled]
@@ -272,42 +220,34 @@ def distinct_hash(world: World) -> Trials:
 def distinct_rows(world: World) -> Trials:
     codes = np.floor(world.values)
     truth = len(np.unique(codes[world.match]))
-    ((rows, read),) = world.pooled()
     seen, once, matched = [], [], []
     for _ in range(world.trials):
-        kept = world.rows_read(rows, read)
+        kept = world.rows_read()
         times = np.unique(codes[kept[world.match[kept]]], return_counts=True)[1]
         seen.append(len(times))
         once.append(int((times == 1).sum()))
         matched.append(int(times.sum()))
     found = distinct_by_rows(
         seen=np.array(seen), once=np.array(once), matched=np.array(matched),
-        population=world.size, read=read, confidence=world.cell.confidence,
+        population=world.size, read=world.read, confidence=world.cell.confidence,
     )  # fmt: skip
     return Trials(found, float(truth))
 
 
-Pane = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
-
-
-def _weighted(world: World, weights: NDArray[np.float64], panes: int) -> list[Pane]:
-    """Per pane the certain sums, light counts and taus of all trials."""
+def _weighted(world: World, weights: NDArray[np.float64]) -> list[WeightedMatches]:
+    """What each trial's weighted sample holds of the matching rows."""
     found = []
-    for rows in np.array_split(np.arange(world.size), panes):
-        k = max(10, round(len(rows) * world.cell.rate))
-        certain, light, taus = np.zeros(world.trials), np.zeros(world.trials, np.int64), []
-        for trial in range(world.trials):
-            keys = position_keys(int(world.rng.integers(2**63)), 0, len(rows))
-            sample, kept = WeightedBottomK(k), rows
-            kept = kept[sample.update(weights[rows], uniforms(keys)).new]
-            settled = sample.settle().old
-            kept = kept if settled is None else kept[settled]
-            here = WeightedMatches.by_group(
+    for _ in range(world.trials):
+        keys = position_keys(int(world.rng.integers(2**63)), 0, world.size)
+        sample = WeightedBottomK(max(10, world.read))
+        kept = sample.update(weights, uniforms(keys)).new
+        settled = sample.settle().old
+        kept = kept if settled is None else kept[settled]
+        found.append(
+            WeightedMatches.by_group(
                 sample.weights[world.match[kept]], tau=sample.tau, ids=None, groups=1
             )
-            certain[trial], light[trial] = here.certain[0], here.light[0]
-            taus.append(sample.tau)
-        found.append((certain, light, np.array(taus)))
+        )
     return found
 
 
@@ -321,40 +261,22 @@ def _per_trial(world: World, answer: Callable[[int], Intervals]) -> Intervals:
     )
 
 
-def _one(pane: Pane, trial: int) -> WeightedMatches:
-    certain, light, tau = pane
-    return WeightedMatches(certain[trial : trial + 1], light[trial : trial + 1], float(tau[trial]))
-
-
 def weighted(world: World) -> Trials:
     weights = np.abs(world.values)
-    confidence = world.cell.confidence
-    if world.cell.profile == "steady":
-        (pane,) = _weighted(world, weights, 1)
-        found = _per_trial(world, lambda t: weighted_sum(_one(pane, t), confidence=confidence))
-        ideal = 2 * _z(world) * float((pane[2] * np.sqrt(pane[1])).mean())
-        truth = math.fsum(weights[world.match])
-        return Trials(found, truth, ideal, gated=pane[1].mean() >= 30)
-    # Panes of different scale: each four times the one before.
-    panes = 4 if world.cell.profile == "step" else 12
-    scale = 4.0 ** np.concatenate(
-        [np.full(len(rows), i % 4) for i, rows in enumerate(np.array_split(weights, panes))]
-    )
-    parts = _weighted(world, weights * scale, panes)
-    found = _per_trial(
-        world,
-        lambda t: weighted_sum_over_panes([_one(p, t) for p in parts], confidence=confidence),
-    )
-    return Trials(found, math.fsum((weights * scale)[world.match]))
+    seen = _weighted(world, weights)
+    found = _per_trial(world, lambda t: weighted_sum(seen[t], confidence=world.cell.confidence))
+    light = np.array([matches.light[0] for matches in seen])
+    taus = np.array([matches.tau for matches in seen])
+    ideal = 2 * _z(world) * float((taus * np.sqrt(light)).mean())
+    return Trials(found, math.fsum(weights[world.match]), ideal, gated=light.mean() >= 30)
 
 
 def signed(world: World) -> Trials:
     centred = world.values - np.median(world.values)
-    (plus,) = _weighted(world, np.maximum(centred, 0.0), 1)
-    (minus,) = _weighted(world, np.maximum(-centred, 0.0), 1)
+    plus = _weighted(world, np.maximum(centred, 0.0))
+    minus = _weighted(world, np.maximum(-centred, 0.0))
     found = _per_trial(
-        world,
-        lambda t: signed_sum(_one(plus, t), _one(minus, t), confidence=world.cell.confidence),
+        world, lambda t: signed_sum(plus[t], minus[t], confidence=world.cell.confidence)
     )
     return Trials(found, math.fsum(centred[world.match]))
 
@@ -368,39 +290,14 @@ def missing_rows(world: World) -> Trials:
     """The largest missing group of each trial against the bound for all groups."""
     codes = np.unique(np.floor(world.values), return_inverse=True)[1]
     sizes = np.bincount(codes)
-    strata = world.strata()
-    bound = missing_group_rows_in_strata(
-        populations=np.array([len(rows) for rows, _ in strata]),
-        reads=np.array([read for _, read in strata]),
-        confidence=world.cell.confidence,
+    bound = missing_group_rows(
+        population=world.size, read=world.read, confidence=world.cell.confidence
     )
     worst = []
     for _ in range(world.trials):
-        kept = np.concatenate([world.rows_read(rows, read) for rows, read in strata])
-        missed = sizes[np.bincount(codes[kept], minlength=len(sizes)) == 0]
+        missed = sizes[np.bincount(codes[world.rows_read()], minlength=len(sizes)) == 0]
         worst.append(missed.max(initial=0))
     return _bounded_by(np.array(worst, float) - bound)
-
-
-def missing_weight(world: World) -> Trials:
-    """The heaviest missing group of each trial against the bound for all groups."""
-    weights = np.abs(world.values)
-    codes = np.unique(np.floor(world.values * 8), return_inverse=True)[1]
-    heavy = np.bincount(codes, weights)
-    k = max(10, round(world.size * world.cell.rate))
-    excess = np.zeros(world.trials)
-    for trial in range(world.trials):
-        keys = position_keys(int(world.rng.integers(2**63)), 0, world.size)
-        sample = WeightedBottomK(k)
-        held = sample.update(weights, uniforms(keys)).new
-        settled = sample.settle().old
-        held = held if settled is None else held[settled]
-        missed = heavy[np.bincount(codes[held], minlength=len(heavy)) == 0]
-        bound = missing_group_weight(
-            total=math.fsum(weights), tau=sample.tau, confidence=world.cell.confidence
-        )
-        excess[trial] = missed.max(initial=0.0) - bound
-    return _bounded_by(excess)
 
 
 METHODS: Mapping[str, Method] = {
@@ -416,7 +313,6 @@ METHODS: Mapping[str, Method] = {
     "weighted sum": weighted,
     "signed weighted sum": signed,
     "missing rows": missing_rows,
-    "missing weight": missing_weight,
 }
 
 
@@ -445,14 +341,13 @@ def measure(cell: Cell, *, size: int, trials: int) -> Outcome | None:
 
 
 def full_grid(confidences: tuple[float, ...] = CONFIDENCES) -> list[Cell]:
-    """Every cell: aggregate and source, distribution, rate, filter, thinning, confidence."""
+    """Every cell: aggregate and source, distribution, rate, filter, confidence."""
     return [
-        Cell(method, distribution, rate, selectivity, profile, confidence)
+        Cell(method, distribution, rate, selectivity, confidence)
         for method in METHODS
         for distribution in DISTRIBUTIONS
         for rate in RATES
         for selectivity in SELECTIVITIES
-        for profile in PROFILES
         for confidence in confidences
     ]
 
@@ -463,7 +358,7 @@ def pairwise() -> list[Cell]:
     Methods and distributions are crossed, and each cell takes those values of the other axes
     that bring the most pairs, then the most triples, that have not met yet.
     """
-    rests = list(product(RATES, SELECTIVITIES, PROFILES, CONFIDENCES))
+    rests = list(product(RATES, SELECTIVITIES, CONFIDENCES))
     met: set[Meeting] = set()
     chosen = []
     for step, method in enumerate(METHODS):
@@ -484,7 +379,7 @@ def near_ideal() -> list[Cell]:
     methods = ("count", "sum", "avg", "median", "weighted sum")
     populations = (("uniform", 1 / 8), ("exponential", 1 / 2))
     return [
-        Cell(method, distribution, rate, selectivity, "steady", 0.95)
+        Cell(method, distribution, rate, selectivity, 0.95)
         for method, (distribution, rate), selectivity in product(methods, populations, (1.0, 0.1))
     ]
 
@@ -499,7 +394,7 @@ def _meetings(cell: tuple[object, ...], order: int) -> set[Meeting]:
 
 def missing_pairs(cells: list[Cell]) -> set[Meeting]:
     """Pairs of the full grid that none of the cells brings together."""
-    axes = [METHODS, DISTRIBUTIONS, RATES, SELECTIVITIES, PROFILES, CONFIDENCES]
+    axes = [METHODS, DISTRIBUTIONS, RATES, SELECTIVITIES, CONFIDENCES]
     wanted = {
         frozenset(((i, a), (j, b)))
         for (i, left), (j, right) in combinations(enumerate(axes), 2)

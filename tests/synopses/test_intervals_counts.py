@@ -14,10 +14,8 @@ from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count, matching_count_max
 from synopses.intervals.missing import (
     missing_group_rows,
-    missing_group_rows_in_strata,
-    missing_group_weight,
 )
-from synopses.intervals.poisson import fay_feuer, garwood
+from synopses.intervals.poisson import garwood
 from synopses.intervals.tails import (
     binomial_at_least,
     binomial_at_most,
@@ -115,14 +113,6 @@ def test_garwood_is_the_chi_square_of_the_table():
     assert stats.poisson.cdf(1000, high[3]) == pytest.approx(0.025)
 
 
-def test_fay_feuer_with_one_weight_is_garwood():
-    counts = np.array([0.0, 3.0, 50.0])
-    low, high = fay_feuer(2.5 * counts, 2.5**2 * counts, 2.5, confidence=0.99)
-    plain = garwood(counts, confidence=0.99)
-    np.testing.assert_allclose(low, 2.5 * plain[0])
-    np.testing.assert_allclose(high, 2.5 * plain[1])
-
-
 @pytest.mark.parametrize("share", [0.5, 0.125, 0.01])
 def test_distinct_bounds_are_the_inverted_binomial(share):
     kept = np.array([0, 1, 7, 60])
@@ -165,22 +155,3 @@ def test_no_group_is_missing_when_everything_was_read():
     assert missing_group_rows(population=100, read=100, confidence=0.95) == 0
     assert missing_group_rows(population=100, read=0, confidence=0.95) == 100
     assert missing_group_rows(population=0, read=0, confidence=0.95) == 0
-
-
-def test_the_worst_missing_group_hides_in_the_most_thinned_stratum():
-    thin = missing_group_rows(population=10**5, read=1000, confidence=0.95)
-    both = missing_group_rows_in_strata(
-        populations=np.array([10**5, 10**5]), reads=np.array([10**5, 1000]), confidence=0.95
-    )
-    assert thin <= both <= 1.1 * thin  # A little more: there may be twice as many groups.
-    unread = missing_group_rows_in_strata(
-        populations=np.array([500, 10**5]), reads=np.array([0, 10**5]), confidence=0.95
-    )
-    assert unread == 500
-
-
-def test_missing_weight_solves_its_equation():
-    heaviest = missing_group_weight(total=1e6, tau=10.0, confidence=0.95)
-    assert 1e6 / heaviest * math.exp(-heaviest / 10.0) == pytest.approx(0.05)
-    assert missing_group_weight(total=1e6, tau=0.0, confidence=0.95) == 0.0
-    assert missing_group_weight(total=5.0, tau=1e9, confidence=0.95) == 5.0

@@ -16,14 +16,14 @@ from synopses.estimate import Bound
 from synopses.intervals import betting, hypergeometric, quantiles
 from synopses.intervals import sampled as sampled_module
 from synopses.intervals.betting import mean_of_tuples
-from synopses.intervals.combine import add_strata, split_confidence, within_late
+from synopses.intervals.combine import split_confidence
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.learning import learned_wealth, make_plan, mirrored
 from synopses.intervals.normal import rho_max
 from synopses.intervals.poisson import garwood
 from synopses.intervals.quantiles import rank_bounds, sampled_quantile
-from synopses.intervals.ratios import divided, sampled_mean
+from synopses.intervals.ratios import sampled_mean
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
@@ -32,7 +32,6 @@ from synopses.intervals.weighted import (
     WeightedMatches,
     signed_sum,
     weighted_sum,
-    weighted_sum_over_panes,
 )
 from tests.truth import draw
 
@@ -300,17 +299,6 @@ def test_a_weighted_sample_that_left_nothing_out_is_exact():
     assert found.bound.tolist() == [Bound.EXACT] * 3
 
 
-def test_panes_without_a_match_still_widen_the_sum():
-    thin = WeightedMatches(np.array([0.0]), np.array([20]), 1.0)
-    coarse = WeightedMatches(np.array([0.0]), np.array([0]), 50.0)
-    alone = weighted_sum_over_panes([thin], confidence=0.95)
-    both = weighted_sum_over_panes([thin, coarse], confidence=0.95)
-    np.testing.assert_allclose(alone.high, weighted_sum(thin, confidence=0.95).high)
-    assert both.high[0] > 50.0 * 3.0
-    with pytest.raises(BadParameter, match="at least one"):
-        weighted_sum_over_panes([], confidence=0.95)
-
-
 def test_a_signed_sum_takes_each_part_at_half_delta():
     plus = WeightedMatches(np.array([9.0]), np.array([4]), 2.0)
     minus = WeightedMatches(np.array([1.0]), np.array([0]), 0.0)
@@ -325,49 +313,6 @@ def test_the_union_bound_divides_delta():
     assert split_confidence(0.95, 5) == pytest.approx(0.99)
     with pytest.raises(BadParameter, match="0"):
         split_confidence(0.95, 0)
-
-
-def test_variances_of_certified_strata_add_and_other_ends_add():
-    rng = np.random.default_rng(5)
-    good = sampled(rng.uniform(0, 1, 3000), population=9000, read=3000, high=1.0, everything=True)
-    poor = sampled(rng.uniform(0, 1, 3), population=9000, read=3, high=1.0, everything=True)
-    full = sampled(rng.uniform(0, 1, 10), population=10, read=10, high=1.0, everything=True)
-
-    def total(sample):
-        return lambda confidence: sampled_sum(sample, confidence=confidence)
-
-    one = sampled_sum(good, confidence=0.95)
-    twice = add_strata([total(good), total(good), total(full)], confidence=0.95)
-    assert twice.certified[0]
-    assert twice.value[0] == pytest.approx(2 * one.value[0] + full.values.sum())
-    ratio = (twice.high[0] - twice.low[0]) / (one.high[0] - one.low[0])
-    assert ratio == pytest.approx(math.sqrt(2), rel=1e-3)
-    mixed = add_strata([total(good), total(poor)], confidence=0.95)
-    parts = [sampled_sum(part, confidence=0.975) for part in (good, poor)]
-    assert not mixed.certified[0]
-    assert mixed.high[0] == pytest.approx(parts[0].high[0] + parts[1].high[0])
-    exact = add_strata([total(full), total(full)], confidence=0.95)
-    assert exact.bound[0] == Bound.EXACT
-
-
-def test_an_average_over_strata_divides_crosswise():
-    sums = Intervals.of(np.array([-4.0, 12.0, 0.0]), np.array([-6, 10, 0]), np.array([2, 15, 0]))
-    counts = Intervals.of(np.array([2.0, 3.0, 0.0]), np.array([1, 2, 0]), np.array([4, 5, 2]))
-    low, high = np.full(3, -100.0), np.full(3, 7.0)
-    found = divided(sums, counts, low=low, high=high)
-    np.testing.assert_array_equal(found.value, [-2.0, 4.0, np.nan])
-    np.testing.assert_array_equal(found.low, [-6.0, 2.0, -100.0])  # -6/1; 10/5; perhaps no row.
-    np.testing.assert_array_equal(found.high, [2.0, 7.0, 7.0])  # 2/1; 15/2, but at most 7.
-    exact = Intervals.of(np.array([6.0]), np.array([6.0]), np.array([6.0]), exact=True)
-    assert divided(exact, exact, low=low[:1], high=high[:1]).bound[0] == Bound.EXACT
-
-
-def test_late_tuples_widen_by_what_each_can_add():
-    sums = Intervals.of(np.array([10.0]), np.array([10.0]), np.array([10.0]), exact=True)
-    found = within_late(sums, late=3, low=-2.0, high=5.0)
-    assert (found.low[0], found.high[0]) == (4.0, 25.0)
-    assert found.bound[0] == Bound.INTERVAL
-    assert within_late(sums, late=0, low=-2.0, high=5.0) is sums
 
 
 def test_intervals_become_a_column_of_an_answer():
