@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Callable
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -36,25 +38,32 @@ def batch(sequence: int) -> pa.Table:
     return pa.table({"ts": pa.array(ids * 1000, pa.timestamp("us")), "id": ids})
 
 
+def play(directory: str, tell: Callable[[str], None]) -> None:
+    """Create, push, seal, close."""
+    with shedder.open(directory, **SETTINGS) as db:
+        db.execute(CREATE)
+        db.register("whole", QUERY)
+        tell("ready")
+        for sequence in range(BATCHES):
+            db.push("events", batch(sequence), producer="p", sequence=sequence)
+            tell(f"acknowledged {sequence}")
+        db.seal("events")
+        tell("sealed")
+
+
 def main(directory: str, line: socket.socket) -> int:
-    """Wait for the word, then create, push, seal, close."""
+    """Rehearse elsewhere, wait for the word, then play."""
 
     def tell(text: str) -> None:
         line.sendall(text.encode() + b"\n")
 
-    compile_kernels()  # What follows should open no files but the database's.
+    compile_kernels()
+    with TemporaryDirectory() as elsewhere:  # What follows opens no files but the database's.
+        play(elsewhere, lambda _text: None)
     tell("loaded")
     line.recv(1)
     try:
-        with shedder.open(directory, **SETTINGS) as db:
-            db.execute(CREATE)
-            db.register("whole", QUERY)
-            tell("ready")
-            for sequence in range(BATCHES):
-                db.push("events", batch(sequence), producer="p", sequence=sequence)
-                tell(f"acknowledged {sequence}")
-            db.seal("events")
-            tell("sealed")
+        play(directory, tell)
     except ShedderError as error:
         tell(f"error {error.reason} {error}")
         return 3

@@ -3,7 +3,7 @@
 strace makes the n-th call of a kind fail, or kills the process there. The cases are a fixed sample
 of all; FAULT_SAMPLES=1000 runs every one. After each run the directory is opened again without
 faults, and must hold everything that was acknowledged, nothing twice, and the same in panes and
-archive.
+archive. A run that ends before its n-th call has not been tested: it counts as skipped.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,8 +24,9 @@ import shedder
 from tests.engine.scripted import BATCHES, QUERY, ROWS, SETTINGS
 
 SAMPLES = int(os.environ.get("FAULT_SAMPLES", "40"))
-CALLS = {"openat": 40, "write": 25, "pwrite64": 170, "fsync": 14, "fdatasync": 45,
-         "rename": 5, "unlink": 8, "ftruncate": 3, "mkdir": 6}  # fmt: skip
+# How often the busiest thread of a run makes a call (strace counts for each thread alone).
+CALLS = {"openat": 24, "pwritev2": 16, "pwrite64": 60, "fsync": 7, "fdatasync": 14,
+         "rename": 2, "unlink": 4, "ftruncate": 3, "mkdir": 5}  # fmt: skip
 FAULTS = ("error=EIO", "error=ENOSPC", "signal=KILL")
 
 pytestmark = [
@@ -35,11 +37,12 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. code: negative for a signal."""
+    """How a run ended. code: negative for a signal. injected: whether the fault came about."""
 
     code: int
     told: list[str]
     errors: str
+    injected: bool
 
     @property
     def acknowledged(self) -> int:
@@ -47,6 +50,7 @@ class Outcome:
 
 
 def run(directory: Path, call: str, fault: str, number: int) -> Outcome:
+    trace = directory.with_suffix(".strace")
     ours, theirs = socket.socketpair()
     ours.settimeout(60)
     with ours, theirs:
@@ -59,7 +63,7 @@ def run(directory: Path, call: str, fault: str, number: int) -> Outcome:
         theirs.close()
         assert ours.recv(64) == b"loaded\n"
         tracer = subprocess.Popen(
-            ["strace", "-f", "-p", str(process.pid), "-o", "/dev/null", "-e", f"trace={call}",
+            ["strace", "-f", "-p", str(process.pid), "-o", str(trace), "-e", f"trace={call}",
              "-e", f"inject={call}:{fault}:when={number}"],
             stderr=subprocess.PIPE,
             text=True,
@@ -73,7 +77,9 @@ def run(directory: Path, call: str, fault: str, number: int) -> Outcome:
         told = b""
         while part := ours.recv(1 << 16):
             told += part
-        return Outcome(process.returncode, told.decode().splitlines(), errors)
+        code = process.returncode
+        injected = code == -signal.SIGKILL or "(INJECTED)" in trace.read_text()
+        return Outcome(code, told.decode().splitlines(), errors, injected)
 
 
 def verify(directory: Path, outcome: Outcome) -> None:
@@ -114,3 +120,6 @@ def test_a_failing_call_ends_in_success_a_clean_error_or_a_clean_halt(
     expected = (0, 3, -9) if fault == "signal=KILL" else (0, 3)
     assert outcome.code in expected, outcome
     verify(tmp_path / "data", outcome)
+    if not outcome.injected:
+        assert outcome.code == 0, outcome
+        pytest.skip(f"the run makes fewer than {number} calls of {call}")
