@@ -38,7 +38,9 @@ read at different rates. MIN, MAX and TOP, groups and whole answers are measured
 _LEGEND = """\
 `certified` is the share of intervals that are normal because the known range of the column allows
 it, with their own coverage; all other intervals assume no distribution. `width` is the median over
-the cells that are held to the ideal, `elsewhere` over the others of which an ideal is known."""
+the cells that are held to the ideal, `elsewhere` over the others of which an ideal is known. Among
+small whole numbers (Zipf) the ideal of a median is few values wide and one rank more is a whole
+value more: such cells come out wider than those of continuous data at the same rate and filter."""
 _SKETCHES = """\
 Sketches skip nothing, so their error depends on their size and on the data alone. HLL has 2^9 or
 2^12 registers, frequent items has tables of 64. Certain bounds may not miss once: the bucket of a
