@@ -52,7 +52,8 @@ def write_checkpoint(
             parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
             parts[f"sample/{stream.id}"] = stream.sample.to_bytes()
             for published in stream.queries.values():
-                stored.append((published.standing, _store_panes(store, published.standing)))
+                if not published.failed:  # What broke may be in its panes.
+                    stored.append((published.standing, _store_panes(store, published.standing)))
                 parts[f"query/{published.standing.name}"] = _query_state(published)
                 if published.standing.keys is not None:
                     keys = published.standing.keys.to_bytes()
@@ -95,8 +96,9 @@ def _query_state(published: Published) -> bytes:
         "late_by_pane": [[pane, count] for pane, count in standing.late_by_pane.items()],
         "late_beyond": standing.late_beyond,
         "emitted_to": published.emitted_to,
+        "failed": published.failed,
     }
-    panes = standing.open_panes()
+    panes = [] if published.failed else standing.open_panes()
     fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
     schema = pa.schema(fields, metadata={"state": json.dumps(state)})
     blobs = [standing.pane_bytes(pane) for pane in panes]
@@ -122,20 +124,24 @@ def restore_query(store: Store, published: Published, parts: Mapping[str, bytes]
     """Set a standing query's groups, panes and counters from the pane store and its parts."""
     standing = published.standing
     data, groups = (parts.get(f"{kind}/{standing.name}") for kind in ("query", "groups"))
+    state: dict[str, Any] = {}
+    panes = []
+    if data is not None:
+        table = pa.ipc.open_stream(data).read_all()
+        state, panes = json.loads(table.schema.metadata[b"state"]), table.to_pylist()
+        standing.read, standing.late = state["read"], state["late"]
+        standing.late_by_pane = dict(state["late_by_pane"])
+        beyond = state["late_beyond"]
+        standing.late_beyond = None if beyond is None else (beyond[0], beyond[1])
+        published.emitted_to = state["emitted_to"]
+        published.failed = state["failed"]
+    if published.failed:
+        return
     if standing.keys is not None and groups is not None:
         standing.keys.restore(groups)
     width = standing.grid.width_us
     if width is not None:
         for pane in store.catalog.panes(standing.name, *_ALL_TIME):
             standing.adopt(pane.start_us // width, pane.blob, closed=True)
-    if data is None:
-        return
-    table = pa.ipc.open_stream(data).read_all()
-    state = json.loads(table.schema.metadata[b"state"])
-    standing.read, standing.late = state["read"], state["late"]
-    standing.late_by_pane = dict(state["late_by_pane"])
-    beyond = state["late_beyond"]
-    standing.late_beyond = None if beyond is None else (beyond[0], beyond[1])
-    published.emitted_to = state["emitted_to"]
-    for row in table.to_pylist():
+    for row in panes:
         standing.adopt(row["pane"], row["data"], closed=False)

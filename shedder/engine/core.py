@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -181,8 +182,8 @@ class Core:
 
     def _after(self, stream: Stream) -> None:
         for published in list(stream.queries.values()):
-            published.standing.close(stream.watermark_us)
-            published.windows_closed(stream)
+            published.guard(partial(published.standing.close, stream.watermark_us))
+            published.guard(partial(published.windows_closed, stream))
 
     def _intake_of(self, stream_id: int) -> Intake | None:
         """The door of a stream; None once it is dropped. From any thread."""
@@ -205,7 +206,7 @@ class Core:
         for stream in self.streams.values():
             for published in list(stream.queries.values()):
                 if published.stale:
-                    published.refresh(stream)
+                    published.guard(partial(published.refresh, stream))
         self._refresh_at = now + REFRESH_SECONDS
 
     def _cut_what_is_due(self) -> None:

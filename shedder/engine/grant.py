@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from allocator.errors import BudgetTooSmall
 from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, TargetKind
-from shedder.engine.plan import Kind, kind_of
+from shedder.engine.plan import Kind, Part, kind_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.windows import PaneGrid
@@ -25,6 +26,13 @@ _KLL_K_DEFAULT = 400
 _ENTRIES = 1_024
 _KLL_BYTES_PER_K = 28  # 8 bytes a value, about 3.5 values per k at a million tuples (measured)
 _FREQUENT_BYTES = 24  # key, count, value
+_GROUP_BYTES_MIN = 16 * _KIB  # Below it, hardly a group finds room.
+_USUAL_BYTES = {
+    Kind.COUNT: 8,
+    Kind.MOMENTS: 128,
+    Kind.EXTREMES: 256,
+    Kind.BUCKETS: 48 * _KIB,  # Values over five decades touch 2,000 buckets.
+}
 _SLIDING_SHARE = 2  # While a window is merged, its accumulator stands beside its panes.
 
 
@@ -95,6 +103,47 @@ def negotiate(query: BoundQuery, free_bytes: int) -> Granted:
     if missed:
         facts["missed"] = "; ".join(missed)
     return Granted(sizes, facts, total)
+
+
+def reserve(
+    query: BoundQuery,
+    granted: Granted,
+    parts: Sequence[Part],
+    free_bytes: int,
+    group_bytes_max: int,
+) -> Granted:
+    """Set aside what the query may come to hold, beside the sizes of its synopses.
+
+    With GROUP BY each synopsis gets a cap on all of its groups: `group_bytes_max`, or its part of
+    half of what is free. Without, the synopses that have no size get what they usually take.
+
+    Raises:
+      BudgetExceeded: too little is free.
+    """
+    if query.groups:
+        cap = min(group_bytes_max, free_bytes // (2 * len(parts)))
+        if cap < _GROUP_BYTES_MIN:
+            raise BudgetExceeded(
+                f"{free_bytes // _KIB:,} KiB of the synopsis budget are free; "
+                f"{len(parts)} grouped synopses need {2 * len(parts) * _GROUP_BYTES_MIN // _KIB:,}"
+            )
+        total = max(granted.size_bytes, cap * len(parts))
+        facts = {**granted.facts, "group_bytes": str(cap)}
+    else:
+        usual = sum(_USUAL_BYTES.get(part.kind, 0) for part in parts)
+        total = granted.size_bytes + usual * _copies(query)
+        if total > free_bytes:
+            raise BudgetExceeded(
+                f"the query needs about {total // _KIB:,} KiB, {free_bytes // _KIB:,} KiB are free"
+            )
+        facts = dict(granted.facts)
+    facts |= {"bytes": str(total), "free_bytes": str(max(0, free_bytes - total))}
+    return Granted(granted.sizes, facts, total)
+
+
+def group_bytes(facts: Mapping[str, str], otherwise: int) -> int:
+    """The cap on the groups of one synopsis that a query was granted."""
+    return int(facts.get("group_bytes", otherwise))
 
 
 def _shortfall(curve: _Curve, predicted: float, copies: int, free_bytes: int) -> str:
@@ -204,9 +253,7 @@ def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_ran
 def _copies(query: BoundQuery) -> int:
     """How many panes stand at once, and the window that they are merged into."""
     grid = PaneGrid.of(query.window)
-    if grid.range_us is None or grid.width_us is None or grid.slide_us is None:
-        return 1
-    return (grid.range_us + grid.slide_us) // grid.width_us + _SLIDING_SHARE
+    return grid.panes_live + _SLIDING_SHARE if grid.slides else 1
 
 
 def _name(aggregate: Aggregate) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
+import structlog
 
 from shedder.cql.statement import Contract
 from shedder.engine.listeners import Listeners, News
 from shedder.engine.standing import Standing
 from shedder.engine.window_evidence import window_evidence
-from shedder.errors import ShedderError
+from shedder.errors import InternalError, ShedderError
 from shedder.queries.answer import Answer
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence import Evidence
@@ -19,6 +20,9 @@ from shedder.queries.finish import finish, needs_exact
 from shedder.streams.windows import Span
 
 SLIDES_PER_FRAME_MAX = 1_000  # Of one frame, no listener gets more answers than this.
+
+
+_log = structlog.get_logger("shedder.engine")
 
 
 class StreamFacts(Protocol):
@@ -57,11 +61,33 @@ class Published:
         self.listeners = Listeners()
         self.latest: News | None = None
         self.emitted_to: int | None = None
+        self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
         self._span: Span | None = None  # The newest answer's window, and how many were late for it.
         self._late = 0
         self._go_exact = go_exact
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Do this query's own work: what goes wrong there ends this query, not the engine.
+
+        A query that failed has missed tuples, so it never answers again; its error says so.
+        """
+        if self.failed:
+            return
+        try:
+            work()
+        except Exception as error:
+            _log.error("query_failed", query=self.standing.name, exc_info=error)
+            self.fail(
+                f"query {self.standing.name!r} failed ({type(error).__name__}) and has missed "
+                "tuples since; drop it and register it again"
+            )
+
+    def fail(self, reason: str) -> None:
+        """From now on, every answer is this error."""
+        self.failed = reason
+        self.tell(InternalError(reason))
 
     def windows_closed(self, stream: StreamFacts) -> None:
         """Answer the windows that the watermark has passed: all for listeners, else the last."""
@@ -92,12 +118,17 @@ class Published:
 
         A closed window changes only by tuples that come too late for it: its intervals widen.
         """
-        if not self.standing.grid.slides:
+        if self.failed:
+            return False
+        if not self.standing.grid.slides or self._span == Span(None, None):
             return self.behind
         return self._span is not None and self.standing.late_in(self._span) != self._late
 
     def refresh(self, stream: StreamFacts) -> None:
         """Make the newest answer say what is known now. Each slide is told once, when it closes."""
+        if self.failed:
+            self.latest = InternalError(self.failed)
+            return
         grid = self.standing.grid
         if grid.slides:
             end = grid.window_end(stream.watermark_us)

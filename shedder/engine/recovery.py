@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import structlog
 
 from shedder.archive.records import Batch, Heartbeat, Kind
 from shedder.cql.bind import bind
 from shedder.engine.checkpoint import restore_query, restore_stream
 from shedder.engine.core import Core
+from shedder.engine.grant import group_bytes
 from shedder.engine.intake import progress_of
 from shedder.engine.plan import plan, sizes_from_json
 from shedder.engine.producers import Progress, remember
@@ -58,7 +61,9 @@ def recover(core: Core) -> None:
         intake.accepted = core.streams[name].accepted = core.streams[name].applied
     for stream in core.streams.values():
         for published in stream.queries.values():
-            published.refresh(stream)
+            published.guard(partial(published.refresh, stream))
+            if published.failed:
+                published.refresh(stream)
     _log.info("recovered", streams=len(core.streams), replayed_tuples=replayed)
 
 
@@ -84,7 +89,7 @@ def _read_checkpoint(core: Core) -> Producers:
             stored.name,
             query,
             plan(query, sizes),
-            part_bytes_max=core.settings.group_bytes_max,
+            part_bytes_max=group_bytes(granted, core.settings.group_bytes_max),
         )
         published = Published(
             standing,

@@ -10,7 +10,7 @@ from shedder.cql.expression import AggregateFunction, Column
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, Select
 from shedder.engine.core import Core
-from shedder.engine.grant import Granted, negotiate
+from shedder.engine.grant import Granted, group_bytes, negotiate, reserve
 from shedder.engine.plan import plan, sizes_to_json
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
@@ -43,7 +43,10 @@ class Registrar:
         if query.reduction is not None:
             raise Unimplemented("REDUCE BY in a standing query comes with the archive's layouts")
         read_stored(query.text)  # What a restart could not read is refused now.
-        granted = negotiate(query, self.free_bytes())
+        free = self.free_bytes()
+        granted = negotiate(query, free)
+        parts = plan(query, granted.sizes).parts
+        granted = reserve(query, granted, parts, free, self._core.settings.group_bytes_max)
         if query.contract is Contract.EXACT:
             self._check_exact(stream, query)
         return self._core.actor.call(lambda: self._begin(name, stream, query, granted)).result()
@@ -65,7 +68,7 @@ class Registrar:
             name,
             query,
             plan(query, granted.sizes),
-            part_bytes_max=core.settings.group_bytes_max,
+            part_bytes_max=group_bytes(granted.facts, core.settings.group_bytes_max),
         )
         published = Published(
             standing,

@@ -15,12 +15,23 @@ from shedder.cql.expression import Call, Column, Expression, Literal, Op
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.engine.pane import Pane, PartInput
-from shedder.engine.plan import Plan
+from shedder.engine.plan import Kind, Plan
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid, Span
 
 LATE_PANES_MAX = 1 << 16  # Panes whose late tuples are counted apart.
+# What a group takes in a pane before it has more than one value: its places in the arrays, and
+# one entry of the maps (measured over 10,000 groups of one value).
+GROUP_BYTES_LEAST = {
+    Kind.COUNT: 8,
+    Kind.MOMENTS: 80,
+    Kind.EXTREMES: 160,
+    Kind.DISTINCT: 30,
+    Kind.BUCKETS: 52,
+    Kind.KLL: 256,  # A sketch that has left its buffer.
+    Kind.FREQUENT: 540,
+}
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
 
@@ -55,7 +66,11 @@ class Standing:
         self.late_by_pane: dict[int, int] = {}
         self.late_beyond: tuple[int, int] | None = None
         self.dropped_before: int | None = None
-        self.keys = GroupKeys(query.groups, GROUPS_MAX) if query.groups else None
+        self.keys = (
+            GroupKeys(query.groups, _groups_max(plan, self.grid, part_bytes_max))
+            if query.groups
+            else None
+        )
         self._where = _with_time_range(query)
         self._part_bytes_max = part_bytes_max
         self._closed_bytes: dict[int, list[int]] = {}
@@ -144,11 +159,15 @@ class Standing:
         return zip(panes[firsts].tolist(), firsts.tolist(), lasts.tolist(), strict=True)
 
     def _hold_to_the_cap(self) -> None:
-        """No new groups once the panes of any aggregate weigh more than they may."""
-        if self.keys is None:
+        """No new groups once the panes of any aggregate weigh, or will weigh, more than they may.
+
+        What the panes will weigh: as many as stand at once, each as heavy as the heaviest now.
+        """
+        if self.keys is None or not self.panes or self.keys.frozen:
             return
-        totals = np.sum([self._pane_bytes(pane) for pane in self.panes], axis=0)
-        if np.max(totals) > self._part_bytes_max:
+        held = np.array([self._pane_bytes(pane) for pane in self.panes])
+        foreseen = held.max(axis=0) * self.grid.panes_live
+        if max(held.sum(axis=0).max(), foreseen.max()) > self._part_bytes_max:
             self.keys.freeze()
 
     def _pane_bytes(self, pane: int) -> list[int]:
@@ -287,6 +306,12 @@ class Standing:
             return Merged(whole, None, late)
         ids = np.flatnonzero(whole.counts > 0)
         return Merged(whole.select(ids), ids, late)
+
+
+def _groups_max(plan: Plan, grid: PaneGrid, part_bytes_max: int) -> int:
+    """How many groups can find room at all, when each takes the least in every pane."""
+    least = max(GROUP_BYTES_LEAST[part.kind] for part in plan.parts)
+    return max(1, min(GROUPS_MAX, part_bytes_max // (least * grid.panes_live)))
 
 
 def _with_time_range(query: BoundQuery) -> Expression | None:

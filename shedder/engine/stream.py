@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from shedder.archive.records import Batch
@@ -51,7 +53,9 @@ class Stream:
                 self.late += int(np.count_nonzero(times < before))
             for published in self.queries.values():
                 self._first_window(published, times, limit)
-                published.standing.apply(frame, watermark_us=before, limit_us=limit)
+                published.guard(
+                    partial(published.standing.apply, frame, watermark_us=before, limit_us=limit)
+                )
                 published.behind = True
         self.position = header.end_position
         self.applied += header.rows

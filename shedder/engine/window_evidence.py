@@ -16,6 +16,7 @@ from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
 from synopses.estimate import Bound, Estimates
 
+_NO_WINDOW = "no window has closed yet; the watermark has to pass the end of the first one"
 _CAPPED = "the byte cap of an aggregate was reached"
 _PARTIAL = "some of the group's tuples may be among the others"
 
@@ -64,7 +65,20 @@ def window_evidence(
             counts={a: count for a, count in counts.items() if count is not None},
             quantiles=quantiles_of(synopses, asked),
         )
+    if standing.grid.slides and span.end_us is None:
+        return _before_the_first(evidence)
     return _with_others(standing, merged, evidence)
+
+
+def _before_the_first(evidence: Evidence) -> Evidence:
+    """No window has closed: that nothing is known is not the same as that there is nothing."""
+    unknown = {
+        aggregate: replace(
+            column, bound=np.full(len(column), Bound.NONE, np.uint8), reason=_NO_WINDOW
+        )
+        for aggregate, column in evidence.estimates.items()
+    }
+    return replace(evidence, estimates=unknown, notes=(*evidence.notes, _NO_WINDOW))
 
 
 def _is_complete(span: Span, watermark_us: int | None) -> bool:

@@ -61,6 +61,15 @@ class PaneGrid:
         """Whether old tuples leave the window."""
         return self.width_us is not None
 
+    @property
+    def panes_live(self) -> int:
+        """How many panes stand at once: a window's, and those of the slide that is filling."""
+        if self.width_us is None:
+            return 1
+        assert self.range_us is not None
+        assert self.slide_us is not None
+        return (self.range_us + self.slide_us) // self.width_us
+
     def panes_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """The pane of each event time. shape [tuples] -> [tuples]."""
         if self.width_us is None:
