@@ -22,6 +22,7 @@ from shedder.cql.statement import (
     Contract,
     CreateStream,
     LandmarkWindow,
+    Layout,
     RangeWindow,
     Reduction,
     Select,
@@ -273,5 +274,6 @@ def text_of_stream(statement: CreateStream) -> str:
         parts.append(f"LATENESS {duration_text(statement.lateness_us)}")
     if statement.retain_us is not None:
         parts.append(f"RETAIN {duration_text(statement.retain_us)}")
-    parts.append(f"ARCHIVE {statement.layout.value}")
+    if statement.layout is not Layout.PLAIN:
+        parts.append(f"ARCHIVE {statement.layout.value}")
     return " ".join(parts)
