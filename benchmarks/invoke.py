@@ -47,8 +47,10 @@ def run() -> Report:
         columns=["ingest", "calls", "p50", "p99"],
         rows=rows,
         notes=[
-            (f"Open loop: {CALLS_PER_S} calls a second are due on a schedule, and a call's time "
-            "counts from when it was due, so a slow call is charged for those it delays.")
+            (
+                f"Open loop: {CALLS_PER_S} calls a second are due on a schedule, and a call's time "
+                "counts from when it was due, so a slow call is charged for those it delays."
+            )
         ],
     )
 
