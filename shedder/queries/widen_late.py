@@ -198,7 +198,9 @@ def _outward_int(ends: NDArray[np.float64], step: int) -> NDArray[np.int64]:
     """Whole ends, one float64 step (at most 1,024 in int64) outward where floats have gaps."""
     limited = np.clip(ends, -_INT64_END, _INT64_END)
     whole = (np.floor(limited) if step < 0 else np.ceil(limited)).astype(np.int64)
-    return np.where(np.abs(limited) > 2.0**53, whole + step * 1024, whole)
+    whole = np.where(np.abs(limited) > 2.0**53, whole + step * 1024, whole)
+    last = np.iinfo(np.int64).min if step < 0 else np.iinfo(np.int64).max
+    return np.where(step * ends >= _INT64_END, last, whole)
 
 
 def _unknown(column: Estimates) -> Estimates:

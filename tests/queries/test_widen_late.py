@@ -12,7 +12,7 @@ import pytest
 from shedder.queries.finish import finish
 from shedder.queries.known_range import known_range
 from shedder.queries.late_quantiles import late_quantile
-from shedder.queries.widen_late import widen_late
+from shedder.queries.widen_late import _outward_int, widen_late
 from shedder.streams.basics import ColumnBasics
 from synopses.estimate import Bound, Estimates
 from tests.queries.asking import ask, rows, truth
@@ -127,3 +127,13 @@ def test_what_the_source_knows_keeps_averages_and_quantiles_narrow():
     wide, narrow = (finish(query, widen_late(query, each, basics)) for each in (blind, knowing))
     for name in ("a", "q"):
         assert narrow.estimate(0, name).half_width < wide.estimate(0, name).half_width / 50
+
+
+def test_ends_at_the_edge_of_int64_reach_the_edge():
+    least, greatest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    ends = np.array([float(least), -(2.0**62), 5.0, float(greatest)])
+    lows, highs = _outward_int(ends, -1), _outward_int(ends, 1)
+    assert lows[0] == least
+    assert highs[-1] == greatest
+    for low, exact, high in zip(lows, (least, -(2**62), 5, greatest), highs, strict=True):
+        assert low <= exact <= high
