@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
+from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
 from shedder.queries.known_range import known_range
 from shedder.queries.late_quantiles import late_quantile
 from shedder.streams.basics import ColumnBasics
+from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses.estimate import Bound, Estimates, TopItem
 
 End = float | NDArray[np.float64]
@@ -53,10 +55,18 @@ def widen_late(
             estimates[aggregate] = _pulled(column, low, high)
         else:
             estimates[aggregate] = _widened(aggregate, column, evidence.late, ends, counts)
+        if aggregate.type is ColumnType.TIMESTAMP:
+            estimates[aggregate] = _in_the_calendar(estimates[aggregate])
     note = f"{evidence.late:,} tuples came too late for this window; intervals allow for them"
     if query.groups:
         note += "; a group of late tuples only may be missing"
     return replace(evidence, estimates=estimates, notes=(*evidence.notes, note))
+
+
+def _in_the_calendar(column: Estimates) -> Estimates:
+    """No event time is outside of the years 1 to 9999, and nothing downstream could show one."""
+    low, high = (np.clip(ends, TIME_MIN_US, TIME_MAX_US) for ends in (column.low, column.high))
+    return replace(column, low=low, high=high)
 
 
 def _range(aggregate: Aggregate, basics: Mapping[str, ColumnBasics]) -> tuple[float, float]:
