@@ -19,7 +19,7 @@ _PERCENTS = (2, 5, 10, 20, 50)
 _CONFIDENCES = (90, 95, 95, 99)
 _TOP = 5
 
-ANYTHING = 1e300
+ANYTHING = 1e15
 """An absolute target that any interval meets: the answer is what the cheapest source says."""
 
 _FUNCTIONS = (
@@ -163,7 +163,7 @@ def _moment(us: int) -> str:
 
 def _target(rng: np.random.Generator) -> str:
     confidence = _pick(rng, _CONFIDENCES)
-    size = f"{ANYTHING:g} ABSOLUTE" if rng.random() < 0.5 else f"{_pick(rng, _PERCENTS)} PERCENT"
+    size = f"{ANYTHING:.1f} ABSOLUTE" if rng.random() < 0.5 else f"{_pick(rng, _PERCENTS)} PERCENT"
     return f"WITHIN {size} CONFIDENCE {confidence} PERCENT"
 
 
