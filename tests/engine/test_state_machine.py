@@ -342,4 +342,4 @@ def test_an_engine_tells_the_truth_whatever_is_done_to_it() -> None:
 
 @pytest.mark.slow
 def test_an_engine_tells_the_truth_for_longer() -> None:
-    run(examples=int(os.environ.get("HUNT_EXAMPLES", "60")), steps=50)
+    run(examples=int(os.environ.get("HUNT_EXAMPLES", "150")), steps=50)
