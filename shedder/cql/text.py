@@ -248,7 +248,9 @@ def _percent(fraction: float) -> str:
 
 
 def _number(value: float) -> str:
-    return repr(int(value)) if value.is_integer() else repr(value)
+    """Whole numbers without a point, as long as a BIGINT can be read back from them."""
+    whole = value.is_integer() and abs(value) < 2.0**53
+    return repr(int(value)) if whole else repr(value)
 
 
 def _reduction_text(reduction: Reduction) -> str:
