@@ -40,11 +40,12 @@ def run() -> Report:
                 producer.communicate()
             p50, p99 = np.quantile(times, (0.5, 0.99)) * 1e3
             load = f"{share:.0%} of {maximum / 1e6:.1f} M tuples/s" if share else "none"
-            rows.append([load, f"{len(times):,}", f"{p50:.2f} ms", f"{p99:.2f} ms"])
+            aim = "" if share != 0.5 else ("met" if p50 < 2 and p99 < 10 else "missed")
+            rows.append([load, f"{len(times):,}", f"{p50:.2f} ms", f"{p99:.2f} ms", aim])
     return Report(
-        claim="Claim: p50 under 2 ms and p99 under 10 ms while ingest runs at half its maximum "
+        claim="Aim: p50 under 2 ms and p99 under 10 ms while ingest runs at half its maximum "
         "(server, producer and caller share two cores). The rival is the same server without load.",
-        columns=["ingest", "calls", "p50", "p99"],
+        columns=["ingest", "calls", "p50", "p99", "aim"],
         rows=rows,
         notes=[
             (
