@@ -96,6 +96,16 @@ class Catalog:
             self._connection.close()
 
     @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Nobody else changes the catalog meanwhile; waits for a transaction to be over.
+
+        Who needs this and a lock of his own takes this one first, so that nobody who waits for
+        that lock waits for a checkpoint, too.
+        """
+        with self._lock:
+            yield
+
+    @contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes inside, or none of them. May be nested; the outermost one commits.
 

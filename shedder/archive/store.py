@@ -158,14 +158,14 @@ class Store:
         Raises:
           StreamExists: there is one of this name.
         """
-        with self._lock:
+        with self.catalog.turn(), self._lock:
             entry = self.catalog.add_stream(schema)
             self._streams[entry.id] = StreamState(entry, [])
         return entry
 
     def drop_stream(self, stream: int) -> None:
         """Forget a stream, its tail and its runs; files that are being read go later."""
-        with self._lock:
+        with self.catalog.turn(), self._lock:
             state = self._state(stream)
             self.catalog.drop_stream(stream)
             del self._streams[stream]
@@ -216,15 +216,16 @@ class Store:
                 state.tail.add(Piece(first_position, batch, sequence))
 
     def tail_rows(self, stream: int) -> int:
-        """Rows in no run yet."""
-        with self._lock:
-            return self._state(stream).tail.rows
+        """Rows in no run yet, as of a moment ago: it waits for no lock."""
+        return self._state(stream).tail.rows
 
     def tail_bytes(self, stream: int | None = None) -> int:
-        """Bytes that the tail of a stream, or of all, holds in memory."""
-        with self._lock:
-            states = self._streams.values() if stream is None else [self._state(stream)]
-            return sum(state.tail.size_bytes for state in states)
+        """Bytes that the tail of a stream, or of all, holds in memory, as of a moment ago.
+
+        It waits for no lock: every batch that arrives asks, on the event loop.
+        """
+        states = list(self._streams.values()) if stream is None else [self._state(stream)]
+        return sum(state.tail.size_bytes for state in states)
 
     def cut(self, stream: int) -> Run | None:
         """Write the present tail as a run; `add` and `snapshot` go on meanwhile.
@@ -250,7 +251,7 @@ class Store:
                 pieces[0].first_position,
                 [piece.batch for piece in pieces],
             )
-            with self._lock:
+            with self.catalog.turn(), self._lock:
                 if self._streams.get(stream) is not state:  # dropped meanwhile
                     self._run_files.remove([run.file])
                     return None
@@ -320,7 +321,7 @@ class Store:
         Returns:
           how many rows were removed. Their files go when no snapshot holds them.
         """
-        with self._lock:
+        with self.catalog.turn(), self._lock:
             state = self._state(stream)
             old = [run for run in state.runs if run.high_us < before_us]
             if not old:

@@ -189,6 +189,31 @@ def test_adding_and_cutting_at_once_loses_nothing(store):
     assert positions(store) == list(range(2000))
 
 
+def test_a_cut_that_waits_for_a_transaction_keeps_nobody_waiting(store):
+    """A checkpoint may write for long; batches that arrive and readers go on meanwhile."""
+    ingest(store, 0, 1000)
+    runs = store.directory / "runs"
+    done = threading.Event()
+
+    def go_on() -> None:
+        while not any(runs.rglob("*.parquet")):  # Its file is there: the cut is at the catalog.
+            store.snapshot(1)
+        for first in range(1000, 2000):
+            store.tail_bytes()
+            store.add(1, first, batch(first, 1), sequence=first)
+            assert store.snapshot(1).end_position == first + 1
+        done.set()
+
+    with store.catalog.transaction():
+        cutting = threading.Thread(target=store.cut, args=(1,))
+        cutting.start()
+        threading.Thread(target=go_on, daemon=True).start()
+        assert done.wait(30)
+        assert store.runs(1) == []
+    cutting.join()
+    assert [run.rows for run in store.runs(1)] == [1000]
+
+
 def test_a_hole_in_the_positions_ends_a_run(store):
     ingest(store, 0, 10)
     ingest(store, 15, 5)
