@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from shedder.archive.files import Bytes
 from shedder.archive.log import Log
 from shedder.errors import BadSetting, Draining, Overloaded, ShedderError, StorageFailed
+from shedder.scheduling import BULK, give_way
 
 BYTES_MAX = 64 << 20
 
@@ -103,6 +104,7 @@ class GroupCommit:
         self._thread.join()
 
     def _run(self) -> None:
+        give_way(BULK)
         while group := self._next_group():
             try:
                 self._commit(group)

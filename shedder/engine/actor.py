@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import structlog
 
 from shedder.errors import Draining, InternalError
+from shedder.scheduling import BULK, give_way
 
 Result = TypeVar("Result")
 
@@ -84,6 +85,7 @@ class Actor:
             self._thread.join()
 
     def _run(self) -> None:
+        give_way(BULK)
         pause: float | None = 0.0
         while True:
             with self._wake:

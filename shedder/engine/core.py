@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from shedder.errors import (
     UnknownQuery,
     UnknownStream,
 )
+from shedder.scheduling import LATE, give_way
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.frame import Frame
@@ -38,7 +38,6 @@ from shedder.streams.windows import Span
 
 TAIL_SHARE = 16  # A tail becomes a run when it holds this part of the memory budget.
 TAILS_SHARE = 4  # All tails together never hold more than this part.
-RUNS_NICENESS = 10  # Of 19: runs are late work that nobody waits for.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 _log = structlog.get_logger("shedder.engine")
@@ -64,7 +63,7 @@ class Core:
         )
         self.go_exact: Callable[[Published, Span], None] = _no_exact
         self._background = ThreadPoolExecutor(
-            1, thread_name_prefix="shedder-runs", initializer=_give_way
+            1, thread_name_prefix="shedder-runs", initializer=partial(give_way, LATE)
         )
         self._cutting: set[str] = set()
         self._backlog_bytes = 0
@@ -295,9 +294,3 @@ class Core:
 
 def _no_exact(published: Published, span: Span) -> None:
     """Until the engine says who answers exactly, nobody does."""
-
-
-def _give_way() -> None:
-    """Let this thread's work (writing runs) wait for whoever waits for an answer. Linux only."""
-    if hasattr(os, "setpriority"):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), RUNS_NICENESS)

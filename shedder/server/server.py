@@ -14,6 +14,7 @@ import structlog
 from grpc_reflection.v1alpha import reflection
 
 from shedder.engine.engine import Engine
+from shedder.scheduling import run_soon
 from shedder.server.boundary import CALLS_MAX, OPEN_MAX, Boundary
 from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
 from shedder.server.control import Control
@@ -155,6 +156,7 @@ def serve(
       BadSetting: the settings are not safe, or the address is taken.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    run_soon()
     asyncio.run(_serve(engine, settings, ready))
 
 

@@ -1,0 +1,73 @@
+"""Bulk work gives way on its own thread, and only there."""
+
+import os
+import sys
+import threading
+
+import pytest
+
+from shedder.archive.commit import GroupCommit
+from shedder.archive.log import Log
+from shedder.engine.actor import Actor
+from shedder.scheduling import BULK, LATE, give_way, run_soon
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these means are Linux's")
+
+
+def on_a_thread(work):
+    """What a function returns on a thread of its own: such changes cannot be taken back."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+@pytest.mark.parametrize(("more", "expected"), [(0, 0), (BULK, 5), (LATE, 10), (25, 19)])
+def test_a_thread_gives_way_alone(more, expected):
+    before = niceness()
+
+    def work() -> int:
+        give_way(more)
+        return niceness()
+
+    assert on_a_thread(work) == min(19, before + expected)
+    assert niceness() == before
+
+
+def test_short_slices_keep_niceness_and_policy():
+    def work() -> tuple[bool, int, int]:
+        give_way(BULK)
+        return run_soon(), niceness(), os.sched_getscheduler(0)
+
+    taken, nice, policy = on_a_thread(work)
+    assert taken
+    assert nice == min(19, niceness() + BULK)
+    assert policy == os.SCHED_OTHER
+
+
+def test_short_slices_leave_another_policy_alone():
+    def work() -> tuple[bool, int]:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        return run_soon(), os.sched_getscheduler(0)
+
+    assert on_a_thread(work) == (False, os.SCHED_BATCH)
+
+
+def test_applying_and_the_log_give_way(tmp_path):
+    actor = Actor("test-apply", lambda: None)
+    actor.start()
+    assert actor.call(niceness).result() == min(19, niceness() + BULK)
+    actor.close()
+
+    found = []
+    log = Log.open(tmp_path / "log", quarantine=tmp_path / "quarantine")
+    commit = GroupCommit(log, lambda _: found.append(niceness()))
+    commit.submit(1, [b"header", b"body"]).result()
+    commit.close()
+    log.close()
+    assert found == [min(19, niceness() + BULK)]
