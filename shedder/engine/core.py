@@ -53,6 +53,7 @@ class Core:
     def __init__(self, store: Store, settings: Settings, clock_us: Callable[[], int]) -> None:
         self.store = store
         self.settings = settings
+        self.limits = BatchLimits(settings.batch_rows_max, settings.batch_bytes_max)
         self.clock_us = clock_us
         self.streams: dict[str, Stream] = {}
         self.intakes: dict[str, Intake] = {}
@@ -76,11 +77,12 @@ class Core:
 
     def add_stream(self, stream_id: int, schema: StreamSchema, sample: StreamSample) -> Stream:
         """Make a stream live. On the apply thread, or before it starts."""
-        limits = BatchLimits(self.settings.batch_rows_max, self.settings.batch_bytes_max)
         future = self.settings.future_us_max
         stream = Stream(stream_id, schema, sample, future_us_max=future)
         self.streams[schema.name] = stream
-        self.intakes[schema.name] = Intake(stream_id, schema, self.commit, limits, self.clock_us)
+        self.intakes[schema.name] = Intake(
+            stream_id, schema, self.commit, self.limits, self.clock_us
+        )
         return stream
 
     def stream(self, name: str) -> Stream:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from shedder.cql.query import StreamSchema
 from shedder.cql.statement import CreateStream
+from shedder.cql.text import text_of_stream
 from shedder.engine.published import Published, status_of
 from shedder.engine.stream import Stream
 from shedder.errors import BadQuery, UnknownStream
@@ -34,15 +35,17 @@ def is_same(schema: StreamSchema, statement: CreateStream) -> bool:
 
 
 def definition(schema: StreamSchema) -> str:
-    """A stream's columns and clauses, as CREATE STREAM would have them."""
-    columns = ", ".join(
-        f"{c.name} {c.type.value}{'' if c.nullable else ' NOT NULL'}" for c in schema.columns
+    """The CREATE STREAM statement that makes such a stream."""
+    statement = CreateStream(
+        name=schema.name,
+        columns=schema.columns,
+        time_column=schema.time_column,
+        lateness_us=schema.lateness_us,
+        retain_us=schema.retain_us,
+        layout=schema.layout,
+        if_not_exists=False,
     )
-    retain = "" if schema.retain_us is None else f" RETAIN {schema.retain_us} us"
-    return (
-        f"({columns}) TIMESTAMP BY {schema.time_column} LATENESS {schema.lateness_us} us{retain} "
-        f"ARCHIVE {schema.layout.value}"
-    )
+    return text_of_stream(statement)
 
 
 def with_elapsed(answer: Answer, began: float) -> Answer:

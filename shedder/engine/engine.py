@@ -47,6 +47,7 @@ from shedder.errors import (
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, QueryLedger, Receipt
 from shedder.settings import Settings
+from shedder.streams.batches import BatchLimits
 from shedder.streams.sample import StreamSample
 from synopses.warm import compile_kernels, compile_question_kernels
 
@@ -176,6 +177,11 @@ class Engine:
                 del self.core.intakes[name]
 
             self.core.actor.call(forget).result()
+
+    @property
+    def limits(self) -> BatchLimits:
+        """How large one batch may be."""
+        return self.core.limits
 
     def schema(self, stream: str) -> StreamSchema:
         """A stream's definition."""

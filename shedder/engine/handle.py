@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -78,7 +79,7 @@ class Query:
         """
         mailbox = Latest()
         remove = self._engine.subscribe(self._published, mailbox)
-        return _read(mailbox, remove)
+        return _Slides(mailbox, remove)
 
     def explain(self) -> str:
         """Source, bytes and predicted error of every aggregate."""
@@ -112,11 +113,23 @@ def _answer(news: News | None) -> Answer:
     return news
 
 
-def _read(mailbox: Latest, remove: object) -> Iterator[Answer]:
-    try:
-        for news, missed in mailbox:
+class _Slides(Iterator[Answer]):
+    """A subscription; it ends with its reader, also when nothing was ever read."""
+
+    def __init__(self, mailbox: Latest, remove: Callable[[], None]) -> None:
+        self._news: Iterator[tuple[News, int]] = iter(mailbox)
+        self._end = weakref.finalize(self, remove)
+
+    def __next__(self) -> Answer:
+        try:
+            news, missed = next(self._news)
             answer = _answer(news)
-            yield replace(answer, missed=missed) if missed else answer
-    finally:
-        assert callable(remove)
-        remove()
+        except BaseException:
+            self.close()
+            raise
+        return replace(answer, missed=missed) if missed else answer
+
+    def close(self) -> None:
+        """End the subscription; nothing more comes."""
+        self._end()
+        self._news = iter(())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from shedder.engine.push import Appendable, Pipeline
+from shedder.engine.push import Appendable, Pipeline, fitting
 from shedder.errors import StaleEpoch
 from shedder.queries.database import Receipt
-from shedder.streams.conform import conform
 
 
 class Engine(Appendable, Protocol):
@@ -26,6 +25,7 @@ class Producer:
     """
 
     def __init__(self, engine: Engine, stream: str, name: str, *, epoch: int | None) -> None:
+        self._engine = engine
         self.stream = stream
         self.name = name
         self.schema = engine.schema(stream)
@@ -36,7 +36,8 @@ class Producer:
         """Hand over rows; returns when all are on their way, not when they are durable.
 
         Args:
-          data: as in `push` of the database; more than 65,536 rows become several batches.
+          data: as in `push` of the database; more than 65,536 rows, or than the limits of a
+            batch allow, become several batches.
           sequence: of the first batch; None goes on from the last one. A number that is stored
             already is not stored again.
 
@@ -47,7 +48,7 @@ class Producer:
           SchemaMismatch, BadTimestamp: these rows were not sent; those before them were.
           ShedderError: an earlier batch was refused.
         """
-        for number, batch in enumerate(conform(data, self.schema)):
+        for number, batch in enumerate(fitting(self._engine, data, self.schema)):
             given = self.next_sequence if sequence is None else sequence + number
             self._pipeline.send(batch, given, is_fresh=sequence is None)
             self.next_sequence = given + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ import pyarrow as pa
 from shedder.cql.query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded
 from shedder.queries.database import Receipt
-from shedder.streams.batches import encode
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode
 from shedder.streams.conform import conform
 
 IN_FLIGHT = 16  # Batches: enough for one group to gather while another is being fsynced.
@@ -21,6 +22,10 @@ _PAUSE_S = 0.02
 
 class Appendable(Protocol):
     """What batches are appended to."""
+
+    @property
+    def limits(self) -> BatchLimits:
+        """How large one batch may be."""
 
     def schema(self, stream: str) -> StreamSchema:
         """A stream's definition."""
@@ -100,6 +105,16 @@ class Pipeline:
                 wait_for(ours or [Future()], timeout=_PAUSE_S)
 
 
+def fitting(engine: Appendable, data: Any, schema: StreamSchema) -> Iterator[pa.RecordBatch]:
+    """The data as batches that the engine takes.
+
+    Raises:
+      what `conform` raises.
+    """
+    rows_max = min(ROWS_PER_BATCH, engine.limits.rows_max)
+    return conform(data, schema, rows_max=rows_max, limits=engine.limits)
+
+
 def push(
     engine: Appendable, stream: str, data: Any, *, producer: str, epoch: int, sequence: int | None
 ) -> Receipt:
@@ -111,7 +126,7 @@ def push(
     """
     pipeline = Pipeline(engine, stream, producer=producer, epoch=epoch)
     try:
-        for number, batch in enumerate(conform(data, engine.schema(stream))):
+        for number, batch in enumerate(fitting(engine, data, engine.schema(stream))):
             pipeline.send(batch, None if sequence is None else sequence + number)
     finally:
         pipeline.settle()  # Also when a batch does not fit: those before it are durable.
