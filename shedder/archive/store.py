@@ -295,10 +295,13 @@ class Store:
         start_us: int | None = None,
         end_us: int | None = None,
         columns: Sequence[str] | None = None,
+        *,
+        from_position: int = 0,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The stream's tuples in order of position, as of the first `next`: runs, then tail.
 
         Runs wholly outside of [start_us, end_us) are left out; rows outside of it may come along.
+        Tuples before from_position are left out.
 
         Yields:
           the position of the first row, and at most 65,536 rows.
@@ -308,12 +311,15 @@ class Store:
         """
         with self.snapshot(stream, start_us, end_us) as snapshot:
             for run in snapshot.runs:
-                (path,) = snapshot.files.verified((run,))
-                yield from read_run(path, run, columns)
+                if run.end_position > from_position:
+                    (path,) = snapshot.files.verified((run,))
+                    for first, batch in read_run(path, run, columns):
+                        yield from _after(from_position, first, batch)
             for first, batch in zip(snapshot.tail_positions, snapshot.tail, strict=True):
                 wanted = batch if columns is None else batch.select(list(columns))
                 for offset in range(0, batch.num_rows, SCAN_ROWS):
-                    yield first + offset, wanted.slice(offset, SCAN_ROWS)
+                    part = wanted.slice(offset, SCAN_ROWS)
+                    yield from _after(from_position, first + offset, part)
 
     def apply_retention(self, stream: int, before_us: int) -> int:
         """Remove the runs all of whose event times are before an instant.
@@ -391,3 +397,12 @@ class Store:
         runs = [run for state in self._streams.values() for run in state.runs]
         orphans, missing = self._run_files.recover(runs)
         return StoreRecovery(self.log.recovery, orphans, missing)
+
+
+def _after(
+    position: int, first: int, batch: pa.RecordBatch
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """What of a batch, whose first row is at `first`, is at or after a position; maybe nothing."""
+    skipped = max(0, position - first)
+    if skipped < batch.num_rows:
+        yield first + skipped, batch.slice(skipped)

@@ -11,13 +11,13 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, Select
 from shedder.engine.core import Core
 from shedder.engine.grant import Granted, group_bytes, negotiate, reserve
+from shedder.engine.history import History, catch_up
 from shedder.engine.plan import plan, sizes_to_json
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
 from shedder.engine.stream import Stream
 from shedder.errors import PrecisionUnavailable, Unimplemented
-from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import PaneGrid
 
@@ -49,7 +49,20 @@ class Registrar:
         granted = reserve(query, granted, parts, free, self._core.settings.group_bytes_max)
         if query.contract is Contract.EXACT:
             self._check_exact(stream, query)
-        return self._core.actor.call(lambda: self._begin(name, stream, query, granted)).result()
+        standing = Standing(
+            name,
+            query,
+            plan(query, granted.sizes),
+            part_bytes_max=group_bytes(granted.facts, self._core.settings.group_bytes_max),
+        )
+        past = [History.of_panes(self._core, stream, standing)]
+        sharper = self._sharper_sample(stream, query)
+        if sharper is not None:
+            past.append(History.of_sample(self._core, stream, sharper))
+        catch_up(past, lambda: stream.position)
+        return self._core.actor.call(
+            lambda: self._begin(stream, standing, granted, past, sharper)
+        ).result()
 
     def free_bytes(self) -> int:
         """What is left of the synopsis budget."""
@@ -61,25 +74,31 @@ class Registrar:
         )
         return max(0, budget - taken)
 
-    def _begin(self, name: str, stream: Stream, query: BoundQuery, granted: Granted) -> Published:
-        """On the apply thread: history up to the applied position, then live."""
+    def _begin(
+        self,
+        stream: Stream,
+        standing: Standing,
+        granted: Granted,
+        past: list[History],
+        sharper: StreamSample | None,
+    ) -> Published:
+        """On the apply thread: read the little that is left of the past, then live."""
         core = self._core
-        standing = Standing(
-            name,
-            query,
-            plan(query, granted.sizes),
-            part_bytes_max=group_bytes(granted.facts, core.settings.group_bytes_max),
-        )
+        query = standing.query
         published = Published(
             standing,
             from_position=stream.position,
             granted=granted.facts,
             go_exact=core.go_exact,
         )
-        self._read_history(stream, published)
+        for history in past:
+            history.read_on()
+        standing.read = standing.late = 0  # The ledger counts from here on.
+        standing.close(stream.watermark_us)
+        published.emitted_to = standing.grid.window_end(stream.watermark_us)
         published.refresh(stream)
         entry = QueryEntry(
-            name,
+            standing.name,
             query.text,
             parameters=sizes_to_json(query, granted.sizes, granted.facts),
             stream_id=stream.id,
@@ -87,63 +106,37 @@ class Registrar:
             created_us=core.clock_us(),
         )
         sample = stream.sample
-        self._sharpen_sample(stream, query)
-        stream.queries[name] = published
+        if sharper is not None and sharper.position == sample.position:
+            stream.sample = sharper
+        stream.queries[standing.name] = published
         try:
             core.checkpoint(also=lambda: core.store.catalog.add_query(entry))
         except BaseException:  # It stands in memory and in the catalog, or in neither.
-            del stream.queries[name]
+            del stream.queries[standing.name]
             stream.sample = sample
             raise
         return published
 
-    def _read_history(self, stream: Stream, published: Published) -> None:
-        """Read what the windows need of the archive; the panes meet the stream at its position."""
-        standing = published.standing
-        grid = standing.grid
-        start_us = grid.span.start_us
-        first = grid.first_needed(stream.watermark_us)
-        if first is not None:
-            assert grid.width_us is not None
-            start_us = first * grid.width_us
-        limit_us = stream.watermark.limit_us(self._core.clock_us())
-        columns = sorted({stream.schema.time_column, *standing.query.columns})
-        for _, batch in self._core.store.scan(stream.id, start_us, grid.span.end_us, columns):
-            frame = Frame(batch, stream.schema.time_column)
-            if start_us is not None and grid.slides:
-                frame = frame.in_time_order()
-                frame = frame.between(int((frame.times_us < start_us).sum()), len(frame))
-            if len(frame):
-                standing.apply(frame, watermark_us=None, limit_us=limit_us)
-        standing.read = standing.late = 0  # The ledger counts from here on.
-        standing.close(stream.watermark_us)
-        published.emitted_to = grid.window_end(stream.watermark_us)
-
-    def _sharpen_sample(self, stream: Stream, query: BoundQuery) -> None:
-        """Sample by weight what is summed and by hash what is counted distinct, from now on.
+    def _sharper_sample(self, stream: Stream, query: BoundQuery) -> StreamSample | None:
+        """An empty sample by weight of what is summed, by hash of what is counted distinct.
 
         Ad-hoc questions about these columns then have narrow intervals behind any filter. The new
-        samples must know all tuples, so they are drawn again from the archive.
+        samples must know all tuples, so they are drawn again from the archive. None: the present
+        one serves.
         """
         summed, counted = _sampled_columns(query)
         old = stream.sample
         weighted = sorted({*old.weighted, *summed})
         hashed = sorted({*old.hashed, *counted})
         if (weighted, hashed) == (sorted(old.weighted), sorted(old.hashed)):
-            return
-        sample = StreamSample(
+            return None
+        return StreamSample(
             stream.schema,
             rows=self._core.settings.sample_rows,
             first=old.first,
             weighted=weighted,
             hashed=hashed,
         )
-        for first, batch in self._core.store.scan(stream.id):
-            if first != sample.position:
-                return  # Retention or damage has taken tuples that the old sample knows.
-            sample.update(first, batch)
-        if sample.position == old.position:
-            stream.sample = sample
 
     def _check_exact(self, stream: Stream, query: BoundQuery) -> None:
         """ELSE EXACT is granted when a slide leaves time to read the window."""

@@ -1,0 +1,104 @@
+"""Reading a stream's past while the stream goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
+
+import pyarrow as pa
+
+from shedder.engine.core import Core
+from shedder.engine.standing import Standing
+from shedder.engine.stream import Stream
+from shedder.streams.frame import Frame
+from shedder.streams.sample import StreamSample
+
+LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
+ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.
+
+
+class History:
+    """What has happened to a stream, told in order to somebody who was not there.
+
+    position: everything before it has been told. `scan` gives (position of the first row, rows)
+    from a position on; `take` returns whether it wants to be told more.
+    """
+
+    def __init__(
+        self,
+        scan: Callable[[int], Iterable[tuple[int, pa.RecordBatch]]],
+        take: Callable[[int, pa.RecordBatch], bool],
+    ) -> None:
+        self.position = 0
+        self._scan = scan
+        self._take = take
+        self._wanted = True
+
+    @classmethod
+    def of_panes(cls, core: Core, stream: Stream, standing: Standing) -> Self:
+        """The tuples that a standing query's live windows need."""
+        grid = standing.grid
+        start_us = grid.span.start_us
+        first = grid.first_needed(stream.watermark_us)
+        if first is not None:
+            assert grid.width_us is not None
+            start_us = first * grid.width_us
+        columns = sorted({stream.schema.time_column, *standing.query.columns})
+        limit_us = stream.watermark.limit_us(core.clock_us())
+
+        def take(_: int, batch: pa.RecordBatch) -> bool:
+            frame = Frame(batch, stream.schema.time_column)
+            if start_us is not None and grid.slides:
+                frame = frame.in_time_order()
+                frame = frame.between(int((frame.times_us < start_us).sum()), len(frame))
+            if len(frame):
+                standing.apply(frame, watermark_us=None, limit_us=limit_us)
+            return True
+
+        return cls(
+            lambda position: core.store.scan(
+                stream.id, start_us, grid.span.end_us, columns, from_position=position
+            ),
+            take,
+        )
+
+    @classmethod
+    def of_sample(cls, core: Core, stream: Stream, sample: StreamSample) -> Self:
+        """All tuples, for a sample; it is told no more where some of them are missing."""
+
+        def take(first: int, batch: pa.RecordBatch) -> bool:
+            if first != sample.position:  # Retention or damage has taken them.
+                return False
+            sample.update(first, batch)
+            return True
+
+        return cls(lambda position: core.store.scan(stream.id, from_position=position), take)
+
+    def read_on(self) -> None:
+        """Tell what has happened since the last time.
+
+        Raises:
+          CorruptData: a file of the archive is damaged.
+        """
+        if not self._wanted:
+            return
+        for first, batch in self._scan(self.position):
+            self._wanted = self._take(first, batch)
+            if not self._wanted:
+                return
+            self.position = first + batch.num_rows
+
+
+def catch_up(past: Sequence[History], position: Callable[[], int]) -> None:
+    """Read until little is left, so that who reads the rest is not kept long.
+
+    Args:
+      past: what to read; from any thread, while the stream goes on.
+      position: of the stream, now.
+    """
+    for _ in range(ROUNDS_MAX):
+        began = position()
+        for history in past:
+            history.read_on()
+        if position() - began < LEFT_ROWS:
+            return
