@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import Final, Self, TypeVar
+from typing import ClassVar, Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from synopses.errors import BadParameter
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
 from synopses.key_kernels import at_least, below
+from synopses.profile import Profile
+from synopses.sample_profiles import BY_HASH, BY_WEIGHT, UNIFORM
 
 _Key = TypeVar("_Key", np.uint64, np.float64)
 
@@ -62,6 +64,7 @@ class BottomK:
     Source: Cohen & Kaplan 2007 (bottom-k sketches); Ting 2018 (adaptive thresholds).
     """
 
+    profile: ClassVar[Profile] = UNIFORM
     k: int
     threshold: int = KEY_MAX
     keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -170,6 +173,7 @@ class HashSample:
     Source: Gibbons 2001 (distinct sampling); Dasgupta et al. 2016 (theta sketches).
     """
 
+    profile: ClassVar[Profile] = BY_HASH
     rows_max: int
     threshold: int = KEY_MAX
     hashes: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -263,6 +267,7 @@ class WeightedBottomK:
     Source: Duffield, Lund & Thorup 2007, J. ACM 54(6) (priority sampling).
     """
 
+    profile: ClassVar[Profile] = BY_WEIGHT
     k: int
     tau: float = 0.0
     weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))

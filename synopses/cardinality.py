@@ -112,7 +112,10 @@ def _inverted(occupied: Column, slots: Column, z: float) -> Column:
     return ends
 
 
-def error_at(lg_k: int, confidence: float) -> float:
-    """Relative half-width (the upper, larger one) that 2^lg_k registers give."""
-    spread = z_of(confidence) * RELATIVE_ERROR / math.sqrt(2**lg_k)
+def relative_error(slots: int, confidence: float) -> float:
+    """Relative half-width (the upper, larger one) that so many registers give.
+
+    With fewer than 1.5 values a register it is smaller; ends rounded to whole numbers come on top.
+    """
+    spread = z_of(confidence) * RELATIVE_ERROR / math.sqrt(slots)
     return spread / (1 - spread) if spread < 1 else math.inf

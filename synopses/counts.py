@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numba import njit
@@ -13,6 +13,7 @@ from synopses.estimate import Estimates
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
+from synopses.profile import Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q")
 
@@ -26,6 +27,18 @@ def _count(counts: NDArray[np.int64], ids: NDArray[np.int32]) -> None:
 class GroupedCount:
     """Tuples per group: int64, exact, mergeable and linear."""
 
+    profile: ClassVar = Profile(
+        question="COUNT(*)",
+        size="",
+        sizes=(0,),
+        default=0,
+        linear=True,
+        thinning=Thinning.ROWS,
+        thinned="hypergeometric; exact without a filter",
+        share=Share.VALUE,
+        error_of=exactly,
+        bytes_of=lambda _size, _statistics: 8,
+    )
     __slots__ = ("_counts", "_groups")
 
     def __init__(self, groups: int) -> None:

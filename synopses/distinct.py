@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synopses import register_kernels as kernels
-from synopses.cardinality import estimate_distinct
+from synopses.cardinality import estimate_distinct, relative_error
 from synopses.cell_counts import checked_entries, placing
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
+from synopses.profile import Profile, Share, Statistics, Thinning
 
 LG_K_MIN, LG_K_MAX = 7, 21  # As in DataSketches.
 _SMALLEST = 64
@@ -23,6 +24,16 @@ _PARAMETERS = struct.Struct("<qi")
 _IMAGE = struct.Struct("<BBBBBBBBdddii")
 _IMAGE_UPDATABLE_HLL_8 = 0x0A  # Mode HLL, target HLL_8.
 _IMAGE_OUT_OF_ORDER = 16  # No HIP estimate: the library then uses its bounds for unions.
+
+_GROUP_BYTES = 16  # Where its registers are, how many are set, values taken in.
+
+
+def _error_of(lg_k: int, _statistics: Statistics, confidence: float) -> float:
+    return relative_error(1 << lg_k, confidence)
+
+
+def _bytes_of(lg_k: int, _statistics: Statistics) -> int:
+    return (1 << lg_k) + _GROUP_BYTES
 
 
 class GroupedDistinct:
@@ -34,6 +45,20 @@ class GroupedDistinct:
     row of bytes. Registers merge by maximum, so merged panes equal one pass, byte for byte.
     Source: Flajolet, Fusy, Gandouet, Meunier 2007; interval: cardinality.py.
     """
+
+    profile: ClassVar = Profile(
+        question="COUNT(DISTINCT x)",
+        size="lg_k",
+        sizes=range(LG_K_MIN, LG_K_MAX + 1),
+        default=12,
+        linear=False,
+        thinning=Thinning.NEVER,
+        thinned="none: registers cannot be cut back to the values that were read",
+        share=Share.VALUE,
+        error_of=_error_of,
+        bytes_of=_bytes_of,
+        power=0.5,
+    )
 
     __slots__ = (
         "_dense",
@@ -195,6 +220,28 @@ class GroupedDistinct:
         self._taken[: other.groups] += other._taken[: other.groups]
         return self
 
+    def resize(self, lg_k: int) -> Self:
+        """Keep 2^lg_k registers a group from now on, in place: as if there had never been more.
+
+        Slot s becomes slot s mod 2^lg_k, for slots are the low bits of the hash.
+
+        Raises:
+          BadParameter: lg_k is more than now; what was forgotten does not come back.
+        """
+        if not LG_K_MIN <= lg_k <= self.lg_k:
+            raise BadParameter("lg_k", lg_k, f"{LG_K_MIN} to {self.lg_k}")
+        folded = type(self)(self._groups, lg_k)
+        heavy = np.flatnonzero(self._rows[: self._groups] >= 0)
+        folded._make_dense(heavy)
+        registers = self._dense[self._rows[heavy]]
+        folded._dense[: heavy.size] = _folded(registers, lg_k)
+        groups, slots, values = self._entries()
+        folded._absorb(groups, slots & ((1 << lg_k) - 1), values)
+        folded._taken[: self._groups] = self._taken[: self._groups]
+        for name in self.__slots__:
+            setattr(self, name, getattr(folded, name))
+        return self
+
     # --- questions ---------------------------------------------------------------------------
 
     def distinct(self, confidence: float) -> Estimates:
@@ -337,3 +384,10 @@ class GroupedDistinct:
         made._absorb(where, slots, registers)
         made._taken[:groups] = taken
         return made
+
+
+def _folded(registers: NDArray[np.uint8], lg_k: int) -> NDArray[np.uint8]:
+    """Rows of 2^lg_k registers that say what these longer rows said of the same values."""
+    times = registers.shape[1] >> lg_k
+    folded: NDArray[np.uint8] = registers.reshape(len(registers), times, 1 << lg_k).max(axis=1)
+    return folded

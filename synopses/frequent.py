@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 from synopses import frequent_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import TopItem
-from synopses.frequent_entries import Entries, ItemKind, first_of_each, image_of, read_entries
+from synopses.frequent_entries import (
+    Entries,
+    ItemKind,
+    Values,
+    first_of_each,
+    image_of,
+    read_entries,
+)
+from synopses.frequent_profile import ENTRIES_MAX, ENTRIES_MIN, FREQUENT
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
 
-_ENTRIES_MIN, _ENTRIES_MAX = 8, 1 << 20
 _TEXT_BYTES = 49  # Of a Python string beside its characters.
 _SAMPLED_TEXTS = 64
 _PARAMETERS = struct.Struct("<qqB")
 _NONE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
-
-
-class Values(Protocol):
-    """What update() fetches values from: an array, or anything that takes rows like one."""
-
-    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[Any]:
-        """The values of these rows."""
 
 
 class GroupedFrequent:
@@ -44,6 +44,7 @@ class GroupedFrequent:
     hash would be counted as one.
     """
 
+    profile: ClassVar = FREQUENT
     __slots__ = (
         "_active", "_born", "_counts", "_free", "_groups", "_keys", "_lates", "_offsets", "_refs",
         "_rooms", "_starts", "_state", "_store", "_totals", "entries", "items",
@@ -57,7 +58,7 @@ class GroupedFrequent:
           entries: size of a group's table, a power of two, 8 to 2^20.
           items: what the counted values are.
         """
-        if not _ENTRIES_MIN <= entries <= _ENTRIES_MAX or entries & (entries - 1):
+        if not ENTRIES_MIN <= entries <= ENTRIES_MAX or entries & (entries - 1):
             raise BadParameter("entries", entries, "a power of two, 8 to 2^20")
         self.entries = entries
         self.items = items
@@ -242,6 +243,18 @@ class GroupedFrequent:
             as_input(shifts, np.int64),
         )
 
+    def resize(self, entries: int) -> Self:
+        """Keep tables of this size from now on, in place; what the smaller purges, `error` has.
+
+        Raises:
+          BadParameter: no power of two, 8 to 2^20.
+        """
+        smaller = type(self)(self._groups, entries, self.items)
+        smaller._absorb(self._entries(), self.error, self.totals)
+        for name in self.__slots__:
+            setattr(self, name, getattr(smaller, name))
+        return self
+
     # --- questions ---------------------------------------------------------------------------
 
     def _entries(self) -> Entries:
@@ -361,22 +374,3 @@ class GroupedFrequent:
         made = cls(size, room_max, items)
         made._absorb(entries, offsets, totals)
         return made
-
-
-def error_at(entries: int) -> float:
-    """The largest share of a group's total by which a count can be too low: 8 / (3 entries)."""
-    return 8 / (3 * entries)
-
-
-def for_error(share: float) -> int:
-    """The smallest table whose counts are never further off than this share of the total.
-
-    Raises:
-      BadParameter: not even the largest table does that.
-    """
-    entries = _ENTRIES_MIN
-    while error_at(entries) > share:
-        entries *= 2
-        if entries > _ENTRIES_MAX:
-            raise BadParameter("share", share, f">= {error_at(_ENTRIES_MAX):.4g}")
-    return entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,13 @@ class ItemKind(IntEnum):
     def dtype(self) -> np.dtype[Any]:
         """How an array holds them."""
         return np.dtype((np.int64, np.float64, object)[self])
+
+
+class Values(Protocol):
+    """What update() fetches values from: an array, or anything that takes rows like one."""
+
+    def __getitem__(self, rows: NDArray[np.int64], /) -> NDArray[Any]:
+        """The values of these rows."""
 
 
 @dataclass(frozen=True, slots=True)

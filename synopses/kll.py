@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import struct
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from datasketches import kll_doubles_sketch
@@ -16,6 +17,7 @@ from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.header import Kind, seal, unseal
 from synopses.log_buckets import discrete_rank
+from synopses.profile import Profile, Share, Statistics, Thinning
 
 K_MIN, K_MAX = 8, 65_535  # As in DataSketches.
 _LIBRARY_CONFIDENCE = 0.99  # Of DataSketches' normalized rank error.
@@ -23,6 +25,24 @@ _PENDING_ROWS = 65_536
 _PENDING_PARTS = 256
 _PARAMETERS = struct.Struct("<qi")
 _SOURCE = "kll"
+_ITEM_BYTES = 8
+_SKETCH_BYTES = 200  # What the library holds beside the items, about.
+
+
+def rank_error(k: int, confidence: float) -> float:
+    """By how much a rank may be off, as a share of the group's size, at this confidence."""
+    library = kll_doubles_sketch.get_normalized_rank_error(k, False)
+    return float(library) * z_of(confidence) / z_of(_LIBRARY_CONFIDENCE)
+
+
+def _error_of(k: int, statistics: Statistics, confidence: float) -> float:
+    return rank_error(k, confidence) if statistics.tuples > k else 0.0
+
+
+def _bytes_of(k: int, statistics: Statistics) -> int:
+    """Levels hold k, 2/3 k, 4/9 k ... items, never more than 3 k in all, and 8 at the least."""
+    levels = max(1.0, math.log2(max(statistics.tuples / k, 1.0)))
+    return _SKETCH_BYTES + _ITEM_BYTES * int(min(statistics.tuples, 3 * k + 8 * levels))
 
 
 class GroupedKll:
@@ -37,6 +57,19 @@ class GroupedKll:
     distribution would have it (the error is sub-Gaussian: sect. 3 there).
     """
 
+    profile: ClassVar = Profile(
+        question="QUANTILE(x, q) WITHIN ... RANK",
+        size="k",
+        sizes=range(K_MIN, K_MAX + 1),
+        default=400,
+        linear=False,
+        thinning=Thinning.ROWS,
+        thinned="rank error of the sketch plus that of the sample, union bound",
+        share=Share.TUPLES,
+        error_of=_error_of,
+        bytes_of=_bytes_of,
+        power=0.9,
+    )
     __slots__ = ("_groups", "_pending", "_rows", "_sketches", "k")
 
     def __init__(self, groups: int, k: int = 200) -> None:
@@ -63,7 +96,7 @@ class GroupedKll:
     def size_bytes(self) -> int:
         """Bytes really held: retained items, rows that wait, about 200 for each sketch itself."""
         retained: int = sum(sketch.num_retained for sketch in self._sketches.values())
-        return 12 * self._rows + 8 * retained + 200 * len(self._sketches)
+        return 12 * self._rows + _ITEM_BYTES * retained + _SKETCH_BYTES * len(self._sketches)
 
     def grow(self, groups: int) -> None:
         """Make room for groups up to this many; the new ones are empty."""
@@ -112,6 +145,21 @@ class GroupedKll:
         other._flush()
         for group, sketch in other._sketches.items():
             self._sketch(group).merge(sketch)
+        return self
+
+    def resize(self, k: int) -> Self:
+        """Keep sketches of this k from now on, in place; their error is that of the smaller k.
+
+        Raises:
+          BadParameter: k is more than now; what was forgotten does not come back.
+        """
+        if not K_MIN <= k <= self.k:
+            raise BadParameter("k", k, f"{K_MIN} to {self.k}")
+        self._flush()
+        self.k = k
+        for group, sketch in self._sketches.items():
+            self._sketches[group] = kll_doubles_sketch(k)
+            self._sketches[group].merge(sketch)
         return self
 
     def counts(self) -> NDArray[np.int64]:
@@ -233,27 +281,3 @@ def _at(sketch: Any, rank: float) -> float:
     if rank >= 1.0:
         return float(sketch.get_max_value())
     return float(sketch.get_quantile(rank, True))
-
-
-def rank_error(k: int, confidence: float) -> float:
-    """By how much a rank may be off, as a share of the group's size, at this confidence."""
-    library = kll_doubles_sketch.get_normalized_rank_error(k, False)
-    return float(library) * z_of(confidence) / z_of(_LIBRARY_CONFIDENCE)
-
-
-def for_error(error: float, confidence: float) -> int:
-    """The smallest k whose rank error at this confidence is at most `error`.
-
-    Raises:
-      BadParameter: not even the largest k gives it.
-    """
-    low, high = K_MIN, K_MAX
-    if rank_error(high, confidence) > error:
-        raise BadParameter("rank error", error, f">= {rank_error(high, confidence):.4g}")
-    while low < high:
-        middle = (low + high) // 2
-        if rank_error(middle, confidence) <= error:
-            high = middle
-        else:
-            low = middle + 1
-    return low

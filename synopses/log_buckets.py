@@ -8,8 +8,9 @@ counts, the ranks at bucket edges are exact and a quantile lies in its bucket fo
 
 from __future__ import annotations
 
+import math
 import struct
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numba import njit
@@ -21,6 +22,7 @@ from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
+from synopses.profile import Profile, Share, Statistics, Thinning
 
 MANTISSA_BITS = 7
 _SHIFT = 52 - MANTISSA_BITS
@@ -108,6 +110,17 @@ def discrete_rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(1, counts - np.floor(counts - q * counts).astype(np.int64))
 
 
+def _error_of(_size: int, _statistics: Statistics, _confidence: float) -> float:
+    """Half a bucket at its low end: the value given is the middle of the bucket."""
+    return 2.0 ** -(MANTISSA_BITS + 1)
+
+
+def _bytes_of(_size: int, statistics: Statistics) -> int:
+    """The touched buckets of so many decades, in a map of twice the room at the most."""
+    touched = statistics.decades * math.log2(10) * 2**MANTISSA_BITS
+    return 24 + int(52 * min(touched, statistics.tuples))
+
+
 class GroupedLogBuckets:
     """Histogram of one column per group; quantiles to 2^-7 of the value, for certain.
 
@@ -116,6 +129,18 @@ class GroupedLogBuckets:
     tuples, smallest and largest value per group (after `subtract` these still bound what is left).
     """
 
+    profile: ClassVar = Profile(
+        question="QUANTILE(x, q), MEDIAN(x)",
+        size="",
+        sizes=(0,),
+        default=0,
+        linear=True,
+        thinning=Thinning.ROWS,
+        thinned="hypergeometric ranks of the bucket edges: all buckets that may hold the target",
+        share=Share.VALUE,
+        error_of=_error_of,
+        bytes_of=_bytes_of,
+    )
     __slots__ = ("_cells", "_counts", "_extremes", "_groups")
 
     def __init__(self, groups: int) -> None:

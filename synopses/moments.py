@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from synopses.estimate import Estimates
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
+from synopses.profile import Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q??")
 _SOURCE = "moments"
@@ -41,6 +42,18 @@ class GroupedMoments:
     NaN is taken for absent: it is in nothing, not in the count either.
     """
 
+    profile: ClassVar = Profile(
+        question="SUM, AVG, MIN, MAX, VAR, STDDEV",
+        size="",
+        sizes=(0,),
+        default=0,
+        linear=False,
+        thinning=Thinning.ROWS,
+        thinned="normal where certified, else betting; extremes are taken before any is skipped",
+        share=Share.VALUE,
+        error_of=exactly,
+        bytes_of=lambda _size, _statistics: 8 * kernels.CELLS + 16,
+    )
     __slots__ = ("_empty", "_floats", "_groups", "_infinite", "_ints", "integer", "spread")
 
     def __init__(self, groups: int, integer: bool, variance: bool = False) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.profile import Profile
+
 
 class Synopsis(Protocol):
     """The words that all grouped summaries share."""
+
+    profile: ClassVar[Profile]
 
     @property
     def groups(self) -> int: ...
@@ -106,6 +110,19 @@ def merging_leaves_the_other_alone(subject: Subject, left: Part, right: Part, gr
     other = subject.of(right, groups)
     subject.feed(subject.of(left, groups).merge(other), left)
     subject.assert_same(other, subject.of(right, groups))
+
+
+def resizing_commutes_with_merging(
+    subject: Subject, left: Part, right: Part, groups: int, size: int
+) -> None:
+    """Smaller then merged is merged then smaller, and as if it had always been small."""
+    apart = subject.of(left, groups).resize(size).merge(subject.of(right, groups).resize(size))
+    together = subject.of(left, groups).merge(subject.of(right, groups)).resize(size)
+    subject.assert_same(apart, together)
+    fed = subject.empty(groups).resize(size)
+    subject.feed(fed, left)
+    subject.feed(fed, right)
+    subject.assert_same(fed, together)
 
 
 def bytes_round_trip(subject: Subject, part: Part, groups: int) -> None:

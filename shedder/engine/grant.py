@@ -16,16 +16,13 @@ from shedder.engine.plan import Kind, Part, kind_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.windows import PaneGrid
-from synopses import cardinality, frequent, kll
+from synopses.distinct import GroupedDistinct
+from synopses.errors import BadParameter
+from synopses.frequent import GroupedFrequent
+from synopses.kll import GroupedKll
+from synopses.profile import TYPICAL, Profile
 
 _KIB = 1024
-_LG_K = (7, 18)  # 128 to 262,144 registers: DataSketches' least; above, panes get too heavy
-_LG_K_DEFAULT = 12
-_KLL_K = (8, 8_000)
-_KLL_K_DEFAULT = 400
-_ENTRIES = 1_024
-_KLL_BYTES_PER_K = 28  # 8 bytes a value, about 3.5 values per k at a million tuples (measured)
-_FREQUENT_BYTES = 24  # key, count, value
 _GROUP_BYTES_MIN = 16 * _KIB  # Below it, hardly a group finds room.
 _USUAL_BYTES = {
     Kind.COUNT: 8,
@@ -58,9 +55,7 @@ def negotiate(query: BoundQuery, free_bytes: int) -> Granted:
     """
     by_rank = query.target is not None and query.target.kind is TargetKind.RANK
     sized = [
-        aggregate
-        for aggregate in query.aggregates
-        if kind_of(aggregate, by_rank=by_rank) in (Kind.DISTINCT, Kind.KLL, Kind.FREQUENT)
+        aggregate for aggregate in query.aggregates if kind_of(aggregate, by_rank=by_rank) in _SIZED
     ]
     if not sized:
         return Granted({}, {"synopses": "exact moments, log-buckets"}, 0)
@@ -161,6 +156,26 @@ def _shortfall(curve: _Curve, predicted: float, copies: int, free_bytes: int) ->
 
 
 @dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What the engine makes of a summary that has a size.
+
+    smallest, largest: of it; larger ones make panes too heavy. words: with {} for the size.
+    """
+
+    profile: Profile
+    smallest: int
+    largest: int
+    words: str
+
+
+_SIZED = {
+    Kind.DISTINCT: _Sizes(GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers"),
+    Kind.KLL: _Sizes(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
+    Kind.FREQUENT: _Sizes(GroupedFrequent.profile, 1_024, 1_024, "frequent items of {} entries"),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class _Curve:
     """Error of one synopsis as a function of its size, and what is wanted of it."""
 
@@ -169,75 +184,41 @@ class _Curve:
     target: float | None
 
     @property
+    def sizes(self) -> _Sizes:
+        return _SIZED[self.kind]
+
+    @property
     def power(self) -> float:
-        return 0.5 if self.kind is Kind.DISTINCT else 0.9
+        return self.sizes.profile.power
 
     @property
     def smallest(self) -> int:
-        return {Kind.DISTINCT: _LG_K[0], Kind.KLL: _KLL_K[0]}.get(self.kind, _ENTRIES)
+        return self.sizes.smallest
 
     @property
     def wanted(self) -> int:
         """The size that meets the target, or the default without one, within what is possible."""
-        match self.kind:
-            case Kind.DISTINCT:
-                if self.target is None:
-                    return _LG_K_DEFAULT
-                enough = (
-                    lg_k
-                    for lg_k in range(*_LG_K)
-                    if cardinality.error_at(lg_k, self.confidence) <= self.target
-                )
-                return next(enough, _LG_K[1])
-            case Kind.KLL:
-                if self.target is None:
-                    return _KLL_K_DEFAULT
-                return _kll_k(self.target, self.confidence)
-            case _:
-                return _ENTRIES
+        sizes = self.sizes
+        if self.target is None:
+            return sizes.profile.default
+        try:
+            enough = sizes.profile.for_error(self.target, confidence=self.confidence)
+        except BadParameter:  # Not even the largest meets it.
+            return sizes.largest
+        return min(max(enough, sizes.smallest), sizes.largest)
 
     def bytes_of(self, size: int) -> int:
-        match self.kind:
-            case Kind.DISTINCT:
-                return int(2**size)
-            case Kind.KLL:
-                return size * _KLL_BYTES_PER_K
-            case _:
-                return size * _FREQUENT_BYTES
+        return self.sizes.profile.bytes_of(size, TYPICAL)
 
     def size_of(self, granted_bytes: int) -> int:
-        match self.kind:
-            case Kind.DISTINCT:
-                return max(self.smallest, granted_bytes.bit_length() - 1)
-            case Kind.KLL:
-                return max(self.smallest, granted_bytes // _KLL_BYTES_PER_K)
-            case _:
-                return _ENTRIES
+        size = self.sizes.profile.size_within(granted_bytes)
+        return min(max(size, self.sizes.smallest), self.sizes.largest)
 
     def error(self, size: int) -> float:
-        match self.kind:
-            case Kind.DISTINCT:
-                return float(cardinality.error_at(size, self.confidence))
-            case Kind.KLL:
-                return kll.rank_error(size, self.confidence)
-            case _:
-                return frequent.error_at(size)
+        return self.sizes.profile.error_of(size, TYPICAL, self.confidence)
 
     def words(self, size: int) -> str:
-        match self.kind:
-            case Kind.DISTINCT:
-                return f"HLL of 2^{size} registers"
-            case Kind.KLL:
-                return f"KLL of k = {size}"
-            case _:
-                return f"frequent items of {size} entries"
-
-
-def _kll_k(error: float, confidence: float) -> int:
-    """The k that gives this rank error, or the largest one that is worth its bytes."""
-    if kll.rank_error(_KLL_K[1], confidence) > error:
-        return _KLL_K[1]
-    return max(_KLL_K[0], kll.for_error(error, confidence))
+        return self.sizes.words.format(size)
 
 
 def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_rank: bool) -> _Curve:

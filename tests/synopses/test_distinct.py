@@ -145,3 +145,8 @@ def test_small_groups_stay_small() -> None:
     ids = rng.integers(0, 10_000, 50_000).astype(np.int32)
     summary.update(ids, *hashed(rng, 50_000))
     assert summary.size_bytes < 10_000 * 200  # Dense it would be 41 MB.
+
+
+def test_registers_that_were_folded_do_not_unfold() -> None:
+    with pytest.raises(BadParameter, match="lg_k is 13, expected 7 to 12"):
+        GroupedDistinct(1, 12).resize(13)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses import frequent
 from synopses.errors import BadParameter, CannotMerge
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_entries import ItemKind
 from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.profile import TYPICAL
 from tests import truth
 from tests.synopses.subjects import arrow_of
 
@@ -27,12 +27,18 @@ def of(values: np.ndarray, entries: int = 16, batch: int = 500) -> GroupedFreque
     return summary
 
 
-def check(summary: GroupedFrequent, group: int, exact: Counter) -> None:
-    """All that the summary says of a group is true."""
+def worst_share(entries: int) -> float:
+    return GroupedFrequent.profile.error_of(entries, TYPICAL, 0.95)
+
+
+def check(
+    summary: GroupedFrequent, group: int, exact: Counter, entries_min: int | None = None
+) -> None:
+    """All that the summary says of a group is true. entries_min: the smallest it ever had."""
     items = summary.top(10**6)[group]
     error = int(summary.error[group])
     assert summary.totals[group] == sum(exact.values())
-    assert error <= frequent.error_at(summary.entries) * sum(exact.values())
+    assert error <= worst_share(entries_min or summary.entries) * sum(exact.values())
     held = {item.value: item for item in items}
     for value, count in exact.items():
         if value in held:
@@ -192,5 +198,22 @@ def test_a_table_of_no_power_of_two_is_refused(entries: int) -> None:
 
 
 def test_the_size_for_an_error_is_the_smallest_that_gives_it() -> None:
-    assert frequent.error_at(frequent.for_error(0.01)) <= 0.01
-    assert frequent.error_at(frequent.for_error(0.01) // 2) > 0.01
+    profile = GroupedFrequent.profile
+    entries = profile.for_error(0.01, confidence=0.95)
+    assert worst_share(entries) <= 0.01 < worst_share(entries // 2)
+
+
+@pytest.mark.parametrize("stream", list(STREAMS))
+@pytest.mark.parametrize("merge_first", [True, False])
+def test_bounds_stay_certain_when_tables_shrink_and_grow(stream: str, merge_first: bool) -> None:
+    values = STREAMS[stream](np.random.default_rng(9)).astype(np.int64)
+    cut = len(values) // 3
+    halves = [of(values[:cut], entries=64), of(values[cut:], entries=64)]
+    if not merge_first:
+        halves = [half.resize(16) for half in halves]
+    summary = halves[0].merge(halves[1]).resize(16)
+    exact = truth.exact_counts(values)
+    check(summary, 0, exact)
+    check(summary.resize(64), 0, exact, entries_min=16)
+    summary.update(None, murmur_int64(values)[0], values)
+    check(summary, 0, exact + exact, entries_min=16)

@@ -70,7 +70,32 @@ def test_another_k_does_not_merge() -> None:
 
 
 def test_the_k_for_an_error_is_the_smallest_that_gives_it() -> None:
-    k = kll.for_error(0.005, 0.95)
+    k = GroupedKll.profile.for_error(0.005, confidence=0.95)
     assert kll.rank_error(k, 0.95) <= 0.005 < kll.rank_error(k - 1, 0.95)
-    with pytest.raises(BadParameter, match="rank error is 1e-09"):
-        kll.for_error(1e-9, 0.95)
+    with pytest.raises(BadParameter, match="error is 1e-09, expected >= "):
+        GroupedKll.profile.for_error(1e-9, confidence=0.95)
+
+
+@pytest.mark.parametrize("merge_first", [True, False])
+def test_a_sketch_that_shrank_has_the_error_of_its_k(merge_first: bool) -> None:
+    trials, size = 60, 4000
+    values = truth.draw("lognormal-1", 4, trials * size)
+    ids = np.repeat(np.arange(trials, dtype=np.int32), size)
+    halves = []
+    for half in (slice(0, None, 2), slice(1, None, 2)):
+        summary = GroupedKll(trials, k=200)
+        summary.update(ids[half], values[half])
+        halves.append(summary if merge_first else summary.resize(40))
+    merged = halves[0].merge(halves[1]).resize(40)
+    assert merged.k == 40
+    assert merged.counts().tolist() == [size] * trials
+    for q in (0.1, 0.5, 0.99):
+        exact = [truth.exact_quantile(group, q) for group in values.reshape(trials, size)]
+        answer = merged.quantile(q, 0.95)
+        held = int(np.sum((answer.low <= exact) & (exact <= answer.high)))
+        assert held >= truth.gate(trials, 0.95)
+
+
+def test_what_a_sketch_forgot_does_not_come_back() -> None:
+    with pytest.raises(BadParameter, match="k is 400, expected 8 to 200"):
+        GroupedKll(1, 200).resize(400)

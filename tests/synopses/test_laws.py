@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synopses.distinct import GroupedDistinct
+from synopses.hashing import murmur_float64
 from tests import laws, truth
 from tests.laws import Part, Subject
-from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
+from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY, to_bytes
 
 
 def name(subject: Subject) -> str:
@@ -73,3 +75,31 @@ def test_what_a_summary_holds_is_counted(subject: Subject) -> None:
 def test_a_summary_of_no_groups_gets_one_with_its_first_value(subject: Subject) -> None:
     part = Part(None, truth.draw("normal", 7, 50))
     subject.assert_same(subject.of(part, 0), subject.of(part, 1))
+
+
+@pytest.mark.parametrize("size", [7, 8, 9])
+@pytest.mark.parametrize("rows", [0, 3, 700, 20_000])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_registers_shrink_before_or_after_a_merge_alike(
+    size: int, rows: int, grouped: bool
+) -> None:
+    subject = Subject(
+        "distinct",
+        lambda groups: GroupedDistinct(groups, lg_k=9),
+        lambda s, p: s.update(p.ids, *murmur_float64(p.values)),
+        to_bytes,
+    )
+    groups = 3 if grouped else 1
+    left, right = stream("normal", 8, rows, groups), stream("lognormal-2", 9, 2 * rows, groups)
+    if not grouped:
+        left, right = Part(None, left.values), Part(None, right.values)
+    laws.resizing_commutes_with_merging(subject, left, right, groups, size)
+
+
+@pytest.mark.parametrize("subject", NOT_YET_LOSSY, ids=name)
+def test_what_nothing_was_forgotten_of_shrinks_before_or_after_a_merge_alike(
+    subject: Subject,
+) -> None:
+    size = 256 if subject.name.startswith("frequent") else 4000
+    left, right = stream("normal", 10, 100, 3), stream("zipf", 11, 150, 3)
+    laws.resizing_commutes_with_merging(subject, left, right, 3, size)

@@ -1,0 +1,112 @@
+"""What one kind of summary promises: sizes, precision curve, behaviour under thinning."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from synopses.errors import BadParameter
+
+
+class Share(Enum):
+    """What an error is a share of."""
+
+    VALUE = "of the value"
+    TUPLES = "of the group's tuples"
+
+
+class Thinning(Enum):
+    """Which tuples may be skipped before a summary under overload."""
+
+    ROWS = "rows"  # Any random part of the rows: what was read stands for the rest.
+    HASH = "hash"  # A random part of the column's values, with all rows of each.
+    NEVER = "never"  # Skipping would spoil it for good.
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What is known of a column, or guessed, before it is summarised.
+
+    tuples: in one group. decades: powers of ten that its absolute values span.
+    """
+
+    tuples: int = 1_000_000
+    decades: float = 5.0
+
+
+TYPICAL = Statistics()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One kind of summary as an allocator, a planner and a reader of documentation see it.
+
+    question: what it answers, in the words of the language.
+    size: the parameter that sets its memory ("lg_k"), "" where there is none.
+    sizes: the values that this parameter can have, ascending; (0,) where there is none.
+    default: the one to take when nobody asks for a precision.
+    linear: whether `subtract` takes a part out again.
+    thinning: which tuples may be skipped. thinned: what the interval is then.
+    share: what an error is a share of.
+    error_of: (size, statistics, confidence) -> the largest distance from value to truth, as a
+      share, that is exceeded with probability 1 - confidence at most; 0 where answers are exact.
+    bytes_of: (size, statistics) -> bytes that one group holds when it is full.
+    power: error falls about as bytes ** -power.
+    """
+
+    question: str
+    size: str
+    sizes: Sequence[int]
+    default: int
+    linear: bool
+    thinning: Thinning
+    thinned: str
+    share: Share
+    error_of: Callable[[int, Statistics, float], float]
+    bytes_of: Callable[[int, Statistics], int]
+    power: float = 0.0
+
+    def size_within(self, size_bytes: int, statistics: Statistics = TYPICAL) -> int:
+        """The largest size of which a group takes no more than these bytes.
+
+        Raises:
+          BadParameter: the smallest takes more.
+        """
+        at = bisect_right(self.sizes, size_bytes, key=lambda size: self.bytes_of(size, statistics))
+        if not at:
+            least = self.bytes_of(self.sizes[0], statistics)
+            raise BadParameter("size_bytes", size_bytes, f">= {least}")
+        return self.sizes[at - 1]
+
+    def error_at(
+        self, size_bytes: int, statistics: Statistics = TYPICAL, *, confidence: float
+    ) -> float:
+        """The precision curve: the error of the largest summary within these bytes.
+
+        Raises:
+          BadParameter: the smallest takes more bytes.
+        """
+        return self.error_of(self.size_within(size_bytes, statistics), statistics, confidence)
+
+    def for_error(
+        self, error: float, *, confidence: float, statistics: Statistics = TYPICAL
+    ) -> int:
+        """The smallest size whose error at this confidence is at most `error`.
+
+        Raises:
+          BadParameter: not even the largest one's is.
+        """
+        at = bisect_left(
+            self.sizes, -error, key=lambda size: -self.error_of(size, statistics, confidence)
+        )
+        if at == len(self.sizes):
+            least = self.error_of(self.sizes[-1], statistics, confidence)
+            raise BadParameter("error", error, f">= {least:.4g} {self.share.value}")
+        return self.sizes[at]
+
+
+def exactly(_size: int, _statistics: Statistics, _confidence: float) -> float:
+    """The error of a summary whose answers are exact."""
+    return 0.0

@@ -1,0 +1,232 @@
+"""Profiles: the precision curve is what is measured, the bytes are what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.counts import GroupedCount
+from synopses.distinct import GroupedDistinct
+from synopses.errors import BadParameter
+from synopses.frequent import GroupedFrequent
+from synopses.hashing import combine, murmur_int64, position_keys, uniforms
+from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
+from synopses.profile import Profile, Statistics, Thinning
+from tests import truth
+
+CLASSES = [
+    GroupedCount,
+    GroupedMoments,
+    GroupedDistinct,
+    GroupedLogBuckets,
+    GroupedKll,
+    GroupedFrequent,
+    BottomK,
+    HashSample,
+    WeightedBottomK,
+]
+SIZED = [kind for kind in CLASSES if kind.profile.size]
+
+
+def name(kind: Any) -> str:
+    return kind.__name__
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=name)
+def test_every_kind_says_what_it_is(kind: Any) -> None:
+    profile = kind.profile
+    assert profile.question
+    assert profile.thinned.startswith("none") == (profile.thinning is Thinning.NEVER)
+    assert hasattr(kind, "subtract") == profile.linear
+    assert hasattr(kind, "resize") == bool(profile.size)
+    assert profile.default in profile.sizes
+    for word in ("update", "merge", "to_bytes", "from_bytes", "size_bytes"):
+        assert hasattr(kind, word), word
+
+
+@pytest.mark.parametrize("confidence", [0.68, 0.95, 0.99])
+@pytest.mark.parametrize("kind", SIZED, ids=name)
+def test_the_size_for_an_error_is_the_smallest_that_has_it(kind: Any, confidence: float) -> None:
+    profile: Profile = kind.profile
+    statistics = Statistics(tuples=10**9)
+    for error in (0.05, 0.01, 0.003):
+        size = profile.for_error(error, confidence=confidence, statistics=statistics)
+        smaller = profile.sizes[profile.sizes.index(size) - 1]
+        assert profile.error_of(size, statistics, confidence) <= error
+        assert profile.error_of(smaller, statistics, confidence) > error
+        held = profile.bytes_of(size, statistics)
+        assert profile.size_within(held, statistics) == size
+        assert profile.error_at(held, statistics, confidence=confidence) <= error
+        assert profile.error_at(held - 1, statistics, confidence=confidence) > error
+
+
+@pytest.mark.parametrize("kind", SIZED, ids=name)
+def test_more_bytes_never_make_a_summary_worse(kind: Any) -> None:
+    profile: Profile = kind.profile
+    some = profile.sizes[:: max(1, len(profile.sizes) // 500)]
+    held = [profile.bytes_of(size, Statistics(tuples=10**12)) for size in some]
+    errors = [profile.error_of(size, Statistics(tuples=10**12), 0.95) for size in some]
+    assert held == sorted(set(held))
+    assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.parametrize("kind", SIZED, ids=name)
+def test_what_no_size_can_do_is_refused(kind: Any) -> None:
+    with pytest.raises(BadParameter, match=r"error is -1\.0, expected >= "):
+        kind.profile.for_error(-1.0, confidence=0.95)
+    least = kind.profile.bytes_of(kind.profile.sizes[0], Statistics())
+    with pytest.raises(BadParameter, match=f"size_bytes is {least - 1}, expected >= {least}"):
+        kind.profile.size_within(least - 1)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Summaries of many streams at once.
+
+    errors: shape [trials, questions], distance from value to truth in the profile's share.
+    held: bytes of one of them. tightness: how much of the curve is used at the least; a worst
+      case over all streams is not met by every stream.
+    """
+
+    kind: Any
+    size: int
+    statistics: Statistics
+    errors: NDArray[np.float64]
+    held: float
+    tightness: float
+
+
+def shares_off(values: NDArray[Any], answers: NDArray[Any], q: float) -> NDArray[np.float64]:
+    """How far the rank of each answer is from q; values [trials, n] sorted."""
+    below = (values < answers[:, None]).mean(axis=1)
+    within = (values <= answers[:, None]).mean(axis=1)
+    return np.maximum(0.0, np.maximum(below - q, q - within))
+
+
+def distinct(size: int) -> Trial:
+    trials, values = 200, 20_000
+    summary = GroupedDistinct(trials, size)
+    keys = np.random.default_rng(1).integers(0, 2**62, trials * values)
+    ids, hashes = np.repeat(np.arange(trials, dtype=np.int32), values), murmur_int64(keys)
+    for _ in range(2):  # Else the number of values taken in would tell the truth.
+        summary.update(ids, *hashes)
+    errors = np.abs(summary.distinct(0.95).value / values - 1)
+    held = summary.size_bytes / trials
+    return Trial(GroupedDistinct, size, Statistics(values), errors[:, None], held, 0.75)
+
+
+def kll(size: int) -> Trial:
+    trials, n = 100, 20_000
+    values = truth.draw("normal", 2, trials * n).reshape(trials, n)
+    summary = GroupedKll(trials, size)
+    summary.update(np.repeat(np.arange(trials, dtype=np.int32), n), values.ravel())
+    values = np.sort(values)
+    questions = [0.05, 0.25, 0.5, 0.75, 0.95]
+    errors = [shares_off(values, summary.quantile(q, 0.95).value, q) for q in questions]
+    held = summary.size_bytes / trials
+    return Trial(GroupedKll, size, Statistics(n), np.stack(errors, axis=1), held, 0.25)
+
+
+def frequent(size: int) -> Trial:
+    keys = np.arange(100_000)  # Every value once: nothing can be forgotten more often.
+    summary = GroupedFrequent(1, size)
+    summary.update(None, murmur_int64(keys)[0], keys)
+    errors = summary.error / summary.totals
+    held = summary.size_bytes
+    return Trial(GroupedFrequent, size, Statistics(len(keys)), errors[:, None], held, 0.4)
+
+
+def uniform(size: int) -> Trial:
+    trials, n = 300, 4 * size
+    errors = np.zeros((trials, 1))
+    for trial in range(trials):
+        sample = BottomK(size)
+        keys = position_keys(trial, 0, n)
+        kept = sample.update(keys).new[sample.settle().old]
+        errors[trial] = abs((kept % 2 == 0).mean() - 0.5)  # A filter that half of the rows pass.
+    return Trial(BottomK, size, Statistics(n), errors, 2 * sample.size_bytes, 0.75)
+
+
+def hashed(size: int) -> Trial:
+    trials, n = 300, 50 * size
+    errors = np.zeros((trials, 1))
+    for trial in range(trials):
+        sample = HashSample(size)
+        sample.update(combine(murmur_int64(np.arange(n))[0], np.full(n, trial, np.uint64)))
+        sample.settle()
+        errors[trial] = abs(len(sample.hashes) / sample.share / n - 1)
+    return Trial(HashSample, size, Statistics(n), errors, 2 * sample.size_bytes, 0.75)
+
+
+def weighted(size: int) -> Trial:
+    trials, n = 300, 50 * size
+    weights = 1.0 + np.random.default_rng(3).random(n)
+    errors = np.zeros((trials, 1))
+    for trial in range(trials):
+        sample = WeightedBottomK(size)
+        sample.update(weights, uniforms(position_keys(trial, 0, n)))
+        sample.settle()
+        errors[trial] = abs(np.maximum(sample.weights, sample.tau).sum() / weights.sum() - 1)
+    return Trial(WeightedBottomK, size, Statistics(n), errors, 2 * sample.size_bytes, 0.75)
+
+
+MEASURES: list[tuple[Callable[[int], Trial], int]] = [
+    (distinct, 9),
+    (distinct, 11),
+    (kll, 50),
+    (kll, 200),
+    (frequent, 64),
+    (frequent, 1024),
+    (uniform, 1000),
+    (hashed, 256),
+    (weighted, 256),
+]
+
+
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize(
+    ("measure", "size"), MEASURES, ids=[f"{measure.__name__}-{size}" for measure, size in MEASURES]
+)
+def test_the_precision_curve_is_what_is_measured(
+    measure: Callable[[int], Trial], size: int
+) -> None:
+    trial = measure(size)
+    profile = trial.kind.profile
+    for confidence in (0.68, 0.95, 0.99):
+        curve = profile.error_of(size, trial.statistics, confidence)
+        for errors in trial.errors.T:
+            assert (errors <= curve).sum() >= truth.gate(len(errors), confidence)
+            assert np.quantile(errors, confidence) >= trial.tightness * curve
+    predicted = profile.bytes_of(size, trial.statistics)
+    assert 0.5 * predicted <= trial.held <= 1.25 * predicted  # Rows grow by a quarter.
+
+
+@pytest.mark.parametrize("decades", [2, 6])
+def test_log_buckets_take_the_bytes_and_have_the_error_of_their_profile(decades: int) -> None:
+    values = 10.0 ** np.random.default_rng(4).uniform(0, decades, 200_000)
+    summary = GroupedLogBuckets(1)
+    summary.update(None, values)
+    statistics = Statistics(len(values), decades)
+    predicted = GroupedLogBuckets.profile.bytes_of(0, statistics)
+    assert 0.4 * predicted <= summary.size_bytes <= predicted
+    curve = GroupedLogBuckets.profile.error_of(0, statistics, 0.95)
+    questions = np.linspace(0.001, 0.999, 200)
+    answers = np.array([summary.quantile(q).value[0] for q in questions])
+    exact = np.array([truth.exact_quantile(values, q) for q in questions])
+    errors = np.abs(answers / exact - 1)
+    assert curve / 2 < errors.max() <= curve
+
+
+@pytest.mark.parametrize("kind", [GroupedCount, GroupedMoments])
+def test_exact_summaries_have_no_error_and_the_bytes_of_their_profile(kind: Any) -> None:
+    summary = kind(1000) if kind is GroupedCount else kind(1000, integer=False)
+    assert kind.profile.error_at(10**6, confidence=0.95) == 0.0
+    assert summary.size_bytes == 1000 * kind.profile.bytes_of(0, Statistics())
