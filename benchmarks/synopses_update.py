@@ -25,6 +25,7 @@ from synopses.hashing import murmur_int64, murmur_utf8
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.theta import GroupedTheta
 from synopses.warm import compile_kernels
 
 ROWS = 1 << 20
@@ -67,7 +68,10 @@ def update_rates(rows: int) -> list[tuple[str, ...]]:
     hll = lambda: datasketches.hll_sketch(12, datasketches.HLL_8, True)  # noqa: E731
     frequent = lambda: datasketches.frequent_items_sketch(10)  # noqa: E731
     kll = datasketches.kll_doubles_sketch(200)
+    theta = datasketches.update_theta_sketch
     one, many = GroupedDistinct(1), GroupedDistinct(GROUPS)
+    theta_one, theta_many = GroupedTheta(1), GroupedTheta(GROUPS)
+    fresh = rng.integers(0, 10**9, rows)
     top_one, top_many = GroupedFrequent(1, 1024), GroupedFrequent(GROUPS, 64)
     log_one, log_many = GroupedLogBuckets(1), GroupedLogBuckets(GROUPS)
     sums, spread = GroupedMoments(GROUPS, False), GroupedMoments(GROUPS, False, True)
@@ -88,12 +92,16 @@ def update_rates(rows: int) -> list[tuple[str, ...]]:
     def distinct_of_texts(rows: slice) -> None:
         one.update(None, *murmur_utf8(offsets[rows.start : rows.stop + 1], data))
 
+    def theta_of_integers(rows: slice) -> None:
+        theta_one.update(None, murmur_int64(fresh[rows])[0])
+
     def best(run: Callable[[slice], None]) -> float:
         batches(run, rows)()
         return rate(batches(run, rows), rows)
 
     hll_ints = ("hll_sketch loop", rate(library_loop(hll, keys.tolist()), rows, 2))
     hll_texts = ("hll_sketch loop", rate(library_loop(hll, texts.to_pylist()), rows, 2))
+    thetas = ("update_theta_sketch loop", rate(library_loop(theta, fresh.tolist()), rows, 2))
     items = ("frequent_items loop", rate(library_loop(frequent, keys.tolist()), rows, 2))
     array = ("kll_doubles array", rate(lambda: kll.update(values), rows, 2))
     arrow = ("pyarrow group_by (exact)", rate(arrow_sums, rows, 3))
@@ -103,6 +111,8 @@ def update_rates(rows: int) -> list[tuple[str, ...]]:
         ("distinct, integers, hash and registers", distinct_of_integers, hll_ints),
         ("distinct, texts of 15 bytes", distinct_of_texts, hll_texts),
         ("distinct by group, hashed", lambda r: many.update(ids[r], h1[r], h2[r]), hll_ints),
+        ("theta, integers, hash and all", theta_of_integers, thetas),
+        ("theta by group, hashed", lambda r: theta_many.update(ids[r], h1[r]), thetas),
         ("frequent items", lambda r: top_one.update(None, h1[r], keys[r]), items),
         ("frequent items by group", lambda r: top_many.update(ids[r], h1[r], keys[r]), items),
         ("log buckets", lambda r: log_one.update(None, values[r]), array),
@@ -132,6 +142,7 @@ def small_calls() -> str:
         (GroupedMoments(1, False, True), (values,)),
         (GroupedLogBuckets(1), (values,)),
         (GroupedDistinct(1), (h1, h2)),
+        (GroupedTheta(1), (h1,)),
         (GroupedFrequent(1, 1024), (h1, np.arange(4))),
     ):
         calls = 5000
@@ -158,6 +169,7 @@ def window_merges() -> str:
         (lambda: GroupedMoments(GROUPS, False, True), (values,), lambda s: s.variance()),
         (lambda: GroupedLogBuckets(GROUPS), (values,), lambda s: s.quantile(0.99)),
         (lambda: GroupedDistinct(GROUPS, 12), (h1, h2), lambda s: s.distinct(0.95)),
+        (lambda: GroupedTheta(GROUPS, 12), (h1,), lambda s: s.distinct(0.95)),
         (lambda: GroupedFrequent(GROUPS, 64), (h1, keys), lambda s: s.top(5)),
     ):
         pane = made()

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     BOTTOM_K = 8
     HASH_SAMPLE = 9
     WEIGHTED_BOTTOM_K = 10
+    THETA = 11
 
 
 def _crc_tables() -> NDArray[np.uint32]:

@@ -24,6 +24,7 @@ from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.theta import GroupedTheta
 
 _ROWS = 100
 
@@ -46,6 +47,7 @@ def compile_kernels() -> None:
             (GroupedMoments(1, integer=True, variance=True), (np.arange(_ROWS),)),
             (GroupedLogBuckets(1), (values,)),
             (GroupedDistinct(1, 7), (h1, h2)),
+            (GroupedTheta(1, 5), (h1,)),
             (GroupedFrequent(1, 8), (keys, np.arange(_ROWS))),
         ):
             summary.update(grouped, *columns)

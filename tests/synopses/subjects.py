@@ -17,6 +17,7 @@ from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.theta import GroupedTheta
 from tests.laws import Part, Subject
 
 
@@ -65,6 +66,17 @@ def feed_integers(summary: GroupedFrequent, part: Part) -> None:
     summary.update(part.ids, murmur_int64(values)[0], values)
 
 
+def feed_thinned(summary: GroupedTheta, part: Part) -> None:
+    """At 1/4, and at 1/8 the part's second half: each time only what the level lets through."""
+    middle = len(part) // 2
+    for level, half in ((2, part[:middle]), (3, part[middle:])):
+        hashes = murmur_int64(integers_of(half))[0]
+        kept = np.flatnonzero(hashes < np.uint64(1 << (64 - level)))
+        summary.update(None if half.ids is None else half.ids[kept], hashes[kept])
+        if len(half):
+            summary.thin(level)
+
+
 def without_parameters(data: bytes) -> bytes:
     return data[struct.calcsize("<4sBBHQQ") :]
 
@@ -97,6 +109,13 @@ LINEAR = [
         lambda s, p: s.update(p.ids, *murmur_int64(integers_of(p))),
         to_bytes,
     ),
+    Subject(
+        "theta",
+        lambda groups: GroupedTheta(groups, lg_k=5),
+        lambda s, p: s.update(p.ids, murmur_float64(p.values)[0]),
+        to_bytes,
+    ),
+    Subject("theta, thinned", lambda groups: GroupedTheta(groups, lg_k=7), feed_thinned, to_bytes),
 ]
 
 # Merged, these are only as good as one pass, not equal to it.
