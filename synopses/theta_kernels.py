@@ -102,7 +102,7 @@ def _widen(arena: Words, end: int, starts: Longs, sizes: Longs, at: int) -> int:
             _put(arena, end, wider, arena[place])
     starts[at] = end
     sizes[at] = wider
-    return end + wider
+    return int(end + wider)
 
 
 @njit(nogil=True, cache=True)
@@ -119,8 +119,8 @@ def _make_place(
     """Make a full table take another hash: the arena's new end, -1 when the arena is full."""
     if sizes[at] >= 2 * k:
         _cut(arena, starts, sizes, held, thresholds, at, k)
-        return end
-    wider: int = _widen(arena, end, starts, sizes, at)
+        return int(end)
+    wider = int(_widen(arena, end, starts, sizes, at))
     return wider if wider > end else -1
 
 
