@@ -46,8 +46,8 @@ class GroupedFrequent:
 
     profile: ClassVar = FREQUENT
     __slots__ = (
-        "_active", "_born", "_counts", "_free", "_groups", "_keys", "_lates", "_offsets", "_refs",
-        "_rooms", "_starts", "_state", "_store", "_totals", "entries", "items",
+        "_active", "_arena", "_born", "_free", "_groups", "_offsets", "_rooms", "_starts", "_state",
+        "_store", "_totals", "entries", "items",
     )  # fmt: skip
 
     def __init__(self, groups: int, entries: int, items: ItemKind = ItemKind.INTEGER) -> None:
@@ -70,10 +70,7 @@ class GroupedFrequent:
         self._offsets = np.zeros(room, np.int64)
         self._totals = np.zeros(room, np.int64)
         self._state = np.zeros(4, np.int64)
-        self._keys = np.zeros(0, np.uint64)
-        self._counts = np.zeros(0, np.int64)
-        self._lates = np.zeros(0, np.int64)
-        self._refs = np.zeros(0, np.int32)
+        self._arena = np.zeros((0, kernels.CELLS), np.int64)
         self._born = np.full(0, -1, np.int64)
         self._free = np.zeros(0, np.int32)
         self._store = np.zeros(0, items.dtype)
@@ -87,14 +84,13 @@ class GroupedFrequent:
     def size_bytes(self) -> int:
         """Bytes really held; the mean length of texts is that of up to 64 of them."""
         axes = 5 * self._starts.nbytes
-        arena = self._keys.nbytes + 2 * self._counts.nbytes + self._refs.nbytes
         values = self._born.nbytes + self._free.nbytes + self._store.nbytes
         if self.items is ItemKind.TEXT:
             sample = self._store[: self._live : max(1, self._live // _SAMPLED_TEXTS)]
             texts = [text for text in sample.tolist() if text is not None]  # Freed places.
             characters = sum(map(len, texts))
             values += self._live * _TEXT_BYTES + self._live * characters // max(len(texts), 1)
-        return axes + arena + values
+        return axes + self._arena.nbytes + values
 
     @property
     def _live(self) -> int:
@@ -171,10 +167,7 @@ class GroupedFrequent:
         fresh = np.empty(news.size - first, np.int32)
         self._state[kernels.FRESH] = 0
         row = kernels.count_keys(
-            self._keys,
-            self._counts,
-            self._lates,
-            self._refs,
+            self._arena,
             self._starts,
             self._rooms,
             self._active,
@@ -204,11 +197,9 @@ class GroupedFrequent:
         held = int(rooms.sum())
         wider = min(max(2 * int(rooms.max(initial=0)), kernels.ROOM_MIN), self.entries)
         capacity = held + max(held // 4, wider)
-        old = self._keys, self._counts, self._lates, self._refs, self._starts, rooms
-        self._keys, self._counts = np.zeros(capacity, np.uint64), np.zeros(capacity, np.int64)
-        self._lates, self._refs = np.zeros(capacity, np.int64), np.zeros(capacity, np.int32)
-        new = self._keys, self._counts, self._lates, self._refs
-        self._state[kernels.ARENA_USED] = kernels.repack(*old, *new)
+        arena = np.zeros((capacity, kernels.CELLS), np.int64)
+        self._state[kernels.ARENA_USED] = kernels.repack(self._arena, self._starts, rooms, arena)
+        self._arena = arena
         numbers = capacity * 3 // 4 + 8
         self._born = grown(self._born, numbers, -1)
         self._free = grown(self._free, numbers)
@@ -228,7 +219,7 @@ class GroupedFrequent:
         theirs = other._entries()
         totals = self._totals.copy()
         totals[: other.groups] += other.totals
-        kernels.came_late(self._lates, self._starts, self._rooms, as_input(other.error, np.int64))
+        kernels.came_late(self._arena, self._starts, self._rooms, as_input(other.error, np.int64))
         self._offsets[: other.groups] += other.error
         self._take_entries(theirs, theirs.lates - other.error[theirs.groups])
         self._totals = totals
@@ -260,23 +251,11 @@ class GroupedFrequent:
     def _entries(self) -> Entries:
         """All entries, by group, then in an order that depends on their keys alone."""
         size = int(self._active[: self._groups].sum())
-        groups, keys = np.empty(size, np.int64), np.empty(size, np.uint64)
-        counts, lates = np.empty(size, np.int64), np.empty(size, np.int64)
-        refs = np.empty(size, np.int32)
-        kernels.gather(
-            self._keys,
-            self._counts,
-            self._lates,
-            self._refs,
-            self._starts,
-            self._rooms[: self._groups],
-            groups,
-            keys,
-            counts,
-            lates,
-            refs,
-        )
-        return Entries(groups, keys, counts, lates, self._store[refs])
+        groups, entries = np.empty(size, np.int64), np.empty((size, kernels.CELLS), np.int64)
+        rooms = self._rooms[: self._groups]
+        kernels.gather(self._arena, self._starts, rooms, groups, entries)
+        keys, counts, lates, refs = entries.T
+        return Entries(groups, keys.view(np.uint64), counts, lates, self._store[refs])
 
     def top(self, k: int) -> list[list[TopItem]]:
         """The k most frequent values of each group: most often seen first, then by value.

@@ -1,14 +1,19 @@
 """The loops of frequent.py: one small open-addressing table of counters per group, in one arena.
 
 Group g owns arena[start[g] : start[g] + room[g]]; room is 0 or a power of two up to `room_max`, and
-at most 3/4 of it is used. A count of 0 marks a free place. Every entry holds the number of its
-value (`refs`); values live outside, numbers of dropped entries are used again. An entry that a
-batch inserted remembers the batch's row (`born`), so that its value can be fetched afterwards.
+at most 3/4 of it is used. An entry is one row of four int64 cells, so that finding and inserting
+touch one cache line:
 
-An entry also keeps what the group's purges had taken in total when it came in (`lates`). Since then
-it lost exactly offset - late, so it was seen exactly count + offset - late times since, and before
-that at most `late` times: [seen, seen + late] holds the truth and is narrower than the classical
-[count, count + offset].
+  KEY    the hash's bits
+  COUNT  0 marks a free place
+  LATE   what the group's purges had taken in total when the entry came in. Since then it lost
+         exactly offset - late, so it was seen exactly count + offset - late times since, and before
+         that at most `late` times: [seen, seen + late] holds the truth and is narrower than the
+         classical [count, count + offset]
+  REF    the number of its value; values live outside, numbers of dropped entries are used again
+
+An entry that a batch inserted remembers the batch's row (`born`), so that its value can be fetched
+afterwards.
 """
 
 from __future__ import annotations
@@ -19,9 +24,14 @@ from numpy.typing import NDArray
 
 from synopses.cell_counts import SPREAD
 from synopses.hashing import leading_zeros
+from synopses.prefetch import prefetch
 
+KEY, COUNT, LATE, REF = range(4)
+CELLS = 4
 ROOM_MIN = 8
 ARENA_USED, FREE, NEXT, FRESH = range(4)  # Cells of `state`.
+_AHEAD = 12  # Rows between bringing an entry near and looking at it.
+_COMMON = 4  # Medians up to here are found by counting.
 
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
@@ -35,11 +45,11 @@ def _shift(room: int) -> np.uint64:
 
 
 @njit(nogil=True, cache=True)
-def _place(keys: Words, counts: Longs, start: int, room: int, key: np.uint64) -> int:
+def _place(arena: Longs, start: int, room: int, key: int) -> int:
     """Where the key is, or the free place where it belongs."""
     mask = np.uint64(room - 1)
-    place = (key * SPREAD) >> _shift(room)
-    while counts[start + int(place)] != 0 and keys[start + int(place)] != key:
+    place = (np.uint64(key) * SPREAD) >> _shift(room)
+    while arena[start + int(place), COUNT] != 0 and arena[start + int(place), KEY] != key:
         place = (place + np.uint64(1)) & mask
     return start + int(place)
 
@@ -71,65 +81,81 @@ def _median(values: Longs) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _move(
-    keys: Words,
-    counts: Longs,
-    lates: Longs,
-    refs: Ints,
-    old: int,
-    old_room: int,
-    new: int,
-    new_room: int,
-) -> None:
+def _move(arena: Longs, old: int, old_room: int, new: int, new_room: int) -> None:
     """Move a table to a free stretch of the arena."""
     for at in range(old, old + old_room):
-        if counts[at] > 0:
-            to = _place(keys, counts, new, new_room, keys[at])
-            keys[to], counts[to], refs[to] = keys[at], counts[at], refs[at]
-            lates[to] = lates[at]
-            counts[at] = 0
+        if arena[at, COUNT] > 0:
+            to = _place(arena, new, new_room, int(arena[at, KEY]))
+            for cell in range(CELLS):
+                arena[to, cell] = arena[at, cell]
+            arena[at, COUNT] = 0
+
+
+@njit(nogil=True, cache=True)
+def _median_count(arena: Longs, start: int, room: int) -> int:
+    """The upper median of a table's counters: mostly a small number, so those are tried first."""
+    held = np.empty(room, np.int64)
+    size = 0
+    for at in range(start, start + room):
+        held[size] = arena[at, COUNT]
+        size += arena[at, COUNT] > 0
+    for guess in range(1, _COMMON + 1):
+        under = 0
+        for entry in range(size):
+            under += held[entry] <= guess
+        if under > size // 2:
+            return guess
+    return _median(held[:size])
 
 
 @njit(nogil=True, cache=True)
 def _purge(
-    keys: Words,
-    counts: Longs,
-    lates: Longs,
-    refs: Ints,
-    start: int,
-    room: int,
-    born: Longs,
-    free: Ints,
-    state: Longs,
+    arena: Longs, start: int, room: int, born: Longs, free: Ints, state: Longs, left: Longs
 ) -> tuple[int, int]:
-    """Take the median off every counter, drop those left with nothing; returns (median, left)."""
-    stretch = slice(start, start + room)
-    inside = counts[stretch] > 0
-    old_keys, old_counts = keys[stretch][inside], counts[stretch][inside]
-    old_lates, old_refs = lates[stretch][inside], refs[stretch][inside]
-    counts[stretch] = 0
-    median = _median(old_counts.copy())
-    left = 0
-    for entry in range(old_counts.size):
-        if old_counts[entry] > median:
-            at = _place(keys, counts, start, room, old_keys[entry])
-            keys[at], lates[at], refs[at] = old_keys[entry], old_lates[entry], old_refs[entry]
-            counts[at] = old_counts[entry] - median
-            left += 1
-        else:
-            ref = old_refs[entry]
-            born[ref] = -1
-            free[state[FREE]] = ref
-            state[FREE] += 1
-    return median, left
+    """Take the median off every counter, drop those left with nothing; returns (median, left).
+
+    left: room for the entries that stay, [room_max, CELLS]. Which ones stay nobody can predict, so
+    they are told apart without a branch.
+    """
+    median = _median_count(arena, start, room)
+    size, freed = 0, state[FREE]
+    for at in range(start, start + room):
+        count = arena[at, COUNT]
+        left[size, KEY] = arena[at, KEY]
+        left[size, COUNT] = count - median
+        left[size, LATE] = arena[at, LATE]
+        left[size, REF] = arena[at, REF]
+        size += count > median
+        free[freed] = np.int32(arena[at, REF])
+        freed += (count > 0) & (count <= median)
+        arena[at, COUNT] = 0
+    for at in range(state[FREE], freed):
+        born[free[at]] = -1
+    state[FREE] = freed
+    mask, shift = np.uint64(room - 1), _shift(room)
+    for entry in range(size):
+        place = (np.uint64(left[entry, KEY]) * SPREAD) >> shift
+        while arena[start + int(place), COUNT] != 0:
+            place = (place + np.uint64(1)) & mask
+        at = start + int(place)
+        for cell in range(CELLS):
+            arena[at, cell] = left[entry, cell]
+    return median, size
+
+
+@njit(nogil=True, cache=True)
+def _widen(arena: Longs, starts: Longs, rooms: Longs, group: int, wider: int, state: Longs) -> int:
+    """Give a group a larger table at the end of the arena, where there is room; where it begins."""
+    begin = state[ARENA_USED]
+    _move(arena, starts[group], rooms[group], begin, wider)
+    starts[group], rooms[group] = begin, wider
+    state[ARENA_USED] = begin + wider
+    return int(begin)
 
 
 @njit(nogil=True, cache=True)
 def count_keys(
-    keys: Words,
-    counts: Longs,
-    lates: Longs,
-    refs: Ints,
+    arena: Longs,
     starts: Longs,
     rooms: Longs,
     active: Longs,
@@ -150,59 +176,67 @@ def count_keys(
 
     ids of size 0: all of group 0; weights of size 0: all 1. shifts: what a merged entry's own late
     is more than its group's offset (<= 0); of size 0 for plain values. fresh receives the value
-    numbers of inserted entries, state[FRESH] of them.
+    numbers of inserted entries, state[FRESH] of them. One long loop, because functions that take
+    arrays would cost a reference count per tuple (see moment_kernels.py).
     """
     grouped, weighted, merging = ids.size > 0, weights.size > 0, shifts.size > 0
-    group, weight, shift = np.int64(0), np.int64(1), np.int64(0)
+    group, weight, shift = 0, 1, 0
+    left = np.empty((room_max, CELLS), np.int64)
+    start, room, total = starts[0], rooms[0], 0
     for row in range(first, news.size):
         if grouped:
-            group = np.int64(ids[row])
+            if row + _AHEAD < news.size:
+                far = ids[row + _AHEAD]
+                home = (news[row + _AHEAD] * SPREAD) >> _shift(max(rooms[far], ROOM_MIN))
+                prefetch(arena, starts[far] + int(home))
+            group = ids[row]
+            start, room = starts[group], rooms[group]
         if weighted:
             weight = weights[row]
         if merging:
             shift = shifts[row]
         if weight <= 0:
             continue
-        room = rooms[group]
+        key, at = np.int64(news[row]), 0
         if room > 0:
             mask = np.uint64(room - 1)
             place = (news[row] * SPREAD) >> _shift(room)
-            at = starts[group] + np.int64(place)
-            while counts[at] != 0 and keys[at] != news[row]:
+            at = start + int(place)
+            while arena[at, COUNT] != 0 and arena[at, KEY] != key:
                 place = (place + np.uint64(1)) & mask
-                at = starts[group] + np.int64(place)
-            if counts[at] != 0:
-                counts[at] += weight
-                lates[at] += shift
-                totals[group] += weight
-                continue
-        if room == 0 or (active[group] >= room * 3 // 4 and room < room_max):
-            wider = max(2 * room, ROOM_MIN)
-            begin = state[ARENA_USED]
-            if begin + wider > keys.size:
-                return row
-            _move(keys, counts, lates, refs, starts[group], room, begin, wider)
-            starts[group], rooms[group] = begin, wider
-            state[ARENA_USED] = begin + wider
-            room = wider
-            at = _place(keys, counts, begin, wider, news[row])
-        if state[FREE] > 0:
-            state[FREE] -= 1
-            ref = free[state[FREE]]
+                at = start + int(place)
+        if room > 0 and arena[at, COUNT] != 0:
+            arena[at, COUNT] += weight
+            arena[at, LATE] += shift
         else:
-            ref = np.int32(state[NEXT])
-            state[NEXT] += 1
-        keys[at], counts[at], refs[at] = news[row], weight, ref
-        lates[at] = offsets[group] + shift
-        born[ref] = row
-        fresh[state[FRESH]] = ref
-        state[FRESH] += 1
-        active[group] += 1
-        totals[group] += weight
-        if active[group] > room * 3 // 4:
-            median, left = _purge(keys, counts, lates, refs, starts[group], room, born, free, state)
-            offsets[group] += median
-            active[group] = left
+            if room == 0 or (active[group] >= room * 3 // 4 and room < room_max):
+                wider = max(2 * room, ROOM_MIN)
+                if state[ARENA_USED] + wider > len(arena):
+                    totals[0] += total
+                    return row
+                start, room = _widen(arena, starts, rooms, group, wider, state), wider
+                at = _place(arena, start, room, int(key))
+            if state[FREE] > 0:
+                state[FREE] -= 1
+                ref = np.int64(free[state[FREE]])
+            else:
+                ref = state[NEXT]
+                state[NEXT] += 1
+            born[ref] = row
+            fresh[state[FRESH]] = ref
+            state[FRESH] += 1
+            arena[at, KEY], arena[at, COUNT] = key, weight
+            arena[at, LATE], arena[at, REF] = offsets[group] + shift, ref
+            active[group] += 1
+            if active[group] > room * 3 // 4:
+                median, staying = _purge(arena, start, room, born, free, state, left)
+                offsets[group] += median
+                active[group] = staying
+        if grouped:
+            totals[group] += weight
+        else:
+            total += weight  # Not in memory: every row would wait for the one before.
+    totals[0] += total
     return news.size
 
 
@@ -221,53 +255,28 @@ def survivors(born: Longs, fresh: Ints, rows: Longs) -> int:
 
 
 @njit(nogil=True, cache=True)
-def repack(
-    keys: Words,
-    counts: Longs,
-    lates: Longs,
-    refs: Ints,
-    starts: Longs,
-    rooms: Longs,
-    new_keys: Words,
-    new_counts: Longs,
-    new_lates: Longs,
-    new_refs: Ints,
-) -> int:
+def repack(arena: Longs, starts: Longs, rooms: Longs, wider: Longs) -> int:
     """Copy all tables into another arena without gaps; returns how much of it is used."""
     used = 0
     for group in range(rooms.size):
         for at in range(rooms[group]):
-            new_keys[used + at] = keys[starts[group] + at]
-            new_counts[used + at] = counts[starts[group] + at]
-            new_lates[used + at] = lates[starts[group] + at]
-            new_refs[used + at] = refs[starts[group] + at]
+            for cell in range(CELLS):
+                wider[used + at, cell] = arena[starts[group] + at, cell]
         starts[group] = used
         used += rooms[group]
     return used
 
 
 @njit(nogil=True, cache=True)
-def came_late(lates: Longs, starts: Longs, rooms: Longs, errors: Longs) -> None:
+def came_late(arena: Longs, starts: Longs, rooms: Longs, errors: Longs) -> None:
     """Entries of group g may have occurred errors[g] times more, where they had no counter."""
     for group in range(errors.size):
         for at in range(starts[group], starts[group] + rooms[group]):
-            lates[at] += errors[group]
+            arena[at, LATE] += errors[group]
 
 
 @njit(nogil=True, cache=True)
-def gather(
-    keys: Words,
-    counts: Longs,
-    lates: Longs,
-    refs: Ints,
-    starts: Longs,
-    rooms: Longs,
-    out_groups: Longs,
-    out_keys: Words,
-    out_counts: Longs,
-    out_lates: Longs,
-    out_refs: Ints,
-) -> None:
+def gather(arena: Longs, starts: Longs, rooms: Longs, groups: Longs, entries: Longs) -> None:
     """Copy all entries out, by group, then by spread key: tables of any size are nearly so sorted.
 
     That makes the order a matter of the entries alone, and the insertion sort linear.
@@ -276,14 +285,15 @@ def gather(
     for group in range(rooms.size):
         first = size
         for at in range(starts[group], starts[group] + rooms[group]):
-            if counts[at] == 0:
+            if arena[at, COUNT] == 0:
                 continue
+            spread = np.uint64(arena[at, KEY]) * SPREAD
             to = size
-            while to > first and out_keys[to - 1] * SPREAD > keys[at] * SPREAD:
-                out_keys[to], out_counts[to] = out_keys[to - 1], out_counts[to - 1]
-                out_lates[to], out_refs[to] = out_lates[to - 1], out_refs[to - 1]
+            while to > first and np.uint64(entries[to - 1, KEY]) * SPREAD > spread:
+                for cell in range(CELLS):
+                    entries[to, cell] = entries[to - 1, cell]
                 to -= 1
-            out_keys[to], out_counts[to] = keys[at], counts[at]
-            out_lates[to], out_refs[to] = lates[at], refs[at]
-            out_groups[size] = group
+            for cell in range(CELLS):
+                entries[to, cell] = arena[at, cell]
+            groups[size] = group
             size += 1
