@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,16 @@ def test_every_kind_says_what_it_is(kind: Any) -> None:
     assert profile.default in profile.sizes
     for word in ("update", "merge", "to_bytes", "from_bytes", "size_bytes"):
         assert hasattr(kind, word), word
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=name)
+def test_the_page_says_of_every_kind_what_its_profile_says(kind: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs/synopses.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")]
+    _, answers, _, _, linear, thinned = row.strip("| ").split(" | ")
+    assert answers.replace("`", "") == kind.profile.question
+    assert linear == ("yes" if kind.profile.linear else "no")
+    assert thinned == kind.profile.thinning.value
 
 
 @pytest.mark.parametrize("confidence", [0.68, 0.95, 0.99])
