@@ -18,6 +18,7 @@ from spark_ingest.demo.questions import Standing
 
 _ROWS_SHOWN = 2
 _ITEMS_SHOWN = 2
+_WHAT_MAX, _NUMBER_MAX = 22, 30  # columns of a terminal
 _LINES_EVERY = 0.1  # of the rows: how often a pipe gets a line
 
 
@@ -109,28 +110,42 @@ def brief(answer: Answer) -> str:
     return " · ".join(parts) + more
 
 
-def beside_exact(title: str, rows: Iterable[Mapping[str, Any]]) -> Table:
-    """A table of approximate values beside exact ones.
+def beside_exact(title: str, rows: Iterable[Mapping[str, Any]]) -> Group:
+    """Approximate values beside exact ones, under the question that they answer; 80 columns do.
 
     Args:
       title: above it.
       rows: with tells, what, approximate, exact, off, held (bool) and source.
     """
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim")
-    table.add_column("question", ratio=3)
-    table.add_column("of", no_wrap=True)
-    for name in ("answered", "exact", "off by"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("held", justify="center")
-    table.add_column("source", style="dim", no_wrap=True)
+    rows = list(rows)
+    names = ("what", "approximate", "exact", "off")
+    heads = ("", "answered", "exact", "off by")
+    widths = [
+        max([len(head), *(len(str(row[name])) for row in rows)])
+        for name, head in zip(names, heads, strict=True)
+    ]
+    parts: list[RenderableType] = [Text(title, "bold"), _line(heads, widths, Text("held"), "dim")]
     last = None
     for row in rows:
+        question = (row["tells"], row["source"])
+        if question != last:
+            parts.append(Text.assemble(row["tells"], (f" · {row['source']}", "dim")))
+            last = question
         mark = Text("✓", "green") if row["held"] else Text("✗", "bold red")
-        tells = "" if row["tells"] == last else row["tells"]
-        last = row["tells"]
-        cells = (row["what"], row["approximate"], row["exact"], row["off"])
-        table.add_row(tells, *cells, mark, row["source"])
-    return table
+        parts.append(_line([str(row[name]) for name in names], widths, mark, ""))
+    return Group(*parts)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], mark: Text, style: str) -> Table:
+    """One line of cells, the first to the left; texts that do not fit end with an ellipsis."""
+    line = Table.grid(padding=(0, 1))
+    line.add_column(width=1)
+    line.add_column(width=min(widths[0], _WHAT_MAX), no_wrap=True)
+    for width in widths[1:]:
+        line.add_column(width=min(width, _NUMBER_MAX), justify="right", no_wrap=True)
+    line.add_column(width=4, justify="center")
+    line.add_row("", *cells, mark, style=style)
+    return line
 
 
 def _cell(answer: Answer, row: Mapping[str, Any], name: str) -> str:
