@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synopses import theta_kernels as kernels
-from synopses.cardinality import z_of
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import grown, scattered
@@ -19,9 +17,8 @@ from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.theta_images import THRESHOLD_MAX, read_image, write_image
+from synopses.theta_profile import LG_K_MAX, LG_K_MIN, THETA
 
-LG_K_MIN, LG_K_MAX = 5, 26  # As in DataSketches.
-BYTES_PER_VALUE: Final = 16  # A full group has 2k places of 8 bytes.
 _PARAMETERS = struct.Struct("<qi")
 _SLACK = 4  # A quarter of an arena of many groups is room for those that grow.
 
@@ -40,6 +37,7 @@ class GroupedTheta:
     Source: Bar-Yossef et al. 2002; Dasgupta, Lang, Rhodes, Thaler 2016 (theta sketches).
     """
 
+    profile: ClassVar = THETA
     __slots__ = ("_arena", "_end", "_groups", "_held", "_sizes", "_starts", "_thresholds", "lg_k")
 
     def __init__(self, groups: int, lg_k: int = 12) -> None:
@@ -200,6 +198,22 @@ class GroupedTheta:
         self._starts[: self._groups] = places
         self._sizes[: self._groups] = wider
 
+    def resize(self, lg_k: int) -> Self:
+        """Keep the 2^lg_k smallest hashes from now on, in place.
+
+        Smaller is as if there had never been more; larger fills up below the theta that there is.
+
+        Raises:
+          BadParameter: lg_k is not 5 to 26.
+        """
+        if not LG_K_MIN <= lg_k <= LG_K_MAX:
+            raise BadParameter("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
+        self.lg_k = lg_k
+        resized = type(self).from_bytes(self.to_bytes())
+        for name in self.__slots__:
+            setattr(self, name, getattr(resized, name))
+        return self
+
     # --- questions ---------------------------------------------------------------------------
 
     def distinct(self, confidence: float) -> Estimates:
@@ -347,24 +361,3 @@ def _sizes_for(held: NDArray[np.int64]) -> NDArray[np.int64]:
     places = np.maximum(4 * held // 3 + 1, kernels.SMALLEST)
     powers = 2 ** np.ceil(np.log2(places)).astype(np.int64)
     return np.where(held > 0, powers, 0)
-
-
-def error_at(lg_k: int, confidence: float) -> float:
-    """Relative half-width (the upper, larger one) of a distinct count from 2^lg_k hashes.
-
-    The relative standard error is 1/sqrt(k - 1): Bar-Yossef et al. 2002; Dasgupta et al. 2016.
-    """
-    spread = z_of(confidence) / math.sqrt(2**lg_k - 1)
-    return spread / (1 - spread) if spread < 1 else math.inf
-
-
-def for_error(error: float, confidence: float) -> int:
-    """The smallest lg_k whose distinct counts have this relative half-width.
-
-    Raises:
-      BadParameter: none has.
-    """
-    for lg_k in range(LG_K_MIN, LG_K_MAX + 1):
-        if error_at(lg_k, confidence) <= error:
-            return lg_k
-    raise BadParameter("error", error, f"{error_at(LG_K_MAX, confidence):.2g} or more")

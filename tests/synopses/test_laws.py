@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from synopses.distinct import GroupedDistinct
 from synopses.hashing import murmur_float64
+from synopses.theta import GroupedTheta
 from tests import laws, truth
 from tests.laws import Part, Subject
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY, to_bytes
@@ -77,18 +78,29 @@ def test_a_summary_of_no_groups_gets_one_with_its_first_value(subject: Subject) 
     subject.assert_same(subject.of(part, 0), subject.of(part, 1))
 
 
-@pytest.mark.parametrize("size", [7, 8, 9])
-@pytest.mark.parametrize("rows", [0, 3, 700, 20_000])
-@pytest.mark.parametrize("grouped", [True, False])
-def test_registers_shrink_before_or_after_a_merge_alike(
-    size: int, rows: int, grouped: bool
-) -> None:
-    subject = Subject(
+SHRINKING = [
+    Subject(
         "distinct",
         lambda groups: GroupedDistinct(groups, lg_k=9),
         lambda s, p: s.update(p.ids, *murmur_float64(p.values)),
         to_bytes,
-    )
+    ),
+    Subject(
+        "theta",
+        lambda groups: GroupedTheta(groups, lg_k=9),
+        lambda s, p: s.update(p.ids, murmur_float64(p.values)[0]),
+        to_bytes,
+    ),
+]
+
+
+@pytest.mark.parametrize("subject", SHRINKING, ids=name)
+@pytest.mark.parametrize("size", [7, 8, 9])
+@pytest.mark.parametrize("rows", [0, 3, 700, 20_000])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_distinct_counters_shrink_before_or_after_a_merge_alike(
+    subject: Subject, size: int, rows: int, grouped: bool
+) -> None:
     groups = 3 if grouped else 1
     left, right = stream("normal", 8, rows, groups), stream("lognormal-2", 9, 2 * rows, groups)
     if not grouped:

@@ -21,12 +21,14 @@ from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 from synopses.profile import Profile, Statistics, Thinning
+from synopses.theta import GroupedTheta
 from tests import truth
 
 CLASSES = [
     GroupedCount,
     GroupedMoments,
     GroupedDistinct,
+    GroupedTheta,
     GroupedLogBuckets,
     GroupedKll,
     GroupedFrequent,
@@ -134,6 +136,17 @@ def distinct(size: int) -> Trial:
     return Trial(GroupedDistinct, size, Statistics(values), errors[:, None], held, 0.75)
 
 
+def theta(size: int) -> Trial:
+    trials, values = 200, 20_000
+    summary = GroupedTheta(trials, size)
+    keys = np.random.default_rng(5).integers(0, 2**62, trials * values)
+    ids = np.repeat(np.arange(trials, dtype=np.int32), values)
+    summary.update(ids, murmur_int64(keys)[0])
+    errors = np.abs(summary.distinct(0.95).value / values - 1)
+    held = summary.size_bytes / trials
+    return Trial(GroupedTheta, size, Statistics(values), errors[:, None], held, 0.65)
+
+
 def kll(size: int) -> Trial:
     trials, n = 100, 20_000
     values = truth.draw("normal", 2, trials * n).reshape(trials, n)
@@ -192,6 +205,8 @@ def weighted(size: int) -> Trial:
 MEASURES: list[tuple[Callable[[int], Trial], int]] = [
     (distinct, 9),
     (distinct, 11),
+    (theta, 8),
+    (theta, 10),
     (kll, 50),
     (kll, 200),
     (frequent, 64),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+
 import datasketches
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses import theta
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound
 from synopses.hashing import murmur_int64, murmur_utf8
 from synopses.header import Kind, seal
+from synopses.profile import TYPICAL
 from synopses.theta import GroupedTheta
 from synopses.theta_images import THRESHOLD_MAX
 from tests import truth
@@ -80,7 +82,7 @@ def test_small_groups_stay_small_and_large_ones_are_bounded() -> None:
     assert summary.size_bytes < 10_000 * 250
     large = GroupedTheta(1, 12)
     large.update(None, random_hashes(rng, 1_000_000))
-    assert large.size_bytes < 4096 * theta.BYTES_PER_VALUE + 100
+    assert large.size_bytes < GroupedTheta.profile.bytes_of(12, TYPICAL) + 100
 
 
 # --- DataSketches ----------------------------------------------------------------------------
@@ -236,18 +238,12 @@ def test_counts_hold_the_truth_as_often_as_they_say_and_are_no_wider(
         held = int(np.sum((answer.low <= distinct) & (distinct <= answer.high)))
         assert held >= truth.gate(trials, confidence)
         half = (answer.high - answer.low).mean() / 2
-        assert half <= 1.2 * theta.error_at(lg_k, confidence) * distinct + 1.5
+        assert (
+            half <= 1.2 * GroupedTheta.profile.error_of(lg_k, TYPICAL, confidence) * distinct + 1.5
+        )
 
 
 # --- parameters and bytes --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("confidence", [0.68, 0.95, 0.99])
-@pytest.mark.parametrize("error", [0.5, 0.1, 0.01, 0.002])
-def test_the_size_for_an_error_is_the_smallest_that_has_it(error: float, confidence: float) -> None:
-    lg_k = theta.for_error(error, confidence)
-    assert theta.error_at(lg_k, confidence) <= error
-    assert lg_k == theta.LG_K_MIN or theta.error_at(lg_k - 1, confidence) > error
 
 
 def test_parameters_outside_their_range_are_refused() -> None:
@@ -256,8 +252,6 @@ def test_parameters_outside_their_range_are_refused() -> None:
             GroupedTheta(1, wrong)
     with pytest.raises(BadParameter, match="level is 63, expected 0 to 62"):
         GroupedTheta(1).thin(63)
-    with pytest.raises(BadParameter, match="error is 1e-09"):
-        theta.for_error(1e-9, 0.95)
     with pytest.raises(CannotMerge, match="lg_k is 10 on the left, 12 on the right"):
         GroupedTheta(1, 10).merge(GroupedTheta(1, 12))
 
@@ -271,7 +265,7 @@ def test_sealed_bytes_that_are_no_sketch_are_refused(
     thresholds: list[int], held: list[int], hashes: list[int]
 ) -> None:
     body = [np.array(thresholds, np.uint64), np.array(held, np.int64), np.array(hashes, np.uint64)]
-    data = seal(Kind.THETA, theta._PARAMETERS.pack(len(held), 5), body)
+    data = seal(Kind.THETA, struct.pack("<qi", len(held), 5), body)
     try:
         read = GroupedTheta.from_bytes(data)
     except CorruptSynopsis:
