@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from shedder.cql.aggregate_sql import of_pairs
 from shedder.cql.expression import Aggregate, AggregateFunction, Expression
 from shedder.cql.render import SqlDialect, render
 from shedder.cql.types import ColumnType
@@ -131,6 +132,11 @@ def _facts_of(aggregate: Aggregate, condition: str, prefix: str) -> Iterator[tup
     x = render(aggregate.argument, SqlDialect.SPARK)
     chosen = f"CASE WHEN {condition} THEN {x} END"
     match aggregate.function:
+        case function if aggregate.second is not None:
+            y = render(aggregate.second, SqlDialect.SPARK)
+            other = f"CASE WHEN {condition} THEN {y} END"
+            yield "value", of_pairs(function, chosen, other)
+            yield "scale", _scale(function, chosen, other)
         case AggregateFunction.COUNT:
             yield "value", f"count({chosen})"
         case AggregateFunction.SUM | AggregateFunction.AVG:
@@ -158,6 +164,19 @@ def _facts_of(aggregate: Aggregate, condition: str, prefix: str) -> Iterator[tup
         case AggregateFunction.TOP:
             for at in range(round(aggregate.parameter or 0)):
                 yield f"item{at}", f"count_if({chosen} = {prefix}item{at})"
+
+
+def _scale(function: AggregateFunction, x: str, y: str) -> str:
+    """What rounding in a function of pairs is measured by: the largest that it could be."""
+    spreads = f"stddev_pop(CASE WHEN {y} IS NOT NULL THEN {x} END)"
+    others = f"stddev_pop(CASE WHEN {x} IS NOT NULL THEN {y} END)"
+    match function:
+        case AggregateFunction.CORR:
+            return "1D"
+        case AggregateFunction.REGR_SLOPE:
+            return f"try_divide({spreads}, {others})"
+        case _:
+            return f"{spreads} * {others}"
 
 
 def _claim_ends(one: _Pass, case: Case, name: str, aggregate: Aggregate) -> None:

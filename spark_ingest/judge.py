@@ -76,7 +76,8 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
         case AggregateFunction.COUNT | AggregateFunction.COUNT_DISTINCT as function:
             return [judge_value(function, claim, facts.get("value") or 0, target)]
         case function:
-            return [judge_value(function, claim, facts.get("value"), target)]
+            scale = float(facts.get("scale") or 0.0)
+            return [judge_value(function, claim, facts.get("value"), target, scale)]
 
 
 def _total(function: AggregateFunction, claim: Claim, facts: Facts, case: Case) -> Verdict:

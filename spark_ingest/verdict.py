@@ -9,7 +9,7 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
-from shedder.cql.expression import AggregateFunction
+from shedder.cql.expression import OF_PAIRS, AggregateFunction
 from shedder.cql.statement import Target, TargetKind
 
 _EPOCH = datetime(1970, 1, 1)
@@ -84,7 +84,8 @@ def judge_value(
       claim: what the answer says.
       truth: the exact value, or None for NULL.
       target: the query's.
-      absolute_sum: sum of |x| over the rows, for the rounding of SUM and AVG.
+      absolute_sum: sum of |x| over the rows, for the rounding of SUM and AVG; for that of functions
+        of pairs the largest that they could be.
       rows: how many there are.
     """
     if truth is None or claim.value is None or not isinstance(number(truth), float):
@@ -204,6 +205,8 @@ def _rounding(function: AggregateFunction, truth: float, absolute_sum: float, ro
             return _ULP * absolute_sum + 2 * _ULP * abs(truth)
         case AggregateFunction.VAR | AggregateFunction.STDDEV:
             return _VARIANCE_SLACK * abs(truth)
+        case function if function in OF_PAIRS:
+            return _VARIANCE_SLACK * absolute_sum
         case _:
             return 0.0
 

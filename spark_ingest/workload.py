@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from shedder.cql.expression import Literal
+from shedder.cql.expression import OF_PAIRS, AggregateFunction, Literal
 from shedder.cql.text import literal_text, quoted
 from shedder.cql.types import ColumnType
 from spark_ingest.profile import ColumnProfile, Profile
@@ -31,6 +31,7 @@ _FUNCTIONS = (
     "MAX",
     "VAR",
     "STDDEV",
+    *sorted(function.value for function in OF_PAIRS),
     "COUNT(DISTINCT)",
     "QUANTILE",
     "TOP",
@@ -106,6 +107,9 @@ def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str
             return f"TOP({_name(rng, listed or profile.columns)}, {_TOP})"
         case "QUANTILE":
             return f"QUANTILE({_name(rng, profile.numbers)}, {_pick(rng, _QUANTILES)})"
+        case _ if AggregateFunction(function) in OF_PAIRS:
+            pair = _name(rng, profile.numbers), _name(rng, profile.numbers)
+            return f"{function}({pair[0]}, {pair[1]})"
         case _:
             return f"{function}({_name(rng, profile.numbers)})"
 

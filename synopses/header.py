@@ -43,6 +43,7 @@ class Kind(IntEnum):
     HASH_SAMPLE = 9
     WEIGHTED_BOTTOM_K = 10
     THETA = 11
+    CROSS_MOMENTS = 12
 
 
 def _crc_tables() -> NDArray[np.uint32]:

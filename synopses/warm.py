@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from synopses.counts import GroupedCount
+from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.frequent import GroupedFrequent
 from synopses.group_table import GroupTable
@@ -45,6 +46,7 @@ def compile_kernels() -> None:
             (GroupedCount(1), (_ROWS,)),
             (GroupedMoments(1, integer=False, variance=True), (values,)),
             (GroupedMoments(1, integer=True, variance=True), (np.arange(_ROWS),)),
+            (GroupedCrossMoments(1), (values, values)),
             (GroupedLogBuckets(1), (values,)),
             (GroupedDistinct(1, 7), (h1, h2)),
             (GroupedTheta(1, 5), (h1,)),

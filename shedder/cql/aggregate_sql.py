@@ -9,6 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Protocol
 
+from shedder.cql.expression import AggregateFunction
 from shedder.cql.types import ColumnType
 
 _DECIMAL_DIGITS_MAX = 30
@@ -37,6 +38,27 @@ def _decimal(q: float) -> str:
     """q as it was written, so that 0.07 of 100 is the 7th."""
     shown = f"{Decimal(repr(q)):f}"
     return shown if len(shown) <= _DECIMAL_DIGITS_MAX else repr(q)
+
+
+def of_pairs(function: AggregateFunction, first: str, second: str) -> str:
+    """COVAR_POP, COVAR_SAMP, CORR or REGR_SLOPE of two columns of DOUBLE, in either's words.
+
+    Over any infinity, over nothing, where a column that is divided by is constant, and where the
+    squares are beyond the range of DOUBLE: NULL.
+    """
+    x = f"CASE WHEN {second} IS NOT NULL THEN {first} END"
+    y = f"CASE WHEN {first} IS NOT NULL THEN {second} END"
+    infinity = "CAST('Infinity' AS DOUBLE)"
+    divided = {AggregateFunction.CORR: (x, y), AggregateFunction.REGR_SLOPE: (y,)}
+    refused = [f"max(abs({part})) = {infinity}" for part in (x, y)]
+    refused += [f"min({part}) = max({part})" for part in divided.get(function, ())]
+    found = f"{function.value.lower()}({x}, {y})"
+    value = found
+    if function is AggregateFunction.CORR:  # Rounding may take it past its ends.
+        value = f"greatest(CAST(-1 AS DOUBLE), least(CAST(1 AS DOUBLE), {found}))"
+    # NaN is above infinity in both.
+    known = f"WHEN abs({found}) < {infinity} THEN {value}"
+    return f"CASE WHEN {' OR '.join(refused)} THEN NULL {known} END"
 
 
 class DuckDbAggregates:

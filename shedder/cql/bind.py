@@ -109,7 +109,8 @@ class _Binder:
                 return node
             case Aggregate():
                 argument = None if node.argument is None else self._part(node.argument)
-                return typed_aggregate(node, argument)
+                second = None if node.second is None else self._part(node.second)
+                return typed_aggregate(node, argument, second)
             case Call():
                 return typed_call(node, tuple(self._part(arg) for arg in node.args))
 
@@ -186,8 +187,7 @@ def _aggregates(nodes: Iterable[Expression]) -> tuple[Aggregate, ...]:
             if not isinstance(part, Aggregate):
                 continue
             found[part] = None
-            inner = () if part.argument is None else walk(part.argument)
-            if any(isinstance(below, Aggregate) for below in inner):
+            if any(isinstance(below, Aggregate) for below in walk(part) if below is not part):
                 raise BadQuery(f"{text_of(part)}: an aggregate cannot stand inside another")
     return tuple(found)
 

@@ -59,9 +59,23 @@ class AggregateFunction(Enum):
     MAX = "MAX"
     VAR = "VAR"  # sample variance, n - 1
     STDDEV = "STDDEV"
+    COVAR_POP = "COVAR_POP"  # of two arguments, and so are the next three
+    COVAR_SAMP = "COVAR_SAMP"  # n - 1
+    CORR = "CORR"
+    REGR_SLOPE = "REGR_SLOPE"  # of the first over the second
     COUNT_DISTINCT = "COUNT_DISTINCT"
     QUANTILE = "QUANTILE"  # parameter: q in [0, 1]; discrete: a value of the data
     TOP = "TOP"  # parameter: k
+
+
+OF_PAIRS = frozenset(
+    {
+        AggregateFunction.COVAR_POP,
+        AggregateFunction.COVAR_SAMP,
+        AggregateFunction.CORR,
+        AggregateFunction.REGR_SLOPE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +105,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """An aggregate function over the tuples of a group. TOP has type None: it is a list."""
+    """An aggregate function over the tuples of a group. TOP has type None: it is a list.
+
+    second: the other argument of a function of pairs.
+    """
 
     function: AggregateFunction
     argument: Expression | None
     parameter: float | None = None
     type: ColumnType | None = None
+    second: Expression | None = None
 
 
 Expression = Column | Literal | Call | Aggregate
@@ -107,8 +125,8 @@ def children(node: Expression) -> tuple[Expression, ...]:
     match node:
         case Call(args=args):
             return args
-        case Aggregate(argument=argument) if argument is not None:
-            return (argument,)
+        case Aggregate(argument=first, second=second):
+            return tuple(part for part in (first, second) if part is not None)
         case _:
             return ()
 

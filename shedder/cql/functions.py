@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from shedder.cql.expression import (
+    OF_PAIRS,
     Aggregate,
     AggregateFunction,
     Call,
@@ -41,6 +42,10 @@ AGGREGATES = {
     "STDDEV": AggregateFunction.STDDEV,
     "STDDEV_SAMP": AggregateFunction.STDDEV,
     "STD": AggregateFunction.STDDEV,
+    "COVAR_POP": AggregateFunction.COVAR_POP,
+    "COVAR_SAMP": AggregateFunction.COVAR_SAMP,
+    "CORR": AggregateFunction.CORR,
+    "REGR_SLOPE": AggregateFunction.REGR_SLOPE,
     "QUANTILE": AggregateFunction.QUANTILE,
     "QUANTILE_DISC": AggregateFunction.QUANTILE,
     "MEDIAN": AggregateFunction.QUANTILE,
@@ -87,6 +92,9 @@ _OTHERS = (
 _HINTS = {
     "VAR_POP": "VAR is the sample variance; multiply by (COUNT(x) - 1) / COUNT(x)",
     "STDDEV_POP": "STDDEV is that of a sample",
+    "COVAR": "COVAR_POP(x, y) divides by n, COVAR_SAMP(x, y) by n - 1",
+    "REGR_INTERCEPT": "AVG(y) - REGR_SLOPE(y, x) * AVG(x), over rows where neither is NULL",
+    "REGR_R2": "the square of CORR(x, y)",
     "PERCENTILE_CONT": "QUANTILE(x, q) gives a value of the data",
     "QUANTILE_CONT": "QUANTILE(x, q) gives a value of the data",
     "APPROX_COUNT_DISTINCT": "write COUNT(DISTINCT x) and a target: WITHIN 1 PERCENT",
@@ -170,6 +178,9 @@ def aggregate(name: str, args: tuple[Expression, ...], *, distinct: bool) -> Agg
         case AggregateFunction.TOP:
             argument, k = _exactly(name, args, 2)
             return Aggregate(function, argument, _top_size(k))
+        case function if function in OF_PAIRS:
+            first, second = _exactly(name, args, 2)
+            return Aggregate(function, first, second=second)
         case _:
             return Aggregate(function, _exactly(name, args, 1)[0])
 

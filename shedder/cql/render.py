@@ -11,9 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from shedder.cql.aggregate_sql import AggregateSql, DuckDbAggregates, SparkAggregates
+from shedder.cql.aggregate_sql import (
+    AggregateSql,
+    DuckDbAggregates,
+    SparkAggregates,
+    of_pairs,
+)
 from shedder.cql.engine_sql import EngineSql
-from shedder.cql.expression import Aggregate, AggregateFunction, Expression
+from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction, Expression, children
 from shedder.cql.expression_sql import ExpressionSql
 from shedder.cql.query import BoundQuery
 from shedder.cql.render_duckdb import DuckDb
@@ -111,7 +116,7 @@ class _Writer:
         self._aggregates = _AGGREGATES[dialect]
         self._expressions = ExpressionSql(self._engine)
         self._same = _SAME[dialect]
-        arguments = (part.argument for part in query.aggregates if part.argument is not None)
+        arguments = (node for part in query.aggregates for node in children(part))
         self._arguments: list[Expression] = list(dict.fromkeys(arguments))
         self.keys: Sequence[str] = [f"g{index}" for index in range(len(query.groups))]
         self.group_by = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
@@ -172,6 +177,8 @@ class _Writer:
             case AggregateFunction.QUANTILE:
                 assert node.parameter is not None
                 return self._aggregates.quantile(value, node.parameter)
+            case function if function in OF_PAIRS:
+                return of_pairs(function, value, self.column(node.second))
         raise AssertionError(node.function)
 
     def top(self, node: Aggregate) -> str:

@@ -123,6 +123,8 @@ def _aggregate_text(node: Aggregate) -> str:
         case AggregateFunction.TOP:
             assert node.parameter is not None
             return f"TOP({argument}, {int(node.parameter)})"
+        case function if node.second is not None:
+            return f"{function.value}({argument}, {text_of(node.second)})"
         case function:
             return f"{function.value}({argument})"
 

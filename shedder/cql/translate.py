@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -289,7 +290,7 @@ class Translator:
             raise BadQuery("FILTER belongs to an aggregate")
         condition = self.expression(node.expression.this)
         argument = _only_where(condition, inner.argument or integer(1))
-        return Aggregate(inner.function, argument, inner.parameter)
+        return replace(inner, argument=argument)
 
     def _within_group(self, node: exp.WithinGroup) -> Expression:
         call, order = node.this, node.expression

@@ -90,8 +90,10 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
             return _cast(args[0], node.type)
 
 
-def typed_aggregate(node: Aggregate, argument: Expression | None) -> Aggregate:
-    """The aggregate over a typed argument.
+def typed_aggregate(
+    node: Aggregate, argument: Expression | None, second: Expression | None = None
+) -> Aggregate:
+    """The aggregate over typed arguments.
 
     Raises:
       TypeMismatch: the function does not take the type.
@@ -118,7 +120,16 @@ def typed_aggregate(node: Aggregate, argument: Expression | None) -> Aggregate:
             result = kind
         case AggregateFunction.TOP:
             result = None
-    return Aggregate(function, argument, parameter, result)
+        case (
+            AggregateFunction.COVAR_POP
+            | AggregateFunction.COVAR_SAMP
+            | AggregateFunction.CORR
+            | AggregateFunction.REGR_SLOPE
+        ):
+            assert second is not None, node
+            argument, second = (_as(part, _D, function.value) for part in (argument, second))
+            result = _D
+    return Aggregate(function, argument, parameter, result, second)
 
 
 def with_type(node: Expression, kind: ColumnType) -> Expression:

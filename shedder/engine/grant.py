@@ -27,6 +27,7 @@ _GROUP_BYTES_MIN = 16 * _KIB  # Below it, hardly a group finds room.
 _USUAL_BYTES = {
     Kind.COUNT: 8,
     Kind.MOMENTS: 128,
+    Kind.CROSS: 128,
     Kind.EXTREMES: 256,
     Kind.BUCKETS: 48 * _KIB,  # Values over five decades touch 2,000 buckets.
 }

@@ -14,6 +14,7 @@ from shedder.engine.plan import Kind, Part, Plan
 from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
 from synopses.counts import GroupedCount
+from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_entries import ItemKind
@@ -24,6 +25,7 @@ from synopses.moments import GroupedMoments
 Synopsis = (
     GroupedCount
     | GroupedMoments
+    | GroupedCrossMoments
     | GroupedTextExtremes
     | GroupedDistinct
     | GroupedLogBuckets
@@ -34,6 +36,7 @@ Synopsis = (
 _CLASSES: dict[Kind, Any] = {
     Kind.COUNT: GroupedCount,
     Kind.MOMENTS: GroupedMoments,
+    Kind.CROSS: GroupedCrossMoments,
     Kind.EXTREMES: GroupedTextExtremes,
     Kind.DISTINCT: GroupedDistinct,
     Kind.BUCKETS: GroupedLogBuckets,
@@ -45,7 +48,7 @@ _CLASSES: dict[Kind, Any] = {
 def make(part: Part, groups: int) -> Any:
     """An empty synopsis with room for this many groups."""
     match part.kind:
-        case Kind.COUNT | Kind.EXTREMES | Kind.BUCKETS:
+        case Kind.COUNT | Kind.CROSS | Kind.EXTREMES | Kind.BUCKETS:
             return _CLASSES[part.kind](groups)
         case Kind.MOMENTS:
             assert part.argument is not None
@@ -74,7 +77,10 @@ class PartInput:
     def __init__(self, part: Part, view: Frame, ids: NDArray[np.int32] | None) -> None:
         self._arrays: tuple[Any, ...] = ()
         self._rows: NDArray[np.int64] | None = None
-        if part.argument is not None:
+        if part.argument is not None and part.second is not None:
+            pairs = view.pairs(part.argument, part.second)
+            self._rows, self._arrays = pairs.rows, (pairs.first, pairs.second)
+        elif part.argument is not None:
             present = view.present(part.argument)
             self._rows = present.rows
             match part.kind:

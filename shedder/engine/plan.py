@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 
-from shedder.cql.expression import Aggregate, AggregateFunction, Expression
+from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction, Expression
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
 from shedder.cql.types import ColumnType
@@ -17,6 +17,7 @@ class Kind(Enum):
 
     COUNT = "count"
     MOMENTS = "moments"
+    CROSS = "cross moments"
     EXTREMES = "extremes"
     DISTINCT = "hll"
     BUCKETS = "log-buckets"
@@ -29,13 +30,14 @@ class Part:
     """One synopsis of every pane.
 
     argument: None counts rows. size: lg_k of HLL, k of KLL, entries of frequent items, else 0.
-    variance: whether moments keep the second moment.
+    variance: whether moments keep the second moment. second: the other column of pairs.
     """
 
     kind: Kind
     argument: Expression | None
     size: int = 0
     variance: bool = False
+    second: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ def kind_of(aggregate: Aggregate, *, by_rank: bool) -> Kind:
             return Kind.FREQUENT
         case AggregateFunction.COUNT:
             return Kind.COUNT
+        case function if function in OF_PAIRS:
+            return Kind.CROSS
         case _:
             argument = aggregate.argument
             assert argument is not None
@@ -82,7 +86,8 @@ def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
     for aggregate in query.aggregates:
         kind = kind_of(aggregate, by_rank=by_rank)
         variance = kind is Kind.MOMENTS and aggregate.argument in varied
-        part = Part(kind, aggregate.argument, sizes.get(aggregate, 0), variance)
+        size = sizes.get(aggregate, 0)
+        part = Part(kind, aggregate.argument, size, variance, aggregate.second)
         if part not in parts:
             parts.append(part)
         answers.append(parts.index(part))

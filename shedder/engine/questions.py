@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.types import ColumnType
+from shedder.queries.cross import cross_answer
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses import kll
+from synopses.cross_moments import CrossSums, GroupedCrossMoments
 from synopses.estimate import Bound, Estimates
 from synopses.frequent import GroupedFrequent
 from synopses.kll import GroupedKll
@@ -39,6 +41,13 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float) -> Estimates:
             answer = synopsis.variance()
         case AggregateFunction.STDDEV:
             answer = synopsis.deviation()
+        case (
+            AggregateFunction.COVAR_POP
+            | AggregateFunction.COVAR_SAMP
+            | AggregateFunction.CORR
+            | AggregateFunction.REGR_SLOPE
+        ):
+            answer = cross_answer(aggregate.function, synopsis)
         case AggregateFunction.COUNT_DISTINCT:
             answer = synopsis.distinct(confidence)
         case AggregateFunction.QUANTILE:
@@ -69,6 +78,11 @@ def present_counts(synopsis: Any) -> NDArray[np.int64] | None:
             return synopsis.counts
         case _:
             return None
+
+
+def cross_sums(synopsis: Any) -> CrossSums | None:
+    """The sums of pairs of each group, of a synopsis of pairs."""
+    return synopsis.sums() if isinstance(synopsis, GroupedCrossMoments) else None
 
 
 def quantiles_of(

@@ -26,6 +26,7 @@ LATE_PANES_MAX = 1 << 16  # Panes whose late tuples are counted apart.
 GROUP_BYTES_LEAST = {
     Kind.COUNT: 8,
     Kind.MOMENTS: 80,
+    Kind.CROSS: 72,
     Kind.EXTREMES: 160,
     Kind.DISTINCT: 30,
     Kind.BUCKETS: 52,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from shedder.cql.expression import Aggregate
-from shedder.engine.questions import ask, present_counts, quantiles_of, rank_error
+from shedder.engine.questions import ask, cross_sums, present_counts, quantiles_of, rank_error
 from shedder.engine.standing import Merged, Standing
 from shedder.queries.answer import MissingGroups
 from shedder.queries.evidence import Evidence
@@ -60,8 +60,10 @@ def window_evidence(
     )
     if merged.late:
         counts = {a: present_counts(synopsis) for a, synopsis in synopses.items()}
+        sums = {a: cross_sums(synopsis) for a, synopsis in synopses.items()}
         evidence = replace(
             evidence,
+            crosses={a: each for a, each in sums.items() if each is not None},
             counts={a: count for a, count in counts.items() if count is not None},
             quantiles=quantiles_of(synopses, asked),
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate
 from shedder.queries.answer import MissingGroups
+from synopses.cross_moments import CrossSums
 from synopses.estimate import Estimates
 
 
@@ -29,9 +30,10 @@ class Evidence:
       sources, notes: as in Answer.
     rank_errors: for quantiles that were asked by rank: float64 [groups], as a fraction of rank,
       at the confidence of the estimate; absent means unknown.
-    counts: how many values an aggregate is made of, int64 [groups], where the source knows; and
-    quantiles: q -> the discrete q-quantile, for those that can be asked again. Both are for
-      `widen_late` alone, which is narrower with them.
+    counts: how many values an aggregate is made of, int64 [groups], where the source knows;
+    quantiles: q -> the discrete q-quantile, for those that can be asked again; and
+    crosses: the sums of pairs, for functions of pairs. These are for `widen_late` alone, which is
+      narrower with them.
     """
 
     keys: tuple[pa.Array[Any], ...]
@@ -51,6 +53,7 @@ class Evidence:
     rank_errors: Mapping[Aggregate, NDArray[np.float64]] = field(default_factory=dict)
     counts: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
     quantiles: Mapping[Aggregate, Callable[[float], Estimates]] = field(default_factory=dict)
+    crosses: Mapping[Aggregate, CrossSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {len(key) for key in self.keys} | {len(e) for e in self.estimates.values()}

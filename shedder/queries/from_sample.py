@@ -16,6 +16,7 @@ from shedder.queries.answer import MissingGroups
 from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence
 from shedder.queries.sampled import Sampled
+from shedder.queries.sampled_cross import sampled_cross
 from shedder.queries.sampled_extremes import sampled_extreme
 from shedder.queries.sampled_rows import Selection
 from shedder.queries.sampled_top import sampled_top
@@ -110,6 +111,13 @@ class _Estimator:
             case AggregateFunction.STDDEV:
                 intervals = sampled_deviation(self.sampled.values(node), confidence=confidence)
                 return self._moments(node, intervals, confidence)
+            case (
+                AggregateFunction.COVAR_POP
+                | AggregateFunction.COVAR_SAMP
+                | AggregateFunction.CORR
+                | AggregateFunction.REGR_SLOPE
+            ):
+                return sampled_cross(self.sampled, aggregate, confidence)
             case AggregateFunction.COUNT_DISTINCT:
                 return self._distinct(node, confidence)
             case AggregateFunction.QUANTILE:

@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction, children
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
+from shedder.queries.cross import late_cross
 from shedder.queries.evidence import Evidence
 from shedder.queries.known_range import known_range
 from shedder.queries.late_quantiles import late_quantile
@@ -53,6 +54,8 @@ def widen_late(
                 ask, count, share=aggregate.parameter, late=evidence.late, ends=ends
             )
             estimates[aggregate] = _pulled(column, low, high)
+        elif aggregate.function in OF_PAIRS:
+            estimates[aggregate] = _crossed(aggregate, column, evidence, basics)
         else:
             estimates[aggregate] = _widened(aggregate, column, evidence.late, ends, counts)
         if aggregate.type is ColumnType.TIMESTAMP:
@@ -115,6 +118,8 @@ def _widened(
             return _spread(aggregate, column, late, ends, counts.get(aggregate))
         case AggregateFunction.TOP:
             return _more_top(column, late)
+        case _:
+            raise AssertionError(aggregate)
 
 
 def _stretched(column: Estimates, down: float, up: float) -> Estimates:
@@ -173,6 +178,22 @@ def _spread(
     if rooted:
         low, high = np.sqrt(low), np.sqrt(high)
     return _with_ends(column, low, high)
+
+
+def _crossed(
+    aggregate: Aggregate,
+    column: Estimates,
+    evidence: Evidence,
+    basics: Mapping[str, ColumnBasics],
+) -> Estimates:
+    """Functions of pairs, by the sums they are made of; without these, or a range, nothing."""
+    ranges = [known_range(node, basics) for node in children(aggregate)]
+    sums = evidence.crosses.get(aggregate)
+    if sums is None or not np.isfinite(ranges).all():
+        return _unknown(column)
+    (low_x, high_x), (low_y, high_y) = ranges
+    widths = high_x - low_x, high_y - low_y
+    return _pulled(column, *late_cross(aggregate.function, sums, late=evidence.late, widths=widths))
 
 
 def _more_top(column: Estimates, late: int) -> Estimates:

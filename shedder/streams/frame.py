@@ -30,6 +30,15 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """The values of two expressions where both have one: float64 [pairs]; rows as in Present."""
+
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+    rows: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Hashes:
     """Both halves of the 128-bit hash of an expression's non-null values; rows as in Present."""
 
@@ -54,6 +63,7 @@ class Frame:
         self._columns: dict[str, pa.Array[Any]] = {}
         self._values: dict[Expression, pa.Array[Any]] = {}
         self._present: dict[Expression, Present] = {}
+        self._pairs: dict[tuple[Expression, Expression], Pairs] = {}
         self._hashes: dict[Expression, Hashes] = {}
         self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
         self._frames: dict[Expression | str, Frame] = {}
@@ -113,6 +123,14 @@ class Frame:
             self._present[expression] = _present(self.evaluate(expression))
         return self._present[expression]
 
+    def pairs(self, first: Expression, second: Expression) -> Pairs:
+        """The values of two expressions of DOUBLEs in the rows where both have one."""
+        if (first, second) not in self._pairs:
+            self._pairs[first, second] = _paired(
+                self.present(first), self.present(second), len(self)
+            )
+        return self._pairs[first, second]
+
     def hashes(self, expression: Expression) -> Hashes:
         """Hashes of the expression's values where it is neither NULL nor NaN."""
         if expression not in self._hashes:
@@ -169,6 +187,23 @@ def hash_values(values: object) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]
 def is_text(kind: ColumnType | None) -> bool:
     """Whether values of this type are kept as Arrow text."""
     return kind is ColumnType.VARCHAR
+
+
+def _paired(first: Present, second: Present, rows: int) -> Pairs:
+    if first.rows is None and second.rows is None:
+        return Pairs(np.asarray(first.values), np.asarray(second.values), None)
+    held = np.ones(rows, np.bool_)
+    values = []
+    for part in (first, second):
+        whole = np.zeros(rows)
+        whole[slice(None) if part.rows is None else part.rows] = part.values
+        values.append(whole)
+        if part.rows is not None:
+            has = np.zeros(rows, np.bool_)
+            has[part.rows] = True
+            held &= has
+    both = np.flatnonzero(held)
+    return Pairs(values[0][both], values[1][both], both)
 
 
 def _present(array: pa.Array[Any]) -> Present:

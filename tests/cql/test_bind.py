@@ -78,6 +78,9 @@ def test_an_expression_has_the_type_that_the_rules_give(expression: str, kind: s
         ("MEDIAN(ts)", "TIMESTAMP"),
         ("COUNT(DISTINCT day)", "BIGINT"),
         ("VAR(i)", "DOUBLE"),
+        ("CORR(i, d)", "DOUBLE"),
+        ("COVAR_POP(l, 2)", "DOUBLE"),
+        ("REGR_SLOPE(d, d)", "DOUBLE"),
     ],
 )
 def test_an_aggregate_has_the_type_that_the_rules_give(call: str, kind: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import duckdb
@@ -13,13 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedder.cql.evaluate import evaluate
+from shedder.cql.expression import children
 from shedder.cql.render import SqlDialect, exact_sql
 from tests.cql.trees import SCHEMA, batches, bound_query
 
 _CONNECTION = duckdb.connect(config={"threads": 1})
 AGGREGATES = (
     "COUNT(*), COUNT(d), SUM(l), SUM(d), AVG(i), AVG(d), MIN(s), MAX(ts2), VAR(i), STDDEV(d), "
-    "COUNT(DISTINCT d), COUNT(DISTINCT s), QUANTILE(l, 0.25), MEDIAN(ts2), TOP(c, 2), TOP(l, 3)"
+    "COUNT(DISTINCT d), COUNT(DISTINCT s), QUANTILE(l, 0.25), MEDIAN(ts2), TOP(c, 2), TOP(l, 3), "
+    "CORR(d, e), COVAR_POP(i, d), COVAR_SAMP(i, l), REGR_SLOPE(e, i)"
 )
 
 
@@ -89,9 +92,8 @@ def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
     assert query.where is not None
     kept = [value is True for value in evaluate(query.where, batch).to_pylist()]
     arguments = {
-        part: evaluate(part.argument, batch).to_pylist()
+        part: [evaluate(node, batch).to_pylist() for node in children(part)]
         for part in query.aggregates
-        if part.argument is not None
     }
     keys = evaluate(query.groups[0], batch).to_pylist() if grouped else [None] * batch.num_rows
     groups = {key for key, keep in zip(keys, kept, strict=True) if keep} if grouped else {None}
@@ -104,11 +106,15 @@ def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
             if part.argument is None:
                 assert row[f"a{number}"] == sum(inside)
                 continue
-            values = [
-                value
-                for value, keep in zip(arguments[part], inside, strict=True)
-                if keep and value is not None
+            given = [
+                values
+                for *values, keep in zip(*arguments[part], inside, strict=True)
+                if keep and None not in values
             ]
+            if part.second is not None:
+                check_pairs(part.function.name, given, row[f"a{number}"])
+                continue
+            values = [value for [value] in given]
             _check(part.function.name, values, row[f"a{number}"], part.parameter)
 
 
@@ -150,6 +156,29 @@ def _check(function: str, values: list[Any], found: Any, parameter: float | None
         case "VAR" | "STDDEV":
             empty = len(values) < 2 or any(map(math.isinf, values))
             assert (found is None) == empty or any(abs(value) > 1e150 for value in values)
+
+
+def check_pairs(function: str, pairs: list[list[float]], found: float | None) -> None:
+    """A function of pairs against fractions; where squares leave the range of DOUBLE, nothing."""
+    x, y = ([pair[at] for pair in pairs] for at in (0, 1))
+    if not pairs or any(map(math.isinf, x + y)):
+        assert found is None
+        return
+    first, second = ([Fraction(value) for value in column] for column in (x, y))
+    mean_x, mean_y = sum(first) / len(x), sum(second) / len(x)
+    cross = sum((a - mean_x) * (b - mean_y) for a, b in zip(first, second, strict=True))
+    squares_x = sum((a - mean_x) ** 2 for a in first)
+    squares_y = sum((b - mean_y) ** 2 for b in second)
+    rest = len(x) - (function == "COVAR_SAMP")
+    below = {"CORR": squares_x * squares_y, "REGR_SLOPE": squares_y}.get(function, rest)
+    if below == 0:
+        assert found is None
+        return
+    if any(squares and not 1e-280 < squares < 1e280 for squares in (squares_x, squares_y)):
+        return
+    most = math.sqrt(squares_x) * math.sqrt(squares_y)
+    divisor = most if function == "CORR" else float(below)
+    assert found == pytest.approx(float(cross) / divisor, abs=1e-9 * most / divisor)
 
 
 def _rows(**given: Any) -> pa.RecordBatch:

@@ -187,6 +187,16 @@ def test_two_spellings_mean_the_same(left: str, right: str) -> None:
         ("STDDEV_SAMP(x)", Aggregate(AggregateFunction.STDDEV, Column("x"))),
         ("VARIANCE(x)", Aggregate(AggregateFunction.VAR, Column("x"))),
         ("VAR_SAMP(x)", Aggregate(AggregateFunction.VAR, Column("x"))),
+        (
+            "CORR(x, y)",
+            Aggregate(AggregateFunction.CORR, Column("x"), second=Column("y")),
+        ),
+        (
+            "covar_samp(x, 1)",
+            Aggregate(
+                AggregateFunction.COVAR_SAMP, Column("x"), second=Literal(1, ColumnType.BIGINT)
+            ),
+        ),
         ("MEDIAN(x)", Aggregate(AggregateFunction.QUANTILE, Column("x"), 0.5)),
         ("MIN(DISTINCT x)", Aggregate(AggregateFunction.MIN, Column("x"))),
         ("TOP(x, 5)", Aggregate(AggregateFunction.TOP, Column("x"), 5.0)),

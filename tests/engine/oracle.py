@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from shedder.queries.answer import Answer
@@ -35,6 +36,9 @@ AGGREGATES = {
     "lx": "MIN(x)",
     "hx": "MAX(x)",
     "dx": "STDDEV(x)",
+    "cx": "CORR(x, k)",
+    "vx": "COVAR_POP(x, k)",
+    "bx": "REGR_SLOPE(x, k)",
     "sk": "SUM(k)",
     "lk": "MIN(k)",
     "hk": "MAX(k)",
@@ -224,6 +228,7 @@ def check_row(row: dict[str, Any], rows: list[Row], answer: Answer) -> None:
     x = [r.x for r in rows if r.x is not None]
     k = [r.k for r in rows if r.k is not None]
     g = [r.g for r in rows if r.g is not None]
+    pairs = [(r.x, float(r.k)) for r in rows if r.x is not None and r.k is not None]
     truth = {
         "n": len(rows),
         "nx": len(x),
@@ -244,6 +249,8 @@ def check_row(row: dict[str, Any], rows: list[Row], answer: Answer) -> None:
         "mt": quantile([r.ts for r in rows], 0.5),
     }
     scale = sum(abs(v) for v in x if math.isfinite(v))
+    for name, (value, most) in of_pairs(pairs).items():
+        check_value(name, row, value, 1e-9 * most)
     overflows = bool(k) and truth["sk"] is None  # NULL is in no interval.
     for name, value in truth.items():
         if name == "sk" and overflows and row["sk_bound"] == "interval":
@@ -320,6 +327,28 @@ def deviation(x: list[float]) -> float | None:
         return None
     middle = math.fsum(x) / len(x)
     return math.sqrt(math.fsum((v - middle) ** 2 for v in x) / (len(x) - 1))
+
+
+def of_pairs(pairs: list[tuple[float, float]]) -> dict[str, tuple[float | None, float]]:
+    """Correlation, covariance and slope by fractions, and the largest that each could be."""
+    if not pairs or not all(math.isfinite(x) and math.isfinite(y) for x, y in pairs):
+        return dict.fromkeys(("cx", "vx", "bx"), (None, 0.0))
+    exact = [(Fraction(x), Fraction(y)) for x, y in pairs]
+    n = len(exact)
+    middle_x, middle_y = sum(x for x, _ in exact) / n, sum(y for _, y in exact) / n
+    cross = sum((x - middle_x) * (y - middle_y) for x, y in exact)
+    squares_x = sum((x - middle_x) ** 2 for x, _ in exact)
+    squares_y = sum((y - middle_y) ** 2 for _, y in exact)
+    product = math.sqrt(squares_x * squares_y)
+    return {
+        "cx": (float(cross) / product if product else None, 1.0),
+        "vx": (float(cross / n), product / n),
+        "bx": (
+            (float(cross / squares_y), math.sqrt(squares_x / squares_y))
+            if squares_y
+            else (None, 0.0)
+        ),
+    }
 
 
 def quantile(values: list[Any], q: float) -> Any:

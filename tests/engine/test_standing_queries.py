@@ -18,7 +18,8 @@ SELECT_ALL = """SELECT COUNT(*) AS n, COUNT(bytes) AS present, SUM(bytes) AS tot
   AVG(bytes) AS mean, MIN(bytes) AS low, MAX(bytes) AS high, STDDEV(bytes) AS spread,
   SUM(hits) AS hits, MIN(domain) AS first, MAX(domain) AS last,
   COUNT(DISTINCT client) AS clients, QUANTILE(bytes, 0.9) AS p90, MEDIAN(hits) AS middle,
-  TOP(client, 3) AS busiest
+  TOP(client, 3) AS busiest, CORR(bytes, hits) AS along, REGR_SLOPE(bytes, hits) AS slope,
+  COVAR_SAMP(hits, client) AS together
 FROM requests {window} {rest}"""
 
 SLIDING = "[RANGE INTERVAL '60' SECOND SLIDE INTERVAL '20' SECOND]"
@@ -53,8 +54,22 @@ def check_row(row: dict, rows: pa.Table) -> None:
     counts = clients.counts()
     for item in row["busiest"]:
         assert item["low"] <= counts[item["value"]] <= item["high"]
+    pairs = pairs_of(rows, "bytes", "hits")
+    assert row["along"] == pytest.approx(np.corrcoef(pairs)[0, 1], rel=1e-9, abs=1e-12)
+    slope = np.cov(pairs)[0, 1] / np.var(pairs[1], ddof=1)
+    assert row["slope"] == pytest.approx(slope, rel=1e-9, abs=1e-12)
+    covariance = np.cov(pairs_of(rows, "hits", "client"))[0, 1]
+    assert row["together"] == pytest.approx(covariance, rel=1e-9, abs=1e-9)
     best = sorted(counts.values(), reverse=True)[:3]
     assert [item["count"] for item in row["busiest"]] == pytest.approx(best, abs=5)
+
+
+def pairs_of(rows: pa.Table, first: str, second: str) -> np.ndarray:
+    """Values of two columns where both have one: float64 [2, pairs]."""
+    columns = [
+        rows[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in (first, second)
+    ]
+    return np.array(columns)[:, ~np.isnan(columns[0]) & ~np.isnan(columns[1])]
 
 
 def test_a_sliding_window_is_answered_as_of_its_last_slide(db: Engine) -> None:

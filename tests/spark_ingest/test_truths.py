@@ -58,7 +58,9 @@ def test_the_runs_hold_every_row_at_its_position(spark, sealed, rows):
 
 
 def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, truths_of):
-    late = rows.filter(pc.fill_null(pc.greater(rows["dep_delay"], 10), False))["arr_delay"]
+    table = rows.filter(pc.fill_null(pc.greater(rows["dep_delay"], 10), False))
+    late, both = table["arr_delay"], table.select(["arr_delay", "distance"]).drop_null()
+    pairs = [column.to_numpy() for column in both.columns]
     outputs = {
         "COUNT(*)": len(late),
         "COUNT(arr_delay)": len(late.drop_null()),
@@ -68,6 +70,9 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
         "MAX(arr_delay)": pc.max(late).as_py(),
         "VAR(arr_delay)": pc.variance(late, ddof=1).as_py(),
         "STDDEV(arr_delay)": pc.stddev(late, ddof=1).as_py(),
+        "CORR(arr_delay, distance)": float(np.corrcoef(pairs)[0, 1]),
+        "COVAR_SAMP(distance, arr_delay)": float(np.cov(pairs)[0, 1]),
+        "REGR_SLOPE(distance, arr_delay)": float(np.cov(pairs)[0, 1] / np.var(pairs[0], ddof=1)),
         "COUNT(DISTINCT arr_delay)": pc.count_distinct(late, mode="only_valid").as_py(),
     }
     cases = [

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.counts import GroupedCount
+from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.estimate import Estimates
 from synopses.frequent import GroupedFrequent
@@ -38,6 +39,20 @@ def moments_state(moments: GroupedMoments) -> list[list[str]]:
     if moments.spread:
         answers += [moments.variance(), moments.deviation()]
     return [rounded(answer) for answer in answers]
+
+
+def cross_state(moments: GroupedCrossMoments) -> list[list[str]]:
+    """Correlations to nine places; the others to nine digits of the largest that they could be."""
+    sums = moments.sums()
+    spread_x, spread_y = (np.sqrt(squares) for squares in (sums.squares_x, sums.squares_y))
+    largest = np.maximum(spread_x * spread_y, 1e-300)
+    found = sums.pairs.tolist(), np.round(sums.cross / largest, 9).tolist()
+    return [
+        *([str(value + 0.0) for value in column] for column in found),
+        rounded(Estimates.exact(spread_x, "", spread_x < 0)),
+        rounded(Estimates.exact(spread_y, "", spread_y < 0)),
+        moments.correlation().null.tolist(),
+    ]
 
 
 def integers_of(part: Part) -> NDArray[np.int64]:
@@ -95,6 +110,12 @@ LINEAR = [
         lambda groups: GroupedMoments(groups, integer=False, variance=True),
         lambda s, p: s.update(p.ids, p.values),
         moments_state,
+    ),
+    Subject(
+        "cross moments",
+        GroupedCrossMoments,
+        lambda s, p: s.update(p.ids, p.values, np.sqrt(np.abs(p.values)) + 1e6),
+        cross_state,
     ),
     Subject("log buckets", GroupedLogBuckets, lambda s, p: s.update(p.ids, p.values), to_bytes),
     Subject(

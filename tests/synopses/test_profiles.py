@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
 from synopses.counts import GroupedCount
+from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
 from synopses.frequent import GroupedFrequent
@@ -27,6 +28,7 @@ from tests import truth
 CLASSES = [
     GroupedCount,
     GroupedMoments,
+    GroupedCrossMoments,
     GroupedDistinct,
     GroupedTheta,
     GroupedLogBuckets,

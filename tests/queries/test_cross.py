@@ -1,0 +1,204 @@
+"""Functions of pairs: from a sample, under late tuples, and whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.cql.query import BoundQuery
+from shedder.queries.answer import Answer
+from shedder.queries.evidence import Evidence
+from shedder.queries.finish import finish
+from shedder.queries.from_sample import evidence_from_sample
+from shedder.queries.widen_late import widen_late
+from shedder.streams.basics import ColumnBasics
+from shedder.streams.frame import Frame
+from shedder.streams.sample import SampleView, StreamSample
+from synopses.cross_moments import GroupedCrossMoments
+from tests.queries.asking import ARROW, SCHEMA, ask, exact_rows, truth
+from tests.truth import draw, gate
+
+OUTPUTS = {
+    "pop": "COVAR_POP(bytes, client)",
+    "samp": "COVAR_SAMP(client, bytes)",
+    "corr": "CORR(bytes, client)",
+    "slope": "REGR_SLOPE(client, bytes)",
+}
+SELECTED = ", ".join(f"{text} AS {name}" for name, text in OUTPUTS.items())
+TRIALS = 40
+
+
+def population(distribution: str, size: int, noise: float = 1.0) -> pa.RecordBatch:
+    """Client goes along with bytes; some of either are NULL or NaN."""
+    rng = np.random.default_rng([3, size])
+    size_bytes = draw(distribution, 7, size)
+    spread = max(float(np.std(size_bytes)), 1.0) if size else 1.0
+    client = np.floor(size_bytes + rng.normal(0, noise * spread, size)).astype(np.int64)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.arange(size), pa.timestamp("us")),
+            pa.array([f"d{at}" for at in rng.integers(0, 3, size)]),
+            pa.array(client, mask=rng.random(size) < 0.05),
+            pa.array(np.where(rng.random(size) < 0.02, np.nan, size_bytes)),
+            pa.array(rng.random(size) < 0.5),
+            pa.nulls(size, pa.date32()),
+        ],
+        schema=ARROW,
+    )
+
+
+def view_of(data: pa.RecordBatch, rows: int, seed: int = 0) -> SampleView:
+    sample = StreamSample(replace(SCHEMA, seed=seed), rows=rows)
+    sample.update(0, data)
+    return sample.view()
+
+
+def held(answer: Answer, exact: Answer) -> dict[str, list[bool]]:
+    """Which claims of the outputs hold the truth; those that claim nothing are left out."""
+    rows = {row.get("domain"): at for at, row in enumerate(exact.rows())}
+    found: dict[str, list[bool]] = {name: [] for name in OUTPUTS}
+    for at, row in enumerate(answer.rows()):
+        for name in OUTPUTS:
+            if row[f"{name}_bound"] == "none":
+                continue
+            right = exact.estimate(rows[row.get("domain")], name).value
+            claim = answer.estimate(at, name)
+            slack = 1e-9 * max(1.0, abs(right))
+            found[name].append(claim.low - slack <= right <= claim.high + slack)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("distribution", ["uniform", "normal", "lognormal-2", "zipf"])
+@pytest.mark.parametrize("tail", ["", " WHERE ok", " GROUP BY domain"])
+def test_intervals_of_samples_hold_the_truth_as_often_as_they_say(distribution, tail):
+    data = population(distribution, 4_000)
+    keys = "domain, " if "GROUP" in tail else ""
+    query = ask(f"{keys}{SELECTED} FROM requests{tail} WITHIN 5 PERCENT CONFIDENCE 80 PERCENT")
+    exact = finish(query, truth(query, data))
+    scores: dict[str, list[bool]] = {name: [] for name in OUTPUTS}
+    for seed in range(TRIALS):
+        answer = finish(query, evidence_from_sample(query, view_of(data, 600, seed)))
+        for name, each in held(answer, exact).items():
+            scores[name].append(all(each))
+    for name, each in scores.items():
+        assert sum(each) >= gate(len(each), 0.8**3 if keys else 0.8), (name, sum(each))
+
+
+def test_a_correlation_of_a_sample_is_known_to_a_fifth():
+    data = population("normal", 50_000, noise=0.5)
+    query = ask("CORR(bytes, client) AS corr, COVAR_SAMP(bytes, client) AS samp FROM requests")
+    exact = finish(query, truth(query, data))
+    answer = finish(query, evidence_from_sample(query, view_of(data, 8_000)))
+    assert answer.estimate(0, "corr").half_width < 0.2
+    assert exact.estimate(0, "corr").value == pytest.approx(0.89, abs=0.02)
+    assert answer.rows()[0]["samp_bound"] == "interval"
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 90])
+@pytest.mark.parametrize("distribution", ["normal", "constant", "lognormal-2"])
+@pytest.mark.parametrize("group", ["", "domain"])
+def test_a_sample_of_everything_is_exact(size, distribution, group):
+    data = population(distribution, size)
+    query = ask(
+        f"domain, {SELECTED} FROM requests GROUP BY domain"
+        if group
+        else f"{SELECTED} FROM requests"
+    )
+    answer = finish(query, evidence_from_sample(query, view_of(data, 100)))
+    exact = {row.get("domain"): row for row in finish(query, truth(query, data)).rows()}
+    for row in answer.rows():
+        for name in OUTPUTS:
+            right = exact[row.get("domain")][name]
+            assert row[f"{name}_bound"] == "exact"
+            assert row[name] == (
+                None if right is None else pytest.approx(right, rel=1e-9, abs=1e-9)
+            )
+
+
+def test_a_sample_that_may_have_missed_the_spread_claims_nothing():
+    data = population("constant", 3_000)
+    query = ask("CORR(bytes, bytes) AS c FROM requests")
+    [row] = finish(query, evidence_from_sample(query, view_of(data, 100))).rows()
+    assert row["c_bound"] == "none"
+
+
+def test_an_infinite_range_claims_nothing():
+    data = population("normal", 3_000)
+    infinite = np.array(data.column("bytes").to_numpy(zero_copy_only=False))
+    infinite[7] = np.inf
+    spoiled = data.set_column(3, ARROW.field("bytes"), pa.array(infinite))
+    query = ask(f"{SELECTED} FROM requests")
+    [row] = finish(query, evidence_from_sample(query, view_of(spoiled, 100))).rows()
+    assert {row[f"{name}_bound"] for name in OUTPUTS} == {"none"}
+    [row] = finish(query, truth(query, spoiled)).rows()
+    assert {row[name] for name in OUTPUTS} == {None}
+
+
+def on_time_evidence(query: BoundQuery, data: pa.RecordBatch, late: int) -> Evidence:
+    """The exact evidence with the sums that panes have."""
+    exact = truth(query, data)
+    names = exact_rows(query, data).column("g0").to_pylist() if query.groups else [None]
+    numbers = {name: at for at, name in enumerate(names)}
+    frame = Frame(data, "ts")
+    domains = data.column("domain").to_pylist()
+    crosses = {}
+    for aggregate in query.aggregates:
+        assert aggregate.argument is not None
+        assert aggregate.second is not None
+        pairs = frame.pairs(aggregate.argument, aggregate.second)
+        rows = range(data.num_rows) if pairs.rows is None else pairs.rows.tolist()
+        ids = [numbers[domains[row]] if query.groups else 0 for row in rows]
+        moments = GroupedCrossMoments(len(names))
+        moments.update(np.array(ids, np.int32), pairs.first, pairs.second)
+        crosses[aggregate] = moments.sums()
+    return replace(exact, late=late, crosses=crosses)
+
+
+@pytest.mark.parametrize("late", [1, 9, 150])
+@pytest.mark.parametrize("kind", ["random", "lowest", "corners"])
+@pytest.mark.parametrize("group", ["", "domain"])
+@pytest.mark.parametrize("distribution", ["normal", "lognormal-2"])
+def test_the_answer_with_the_late_pairs_is_inside(late, kind, group, distribution):
+    data = population(distribution, 400)
+    x = np.nan_to_num(data.column("bytes").to_numpy(zero_copy_only=False))
+    y = data.column("client").fill_null(0).to_numpy()
+    worth = {
+        "random": np.random.default_rng(late).random(400),
+        "lowest": x,
+        "corners": -np.abs((x - x.mean()) * (y - y.mean())),
+    }[kind]
+    on_time = data.take(pa.array(np.sort(np.argsort(worth, kind="stable")[late:])))
+    query = ask(
+        f"domain, {SELECTED} FROM requests GROUP BY domain"
+        if group
+        else f"{SELECTED} FROM requests"
+    )
+    basics = {name: ColumnBasics.of(data.column(name)) for name in data.schema.names}
+    widened = finish(query, widen_late(query, on_time_evidence(query, on_time, late), basics))
+    for name, each in held(widened, finish(query, truth(query, data))).items():
+        assert all(each), name
+        assert len(each) == widened.table.num_rows, name
+
+
+def test_one_late_pair_moves_a_correlation_of_many_a_little():
+    data = population("uniform", 20_000, noise=0.1)
+    query = ask("CORR(bytes, client) AS c FROM requests")
+    basics = {name: ColumnBasics.of(data.column(name)) for name in data.schema.names}
+    widened = finish(query, widen_late(query, on_time_evidence(query, data, 1), basics))
+    assert 0 < widened.estimate(0, "c").half_width < 0.01
+
+
+def test_late_pairs_of_unknown_range_or_of_unknown_sums_leave_no_bound():
+    data = population("normal", 100)
+    query = ask(f"{SELECTED} FROM requests")
+    basics = {name: ColumnBasics.of(data.column(name)) for name in data.schema.names}
+    blind = widen_late(query, replace(truth(query, data), late=1), basics)
+    endless = {**basics, "bytes": ColumnBasics(100, 0, 0.0, np.inf)}
+    for evidence in (blind, widen_late(query, on_time_evidence(query, data, 1), endless)):
+        [row] = finish(query, evidence).rows()
+        assert {row[f"{name}_bound"] for name in OUTPUTS} == {"none"}
