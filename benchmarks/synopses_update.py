@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.measure import Report
+from synopses.count_min import GroupedCountMin
+from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
 from synopses.distinct import GroupedDistinct
 from synopses.frequent import GroupedFrequent
@@ -67,12 +69,15 @@ def update_rates(rows: int) -> list[tuple[str, ...]]:
     h1, h2 = murmur_int64(keys)
     hll = lambda: datasketches.hll_sketch(12, datasketches.HLL_8, True)  # noqa: E731
     frequent = lambda: datasketches.frequent_items_sketch(10)  # noqa: E731
+    count_min = lambda: datasketches.count_min_sketch(5, 4096)  # noqa: E731
     kll = datasketches.kll_doubles_sketch(200)
     theta = datasketches.update_theta_sketch
     one, many = GroupedDistinct(1), GroupedDistinct(GROUPS)
     theta_one, theta_many = GroupedTheta(1), GroupedTheta(GROUPS)
     fresh = rng.integers(0, 10**9, rows)
     top_one, top_many = GroupedFrequent(1, 1024), GroupedFrequent(GROUPS, 64)
+    min_one, min_many = GroupedCountMin(1, 12), GroupedCountMin(GROUPS, 12)
+    signed = GroupedCountSketch(1, 11)
     log_one, log_many = GroupedLogBuckets(1), GroupedLogBuckets(GROUPS)
     sums, spread = GroupedMoments(GROUPS, False), GroupedMoments(GROUPS, False, True)
     whole = GroupedMoments(GROUPS, True)
@@ -103,6 +108,7 @@ def update_rates(rows: int) -> list[tuple[str, ...]]:
     hll_texts = ("hll_sketch loop", rate(library_loop(hll, texts.to_pylist()), rows, 2))
     thetas = ("update_theta_sketch loop", rate(library_loop(theta, fresh.tolist()), rows, 2))
     items = ("frequent_items loop", rate(library_loop(frequent, keys.tolist()), rows, 2))
+    cells = ("count_min_sketch loop", rate(library_loop(count_min, keys.tolist()), rows, 2))
     array = ("kll_doubles array", rate(lambda: kll.update(values), rows, 2))
     arrow = ("pyarrow group_by (exact)", rate(arrow_sums, rows, 3))
     counted = ("pyarrow value_counts", rate(lambda: pc.value_counts(mapped), rows, 3))
@@ -115,6 +121,9 @@ def update_rates(rows: int) -> list[tuple[str, ...]]:
         ("theta by group, hashed", lambda r: theta_many.update(ids[r], h1[r]), thetas),
         ("frequent items", lambda r: top_one.update(None, h1[r], keys[r]), items),
         ("frequent items by group", lambda r: top_many.update(ids[r], h1[r], keys[r]), items),
+        ("Count-Min 5 x 4096, hashed", lambda r: min_one.update(None, h1[r]), cells),
+        ("Count-Min by group, exact groups", lambda r: min_many.update(ids[r], h1[r]), cells),
+        ("CountSketch 5 x 2048, hashed", lambda r: signed.update(None, h1[r]), cells),
         ("log buckets", lambda r: log_one.update(None, values[r]), array),
         ("log buckets by group", lambda r: log_many.update(ids[r], values[r]), array),
         ("KLL", lambda r: ranks.update(None, values[r]), array),

@@ -44,6 +44,8 @@ class Kind(IntEnum):
     WEIGHTED_BOTTOM_K = 10
     THETA = 11
     CROSS_MOMENTS = 12
+    COUNT_MIN = 14
+    COUNT_SKETCH = 15
 
 
 def _crc_tables() -> NDArray[np.uint32]:

@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from synopses.count_min import GroupedCountMin
+from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.frequent import GroupedFrequent
 from synopses.group_table import GroupTable
+from synopses.hashed_counters import LG_WIDTH_MIN
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8, position_keys
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count
@@ -23,6 +27,7 @@ from synopses.intervals.ratios import sampled_mean
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
+from synopses.join_sizes import join_size, self_join_size
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 from synopses.theta import GroupedTheta
@@ -51,10 +56,26 @@ def compile_kernels() -> None:
             (GroupedDistinct(1, 7), (h1, h2)),
             (GroupedTheta(1, 5), (h1,)),
             (GroupedFrequent(1, 8), (keys, np.arange(_ROWS))),
+            (GroupedCountMin(1, LG_WIDTH_MIN), (keys,)),
         ):
             summary.update(grouped, *columns)
             _exercise(summary)
             _merge(summary)
+    _count(keys)
+
+
+def _count(keys: NDArray[np.uint64]) -> None:
+    """What only a group that is large from the start, or small for good, runs."""
+    for kind in (GroupedCountMin, GroupedCountSketch):
+        summary: Any = kind(1, LG_WIDTH_MIN)
+        summary.update(None, keys)
+        summary.update(None, keys)
+        summary.count(keys, 0.95)
+        summary.subtract(kind(1, LG_WIDTH_MIN))
+    small = GroupedCountMin(1, 8)
+    small.update(None, keys)
+    self_join_size(small, 0.95)
+    join_size(GroupedCountMin(1, 8), small, 0.95)
 
 
 def _exercise(summary: Any) -> None:
@@ -66,6 +87,8 @@ def _merge(summary: Any) -> None:
     summary.select(np.zeros(1, np.int64)).scatter(np.zeros(1, np.int64), 2).merge(summary)
     if isinstance(summary, GroupedDistinct):
         summary.distinct(0.95)
+    if isinstance(summary, GroupedTheta):
+        summary.thin(1)
 
 
 def compile_question_kernels() -> None:

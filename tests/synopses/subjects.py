@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.count_min import GroupedCountMin
+from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
@@ -92,6 +94,10 @@ def feed_thinned(summary: GroupedTheta, part: Part) -> None:
             summary.thin(level)
 
 
+def count_integers(summary: GroupedCountMin | GroupedCountSketch, part: Part) -> None:
+    summary.update(part.ids, murmur_int64(integers_of(part))[0])
+
+
 def without_parameters(data: bytes) -> bytes:
     return data[struct.calcsize("<4sBBHQQ") :]
 
@@ -137,6 +143,21 @@ LINEAR = [
         to_bytes,
     ),
     Subject("theta, thinned", lambda groups: GroupedTheta(groups, lg_k=7), feed_thinned, to_bytes),
+    Subject(
+        "count-min", lambda groups: GroupedCountMin(groups, lg_width=4), count_integers, to_bytes
+    ),
+    Subject(
+        "count-min, exact",
+        lambda groups: GroupedCountMin(groups, lg_width=12),
+        count_integers,
+        to_bytes,
+    ),
+    Subject(
+        "count-sketch",
+        lambda groups: GroupedCountSketch(groups, lg_width=5),
+        count_integers,
+        to_bytes,
+    ),
 ]
 
 # Merged, these are only as good as one pass, not equal to it.

@@ -12,12 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.count_min import GroupedCountMin
+from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
 from synopses.frequent import GroupedFrequent
 from synopses.hashing import combine, murmur_int64, position_keys, uniforms
+from synopses.join_sizes import self_join_size
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
@@ -34,6 +37,8 @@ CLASSES = [
     GroupedLogBuckets,
     GroupedKll,
     GroupedFrequent,
+    GroupedCountMin,
+    GroupedCountSketch,
     BottomK,
     HashSample,
     WeightedBottomK,
@@ -170,6 +175,30 @@ def frequent(size: int) -> Trial:
     return Trial(GroupedFrequent, size, Statistics(len(keys)), errors[:, None], held, 0.4)
 
 
+def _pairs(summary: Any) -> tuple[Any, int]:
+    """200 groups of 2,000 values, each four times; returns how many pairs each has, too."""
+    groups, values = 200, 2_000
+    keys = np.random.default_rng(5).integers(0, 2**62, groups * values)
+    ids = np.repeat(np.arange(groups, dtype=np.int32), values)
+    for _ in range(4):
+        summary.update(ids, murmur_int64(keys)[0])
+    return summary, 16 * values
+
+
+def joined(size: int) -> Trial:
+    summary, pairs = _pairs(GroupedCountMin(200, size))
+    errors = np.abs(self_join_size(summary, 0.95).value / pairs - 1)
+    statistics, held = Statistics(8_000), summary.size_bytes / 200
+    return Trial(GroupedCountMin, size, statistics, errors[:, None], held, 0.2)
+
+
+def squared(size: int) -> Trial:
+    summary, pairs = _pairs(GroupedCountSketch(200, size))
+    errors = np.abs(summary.second_moment(0.95).value / pairs - 1)
+    statistics, held = Statistics(8_000), summary.size_bytes / 200
+    return Trial(GroupedCountSketch, size, statistics, errors[:, None], held, 0.2)
+
+
 def uniform(size: int) -> Trial:
     trials, n = 300, 4 * size
     errors = np.zeros((trials, 1))
@@ -213,6 +242,8 @@ MEASURES: list[tuple[Callable[[int], Trial], int]] = [
     (kll, 200),
     (frequent, 64),
     (frequent, 1024),
+    (joined, 8),
+    (squared, 8),
     (uniform, 1000),
     (hashed, 256),
     (weighted, 256),
