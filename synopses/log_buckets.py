@@ -13,87 +13,28 @@ import struct
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from synopses.cell_counts import SPREAD, CellCounts, Slots, checked_entries, placing
-from synopses.errors import BadParameter
+from synopses.bucket_cells import (
+    MANTISSA_BITS,
+    SHIFT_MAX,
+    SHIFT_MIN,
+    ZERO,
+    cell_ends,
+    farthest,
+)
+from synopses.bucket_counts import BucketCounts
+from synopses.cell_counts import checked_entries, placing
+from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
 from synopses.profile import Profile, Share, Statistics, Thinning
 
-MANTISSA_BITS = 7
-_SHIFT = 52 - MANTISSA_BITS
-_ZERO = 1 << (11 + MANTISSA_BITS)  # The cell of 0.0 (and -0.0): exact.
-_CELLS = 2 * _ZERO + 1
-_INFINITE = 0x7FF << MANTISSA_BITS
-_PARAMETERS = struct.Struct("<q")
+_PARAMETERS = struct.Struct("<q")  # Groups.
+_COLLAPSED = struct.Struct("<qi")  # Groups, bits that do not choose the cell.
 _SOURCE = "log-buckets"
-
-
-@njit(nogil=True, cache=True)
-def _add(
-    slots: Slots,
-    used: int,
-    used_max: int,
-    start: int,
-    ids: NDArray[np.int32],
-    values: NDArray[np.float64],
-    bits: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    extremes: NDArray[np.float64],
-) -> tuple[int, int]:
-    """Count values[start:] in their cells until the map is full; returns (next row, used)."""
-    mask = np.uint64(len(slots) - 1)
-    grouped = ids.size > 0
-    group = np.int64(0)
-    for row in range(start, values.size):
-        x = values[row]
-        if np.isnan(x):
-            continue
-        if grouped:
-            group = np.int64(ids[row])
-        magnitude = bits[row] & np.int64(0x7FFFFFFFFFFFFFFF)
-        away = np.int64(0) if magnitude == 0 else (magnitude >> _SHIFT) + 1
-        cell = _ZERO - away if bits[row] < 0 else _ZERO + away
-        key = np.uint64(((group << 32) | cell) + 1)
-        place = ((key * SPREAD) >> np.uint64(32)) & mask
-        while slots[place, 0] != key:
-            if slots[place, 0] == np.uint64(0):
-                if used >= used_max:
-                    return row, used
-                slots[place, 0] = key
-                used += 1
-                break
-            place = (place + np.uint64(1)) & mask
-        slots[place, 1] += np.uint64(1)
-        counts[group] += 1
-        least, most = extremes[group, 0], extremes[group, 1]
-        extremes[group, 0] = x if x < least else least
-        extremes[group, 1] = x if x > most else most
-    return values.size, used
-
-
-def cell_ends(cells: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The smallest and the largest double of each cell; shapes [n]."""
-    away = np.abs(cells - _ZERO)
-    near = np.maximum(away - 1, 0) << _SHIFT
-    far = np.where(away - 1 == _INFINITE, near, near + (1 << _SHIFT) - 1)
-    small, large = near.view(np.float64), far.view(np.float64)
-    small = np.where(near == 0, 5e-324, small)  # Zero itself has its own cell.
-    low = np.where(cells < _ZERO, -large, np.where(cells == _ZERO, 0.0, small))
-    high = np.where(cells < _ZERO, -small, np.where(cells == _ZERO, 0.0, large))
-    return low, high
-
-
-def cells_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The cell of each value (no NaN); in the same order as the values. Shape [n]."""
-    bits = np.ascontiguousarray(values, np.float64).view(np.int64)
-    magnitude = bits & 0x7FFFFFFFFFFFFFFF
-    away = np.where(magnitude == 0, 0, (magnitude >> _SHIFT) + 1)
-    return np.where(bits < 0, _ZERO - away, _ZERO + away)
 
 
 def discrete_rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -110,30 +51,34 @@ def discrete_rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(1, counts - np.floor(counts - q * counts).astype(np.int64))
 
 
-def _error_of(_size: int, _statistics: Statistics, _confidence: float) -> float:
+def _error_of(mantissa_bits: int, _statistics: Statistics, _confidence: float) -> float:
     """Half a bucket at its low end: the value given is the middle of the bucket."""
-    return 2.0 ** -(MANTISSA_BITS + 1)
+    return float(2.0 ** -(mantissa_bits + 1))
 
 
-def _bytes_of(_size: int, statistics: Statistics) -> int:
-    """The touched buckets of so many decades, in a map of twice the room at the most."""
-    touched = statistics.decades * math.log2(10) * 2**MANTISSA_BITS
-    return 24 + int(52 * min(touched, statistics.tuples))
+def _bytes_of(mantissa_bits: int, statistics: Statistics) -> int:
+    """The buckets of so many decades: few in a map of twice the room, many as counters.
+
+    Counters come with a table of 16 KiB, which groups share, and with untouched neighbours.
+    """
+    touched = statistics.decades * math.log2(10) * 2**mantissa_bits
+    return 24 + int(min(52 * min(touched, statistics.tuples), 18 * 1024 + 5 * touched))
 
 
 class GroupedLogBuckets:
     """Histogram of one column per group; quantiles to 2^-7 of the value, for certain.
 
-    Counts are exact int64, so that summaries merge and subtract without error. 26 to 52 bytes per
-    touched bucket; values that span a factor of ten touch about 400 buckets. Beside the buckets:
-    tuples, smallest and largest value per group (after `subtract` these still bound what is left).
+    Counts are exact, so that summaries merge and subtract without error. A touched bucket takes 26
+    to 52 bytes in a small group and about 8 in a large one; values that span a factor of ten touch
+    about 400 buckets. Beside the buckets: tuples, smallest and largest value per group (after
+    `subtract` these still bound what is left).
     """
 
     profile: ClassVar = Profile(
         question="QUANTILE(x, q), MEDIAN(x)",
-        size="",
-        sizes=(0,),
-        default=0,
+        size="mantissa_bits",
+        sizes=range(MANTISSA_BITS + 1),
+        default=MANTISSA_BITS,
         linear=True,
         thinning=Thinning.ROWS,
         thinned="hypergeometric ranks of the bucket edges: all buckets that may hold the target",
@@ -146,7 +91,7 @@ class GroupedLogBuckets:
     def __init__(self, groups: int) -> None:
         """Make the histograms of so many empty groups."""
         self._groups = groups
-        self._cells = CellCounts()
+        self._cells = BucketCounts()
         self._counts = np.zeros(max(groups, 1), np.int64)
         self._extremes = _no_extremes(max(groups, 1))
 
@@ -182,28 +127,13 @@ class GroupedLogBuckets:
         assert ids is None or len(ids) == len(values)
         if ids is None and not self._groups:
             self.grow(1)
-        groups, column = as_ids(ids), as_input(values, np.float64)
-        bits, cells, row = column.view(np.int64), self._cells, 0
-        while True:
-            row, cells.used = _add(
-                cells.slots,
-                cells.used,
-                cells.used_max,
-                row,
-                groups,
-                column,
-                bits,
-                self._counts,
-                self._extremes,
-            )
-            if row == column.size:
-                return
-            cells.widen()
+        column = as_input(values, np.float64)
+        self._cells.update(as_ids(ids), column, self._counts, self._extremes)
 
     def merge(self, other: Self) -> Self:
         """Add the other's values, in place."""
         self.grow(other.groups)
-        self._cells.merge(other._cells)
+        self._cells.merge(other._cells, self._counts.size)
         theirs = slice(0, other.groups)
         self._counts[theirs] += other.counts
         low, high = self._extremes[theirs, 0], self._extremes[theirs, 1]
@@ -213,9 +143,28 @@ class GroupedLogBuckets:
 
     def subtract(self, other: Self) -> Self:
         """Take away the other's values, which must be among these, in place."""
-        self._cells.merge(other._cells, sign=-1)
+        self._cells.merge(other._cells, self._counts.size, sign=-1)
         self._counts[: other.groups] -= other.counts
         self._extremes[: self._groups][self.counts == 0] = np.inf, -np.inf
+        return self
+
+    @property
+    def mantissa_bits(self) -> int:
+        """A bucket is 2 to the minus this of its lower end wide: 7, or less after `resize`."""
+        return 52 - self._cells.shift
+
+    def resize(self, mantissa_bits: int) -> Self:
+        """Collapse buckets to this many bits; each bit less makes them twice as wide, in place.
+
+        Counts stay exact, so a quantile is as certain as before, in a wider bucket.
+        Source: Epicoco, Melle, Cafaro, Pulimeno, Morleo 2020 (UDDSketch), IEEE Access 8.
+
+        Raises:
+          BadParameter: that is more than now; what was collapsed does not come back.
+        """
+        if not 0 <= mantissa_bits <= self.mantissa_bits:
+            raise BadParameter("mantissa_bits", mantissa_bits, f"0 to {self.mantissa_bits}")
+        self._cells.collapse(52 - mantissa_bits, self._counts.size)
         return self
 
     def quantile(self, q: float) -> Estimates:
@@ -235,7 +184,7 @@ class GroupedLogBuckets:
         if not len(groups):
             return _nothing(self._groups)
         at = np.minimum(np.searchsorted(ends, ranks), len(groups) - 1)
-        low, high = cell_ends(cells[at])
+        low, high = cell_ends(cells[at], self._cells.shift)
         extremes = self._extremes[: self._groups]
         low = np.maximum(low, extremes[:, 0])
         high = np.minimum(high, extremes[:, 1])
@@ -244,19 +193,19 @@ class GroupedLogBuckets:
 
     def select(self, ids: NDArray[np.int64]) -> Self:
         """A new summary of these groups, in this order."""
-        moved = self._cells.regrouped(placing(ids, self._groups))
+        moved = self._cells.regrouped(placing(ids, self._groups), len(ids))
         return type(self)._of(moved, self._counts[ids], self._extremes[ids])
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """A new summary with `groups` groups in which group i of this one is group ids[i]."""
         extremes = _no_extremes(groups)
         extremes[ids] = self._extremes[: self._groups]
-        moved = self._cells.regrouped(ids)
+        moved = self._cells.regrouped(ids, groups)
         return type(self)._of(moved, scattered(self.counts, ids, groups), extremes)
 
     @classmethod
     def _of(
-        cls, cells: CellCounts, counts: NDArray[np.int64], extremes: NDArray[np.float64]
+        cls, cells: BucketCounts, counts: NDArray[np.int64], extremes: NDArray[np.float64]
     ) -> Self:
         made = cls(0)
         if counts.size:
@@ -273,7 +222,10 @@ class GroupedLogBuckets:
             counts,
             self._extremes[: self._groups],
         ]
-        return seal(Kind.LOG_BUCKETS, _PARAMETERS.pack(self._groups), body)
+        shift = self._cells.shift
+        if shift == SHIFT_MIN:
+            return seal(Kind.LOG_BUCKETS, _PARAMETERS.pack(self._groups), body)
+        return seal(Kind.LOG_BUCKETS, _COLLAPSED.pack(self._groups, shift), body)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -283,16 +235,22 @@ class GroupedLogBuckets:
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.LOG_BUCKETS)
-        (size,) = body.unpack(_PARAMETERS)
+        if len(body.parameters) == _PARAMETERS.size:
+            (size,), shift = body.unpack(_PARAMETERS), SHIFT_MIN
+        else:
+            size, shift = body.unpack(_COLLAPSED)
+        if not SHIFT_MIN <= shift <= SHIFT_MAX:
+            raise CorruptSynopsis("shift", shift, f"{SHIFT_MIN} to {SHIFT_MAX}")
         groups = body.array(np.int32, (-1,)).astype(np.int64)
         cells = body.array(np.int32, (groups.size,)).astype(np.int64)
         counts = body.array(np.int64, (groups.size,))
         extremes = body.array(np.float64, (size, 2))
         body.end()
-        checked_entries(groups, cells, group_count=size, cell_count=_CELLS)
+        away = farthest(shift)
+        checked_entries(groups, cells - (ZERO - away), group_count=size, cell_count=2 * away + 1)
         totals = np.zeros(size, np.int64)
         np.add.at(totals, groups, counts)
-        return cls._of(CellCounts.of(groups, cells, counts), totals, extremes)
+        return cls._of(BucketCounts.of((groups, cells, counts), size, shift), totals, extremes)
 
 
 def _no_extremes(groups: int) -> NDArray[np.float64]:

@@ -46,6 +46,7 @@ def compile_kernels() -> None:
     table = GroupTable(_ROWS)
     table.assign(combine(keys, h1))
     _exercise(table)
+    _fill_grid()
     for grouped in (ids, None):
         for summary, columns in (
             (GroupedCount(1), (_ROWS,)),
@@ -76,6 +77,19 @@ def _count(keys: NDArray[np.uint64]) -> None:
     small.update(None, keys)
     self_join_size(small, 0.95)
     join_size(GroupedCountMin(1, 8), small, 0.95)
+
+
+def _fill_grid() -> None:
+    """Log buckets of many values, whose counters have 32 bits or, for billions of them, 64."""
+    values = np.geomspace(1.0, 1e3, 10 * _ROWS)
+    many = GroupedLogBuckets(2)
+    for ids in (np.zeros(values.size, np.int32), None):
+        buckets = GroupedLogBuckets(1)
+        for _ in range(34):
+            buckets.update(ids, values)
+            many.update(ids, values)
+            buckets.merge(buckets)  # 2^34 of each: too many for 32 bits.
+        buckets.merge(many)
 
 
 def _exercise(summary: Any) -> None:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synopses.bucket_cells import cell_ends, cells_of
 from synopses.errors import BadParameter
 from synopses.estimate import Bound
-from synopses.log_buckets import GroupedLogBuckets, cell_ends, cells_of, discrete_rank
+from synopses.log_buckets import GroupedLogBuckets, discrete_rank
 from tests import truth
 
 DOUBLES = st.floats(allow_nan=False, allow_infinity=True)

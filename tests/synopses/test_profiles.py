@@ -77,7 +77,8 @@ def test_the_page_says_of_every_kind_what_its_profile_says(kind: Any) -> None:
 def test_the_size_for_an_error_is_the_smallest_that_has_it(kind: Any, confidence: float) -> None:
     profile: Profile = kind.profile
     statistics = Statistics(tuples=10**9)
-    for error in (0.05, 0.01, 0.003):
+    best = profile.error_of(profile.sizes[-1], statistics, confidence)
+    for error in (0.05, 0.01, max(0.003, best)):
         size = profile.for_error(error, confidence=confidence, statistics=statistics)
         smaller = profile.sizes[profile.sizes.index(size) - 1]
         assert profile.error_of(size, statistics, confidence) <= error
@@ -268,15 +269,19 @@ def test_the_precision_curve_is_what_is_measured(
     assert 0.5 * predicted <= trial.held <= 1.25 * predicted  # Rows grow by a quarter.
 
 
+@pytest.mark.parametrize("bits", [7, 5, 2])
 @pytest.mark.parametrize("decades", [2, 6])
-def test_log_buckets_take_the_bytes_and_have_the_error_of_their_profile(decades: int) -> None:
+def test_log_buckets_take_the_bytes_and_have_the_error_of_their_profile(
+    decades: int, bits: int
+) -> None:
     values = 10.0 ** np.random.default_rng(4).uniform(0, decades, 200_000)
     summary = GroupedLogBuckets(1)
     summary.update(None, values)
+    summary.resize(bits)
     statistics = Statistics(len(values), decades)
-    predicted = GroupedLogBuckets.profile.bytes_of(0, statistics)
+    predicted = GroupedLogBuckets.profile.bytes_of(bits, statistics)
     assert 0.4 * predicted <= summary.size_bytes <= predicted
-    curve = GroupedLogBuckets.profile.error_of(0, statistics, 0.95)
+    curve = GroupedLogBuckets.profile.error_of(bits, statistics, 0.95)
     questions = np.linspace(0.001, 0.999, 200)
     answers = np.array([summary.quantile(q).value[0] for q in questions])
     exact = np.array([truth.exact_quantile(values, q) for q in questions])

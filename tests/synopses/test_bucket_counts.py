@@ -1,0 +1,170 @@
+"""Where a count is held, in counters or in a hash map, says nothing about the counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from synopses.bucket_cells import (
+    SHIFT_MAX,
+    SHIFT_MIN,
+    cell_ends,
+    cells_of,
+    cells_of_keys,
+    coarser,
+    keys_of_cells,
+)
+from synopses.errors import BadParameter, CorruptSynopsis
+from synopses.header import Kind, seal
+from synopses.log_buckets import GroupedLogBuckets
+from tests import truth
+from tests.laws import Part, resizing_commutes_with_merging
+from tests.synopses.subjects import LINEAR
+
+SHIFTS = (SHIFT_MIN, SHIFT_MIN + 1, 49, SHIFT_MAX)
+ODD = np.array([0.0, -0.0, 5e-324, -5e-324, np.inf, -np.inf, np.nan, 1.7e308, -1.7e308, 1e-310])
+
+
+def mixed(seed: int, rows: int) -> NDArray[np.float64]:
+    """Numbers of both signs over many decades, and one in twenty odd."""
+    rng = np.random.default_rng(seed)
+    values = rng.lognormal(0, 2, rows) * rng.choice([-1.0, 1.0], rows)
+    return np.where(rng.random(rows) < 0.05, rng.choice(ODD, rows), values)
+
+
+def counted(
+    ids: NDArray[np.int32], values: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Groups, cells and counts by sorting."""
+    present = ~np.isnan(values)
+    pairs = np.column_stack((ids[present], cells_of(values[present])))
+    entries, counts = np.unique(pairs, axis=0, return_counts=True)
+    return entries[:, 0], entries[:, 1], counts
+
+
+@pytest.mark.parametrize("groups", [1, 3, 40])
+@pytest.mark.parametrize("batch", [50, 4096, 20_000])
+def test_counts_are_those_of_sorting_whatever_the_batches(groups: int, batch: int) -> None:
+    values = mixed(groups, 20_000)
+    ids = np.random.default_rng(batch).zipf(1.5, values.size).clip(1, groups).astype(np.int32) - 1
+    buckets = GroupedLogBuckets(groups)
+    for start in range(0, values.size, batch):
+        rows = slice(start, start + batch)
+        buckets.update(None if groups == 1 else ids[rows], values[rows])
+    assert buckets._cells.grid is not None
+    for found, exact in zip(buckets._cells.entries(), counted(ids, values), strict=True):
+        np.testing.assert_array_equal(found, exact)
+    present = ~np.isnan(values)
+    assert buckets.counts.tolist() == np.bincount(ids[present], minlength=groups).tolist()
+    for group, mine in enumerate(truth.by_group(ids[present], values[present], groups)):
+        assert buckets.quantile(0.0)[group].low == mine.min()
+        assert buckets.quantile(1.0)[group].high == mine.max()
+
+
+def test_a_histogram_of_many_values_takes_less_than_a_map_would() -> None:
+    values = truth.draw("lognormal-1", 1, 400_000)
+    ids = np.random.default_rng(1).integers(0, 100, values.size).astype(np.int32)
+    buckets = GroupedLogBuckets(100)
+    buckets.update(ids, values)
+    entries = buckets._cells.entries()[0].size
+    assert buckets._cells.size_bytes < 16 * entries
+
+
+def test_few_values_of_many_groups_stay_in_the_map() -> None:
+    values = truth.draw("lognormal-2", 1, 5000)
+    buckets = GroupedLogBuckets(1000)
+    buckets.update((np.arange(5000) % 1000).astype(np.int32), values)
+    assert buckets._cells.grid is None
+
+
+def test_parts_held_in_different_layouts_merge_and_subtract() -> None:
+    ids = np.random.default_rng(4).integers(0, 5, 30_000).astype(np.int32)
+    values = np.concatenate((mixed(1, 15_000), np.abs(mixed(2, 15_000)) ** 0.25))
+    whole, left, right = (GroupedLogBuckets(5) for _ in range(3))
+    whole.update(ids, values)
+    left.update(ids[:15_000], values[:15_000])
+    right.update(ids[15_000:], values[15_000:])
+    both = GroupedLogBuckets.from_bytes(left.to_bytes()).merge(right)
+    assert both.to_bytes() == whole.to_bytes()
+    rest = both.subtract(left)
+    for found, exact in zip(rest._cells.entries(), right._cells.entries(), strict=True):
+        np.testing.assert_array_equal(found, exact)
+
+
+def test_counters_grow_before_a_count_passes_32_bits() -> None:
+    values = np.geomspace(1.0, 10.0, 1000)
+    buckets = GroupedLogBuckets(1)
+    buckets.update(None, values)
+    for _ in range(33):
+        buckets.merge(buckets)
+    buckets.update(None, values)
+    _, _, counts = buckets._cells.entries()
+    assert int(counts.sum()) == int(buckets.counts[0]) == 1000 * (2**33 + 1)
+    assert counts.max() > 2**32
+    again = GroupedLogBuckets.from_bytes(buckets.to_bytes())
+    assert again.to_bytes() == buckets.to_bytes()
+    assert buckets.subtract(again).counts.tolist() == [0]
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_a_coarser_cell_holds_its_finer_ones(shift: int) -> None:
+    values = mixed(3, 3000)
+    values = values[~np.isnan(values)]
+    cells = cells_of(values, shift)
+    low, high = cell_ends(cells, shift)
+    assert ((low <= values) & (values <= high)).all()
+    np.testing.assert_array_equal(coarser(cells_of(values), SHIFT_MIN, shift), cells)
+    finite = cells[np.isfinite(values)]  # Infinities are never looked up by key.
+    np.testing.assert_array_equal(cells_of_keys(keys_of_cells(finite, shift), shift), finite)
+
+
+@pytest.mark.parametrize("distribution", ["normal", "lognormal-2", "pareto", "constant"])
+def test_collapsed_buckets_still_hold_the_truth_and_are_as_wide_as_they_say(
+    distribution: str,
+) -> None:
+    values = truth.draw(distribution, 8, 20_000)
+    buckets = GroupedLogBuckets(1)
+    buckets.update(None, values)
+    for bits in (6, 4, 1, 0):
+        before = buckets.size_bytes
+        assert buckets.resize(bits).size_bytes <= before
+        buckets.update(None, values)
+        for q in (0.0, 0.01, 0.5, 0.99, 1.0):
+            answer, exact = buckets.quantile(q)[0], truth.exact_quantile(values, q)
+            assert answer.holds(exact)
+            assert answer.high - answer.low <= 2.0**-bits * abs(exact)
+
+
+def test_what_was_collapsed_does_not_come_back() -> None:
+    with pytest.raises(BadParameter, match="mantissa_bits is 5, expected 0 to 4"):
+        GroupedLogBuckets(1).resize(4).resize(5)
+
+
+@pytest.mark.parametrize("bits", [7, 6, 3, 0])
+def test_collapsing_then_merging_is_merging_then_collapsing(bits: int) -> None:
+    values = mixed(5, 8000)
+    part = Part(np.random.default_rng(5).integers(0, 4, 8000).astype(np.int32), values)
+    (subject,) = (each for each in LINEAR if each.name == "log buckets")
+    resizing_commutes_with_merging(subject, part[:3000], part[3000:], 4, bits)
+    small, large = subject.of(part[:3000], 4).resize(bits), subject.of(part[3000:], 4)
+    whole = subject.of(part, 4).resize(bits)
+    for merged in (subject.of(part[:3000], 4).resize(bits).merge(large), large.merge(small)):
+        subject.assert_same(merged, whole)  # The wider buckets of the two are the merged one's.
+        subject.assert_same(GroupedLogBuckets.from_bytes(merged.to_bytes()), whole)
+
+
+def test_buckets_wider_than_an_octave_are_no_image() -> None:
+    body = [np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((1, 2))]
+    parameters = np.array([1], np.int64).tobytes() + np.array([60], np.int32).tobytes()
+    with pytest.raises(CorruptSynopsis, match="shift is 60"):
+        GroupedLogBuckets.from_bytes(seal(Kind.LOG_BUCKETS, parameters, body))
+
+
+def test_cells_beyond_infinity_are_no_image() -> None:
+    cells = np.array([2**18 * 2], np.int32)
+    body = [np.zeros(1, np.int32), cells, np.ones(1, np.int64), np.zeros((1, 2))]
+    with pytest.raises(CorruptSynopsis, match="cell"):
+        GroupedLogBuckets.from_bytes(
+            seal(Kind.LOG_BUCKETS, np.array([1], np.int64).tobytes(), body)
+        )
