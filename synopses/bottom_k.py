@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.appending import appended
 from synopses.errors import BadParameter
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
@@ -46,10 +47,15 @@ class Kept:
         split = int(np.searchsorted(stay, held))
         return Kept(stay[:split], entered[stay[split:] - held])
 
+    def within(self, rows: NDArray[np.int64]) -> Kept:
+        """The same change, when what was offered were only these rows of the batch."""
+        return Kept(self.old, rows[self.new])
+
 
 _LARGEST: Final = float(np.finfo(np.float64).max)
 _ROUNDING: Final = 1e-15  # More than a product and a quotient can be off by together.
 _NOTHING: Final = np.zeros(0, np.int64)
+_NO_ROOM: Final = np.zeros(0)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +74,7 @@ class BottomK:
     k: int
     threshold: int = KEY_MAX
     keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    _room: NDArray[Any] = field(default_factory=lambda: _NO_ROOM, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -76,7 +83,7 @@ class BottomK:
     @property
     def size_bytes(self) -> int:
         """Bytes held for keys (the caller's payload comes on top)."""
-        return int(self.keys.nbytes)
+        return int(max(self.keys.nbytes, self._room.nbytes))
 
     def update(self, keys: NDArray[np.uint64]) -> Kept:
         """Offer a batch. keys: uint64 [n], one per row."""
@@ -147,7 +154,7 @@ class BottomK:
         held = len(self.keys)
         if not len(entered):
             return Kept(None, _NOTHING)
-        self.keys = np.concatenate([self.keys, keys])
+        self.keys, self._room = appended(self.keys, keys, self._room)
         if len(self.keys) <= 2 * self.k:
             return Kept(None, entered)
         return Kept.of(self._cut(), held, entered)
@@ -156,7 +163,7 @@ class BottomK:
         stay, threshold = _smallest(self.keys, self.k)
         assert threshold is not None
         self.threshold = int(threshold)
-        self.keys = self.keys[stay]
+        self.keys, self._room = self.keys[stay], _NO_ROOM
         return stay
 
 
@@ -177,6 +184,7 @@ class HashSample:
     rows_max: int
     threshold: int = KEY_MAX
     hashes: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    _room: NDArray[Any] = field(default_factory=lambda: _NO_ROOM, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.rows_max < 1:
@@ -185,7 +193,7 @@ class HashSample:
     @property
     def size_bytes(self) -> int:
         """Bytes held for hashes (the caller's payload comes on top)."""
-        return int(self.hashes.nbytes)
+        return int(max(self.hashes.nbytes, self._room.nbytes))
 
     @property
     def share(self) -> float:
@@ -198,7 +206,7 @@ class HashSample:
         if not len(entered):
             return Kept(None, _NOTHING)
         held = len(self.hashes)
-        self.hashes = np.concatenate([self.hashes, hashes[entered]])
+        self.hashes, self._room = appended(self.hashes, hashes[entered], self._room)
         if len(self.hashes) <= 2 * self.rows_max:
             return Kept(None, entered)
         return Kept.of(self._cut(), held, entered)
@@ -251,7 +259,7 @@ class HashSample:
         # The first hash that does not fit goes out with all its rows: strictly below stays.
         self.threshold = int(np.partition(self.hashes, self.rows_max)[self.rows_max])
         stay = np.flatnonzero(self.hashes < np.uint64(self.threshold))
-        self.hashes = self.hashes[stay]
+        self.hashes, self._room = self.hashes[stay], _NO_ROOM
         return stay
 
 
@@ -272,6 +280,8 @@ class WeightedBottomK:
     tau: float = 0.0
     weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     priorities: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    _weights_room: NDArray[Any] = field(default_factory=lambda: _NO_ROOM, init=False, repr=False)
+    _priorities_room: NDArray[Any] = field(default_factory=lambda: _NO_ROOM, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -280,7 +290,13 @@ class WeightedBottomK:
     @property
     def size_bytes(self) -> int:
         """Bytes held for weights and priorities (the caller's payload comes on top)."""
-        return int(self.weights.nbytes + self.priorities.nbytes)
+        room = self._weights_room.nbytes + self._priorities_room.nbytes
+        return int(max(self.weights.nbytes + self.priorities.nbytes, room))
+
+    @property
+    def bar(self) -> float:
+        """No row enters whose weight, rounding included, is less than this times its uniform."""
+        return self.tau * (1.0 - _ROUNDING)
 
     def update(self, weights: NDArray[np.float64], uniforms: NDArray[np.float64]) -> Kept:
         """Offer a batch; rows whose weight is not > 0 and finite are passed over.
@@ -293,11 +309,7 @@ class WeightedBottomK:
           uniforms: float64 [n] in (0, 1), independent of the weights.
         """
         # Few rows pass in the long run: a product sorts out most, with room for its rounding.
-        entered = at_least(
-            as_input(weights, np.float64),
-            as_input(uniforms, np.float64),
-            self.tau * (1.0 - _ROUNDING),
-        )
+        entered = at_least(as_input(weights, np.float64), as_input(uniforms, np.float64), self.bar)
         weights, uniforms = weights[entered], uniforms[entered]
         with np.errstate(over="ignore"):
             priorities = np.minimum(weights / uniforms, _LARGEST)
@@ -358,14 +370,17 @@ class WeightedBottomK:
         return cls(k, tau, weights, priorities)
 
     def _append(self, weights: NDArray[np.float64], priorities: NDArray[np.float64]) -> None:
-        self.weights = np.concatenate([self.weights, weights])
-        self.priorities = np.concatenate([self.priorities, priorities])
+        self.weights, self._weights_room = appended(self.weights, weights, self._weights_room)
+        self.priorities, self._priorities_room = appended(
+            self.priorities, priorities, self._priorities_room
+        )
 
     def _cut(self) -> NDArray[np.int64]:
         stay, threshold = _smallest(-self.priorities, self.k)
         assert threshold is not None
         self.tau = -float(threshold)
         self.weights, self.priorities = self.weights[stay], self.priorities[stay]
+        self._weights_room = self._priorities_room = _NO_ROOM
         return stay
 
 

@@ -24,7 +24,7 @@ NULL_HASH = np.uint64(0x6E756C6C5F6B6579)  # "null_key": a NULL group key, whate
 _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _CANONICAL_NAN = np.int64(0x7FF8000000000000)
 
 
@@ -186,10 +186,16 @@ def splitmix(x: np.uint64) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
+@njit(nogil=True, cache=True, inline="always")
+def joined(left: np.uint64, right: np.uint64) -> np.uint64:
+    """One hash of two; order matters."""
+    return splitmix(_rotate(left, 23) * GOLDEN + right)
+
+
 @njit(nogil=True, cache=True)
 def _combine(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
     for row in range(out.size):
-        out[row] = splitmix(_rotate(left[row], 23) * _GOLDEN + right[row])
+        out[row] = joined(left[row], right[row])
 
 
 def combine(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -202,7 +208,7 @@ def combine(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.u
 @njit(nogil=True, cache=True)
 def _position_keys(start: np.uint64, out: NDArray[np.uint64]) -> None:
     for row in range(out.size):
-        out[row] = splitmix(start + np.uint64(row) * _GOLDEN)
+        out[row] = splitmix(start + np.uint64(row) * GOLDEN)
 
 
 def position_keys(seed: int, first: int, count: int) -> NDArray[np.uint64]:
@@ -211,10 +217,27 @@ def position_keys(seed: int, first: int, count: int) -> NDArray[np.uint64]:
     A function of seed and position alone, so that a replay draws the same samples. Shape [count].
     """
     out = np.empty(count, np.uint64)
+    _position_keys(position_start(seed, first), out)
+    return out
+
+
+def position_start(seed: int, first: int) -> np.uint64:
+    """Where kernels begin: the key of position first + i is splitmix(start + i * GOLDEN)."""
     word = 0xFFFFFFFFFFFFFFFF
-    scrambled = _splitmix_python((seed + int(_GOLDEN)) & word)
-    start = (scrambled + (first + 1) * int(_GOLDEN)) & word
-    _position_keys(np.uint64(start), out)
+    scrambled = _splitmix_python((seed + int(GOLDEN)) & word)
+    return np.uint64((scrambled + (first + 1) * int(GOLDEN)) & word)
+
+
+@njit(nogil=True, cache=True)
+def _chosen_keys(start: np.uint64, rows: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
+    for at in range(out.size):
+        out[at] = splitmix(start + np.uint64(rows[at]) * GOLDEN)
+
+
+def chosen_keys(start: np.uint64, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The keys of some of the positions from a start on. Shape [n]."""
+    out = np.empty(rows.size, np.uint64)
+    _chosen_keys(start, as_input(rows, np.int64), out)
     return out
 
 
@@ -223,6 +246,12 @@ def _splitmix_python(x: int) -> int:
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & word
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & word
     return x ^ (x >> 31)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def uniform(key: np.uint64) -> float:
+    """A key as a number strictly between 0 and 1 (52 bits); inside kernels."""
+    return (np.float64(np.int64(key >> np.uint64(12))) + 0.5) * 2.0**-52
 
 
 def uniforms(keys: NDArray[np.uint64]) -> NDArray[np.float64]:

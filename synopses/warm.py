@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.bottom_k import BottomK, WeightedBottomK
 from synopses.count_min import GroupedCountMin
 from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
@@ -19,7 +20,17 @@ from synopses.distinct import GroupedDistinct
 from synopses.frequent import GroupedFrequent
 from synopses.group_table import GroupTable
 from synopses.hashed_counters import LG_WIDTH_MIN
-from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8, position_keys
+from synopses.hashing import (
+    chosen_keys,
+    combine,
+    murmur_float64,
+    murmur_int64,
+    murmur_utf8,
+    position_keys,
+    position_start,
+    uniforms,
+)
+from synopses.inputs import as_input
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.quantiles import sampled_quantile
@@ -28,8 +39,10 @@ from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.join_sizes import join_size, self_join_size
+from synopses.key_kernels import joined_below, positions_at_least, positions_below
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.small_keys import SmallKeys
 from synopses.theta import GroupedTheta
 
 _ROWS = 100
@@ -47,6 +60,7 @@ def compile_kernels() -> None:
     table.assign(combine(keys, h1))
     _exercise(table)
     _fill_grid()
+    _look_up_keys(ids, keys, values)
     for grouped in (ids, None):
         for summary, columns in (
             (GroupedCount(1), (_ROWS,)),
@@ -90,6 +104,21 @@ def _fill_grid() -> None:
             many.update(ids, values)
             buckets.merge(buckets)  # 2^34 of each: too many for 32 bits.
         buckets.merge(many)
+
+
+def _look_up_keys(
+    ids: NDArray[np.int32], keys: NDArray[np.uint64], values: NDArray[np.float64]
+) -> None:
+    """What finds the rows that enter samples, and the groups of small integers."""
+    start, nothing = position_start(0, 0), np.uint64(0)
+    chosen_keys(start, positions_below(start, _ROWS, nothing))
+    joined_below(as_input(keys, np.uint64), nothing, nothing)
+    positions_at_least(as_input(values, np.float64), 1.0, start, 1.0)
+    BottomK(1).update(keys)
+    WeightedBottomK(1).update(values, uniforms(keys))
+    small = SmallKeys()
+    small.learn(np.arange(_ROWS), ids)
+    small.ids(np.arange(_ROWS))
 
 
 def _exercise(summary: Any) -> None:

@@ -16,6 +16,8 @@ from shedder.cql.types import ColumnType
 class Op(Enum):
     """Scalar operators. Their meaning for NULL, NaN, overflow and zero is in docs/cql.md."""
 
+    __hash__ = object.__hash__  # Members are single objects; Enum's own is slow, and asked often.
+
     NEG = "-x"
     ADD = "+"
     SUB = "-"

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shedder.cql.remainders import remainders
+
 _INT64_MIN = -(1 << 63)
 _ZERO = pa.scalar(0.0)
 _SURE = 9.2e18  # below this a product rounded to double proves that the exact one fits
@@ -64,7 +66,8 @@ def _integers(value: Any) -> NDArray[np.int64]:
     """int64 [rows]; 0 where NULL."""
     if isinstance(value, pa.Scalar):
         return np.asarray(value.as_py() or 0, np.int64)
-    return np.asarray(pc.fill_null(value, 0).to_numpy(zero_copy_only=False), np.int64)
+    filled = pc.fill_null(value, 0) if value.null_count else value
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _sum_overflows(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -119,6 +122,10 @@ def remainder(left: Any, right: Any) -> Any:
         with np.errstate(invalid="ignore"):
             rows = np.fmod(_doubles(left), _doubles(divisor))
         return without_nan(_with_nulls(rows, left, divisor))
+    if isinstance(right, pa.Scalar) and isinstance(left, pa.Array):
+        whole = remainders(_integers(left), right.as_py() or 0)
+        if whole is not None:
+            return _with_nulls(whole, left)
     divisor = _null_where(pc.equal(right, pa.scalar(0, pa.int64())), right)
     # -1 divides everything; the smallest BIGINT by it would trap.
     safe = pc.if_else(

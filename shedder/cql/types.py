@@ -10,6 +10,8 @@ import pyarrow as pa
 class ColumnType(Enum):
     """A type that a stream's column can have. TIMESTAMP is microseconds, UTC, without zone."""
 
+    __hash__ = object.__hash__  # Members are single objects; Enum's own is slow, and asked often.
+
     BOOLEAN = "BOOLEAN"
     INTEGER = "INTEGER"
     BIGINT = "BIGINT"

@@ -169,7 +169,7 @@ class Core:
         if header.first_position != stream.sample.position:  # Damage has torn a hole.
             rows = self.settings.sample_rows
             stream.sample = StreamSample(stream.schema, rows=rows, first=header.first_position)
-        stream.sample.update(header.first_position, frame.batch)
+        stream.sample.update(header.first_position, frame)
         stream.apply(header, frame)
         self._after(stream)
 

@@ -21,6 +21,7 @@ from shedder.archive.store import Store
 from shedder.cql.limits import Limits
 from shedder.cql.parse import parse
 from shedder.cql.query import StreamSchema
+from shedder.cql.remainders import compile_remainders
 from shedder.cql.statement import CreateStream, Select
 from shedder.engine import describe
 from shedder.engine.core import Core
@@ -89,6 +90,7 @@ class Engine:
         settings = settings or Settings.load(**overrides)
         compile_kernels()
         compile_question_kernels()
+        compile_remainders()
         store = Store.open(Path(directory), log_segment_bytes=settings.log_segment_bytes)
         try:
             core = Core(store, settings, clock_us or _now_us)

@@ -69,7 +69,7 @@ class History:
         def take(first: int, batch: pa.RecordBatch) -> bool:
             if first != sample.position:  # Retention or damage has taken them.
                 return False
-            sample.update(first, batch)
+            sample.update(first, Frame(batch, stream.schema.time_column))
             return True
 
         return cls(lambda position: core.store.scan(stream.id, from_position=position), take)

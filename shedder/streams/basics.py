@@ -37,20 +37,22 @@ class ColumnBasics:
         if pa.types.is_boolean(kind):
             return cls(rows, nulls, 0, 1)
         whole = array.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+        if not nulls:
+            values = whole.to_numpy()
+            return cls(rows, 0, int(values.min()), int(values.max()))
         ends: Any = pc.min_max(whole)
         return cls(rows, nulls, ends["min"].as_py(), ends["max"].as_py())
 
     @classmethod
     def _of_floats(cls, array: pa.Array[Any]) -> Self:
         values = array.to_numpy(zero_copy_only=False)  # nulls become NaN
-        with np.errstate(invalid="ignore"):
-            clean = not np.isnan(values.sum())  # one pass when there is nothing to look for
-        absent = 0 if clean else int(np.isnan(values).sum())
+        low = values.min(initial=np.inf)
+        if not np.isnan(low) and len(values):  # One NaN makes it NaN: there is nothing to look for.
+            return cls(len(values), 0, float(low), float(values.max()))
+        absent = int(np.isnan(values).sum())
         rows = len(values) - absent
         if rows == 0:
             return cls(0, absent)
-        if absent == 0:
-            return cls(rows, 0, float(values.min()), float(values.max()))
         return cls(rows, absent, float(np.nanmin(values)), float(np.nanmax(values)))
 
     def merged(self, other: Self) -> Self:

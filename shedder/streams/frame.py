@@ -68,6 +68,7 @@ class Frame:
         self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
         self._frames: dict[Expression | str, Frame] = {}
         self._times: NDArray[np.int64] | None = None
+        self._in_order: bool | None = None  # Not known yet.
 
     def __len__(self) -> int:
         return self.batch.num_rows if self._rows is None else len(self._rows)
@@ -81,11 +82,13 @@ class Frame:
 
     def in_time_order(self) -> Frame:
         """The same rows by event time; this frame itself when they already are."""
-        if "in time order" not in self._frames:
+        if self._in_order is None:
             times = self.times_us
-            if bool(np.all(times[1:] >= times[:-1])):
-                return self
-            order = np.argsort(times, kind="stable")
+            self._in_order = bool(np.all(times[1:] >= times[:-1]))
+        if self._in_order:
+            return self
+        if "in time order" not in self._frames:
+            order = np.argsort(self.times_us, kind="stable")
             self._frames["in time order"] = self._take(order)
         return self._frames["in time order"]
 
@@ -220,10 +223,9 @@ def _present(array: pa.Array[Any]) -> Present:
 
 def _present_floats(array: pa.Array[Any]) -> Present:
     values = array.to_numpy(zero_copy_only=False)  # NULL becomes NaN, and NaN counts as NULL.
-    absent = np.isnan(values)
-    if not absent.any():
+    if not np.isnan(values.min(initial=np.inf)):  # One NaN makes it NaN.
         return Present(values, None)
-    rows = np.flatnonzero(~absent)
+    rows = np.flatnonzero(~np.isnan(values))
     return Present(values[rows], rows)
 
 
@@ -233,4 +235,4 @@ def _integers(array: pa.Array[Any]) -> NDArray[np.int64]:
         return array.cast(pa.int64()).to_numpy()
     if pa.types.is_date32(array.type):
         return array.cast(pa.int32()).cast(pa.int64()).to_numpy()
-    return array.cast(pa.int64()).to_numpy()
+    return array.view(pa.int64()).to_numpy()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Expression
 from shedder.streams.frame import Frame
 from synopses.group_table import GroupTable
+from synopses.small_keys import SmallKeys
 
 OTHERS = 0  # The id of the tuples whose group found no room.
 
@@ -20,6 +21,8 @@ class GroupKeys:
     """Ids for the value combinations of GROUP BY expressions, first come, up to a cap.
 
     Two different keys share an id with probability about groups^2 / 2^65 (64-bit hashes).
+
+    While keys are small integers, ids are looked up by value: nothing is hashed.
 
     partial_from: groups with this id or a larger one may have tuples among the others of live
     panes, because they entered after a time when there was no room; None: no such group.
@@ -33,6 +36,7 @@ class GroupKeys:
             [pa.array([None], _arrow_type(e))] for e in expressions
         ]
         self.partial_from: int | None = None
+        self._small = SmallKeys()
 
     @property
     def size(self) -> int:
@@ -47,11 +51,27 @@ class GroupKeys:
 
     def assign(self, frame: Frame) -> NDArray[np.int32]:
         """The group of every row; new groups get the next ids while there is room."""
+        values = self._integers(frame)
+        known = None if values is None else self._small.ids(values)
+        if known is not None:
+            return known
         ids, rows = self._table.assign(frame.keys(self._expressions))
         if len(rows):
             for chunks, expression in zip(self._columns, self._expressions, strict=True):
                 chunks.append(frame.evaluate(expression).take(rows))
+        if values is not None:
+            self._small.learn(values, ids)
         return ids
+
+    def _integers(self, frame: Frame) -> NDArray[np.int64] | None:
+        """The only key of every row; None where there are several, or a row without one."""
+        if len(self._expressions) != 1:
+            return None
+        present = frame.present(self._expressions[0])
+        values = present.values
+        if present.rows is not None or not isinstance(values, np.ndarray):
+            return None
+        return values.view(np.int64) if values.dtype == np.int64 else None
 
     def adopt(self, hashes: NDArray[np.uint64], keys: list[pa.Array[Any]]) -> NDArray[np.int64]:
         """Ids for groups read from a stored pane. hashes [groups], keys [groups] per expression."""
@@ -108,6 +128,7 @@ class GroupKeys:
 
     def keep(self, ids: NDArray[np.int64]) -> None:
         """Forget all other groups; the kept ones become 1, 2, ... in this order."""
+        self._small = SmallKeys()
         keys = self.keys(np.concatenate([np.zeros(1, np.int64), ids]))
         self._table.keep(ids)
         self._table.groups_max = self._groups_max

@@ -21,7 +21,9 @@ from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.hashing import combine, position_keys, uniforms
+from synopses.hashing import chosen_keys, combine, position_start, uniforms
+from synopses.inputs import as_input
+from synopses.key_kernels import joined_below, positions_at_least, positions_below
 
 _LENGTH: Final = struct.Struct("<Q")
 _FORMAT: Final = 1
@@ -140,21 +142,22 @@ class StreamSample:
         """Bytes held by keys and rows."""
         return sum(sample.size_bytes + rows.size_bytes for sample, rows in self._parts())
 
-    def update(self, first_position: int, batch: pa.RecordBatch) -> None:
+    def update(self, first_position: int, frame: Frame) -> None:
         """Offer the next tuples.
 
         Args:
           first_position: must be the position after the last tuple offered.
-          batch: of the stream's schema.
+          frame: a batch of the stream's schema, all of its rows.
         """
         assert first_position == self.position, (first_position, self.position)
-        keys = position_keys(self.schema.seed, first_position, batch.num_rows)
+        batch = frame.batch
+        start = position_start(self.schema.seed, first_position)
         basics = {name: ColumnBasics.of(batch.column(name)) for name in self._basics}
-        self._rows.move(self._uniform.update(keys), batch)
-        if self._weighted:
-            self._update_weighted(batch, basics, uniforms(keys))
-        for name, (by_hash, rows) in self._hashed.items():
-            rows.move(by_hash.update(self._hashes(name, batch)), batch)
+        low = positions_below(start, batch.num_rows, np.uint64(self._uniform.threshold))
+        kept = self._uniform.update(chosen_keys(start, low)).within(low)
+        self._rows.move(kept, batch)
+        self._update_weighted(batch, basics, start)
+        self._update_hashed(frame)
         self._basics = {name: self._basics[name].merged(found) for name, found in basics.items()}
         self.position += batch.num_rows
         self._view = None
@@ -234,17 +237,29 @@ class StreamSample:
         self,
         batch: pa.RecordBatch,
         basics: Mapping[str, ColumnBasics],
-        numbers: NDArray[np.float64],
+        start: np.uint64,
     ) -> None:
         for (name, sign), (sample, rows) in self._weighted.items():
             low, high = basics[name].low, basics[name].high
             if low is None or high is None or (high <= 0 if sign == _POSITIVE else low >= 0):
                 continue
             column = pc.cast(batch.column(name), pa.float64(), safe=False)  # beyond 2^53: nearest
-            weights = column.to_numpy(zero_copy_only=False)
+            weights = as_input(column.to_numpy(zero_copy_only=False), np.float64)
             # What is not above zero is passed over, and so is NaN.
-            signed = weights if sign == _POSITIVE else -weights
-            rows.move(sample.update(signed, numbers), batch)
+            factor = 1.0 if sign == _POSITIVE else -1.0
+            heavy = positions_at_least(weights, factor, start, sample.bar)
+            kept = sample.update(factor * weights[heavy], uniforms(chosen_keys(start, heavy)))
+            rows.move(kept.within(heavy), batch)
+
+    def _update_hashed(self, frame: Frame) -> None:
+        """By a hash of each row's value, independent of those that sketches use; NULL has one."""
+        seed = np.uint64(self.schema.seed)
+        typed = {column.name: Column(column.name, column.type) for column in self.schema.columns}
+        for name, (by_hash, rows) in self._hashed.items():
+            keys = as_input(frame.keys((typed[name],)), np.uint64)  # As queries ask: hashed once.
+            low = joined_below(keys, seed, np.uint64(by_hash.threshold))
+            hashes = combine(keys[low], np.full(low.size, seed))
+            rows.move(by_hash.update(hashes).within(low), frame.batch)
 
     def _parts(self) -> Iterator[tuple[BottomK | WeightedBottomK | HashSample, KeptRows]]:
         yield self._uniform, self._rows
@@ -258,11 +273,6 @@ class StreamSample:
     def _weighted_view(self, name: str, sign: str) -> WeightedView:
         sample, rows = self._weighted[name, sign]
         return WeightedView(rows.together(), sample.weights, sample.tau)
-
-    def _hashes(self, name: str, batch: pa.RecordBatch) -> NDArray[np.uint64]:
-        """A hash of each row's value, independent of those that sketches use; NULL has one."""
-        keys = Frame(batch, self.schema.time_column).keys((Column(name),))
-        return combine(keys, np.full(len(keys), self.schema.seed, np.uint64))
 
 
 def _stored(rows: KeptRows) -> bytes:

@@ -19,6 +19,7 @@ from shedder.cql.query import BoundQuery
 from shedder.queries.answer import Answer
 from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
+from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from tests.queries.asking import ARROW, SCHEMA, ask, truth
 from tests.truth import draw, gate
@@ -73,7 +74,7 @@ def view_of(data: pa.RecordBatch, rows: int, seed: int) -> SampleView:
     schema = replace(SCHEMA, seed=seed)
     sample = StreamSample(schema, rows=rows, weighted=["bytes", "client"], hashed=["client"])
     for first in range(0, data.num_rows, 2_500):
-        sample.update(first, data.slice(first, 2_500))
+        sample.update(first, Frame(data.slice(first, 2_500), schema.time_column))
     return sample.view()
 
 

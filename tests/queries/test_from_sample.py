@@ -10,6 +10,7 @@ import pytest
 
 from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
+from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from synopses.estimate import Bound
 from tests.queries.asking import SCHEMA, ask, rows, truth
@@ -34,7 +35,7 @@ QUERIES = {
 
 def view_of(data: pa.RecordBatch, size: int, seed: int = 0, **kinds) -> SampleView:
     sample = StreamSample(replace(SCHEMA, seed=seed), rows=size, **kinds)
-    sample.update(0, data)
+    sample.update(0, Frame(data, SCHEMA.time_column))
     return sample.view()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
+from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 from synopses.hashing import position_keys
 from tests.queries.asking import SCHEMA, rows
@@ -24,7 +25,7 @@ def sample_of(data: pa.RecordBatch, *, batch_rows: int = 1000, **kinds) -> Strea
 
 def fed(sample: StreamSample, data: pa.RecordBatch, batch_rows: int = 1000) -> StreamSample:
     for first in range(0, data.num_rows, batch_rows):
-        sample.update(sample.position, data.slice(first, batch_rows))
+        sample.update(sample.position, Frame(data.slice(first, batch_rows), SCHEMA.time_column))
     return sample
 
 
@@ -65,7 +66,7 @@ def test_looking_changes_nothing():
     data = rows(3000)
     looked = StreamSample(SCHEMA, rows=ROWS, **KINDS)
     for first in range(0, 3000, 500):
-        looked.update(first, data.slice(first, 500))
+        looked.update(first, Frame(data.slice(first, 500), SCHEMA.time_column))
         looked.view()
         looked.to_bytes()
     assert looked.to_bytes() == sample_of(data, **KINDS).to_bytes()
