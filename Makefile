@@ -7,7 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit check format lint docs bench proto coverage constraints clean
+.PHONY: help venv demo test unit check format lint docs bench proto coverage characterize \
+  constraints clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +62,9 @@ proto: venv  ## write shedder/v1 again from proto/
 
 coverage: venv  ## the full grid of interval coverage; writes docs/coverage.md
 	@$(BIN)/python -m tests.synopses.coverage_grid
+
+characterize: venv $(VENV)/.stamp-bench  ## errors of all summaries; writes docs/characterization.md
+	@$(BIN)/python -m benchmarks.characterize
 
 constraints: $(VENV)/.stamp-bench  ## pin what is installed now
 	@$(PIP) freeze --exclude-editable | grep '==' > constraints.txt
