@@ -12,7 +12,9 @@ from pathlib import Path
 from shedder.archive.files import Files, atomic_write
 from shedder.errors import BadSetting, CorruptData, DirectoryLocked, NewerFormat, StorageFailed
 
-FORMAT_VERSION = 1
+FORMAT_FIRST = 1  # What a directory is made with.
+FORMAT_LEVELS = 2  # There are, or were, records of kind LEVEL and panes with thinned segments.
+FORMAT_VERSION = FORMAT_LEVELS  # The newest that is read.
 
 _OURS = frozenset(
     {"FORMAT", "LOCK", "catalog.sqlite", "log", "runs", "tmp", "quarantine", "lost+found"}
@@ -69,7 +71,7 @@ def format_of(directory: Path) -> int | None:
         raise StorageFailed(f"cannot read {path}: {error}") from error
     match = re.fullmatch(r"shedder archive ([0-9]{1,9})\n", text)
     if match is None:
-        raise CorruptData(f"{path} holds {text[:40]!r}, not 'shedder archive {FORMAT_VERSION}'")
+        raise CorruptData(f"{path} holds {text[:40]!r}, not 'shedder archive {FORMAT_FIRST}'")
     version = int(match[1])
     if version > FORMAT_VERSION:
         raise NewerFormat(
@@ -93,10 +95,10 @@ def refuse_strangers(files: Files, directory: Path) -> None:
         raise BadSetting(f"{directory} is not a data directory and not empty: {strange[0]!r}")
 
 
-def write_format(files: Files, directory: Path) -> None:
-    """Mark a directory as complete."""
+def write_format(files: Files, directory: Path, version: int = FORMAT_FIRST) -> None:
+    """Mark a directory as complete, and as of this version."""
     temporary = directory / "tmp" / "FORMAT"
     with suppress(FileNotFoundError):
         files.unlink(temporary)
-    text = f"shedder archive {FORMAT_VERSION}\n".encode()
+    text = f"shedder archive {version}\n".encode()
     atomic_write(files, temporary, directory / "FORMAT", [text])

@@ -10,6 +10,7 @@ from shedder.archive.segment import HEADER_BYTES_MAX
 
 _BATCH = struct.Struct("<IIQqQQII")
 _HEARTBEAT = struct.Struct("<IIqq")
+_LEVEL = struct.Struct("<IIq")
 
 PRODUCER_BYTES_MAX = HEADER_BYTES_MAX - _BATCH.size
 """The longest producer name, in bytes of UTF-8."""
@@ -89,3 +90,37 @@ class Heartbeat:
         """Read a header that `to_bytes` wrote."""
         stream, _, watermark_us, arrival_us = _HEARTBEAT.unpack(header)
         return cls(stream, watermark_us, arrival_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """From here on a standing query's synopses read at these levels.
+
+    stream: of the query. query: its name. levels: one per synopsis of its plan, in order; at
+    level j the share 2^-j of the tuples is read.
+    """
+
+    stream: int
+    query: str
+    levels: tuple[int, ...]
+    arrival_us: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether a record can hold it."""
+        size = _LEVEL.size + len(self.levels) + len(self.query.encode())
+        return size <= HEADER_BYTES_MAX
+
+    def to_bytes(self) -> bytes:
+        """The header's bytes; it must fit."""
+        assert self.fits
+        fixed = _LEVEL.pack(self.stream, len(self.levels), self.arrival_us)
+        return fixed + bytes(self.levels) + self.query.encode()
+
+    @classmethod
+    def from_bytes(cls, header: bytes) -> Level:
+        """Read a header that `to_bytes` wrote."""
+        stream, parts, arrival_us = _LEVEL.unpack_from(header)
+        name_at = _LEVEL.size + parts
+        levels = tuple(header[_LEVEL.size : name_at])
+        return cls(stream, header[name_at:].decode(), levels, arrival_us)

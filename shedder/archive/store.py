@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from shedder.archive.catalog import Catalog
 from shedder.archive.directory import (
+    FORMAT_LEVELS,
     DirectoryLock,
     format_of,
     refuse_strangers,
@@ -149,6 +150,15 @@ class Store:
             self.catalog.close()
         finally:
             self._directory_lock.release()
+
+    def allow_levels(self) -> None:
+        """From now on versions that know no LEVEL records refuse the directory.
+
+        Raises:
+          DiskFull, StorageFailed: the format could not be raised.
+        """
+        if format_of(self.directory) != FORMAT_LEVELS:
+            write_format(self._files, self.directory, FORMAT_LEVELS)
 
     # --- streams ---
 

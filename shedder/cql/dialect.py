@@ -27,7 +27,8 @@ from shedder.cql.raw import (
     RawWindow,
 )
 from shedder.cql.reserved import PHRASES, WORDS
-from shedder.cql.statement import Describe, DropQuery, DropStream, Show
+from shedder.cql.shares import EXPECTED, LEVELS
+from shedder.cql.statement import AlterQuery, Describe, DropQuery, DropStream, Show
 
 if TYPE_CHECKING:
     from sqlglot.parser import Parser
@@ -37,7 +38,7 @@ else:
 STATEMENT = "cql"  # the key of a node's meta
 WINDOW = "cql_window"
 
-_STATEMENTS = "SELECT, CREATE, DROP, SHOW, DESCRIBE or EXPLAIN"
+_STATEMENTS = "SELECT, CREATE, ALTER, DROP, SHOW, DESCRIBE or EXPLAIN"
 
 
 class CqlTokenizer(tokens.Tokenizer):
@@ -94,6 +95,8 @@ class CqlParser(Parser):
             return self._create()
         if self._match(TokenType.DROP):
             return self._drop()
+        if self._match_text_seq("ALTER"):
+            return self._alter()
         if self._match_text_seq("SHOW"):
             return self._show()
         if self._match_text_seq("DESCRIBE") or self._match(TokenType.DESC):
@@ -190,6 +193,20 @@ class CqlParser(Parser):
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of the {kind.lower()}")
         return DropStream(name, if_exists) if kind == "STREAM" else DropQuery(name, if_exists)
+
+    def _alter(self) -> AlterQuery:
+        if not self._match_text_seq("QUERY"):
+            raise later("ALTER of anything but a QUERY")
+        name = self._name("the name of the query")
+        if not self._match_text_seq("SET", "THINNING"):
+            self.raise_error("expected SET THINNING and a share: 1/8")
+        share = ""
+        while self._curr and len(share) < len(EXPECTED):
+            share += self._curr.text
+            self._advance()
+        if share not in LEVELS:
+            self.raise_error(f"expected {EXPECTED}")
+        return AlterQuery(name, LEVELS[share])
 
     def _show(self) -> Show:
         if not self._match_texts(("STREAMS", "QUERIES", "TABLES")):

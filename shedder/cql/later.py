@@ -6,7 +6,6 @@ from shedder.errors import Unimplemented
 
 # Statements by their first word.
 LATER = {
-    "ALTER": "ALTER",
     "INSERT": "INSERT (push sends tuples into a stream)",
     "UPDATE": "UPDATE",
     "DELETE": "DELETE",

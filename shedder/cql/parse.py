@@ -20,6 +20,7 @@ from shedder.cql.literals import Bindings, Parameters
 from shedder.cql.raw import RawCreateQuery, RawCreateStream, RawExplain, RawSelect
 from shedder.cql.source import Source
 from shedder.cql.statement import (
+    AlterQuery,
     CreateQuery,
     Describe,
     DropQuery,
@@ -159,7 +160,7 @@ def _meaning(raw: object, source: Source, bindings: Bindings, limits: Limits) ->
             return Explain(selected(query, source, bindings, limits))
         case RawExplain(subject=str(name)):
             return Explain(name)
-        case DropStream() | DropQuery() | Show() | Describe():
+        case DropStream() | DropQuery() | AlterQuery() | Show() | Describe():
             return raw
     raise AssertionError(raw)
 

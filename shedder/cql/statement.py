@@ -163,6 +163,14 @@ class DropQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterQuery:
+    """ALTER QUERY name SET THINNING 1/n; level: n is 2^level, level 0 reads every tuple."""
+
+    name: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """EXPLAIN SELECT ... or EXPLAIN name of a standing query."""
 
@@ -183,4 +191,14 @@ class Describe:
     name: str
 
 
-Statement = Select | CreateStream | DropStream | CreateQuery | DropQuery | Explain | Show | Describe
+Statement = (
+    Select
+    | CreateStream
+    | DropStream
+    | CreateQuery
+    | DropQuery
+    | AlterQuery
+    | Explain
+    | Show
+    | Describe
+)

@@ -1,7 +1,8 @@
 """Checkpoints: what a restart begins with, so that it need not replay the whole log.
 
-A checkpoint is the closed panes, the open ones, samples, watermarks, producers' sequences, and the
-log's sequence up to which all of these are complete. It is one catalog transaction.
+A checkpoint is the closed panes, the open ones, levels in force, samples, watermarks, producers'
+sequences, and the log's sequence up to which all of these are complete. It is one catalog
+transaction.
 """
 
 from __future__ import annotations
@@ -91,8 +92,10 @@ def _query_state(published: Published) -> bytes:
     """Counts as JSON in the schema's metadata; the open panes as rows."""
     standing = published.standing
     state = {
-        "read": standing.read,
+        "read": standing.timely,
         "late": standing.late,
+        "levels": standing.levels,
+        "thinned": standing.thinned,
         "late_by_pane": [[pane, count] for pane, count in standing.late_by_pane.items()],
         "late_beyond": standing.late_beyond,
         "emitted_to": published.emitted_to,
@@ -129,7 +132,10 @@ def restore_query(store: Store, published: Published, parts: Mapping[str, bytes]
     if data is not None:
         table = pa.ipc.open_stream(data).read_all()
         state, panes = json.loads(table.schema.metadata[b"state"]), table.to_pylist()
-        standing.read, standing.late = state["read"], state["late"]
+        standing.timely, standing.late = state["read"], state["late"]
+        if "levels" in state:  # Written since queries can be thinned.
+            standing.set_levels(state["levels"])
+            standing.thinned = list(state["thinned"])
         standing.late_by_pane = dict(state["late_by_pane"])
         beyond = state["late_beyond"]
         standing.late_beyond = None if beyond is None else (beyond[0], beyond[1])

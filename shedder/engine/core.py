@@ -9,11 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+import pyarrow as pa
 import structlog
 
 from shedder.archive.commit import Entry, GroupCommit
 from shedder.archive.entries import Run
-from shedder.archive.records import Batch, Heartbeat
+from shedder.archive.records import Batch, Heartbeat, Kind, Level
 from shedder.archive.store import Store
 from shedder.cql.query import StreamSchema
 from shedder.engine.actor import Actor
@@ -22,6 +23,7 @@ from shedder.engine.intake import Arrived, Intake
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import (
+    BadSetting,
     Draining,
     InternalError,
     Overloaded,
@@ -32,7 +34,7 @@ from shedder.errors import (
 from shedder.scheduling import LATE, give_way
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
-from shedder.streams.frame import Frame
+from shedder.streams.frame import Frame, Positions
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import Span
 
@@ -151,10 +153,12 @@ class Core:
                         self.store.add(
                             stream.id, header.first_position, batch, sequence=entry.sequence
                         )
-                        self.apply(stream, header, Frame(batch, stream.schema.time_column))
+                        self.apply(stream, header, batch)
                         stream.accepted = arrived.accepted
                 case Heartbeat() as header:
                     self.apply_heartbeat(header)
+                case Level() as header:
+                    self.apply_level(header)
             self.applied_sequence = entry.sequence + 1
         with self._backlog_lock:
             self._backlog_bytes -= size
@@ -164,8 +168,10 @@ class Core:
             self._refresh_stale(now)
         self._checkpoint_if_due(now)
 
-    def apply(self, stream: Stream, header: Batch, frame: Frame) -> None:
+    def apply(self, stream: Stream, header: Batch, batch: pa.RecordBatch) -> None:
         """Read one batch into everything in memory, and answer the windows it closes."""
+        positions = Positions(stream.schema.seed, header.first_position)
+        frame = Frame(batch, stream.schema.time_column, positions=positions)
         if header.first_position != stream.sample.position:  # Damage has torn a hole.
             rows = self.settings.sample_rows
             stream.sample = StreamSample(stream.schema, rows=rows, first=header.first_position)
@@ -180,6 +186,22 @@ class Core:
             stream = self.streams[name]
             stream.heartbeat(header.watermark_us, header.arrival_us)
             self._after(stream)
+
+    def apply_level(self, header: Level) -> None:
+        """From the next batch on, a query's synopses read at these levels."""
+        name = self._stream_name(header.stream)
+        published = None if name is None else self.streams[name].queries.get(header.query)
+        if published is not None and not published.failed:  # Else it was dropped meanwhile.
+            published.standing.set_levels(header.levels)
+
+    def change_levels(self, stream: Stream, query: str, levels: tuple[int, ...]) -> None:
+        """Log the levels of a query's synopses; returns when they are durable and in force."""
+        header = Level(stream.id, query, levels, self.clock_us())
+        if not header.fits:
+            raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
+        self.store.allow_levels()
+        self.commit.submit(Kind.LEVEL, [header.to_bytes()], header).result()
+        self.actor.call(lambda: None).result()
 
     def _after(self, stream: Stream) -> None:
         for published in list(stream.queries.values()):

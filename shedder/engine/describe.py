@@ -13,6 +13,7 @@ from shedder.cql.statement import CreateStream
 from shedder.cql.text import text_of_stream
 from shedder.engine.published import Published, status_of
 from shedder.engine.stream import Stream
+from shedder.engine.thinning import levels_text
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answer import Answer
 
@@ -120,7 +121,7 @@ def standing(stream: Stream, published: Published) -> str:
     for aggregate, part in zip(keeps.query.aggregates, keeps.plan.answers, strict=True):
         kind = keeps.plan.parts[part].kind.value
         lines.append(f"  {aggregate.function.value}: pane synopses ({kind})")
-    lines.append(f"  memory: {keeps.size_bytes:,} bytes; thinning: none (1)")
+    lines.append(f"  memory: {keeps.size_bytes:,} bytes; thinning: {levels_text(keeps.levels)}")
     lines += [f"  granted {key}: {value}" for key, value in published.granted.items()]
     return "\n".join(lines)
 

@@ -26,6 +26,7 @@ from shedder.cql.statement import CreateStream, Select
 from shedder.engine import describe
 from shedder.engine.core import Core
 from shedder.engine.handle import Query
+from shedder.engine.ledger import ledger_of
 from shedder.engine.listeners import Latest
 from shedder.engine.one_time import OneTime
 from shedder.engine.producer import Producer
@@ -35,6 +36,7 @@ from shedder.engine.recovery import recover
 from shedder.engine.registration import Registrar
 from shedder.engine.statements import execute
 from shedder.engine.stream import Stream
+from shedder.engine.thinning import levels_of
 from shedder.errors import (
     BadSetting,
     Draining,
@@ -46,7 +48,7 @@ from shedder.errors import (
     UnknownStream,
 )
 from shedder.queries.answer import Answer
-from shedder.queries.database import Ledger, Params, QueryLedger, Receipt
+from shedder.queries.database import Ledger, Params, Receipt
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.sample import StreamSample
@@ -250,24 +252,10 @@ class Engine:
 
     def ledger(self, stream: str) -> Ledger:
         """Where every tuple of the stream went, once all that is durable has been applied."""
-
-        def read() -> Ledger:
-            live, intake = self.core.stream(stream), self.core.intakes[stream]
-            return Ledger(
-                stream=stream,
-                accepted=live.accepted + intake.duplicate,
-                applied=live.applied,
-                duplicate=intake.duplicate,
-                refused_batches=intake.refused_batches,
-                refused_rows=intake.refused_rows,
-                late=live.late,
-                queries=tuple(
-                    QueryLedger(name, p.standing.read, 0, p.standing.late)
-                    for name, p in sorted(live.queries.items())
-                ),
-            )
-
-        return self.core.actor.call(read).result()
+        core = self.core
+        return core.actor.call(
+            lambda: ledger_of(core.stream(stream), core.intakes[stream])
+        ).result()
 
     # --- standing queries ----------------------------------------------------------------------
 
@@ -336,6 +324,18 @@ class Engine:
     def explain_standing(self, stream: Stream, published: Published) -> str:
         """What a standing query keeps and predicts."""
         return self.core.actor.call(lambda: describe.standing(stream, published)).result()
+
+    def set_thinning(self, name: str, level: int) -> None:
+        """From now on the query's synopses read the share 2^-level of the tuples; 0: all of them.
+
+        Raises:
+          UnknownQuery. BadSetting: the level is not 0 to 20. Unimplemented: one of its
+          aggregates cannot be thinned. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        with self._ddl:
+            stream, published = self.core.published(name)
+            self.core.change_levels(stream, name, levels_of(published.standing, level))
 
     # --- control -------------------------------------------------------------------------------
 

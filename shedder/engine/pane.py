@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.types import ColumnType
 from shedder.engine.plan import Kind, Part, Plan
+from shedder.engine.segment import Segment, selected
 from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
 from synopses.counts import GroupedCount
@@ -99,17 +101,22 @@ class PartInput:
         self._ids = ids if ids is None or self._rows is None else ids[self._rows]
         self._is_count = part.kind is Kind.COUNT
 
-    def feed(self, synopsis: Any, first: int, last: int) -> None:
-        """Update the synopsis with the view's rows first to last (exclusive)."""
+    def feed(self, synopsis: Any, first: int, last: int) -> int:
+        """Update the synopsis with the view's rows first to last (exclusive).
+
+        Returns:
+          How many values there were in these rows.
+        """
         if self._rows is not None:
             first, last = np.searchsorted(self._rows, (first, last))
         if first == last:
-            return
+            return 0
         ids = None if self._ids is None else self._ids[first:last]
         if self._is_count:
             synopsis.update(ids, int(last - first))
         else:
             synopsis.update(ids, *[array[first:last] for array in self._arrays])
+        return int(last - first)
 
 
 class TextValues:
@@ -133,11 +140,15 @@ def _gatherable(values: Any) -> Any:
 
 
 class Pane:
-    """One synopsis per part of a plan, over the same group ids."""
+    """One synopsis per part of a plan, over the same group ids, and its segments of other levels.
+
+    parts: what was read in full. segments: by part and level (1 and up), what was read thinned.
+    """
 
     def __init__(self, plan: Plan, groups: int) -> None:
         self._plan = plan
         self.parts = [make(part, groups) for part in plan.parts]
+        self.segments: dict[tuple[int, int], Segment] = {}
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
@@ -149,34 +160,63 @@ class Pane:
         for synopsis, given in zip(self.parts, inputs, strict=True):
             given.feed(synopsis, first, last)
 
+    def update_at(
+        self, part: int, level: int, given: PartInput, rows: tuple[int, int], groups: int
+    ) -> int:
+        """Let one part read rows of its input (the view, thinned to the level) at that level.
+
+        Returns:
+          How many values there were in these rows.
+        """
+        synopsis = self.segment(part, level).synopsis if level else self.parts[part]
+        synopsis.grow(groups)
+        return given.feed(synopsis, *rows)
+
+    def segment(self, part: int, level: int) -> Segment:
+        """A part's segment of a level; a new one when there is none."""
+        found = self.segments.get((part, level))
+        if found is None:
+            found = self.segments[part, level] = Segment(_make_thinned(self._plan.parts[part]))
+        return found
+
     def merge(self, other: Pane) -> Self:
         """Fold in another pane over the same group ids."""
         for synopsis, more in zip(self.parts, other.parts, strict=True):
             synopsis.merge(more)
+        for key, segment in other.segments.items():
+            self.segment(*key).merge(segment)
         return self
 
     def select(self, ids: NDArray[np.int64]) -> Pane:
         """These groups, in this order."""
         chosen = Pane(self._plan, 0)
-        chosen.parts = [synopsis.select(ids) for synopsis in self.parts]
+        chosen.parts = [selected(synopsis, ids) for synopsis in self.parts]
+        chosen.segments = {key: segment.select(ids) for key, segment in self.segments.items()}
         return chosen
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Pane:
         """The inverse of select: group i goes to ids[i]."""
         spread = Pane(self._plan, 0)
         spread.parts = [synopsis.scatter(ids, groups) for synopsis in self.parts]
+        spread.segments = {k: segment.scatter(ids, groups) for k, segment in self.segments.items()}
         return spread
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Rows per group."""
+        """Rows per group that were read; the rows are read at the smallest level of all parts."""
         counts: NDArray[np.int64] = self.parts[0].count().value
+        for (part, _), segment in self.segments.items():
+            if part == 0:
+                counts = _added(counts, segment.synopsis.count().value)
         return counts
 
     @property
     def part_bytes(self) -> list[int]:
-        """What each synopsis holds."""
-        return [int(synopsis.size_bytes) for synopsis in self.parts]
+        """What each synopsis holds, its segments included."""
+        held = [int(synopsis.size_bytes) for synopsis in self.parts]
+        for (part, _), segment in self.segments.items():
+            held[part] += int(segment.synopsis.size_bytes)
+        return held
 
     def to_bytes(self) -> list[bytes]:
         """Each synopsis in its own format."""
@@ -184,10 +224,28 @@ class Pane:
 
     @classmethod
     def from_bytes(cls, plan: Plan, parts: Sequence[bytes]) -> Pane:
-        """Read what to_bytes wrote for the same plan."""
+        """Read what to_bytes wrote for the same plan; it has no segments yet."""
         pane = cls(plan, 0)
         pane.parts = [
             _CLASSES[part.kind].from_bytes(data)
             for part, data in zip(plan.parts, parts, strict=True)
         ]
         return pane
+
+    def adopt_segment(self, part: int, level: int, data: bytes, basics: Sequence[Any]) -> None:
+        """Take back a segment of which the synopsis' bytes and the basics were stored."""
+        synopsis = _CLASSES[self._plan.parts[part].kind].from_bytes(data)
+        self.segments[part, level] = Segment(synopsis, *basics)
+
+
+def _make_thinned(part: Part) -> Any:
+    """A synopsis that is read thinned: an interval for a sum needs the squares, too."""
+    return make(replace(part, variance=True) if part.kind is Kind.MOMENTS else part, 0)
+
+
+def _added(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of two columns, the shorter one filled up with zeros."""
+    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+    total = longer.copy()
+    total[: len(shorter)] += shorter
+    return total

@@ -11,6 +11,7 @@ import structlog
 from shedder.cql.statement import Contract
 from shedder.engine.listeners import Listeners, News
 from shedder.engine.standing import Standing
+from shedder.engine.thinning import levels_text
 from shedder.engine.window_evidence import window_evidence
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answer import Answer
@@ -186,7 +187,9 @@ def status_of(published: Published) -> pa.Table:
     facts = {
         "stream": standing.query.schema.name,
         "text": standing.query.text,
-        "read": str(standing.read),
+        "read": str(standing.timely - max(standing.thinned)),
+        "thinned": str(max(standing.thinned)),
+        "thinning": levels_text(standing.levels),
         "late": str(standing.late),
         "panes": str(len(standing.panes)),
         "size_bytes": str(standing.size_bytes),

@@ -6,7 +6,7 @@ from functools import partial
 
 import structlog
 
-from shedder.archive.records import Batch, Heartbeat, Kind
+from shedder.archive.records import Batch, Heartbeat, Kind, Level
 from shedder.cql.bind import bind
 from shedder.engine.checkpoint import restore_query, restore_stream
 from shedder.engine.core import Core
@@ -18,7 +18,6 @@ from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
 from shedder.streams.batches import decode_stored
-from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 
 _log = structlog.get_logger("shedder.recovery")
@@ -51,10 +50,12 @@ def recover(core: Core) -> None:
                 positions[name] = max(positions[name], header.end_position)
                 _advance(producers[name], header)
                 if record.sequence >= start:
-                    core.apply(stream, header, Frame(batch, stream.schema.time_column))
+                    core.apply(stream, header, batch)
                     replayed += header.rows
             case Kind.HEARTBEAT if record.sequence >= start:
                 core.apply_heartbeat(Heartbeat.from_bytes(record.header))
+            case Kind.LEVEL if record.sequence >= start:
+                core.apply_level(Level.from_bytes(record.header))
         core.applied_sequence = max(start, record.sequence + 1)
     for name, intake in core.intakes.items():
         intake.restore(positions[name], producers[name])

@@ -93,7 +93,7 @@ class Registrar:
         )
         for history in past:
             history.read_on()
-        standing.read = standing.late = 0  # The ledger counts from here on.
+        standing.timely = standing.late = 0  # The ledger counts from here on.
         standing.close(stream.watermark_us)
         published.emitted_to = standing.grid.window_end(stream.watermark_us)
         published.refresh(stream)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -16,7 +17,7 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.engine.pane import Pane, PartInput
 from shedder.engine.plan import Kind, Plan
-from shedder.streams.frame import Frame
+from shedder.streams.frame import Frame, Known
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid, Span
 
@@ -33,6 +34,7 @@ GROUP_BYTES_LEAST = {
     Kind.KLL: 256,  # A sketch that has left its buffer.
     Kind.FREQUENT: 540,
 }
+_SEGMENTS = b"segments"  # Metadata of a stored pane: part, level and basics of t0, t1, ...
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
 
@@ -48,9 +50,12 @@ class Merged:
 class Standing:
     """The panes of one standing query, and the counts of what went where.
 
-    Used by one thread. Ledger: tuples applied since registration = read + late.
+    Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
+    + what was thinned for it + late.
 
-    read: tuples that reached a pane (or failed the WHERE). late: tuples whose pane had been
+    levels: of each part of the plan; at level j it reads the share 2^-j of the tuples. The rows
+    are counted at the smallest of them. thinned: tuples that each part skipped. timely: tuples
+    that reached a pane, thinned or not (or failed the WHERE). late: tuples whose pane had been
     closed, or whose event time was too far in the future to be believed. late_beyond: a pane and
     how many were late for it or for panes after it, where they are not told apart. dropped_before:
     panes before it are needed by no window; None: none has been dropped in this process.
@@ -61,7 +66,9 @@ class Standing:
         self.query = query
         self.plan = plan
         self.grid = PaneGrid.of(query.window)
-        self.read = 0
+        self.levels = (0,) * len(plan.parts)
+        self.thinned = [0] * len(plan.parts)
+        self.timely = 0
         self.late = 0
         self.panes: dict[int, Pane] = {}
         self.late_by_pane: dict[int, int] = {}
@@ -91,12 +98,14 @@ class Standing:
         frame = frame.in_time_order() if self.grid.slides else frame
         first, last = self._timely(frame, watermark_us, limit_us)
         self.late += len(frame) - (last - first)
-        self.read += last - first
+        self.timely += last - first
         if last - first < len(frame):
             self._count_late(frame.between(0, first))
             self._count_late(frame.between(last, len(frame)))
         view = frame.between(first, last).where(self._where)
-        if len(view):
+        if len(view) and any(self.levels):
+            self._read_thinned(view)
+        elif len(view):
             self._read(view)
 
     def _timely(
@@ -144,6 +153,38 @@ class Standing:
             self.panes[pane].grow(groups)
             self.panes[pane].update(inputs, first, last)
         self._hold_to_the_cap()
+
+    def _read_thinned(self, view: Frame) -> None:
+        """Each part reads what its level keeps; the basics are taken of everything."""
+        kept = {level: view.thinned(level) for level in sorted(set(self.levels))}
+        # The smallest level comes first, so that it names all groups.
+        ids = {level: self._ids(thinned.frame) for level, thinned in kept.items()}
+        groups = 1 if self.keys is None else self.keys.size
+        parts = [
+            (level, kept[level], PartInput(part, kept[level].frame, ids[level]), part.argument)
+            for part, level in zip(self.plan.parts, self.levels, strict=True)
+        ]
+        for pane, first, last in self._slices(view):
+            if pane not in self.panes:
+                self.panes[pane] = Pane(self.plan, 0)
+            held = self.panes[pane]
+            for at, (level, thinned, given, argument) in enumerate(parts):
+                rows = thinned.between(first, last)
+                read = held.update_at(at, level, given, rows, groups)
+                self.thinned[at] += (last - first) - (rows[1] - rows[0])
+                if level and argument is None:
+                    held.segment(at, level).notice(Known(last - first, None, None), read)
+                elif level and argument is not None:
+                    held.segment(at, level).notice(view.known(argument, first, last), read)
+        self._hold_to_the_cap()
+
+    def _ids(self, frame: Frame) -> NDArray[np.int32] | None:
+        return None if self.keys is None else self.keys.assign(frame)
+
+    def set_levels(self, levels: Sequence[int]) -> None:
+        """From the next frame on, the parts read at these levels; the rows at the smallest."""
+        if len(levels) == len(self.levels):  # Else the record is of another query of this name.
+            self.levels = (min(levels), *levels[1:])
 
     def _slices(self, view: Frame) -> Iterable[tuple[int, int, int]]:
         """(pane, first row, last row) for each stretch of rows that fall in one pane."""
@@ -220,7 +261,6 @@ class Standing:
         others = any(len(p.counts) and p.counts[OTHERS] for p in self.panes.values())
         source = np.concatenate([np.zeros(1, np.int64), kept])
         for number, pane in self.panes.items():
-            pane.grow(keys.size)
             self.panes[number] = pane.select(source)
         partial = keys.partial_from  # Those who might be partial before still might be.
         keys.keep(kept)
@@ -249,13 +289,24 @@ class Standing:
             held = held.select(ids)
         for index, data in enumerate(held.to_bytes()):
             columns[f"s{index}"] = pa.array([data], pa.binary())
-        return _ipc(pa.table(columns))
+        segments = []
+        for index, ((part, level), segment) in enumerate(sorted(held.segments.items())):
+            columns[f"t{index}"] = pa.array([segment.synopsis.to_bytes()], pa.binary())
+            segments.append([part, level, *segment.basics])
+        if not segments:
+            return _ipc(pa.table(columns))
+        return _ipc(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
 
     def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
         """Take a stored pane back."""
         row = pa.ipc.open_stream(data).read_all()
         parts = [row[f"s{i}"][0].as_py() for i in range(len(self.plan.parts))]
         held = Pane.from_bytes(self.plan, parts)
+        stored = (row.schema.metadata or {}).get(_SEGMENTS)
+        for index, (part, level, *basics) in enumerate(
+            [] if stored is None else json.loads(stored)
+        ):
+            held.adopt_segment(part, level, row[f"t{index}"][0].as_py(), basics)
         if self.keys is not None:
             hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)
             keys = pa.ipc.open_stream(row["keys"][0].as_py()).read_all()

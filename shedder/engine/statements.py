@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
+from shedder.cql.shares import share_text
 from shedder.cql.statement import (
+    AlterQuery,
     CreateQuery,
     CreateStream,
     Describe,
@@ -40,6 +42,9 @@ def execute(engine: Engine, statement: Statement, timeout_s: float | None) -> An
             return _pairs(query.granted)
         case DropQuery(name, if_exists):
             return _drop_query(engine, name, if_exists=if_exists)
+        case AlterQuery(name, level):
+            engine.set_thinning(name, level)
+            return Answer.status(f"query {name} reads {share_text(level)} of the tuples")
         case Explain(subject):
             text = (
                 engine.query(subject).explain()

@@ -10,7 +10,15 @@ import numpy as np
 from shedder.cql.expression import Aggregate
 from shedder.engine.questions import ask, cross_sums, present_counts, quantiles_of, rank_error
 from shedder.engine.standing import Merged, Standing
+from shedder.engine.thinned_evidence import (
+    missing_groups,
+    note_of,
+    skipped_rows,
+    smallest_share,
+    thinned_parts,
+)
 from shedder.queries.answer import MissingGroups
+from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
@@ -43,8 +51,14 @@ def window_evidence(
         aggregate: merged.pane.parts[part]
         for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
     }
+    thinned = thinned_parts(standing, merged) if merged.pane.segments else {}
+    if thinned:
+        confidences = split_confidence(query)  # Nothing is exact by its kind any more.
     asked = {a: confidences.get(a, query.confidence) for a in synopses}
-    estimates = {a: ask(synopsis, a, asked[a]) for a, synopsis in synopses.items()}
+    estimates = {
+        a: thinned[a].ask(a, asked[a]) if a in thinned else ask(synopsis, a, asked[a])
+        for a, synopsis in synopses.items()
+    }
     ranks = {a: rank_error(synopsis, asked[a]) for a, synopsis in synopses.items()}
     evidence = Evidence(
         keys=() if merged.ids is None or standing.keys is None else standing.keys.keys(merged.ids),
@@ -59,13 +73,24 @@ def window_evidence(
         rank_errors={a: error for a, error in ranks.items() if error is not None},
     )
     if merged.late:
-        counts = {a: present_counts(synopsis) for a, synopsis in synopses.items()}
-        sums = {a: cross_sums(synopsis) for a, synopsis in synopses.items()}
+        counts = {
+            a: thinned[a].known_counts if a in thinned else present_counts(synopsis)
+            for a, synopsis in synopses.items()
+        }
+        whole = {a: synopsis for a, synopsis in synopses.items() if a not in thinned}
+        sums = {a: cross_sums(synopsis) for a, synopsis in whole.items()}
         evidence = replace(
             evidence,
             crosses={a: each for a, each in sums.items() if each is not None},
             counts={a: count for a, count in counts.items() if count is not None},
-            quantiles=quantiles_of(synopses, asked),
+            quantiles=quantiles_of(whole, asked),
+        )
+    if thinned:
+        evidence = replace(
+            evidence,
+            thinning=smallest_share(merged),
+            missing=missing_groups(merged, query.confidence) if query.groups else None,
+            notes=(*evidence.notes, note_of(merged)),
         )
     if standing.grid.slides and span.end_us is None:
         return _before_the_first(evidence)
@@ -92,7 +117,8 @@ def _with_others(standing: Standing, merged: Merged, evidence: Evidence) -> Evid
     ids = merged.ids
     if ids is None or not len(ids) or ids[0] != OTHERS:
         return evidence
-    weight = float(merged.pane.counts[0])
+    # A tuple that was skipped may have been one of theirs.
+    weight = float(merged.pane.counts[0]) + skipped_rows(merged)
     estimates = dict(evidence.estimates)
     partial_from = None if standing.keys is None else standing.keys.partial_from
     if partial_from is not None and (ids >= partial_from).any():

@@ -127,7 +127,7 @@ class _Estimator:
                     rank_share=aggregate.parameter,
                     confidence=confidence,
                 )
-                return _estimates(intervals, confidence)
+                return as_estimates(intervals, confidence)
             case AggregateFunction.TOP:
                 assert aggregate.parameter is not None
                 return self._top(node, int(aggregate.parameter), confidence)
@@ -205,7 +205,7 @@ class _Estimator:
             seen = seen + part.light + (part.certain > 0)
         # All weight may be known and still rows of weight zero be unseen: then NULL is no fact.
         known = self.view.is_everything or self.sampled.is_whole
-        return _estimates(
+        return as_estimates(
             intervals, confidence, empty=seen == 0, known=known, source="weighted sample"
         )
 
@@ -256,7 +256,7 @@ class _Estimator:
         empty: NDArray[np.bool_] | None = None,
     ) -> Estimates:
         """Sums, means and variances, which infinities spoil."""
-        found = _estimates(intervals, confidence, empty=empty)
+        found = as_estimates(intervals, confidence, empty=empty)
         spoiled = self.sampled.infinite(node)
         if not spoiled.any():
             return found
@@ -297,7 +297,7 @@ class _Estimator:
         )
 
 
-def _estimates(
+def as_estimates(
     intervals: Intervals,
     confidence: float,
     *,

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from shedder.cql.parse import parse
-from shedder.cql.statement import CreateStream, DropStream
+from shedder.cql.statement import AlterQuery, CreateStream, DropStream
 from shedder.engine.engine import Engine
 from shedder.errors import (
     BadSetting,
@@ -151,9 +151,11 @@ class Query(QueryServicer):
 
 
 def _check_statement(identity: Identity, sql: str, params: Params | None) -> None:
-    """Whether the caller may run this statement: what changes streams needs ADMIN."""
-    if isinstance(parse(sql, params), CreateStream | DropStream):
-        raise PermissionDenied(f"{identity.name!r} lacks the scope admin, which changes streams")
+    """Whether the caller may run this statement: what changes streams or shares needs ADMIN."""
+    if isinstance(parse(sql, params), CreateStream | DropStream | AlterQuery):
+        raise PermissionDenied(
+            f"{identity.name!r} lacks the scope admin, which changes streams and thinning"
+        )
 
 
 def _message_of(answer: Answer) -> query_pb2.Answer:

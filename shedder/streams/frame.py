@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shedder.cql.evaluate import evaluate, true_rows
 from shedder.cql.expression import Column, Expression, walk
 from shedder.cql.types import ColumnType
-from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
+from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8, position_keys
 
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: no value's hash by design
 
@@ -47,19 +47,62 @@ class Hashes:
     rows: NDArray[np.int64] | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of an expression's values without a synopsis having read them.
+
+    rows: how many values there are. low, high: their range; None where there is none, and for text.
+    """
+
+    rows: int
+    low: int | float | None
+    high: int | float | None
+
+
+class Positions:
+    """The positions of a batch's rows, and the random keys that the stream's seed gives them."""
+
+    def __init__(self, seed: int, first: int) -> None:
+        self._seed = seed
+        self._first = first
+        self._keys: NDArray[np.uint64] | None = None
+
+    def keys(self, count: int) -> NDArray[np.uint64]:
+        """uint64 [count], the keys of the batch's rows; computed once."""
+        if self._keys is None:
+            self._keys = position_keys(self._seed, self._first, count)
+        return self._keys
+
+    def after(self, rows: int) -> Positions:
+        """Those of a batch that begins so many rows later."""
+        return Positions(self._seed, self._first + rows)
+
+
 class Frame:
     """Rows of one batch and what queries derive from them; queries share what they derive.
 
-    A frame is used by one thread. `where`, `in_time_order` and `between` give frames over the
-    same batch, which gather a column only when somebody asks for it.
+    A frame is used by one thread. `where`, `in_time_order`, `between` and `thinned` give frames
+    over the same batch, which gather a column only when somebody asks for it.
     """
 
     def __init__(
-        self, batch: pa.RecordBatch, time_column: str, rows: NDArray[np.int64] | None = None
+        self,
+        batch: pa.RecordBatch,
+        time_column: str,
+        rows: NDArray[np.int64] | None = None,
+        positions: Positions | None = None,
     ) -> None:
+        """A frame over a batch.
+
+        Args:
+          batch: as conformed to the stream's schema. time_column: of it.
+          rows: the rows of the batch, in order; None: all.
+          positions: of the batch; None: it will not be thinned.
+        """
         self.batch = batch
         self._time_column = time_column
         self._rows = rows
+        self._positions = positions
         self._columns: dict[str, pa.Array[Any]] = {}
         self._values: dict[Expression, pa.Array[Any]] = {}
         self._present: dict[Expression, Present] = {}
@@ -67,6 +110,8 @@ class Frame:
         self._hashes: dict[Expression, Hashes] = {}
         self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
         self._frames: dict[Expression | str, Frame] = {}
+        self._thinned: dict[int, Thinned] = {}
+        self._known: dict[Expression, Known] = {}
         self._times: NDArray[np.int64] | None = None
         self._in_order: bool | None = None  # Not known yet.
 
@@ -106,8 +151,33 @@ class Frame:
         if first == 0 and last == len(self):
             return self
         if self._rows is None:
-            return Frame(self.batch.slice(first, last - first), self._time_column)
-        return Frame(self.batch, self._time_column, self._rows[first:last])
+            later = None if self._positions is None else self._positions.after(first)
+            return Frame(self.batch.slice(first, last - first), self._time_column, positions=later)
+        return self._over(self._rows[first:last])
+
+    def thinned(self, level: int) -> Thinned:
+        """The rows that are kept at a level: those whose random key is below 2^(64 - level).
+
+        Which these are depends on the stream's seed and the positions alone, so that of any rows,
+        however they were chosen by their values, the kept ones are a simple random sample. What
+        is kept at a level is kept at all below it.
+        """
+        if level not in self._thinned:
+            assert self._positions is not None, "only a stream's own tuples can be thinned"
+            keys = self._positions.keys(self.batch.num_rows)
+            own = keys if self._rows is None else keys[self._rows]
+            rows = np.flatnonzero(own < np.uint64(1 << (64 - level))) if level else None
+            frame = self if rows is None else self._take(rows)
+            self._thinned[level] = Thinned(frame, rows)
+        return self._thinned[level]
+
+    def known(self, expression: Expression, first: int, last: int) -> Known:
+        """What is known of an expression's values in the rows first to last (exclusive)."""
+        if (first, last) != (0, len(self)):
+            return _known(self.present(expression), first, last)
+        if expression not in self._known:
+            self._known[expression] = _known(self.present(expression), first, last)
+        return self._known[expression]
 
     def evaluate(self, expression: Expression) -> pa.Array[Any]:
         """The expression's value in every row, as a typed Arrow array."""
@@ -160,8 +230,10 @@ class Frame:
         return keys
 
     def _take(self, rows: NDArray[np.int64]) -> Frame:
-        base = rows if self._rows is None else self._rows[rows]
-        return Frame(self.batch, self._time_column, base)
+        return self._over(rows if self._rows is None else self._rows[rows])
+
+    def _over(self, rows: NDArray[np.int64]) -> Frame:
+        return Frame(self.batch, self._time_column, rows, self._positions)
 
     def _column(self, name: str) -> pa.Array[Any]:
         if self._rows is None:
@@ -169,6 +241,21 @@ class Frame:
         if name not in self._columns:
             self._columns[name] = self.batch.column(name).take(self._rows)
         return self._columns[name]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Thinned:
+    """What is kept of a frame. rows: int64 [kept], where in the frame, ascending; None: all."""
+
+    frame: Frame
+    rows: NDArray[np.int64] | None
+
+    def between(self, first: int, last: int) -> tuple[int, int]:
+        """Where the frame's rows first to last are among the kept ones."""
+        if self.rows is None:
+            return first, last
+        ends = np.searchsorted(self.rows, (first, last))
+        return int(ends[0]), int(ends[1])
 
 
 def hash_values(values: object) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -219,6 +306,15 @@ def _present(array: pa.Array[Any]) -> Present:
     if pa.types.is_string(array.type):
         return Present(array, rows)
     return Present(_integers(array), rows)
+
+
+def _known(present: Present, first: int, last: int) -> Known:
+    if present.rows is not None:
+        first, last = (int(end) for end in np.searchsorted(present.rows, (first, last)))
+    if first == last or not isinstance(present.values, np.ndarray):
+        return Known(last - first, None, None)
+    values = present.values[first:last]
+    return Known(last - first, values.min().item(), values.max().item())
 
 
 def _present_floats(array: pa.Array[Any]) -> Present:

@@ -270,9 +270,9 @@ def test_the_lock_ends_with_its_process(tmp_path):
 
 def test_a_newer_directory_is_refused_untouched(tmp_path):
     Store.open(tmp_path).close()
-    (tmp_path / "FORMAT").write_text("shedder archive 2\n")
+    (tmp_path / "FORMAT").write_text("shedder archive 3\n")
     before = sorted(path.name for path in tmp_path.rglob("*"))
-    with pytest.raises(NewerFormat, match="format 2"):
+    with pytest.raises(NewerFormat, match="format 3"):
         Store.open(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 

@@ -11,6 +11,7 @@ import pytest
 from shedder.cql.expression import Aggregate, AggregateFunction, Call, Column, Literal, Op
 from shedder.cql.parse import parse, parse_script
 from shedder.cql.statement import (
+    AlterQuery,
     Contract,
     CreateQuery,
     CreateStream,
@@ -295,6 +296,9 @@ def test_the_other_statements_are_read() -> None:
     assert parse("DESC requests") == Describe("requests")
     assert parse("DROP STREAM IF EXISTS s") == DropStream("s", True)
     assert parse("DROP QUERY q") == DropQuery("q", False)
+    assert parse("ALTER QUERY q SET THINNING 1/8;") == AlterQuery("q", 3)
+    assert parse("alter query q set thinning 1 / 1") == AlterQuery("q", 0)
+    assert parse("ALTER QUERY q SET THINNING 1") == AlterQuery("q", 0)
     assert parse("EXPLAIN busy") == Explain("busy")
     explained = parse("EXPLAIN SELECT COUNT(*) FROM s")
     assert isinstance(explained, Explain)

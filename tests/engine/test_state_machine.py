@@ -45,6 +45,8 @@ TARGETS = (
     "WITHIN 5 PERCENT CONFIDENCE 99.99 PERCENT ELSE OMIT",
     "WITHIN 0.05 RANK CONFIDENCE 99.99 PERCENT",
 )
+# Intervals of thinned queries miss as often as they may; so many are checked that this is never.
+CERTAIN = "WITHIN 5 PERCENT CONFIDENCE 99.99999999 PERCENT ELSE WIDEN"
 SMALL_INTS = st.integers(-3, 12)
 INTS = st.one_of(st.none(), SMALL_INTS, SMALL_INTS, st.integers(-(2**63), 2**63 - 1))
 FLOATS = st.one_of(
@@ -149,15 +151,40 @@ class EngineMachine(RuleBasedStateMachine):
         groups=st.sampled_from(GROUPS),
         where=st.sampled_from(WHERES),
         goal=st.sampled_from(TARGETS),
+        thinnable=st.booleans(),
     )
     def register(
-        self, name: str, stream: str, window: str, groups: str, where: str, goal: str
+        self,
+        name: str,
+        stream: str,
+        window: str,
+        groups: str,
+        where: str,
+        goal: str,
+        thinnable: bool,
     ) -> None:
         if stream not in self.streams or name in self.queries:
             return
-        query = OracleQuery(self.streams[stream], stream, window, groups, where, self.clock_us)
-        self.engine.register(name, query.text(WINDOWS[window], goal))
+        query = OracleQuery(
+            self.streams[stream],
+            stream,
+            window,
+            groups,
+            where,
+            self.clock_us,
+            thinnable=thinnable,
+        )
+        target = CERTAIN if thinnable else goal
+        self.engine.register(name, query.text(WINDOWS[window], target))
         self.queries[name] = query
+
+    @precondition(lambda self: any(query.thinnable for query in self.queries.values()))
+    @rule(share=st.sampled_from(["1/2", "1/2", "1/8", "1"]), data=st.data())
+    def thin(self, share: str, data: st.DataObject) -> None:
+        names = sorted(name for name, query in self.queries.items() if query.thinnable)
+        name = data.draw(st.sampled_from(names))
+        self.engine.execute(f"ALTER QUERY {name} SET THINNING {share}")
+        self.queries[name].was_thinned = True
 
     @precondition(lambda self: self.queries)
     @rule(data=st.data())
@@ -307,8 +334,9 @@ class EngineMachine(RuleBasedStateMachine):
             assert ledger.late == stream.late
             for entry in ledger.queries:
                 query = self.queries[entry.query]
-                assert entry.read + entry.late == rows - query.from_position
+                assert entry.read + entry.thinned + entry.late == rows - query.from_position
                 assert entry.late == query.late_rows
+                assert query.was_thinned or not entry.thinned
 
 
 def same(before: Answer, after: Answer) -> None:

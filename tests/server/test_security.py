@@ -132,7 +132,8 @@ def test_each_scope_does_its_own_work(served, authority):
             query.push("trades", trades(10))
         with pytest.raises(PermissionDenied):
             ingest.execute("SELECT COUNT(*) FROM trades")
-        for statement in (CREATE_TRADES, "DROP STREAM trades"):
+        thinning = "ALTER QUERY q SET THINNING 1/2"
+        for statement in (CREATE_TRADES, "DROP STREAM trades", thinning):
             with pytest.raises(PermissionDenied, match="'query' lacks the scope admin"):
                 query.execute(statement)
         with pytest.raises(PermissionDenied):

@@ -57,6 +57,25 @@ def test_a_standing_query_is_registered_found_invoked_explained_and_dropped(data
         database.query("total")
 
 
+def test_a_query_is_thinned_and_reads_everything_again(database):
+    query = database.register("total", TOTAL)
+    database.execute("ALTER QUERY total SET THINNING 1/8")
+    answer = query.answer(after=database.push("trades", trades(5_000)))
+    assert answer.thinning == 1 / 8
+    row = answer.rows()[0]
+    truth = database.execute(TOTAL).rows()[0]
+    assert (row["n"], row["n_bound"]) == (truth["n"], "exact")
+    assert row["total_bound"] == "interval"
+    [ledger] = database.ledger("trades").queries
+    assert ledger.read + ledger.thinned == 5_000
+    assert "thinning: 1/8" in query.explain()
+    database.execute("ALTER QUERY total SET THINNING 1/1")
+    query.answer(after=database.push("trades", trades(5_000)))
+    assert database.ledger("trades").queries[0].thinned == ledger.thinned
+    with pytest.raises(errors.UnknownQuery):
+        database.execute("ALTER QUERY nobody SET THINNING 1/2")
+
+
 def test_a_subscriber_gets_each_slide(database):
     query = database.register("counts", COUNTS)
     slides = query.subscribe()

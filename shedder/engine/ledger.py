@@ -1,0 +1,31 @@
+"""The ledger: where every tuple of a stream went."""
+
+from __future__ import annotations
+
+from shedder.engine.intake import Intake
+from shedder.engine.standing import Standing
+from shedder.engine.stream import Stream
+from shedder.queries.database import Ledger, QueryLedger
+
+
+def ledger_of(stream: Stream, intake: Intake) -> Ledger:
+    """The ledger of a live stream, as far as it has applied. On the apply thread."""
+    return Ledger(
+        stream=stream.schema.name,
+        accepted=stream.accepted + intake.duplicate,
+        applied=stream.applied,
+        duplicate=intake.duplicate,
+        refused_batches=intake.refused_batches,
+        refused_rows=intake.refused_rows,
+        late=stream.late,
+        queries=tuple(
+            _query_ledger(name, published.standing)
+            for name, published in sorted(stream.queries.items())
+        ),
+    )
+
+
+def _query_ledger(name: str, standing: Standing) -> QueryLedger:
+    """Of the synopsis that has skipped the most."""
+    thinned = max(standing.thinned)
+    return QueryLedger(name, standing.timely - thinned, thinned, standing.late)

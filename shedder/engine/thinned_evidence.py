@@ -1,0 +1,71 @@
+"""A window in which tuples were skipped: its thinned parts, shares, groups that may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shedder.cql.expression import Aggregate
+from shedder.cql.shares import share_text
+from shedder.engine.segment import Segment
+from shedder.engine.standing import Merged, Standing
+from shedder.engine.thinned_questions import ThinnedPart
+from shedder.queries.answer import MissingGroups
+from synopses.intervals.missing import missing_group_rows
+
+
+def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, ThinnedPart]:
+    """The aggregates of whose part some tuples of the window were read thinned."""
+    parts = {}
+    for aggregate, part in zip(standing.query.aggregates, standing.plan.answers, strict=True):
+        segments = [segment for _, segment in _of(merged, part)]
+        if segments:
+            kind = standing.plan.parts[part].kind
+            whole = standing.keys is None
+            parts[aggregate] = ThinnedPart(kind, merged.pane.parts[part], segments, whole)
+    return parts
+
+
+def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:
+    """A part's levels and segments, in order of level."""
+    for (at, level), segment in sorted(merged.pane.segments.items(), key=lambda item: item[0]):
+        if at == part and segment.population:
+            yield level, segment
+
+
+def smallest_share(merged: Merged) -> float:
+    """The smallest share at which any tuples of the window were read."""
+    levels = [level for (_, level), s in merged.pane.segments.items() if s.population]
+    return 2.0 ** -max(levels, default=0)
+
+
+def skipped_rows(merged: Merged) -> int:
+    """Tuples of the window that the count of rows did not read: no group can have more of them."""
+    return sum(segment.skipped for _, segment in _of(merged, 0))
+
+
+def missing_groups(merged: Merged, confidence: float) -> MissingGroups | None:
+    """A bound on groups of which no tuple was read, all at once; None: none can be missing.
+
+    A group that is missing has no tuple that was read in full. At most N/g groups have g of the N
+    thinned tuples or more. With p the smallest share read of any level, one of g tuples is missed
+    with probability at most min((1 - p)^g, (1 - g/N)^(p N)), however its tuples are spread over
+    the levels (by Jensen's inequality for the latter), so the bound for one stratum holds.
+    """
+    strata = [segment for _, segment in _of(merged, 0) if segment.skipped]
+    if not strata:
+        return None
+    population = sum(s.population for s in strata)
+    share = min(s.read / s.population for s in strata)
+    largest = missing_group_rows(
+        population=population, read=int(share * population), confidence=confidence
+    )
+    return MissingGroups(float(largest + 1), confidence)
+
+
+def note_of(merged: Merged) -> str:
+    """How much of the window was read at which share."""
+    told = [
+        f"{segment.read:,} of {segment.population:,} at {share_text(level)}"
+        for level, segment in _of(merged, 0)
+    ]
+    return f"thinned: tuples read {', '.join(told)}" if told else "thinned"

@@ -1,0 +1,246 @@
+"""Questions to a part of which segments were read thinned: one estimate per group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.engine.plan import Kind
+from shedder.engine.segment import Segment
+from shedder.queries.from_sample import as_estimates
+from synopses.estimate import Bound, Estimates
+from synopses.intervals.interval import Intervals
+from synopses.intervals.stratified import (
+    Stratum,
+    stratified_count,
+    stratified_mean,
+    stratified_sum,
+)
+from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+
+SOURCE = "thinned panes"
+_INFINITE = "the column has infinite values, and tuples were skipped"
+_TEXT = "the least and the greatest text may be among the tuples that were skipped"
+_UNSEEN = "no value of the group was read, and tuples were skipped"
+_ROUNDING = 2.0**-50  # Of sums of so many values in doubles, relative to the largest of them.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThinnedPart:
+    """A part of a window: its synopsis of what was read in full, and its segments.
+
+    whole: there are no groups, so that the basics are about what is asked.
+    """
+
+    kind: Kind
+    synopsis: Any
+    segments: Sequence[Segment]
+    whole: bool
+
+    @property
+    def skipped(self) -> int:
+        """Values that no synopsis read."""
+        return sum(segment.skipped for segment in self.segments)
+
+    @property
+    def read_counts(self) -> NDArray[np.int64]:
+        """How many values of each group were read: there were no fewer. int64 [groups]."""
+        counts: NDArray[np.int64] = sum(map(_counts, self._synopses), np.zeros(1, np.int64))
+        return counts
+
+    @property
+    def known_counts(self) -> NDArray[np.int64] | None:
+        """The same, where the synopses know."""
+        return None if self.kind is Kind.EXTREMES else self.read_counts
+
+    def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        """One estimate per group, in the aggregate's type or as float64."""
+        match aggregate.function:
+            case AggregateFunction.COUNT:
+                return self._count(confidence)
+            case AggregateFunction.MIN | AggregateFunction.MAX:
+                is_min = aggregate.function is AggregateFunction.MIN
+                return self._text(is_min) if self.kind is Kind.EXTREMES else self._extreme(is_min)
+            case AggregateFunction.SUM:
+                if not self.skipped and self.synopsis.integer:
+                    return self._whole_sum()
+                return self._moments(stratified_sum, confidence, is_sum=True)
+            case AggregateFunction.AVG:
+                return self._moments(stratified_mean, confidence)
+            case AggregateFunction.VAR:
+                return self._moments(stratified_variance, confidence)
+            case AggregateFunction.STDDEV:
+                return self._moments(stratified_deviation, confidence)
+            case _:
+                raise AssertionError(aggregate)
+
+    @property
+    def _synopses(self) -> list[Any]:
+        return [self.synopsis, *(segment.synopsis for segment in self.segments)]
+
+    # --- counts and extremes ------------------------------------------------------------------
+
+    def _count(self, confidence: float) -> Estimates:
+        if self.whole:
+            known = int(_counts(self.synopsis).sum()) + sum(s.population for s in self.segments)
+            return Estimates.exact(np.array([known], np.int64), "basics")
+        if not self.skipped:
+            return Estimates.exact(self.read_counts, SOURCE)
+        found = stratified_count(self._strata(_counting), confidence=confidence)
+        return found.estimates(confidence=confidence, source=SOURCE)
+
+    def _extreme(self, is_min: bool) -> Estimates:
+        best = np.minimum if is_min else np.maximum
+        found, null = None, np.ones(1, np.bool_)
+        for synopsis in self._synopses:
+            ends = synopsis.minimum() if is_min else synopsis.maximum()
+            if found is None:
+                found, null = ends.value, ends.null
+                continue
+            both = np.where(null, ends.value, best(found, ends.value))
+            found, null = np.where(ends.null, found, both), null & ends.null
+        assert found is not None
+        known = [(s.low if is_min else s.high) for s in self.segments if s.skipped]
+        there = [end for end in known if end is not None]
+        if not there:
+            return Estimates.exact(found, SOURCE, null)
+        far = np.full(len(found), min(there) if is_min else max(there), found.dtype)
+        if self.whole:
+            return Estimates.exact(np.where(null, far, best(found, far)), "basics")
+        sure = ~null & (best(found, far) == found)
+        far = np.where(sure, found, far)
+        bound = np.where(sure, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
+        endless = np.isinf(far.astype(np.float64)) & ~sure
+        bound = np.where(null | endless, np.uint8(Bound.NONE), bound).astype(np.uint8)
+        low, high = (far, found) if is_min else (found, far)
+        reason = _UNSEEN if null.any() else _INFINITE if endless.any() else ""
+        return Estimates(found, low, high, bound, null, 1.0, SOURCE, reason)
+
+    def _text(self, is_min: bool) -> Estimates:
+        merged = self.synopsis.select(np.arange(self.synopsis.groups))
+        for segment in self.segments:
+            merged.merge(segment.synopsis)
+        found: Estimates = merged.minimum() if is_min else merged.maximum()
+        if not self.skipped:
+            return found
+        none = np.full(len(found), np.uint8(Bound.NONE))
+        return replace(found, bound=none, source=SOURCE, reason=_TEXT)
+
+    # --- sums, averages, variances ------------------------------------------------------------
+
+    def _whole_sum(self) -> Estimates:
+        """Nothing was skipped: the sum of whole numbers, NULL where it is beyond int64."""
+        sums = [synopsis.sum() for synopsis in self._synopses]
+        over = np.logical_or.reduce([s.null & (_counts(y) > 0) for s, y in self._with(sums)])
+        total = np.sum([s.value.astype(object) for s in sums], axis=0)
+        over |= np.array([not -(2**63) <= x < 2**63 for x in total], np.bool_)
+        values = np.where(over, 0, total).astype(np.int64)
+        return Estimates.exact(values, SOURCE, over | (self.read_counts == 0))
+
+    def _with(self, columns: Sequence[Estimates]) -> list[tuple[Estimates, Any]]:
+        return list(zip(columns, self._synopses, strict=True))
+
+    def _moments(
+        self, bounds: Callable[..., Intervals], confidence: float, *, is_sum: bool = False
+    ) -> Estimates:
+        spoiled = np.logical_or.reduce([_infinite(s) for s in self._synopses])
+        ends = [end for s in self.segments for end in (s.low, s.high) if end is not None]
+        spoiled = spoiled | (not np.isfinite(np.array(ends, np.float64)).all())
+        empty = self.read_counts == 0
+        strata = [_cleared(each, spoiled) for each in self._strata(_averaging)]
+        intervals = bounds(strata, confidence=confidence)
+        if is_sum:
+            intervals = _rounded_out(intervals, strata)
+        found = as_estimates(
+            intervals, confidence, empty=empty, known=not self.skipped, source=SOURCE
+        )
+        if not spoiled.any():
+            return found
+        bound = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
+        return replace(found, bound=bound, null=found.null | spoiled, reason=_INFINITE)
+
+    def _strata(self, of: Callable[[Any], tuple[Any, Any, Any]]) -> list[Stratum]:
+        """What was read in full first, where there is any; then every segment."""
+        strata = []
+        for synopsis, segment in zip(self._synopses, [None, *self.segments], strict=True):
+            counts, means, squares = of(synopsis)
+            total = int(counts.sum())
+            if segment is None:
+                low, high = _seen_range(synopsis, counts)
+                population, read = total, total
+            else:
+                low, high = _range(segment)
+                population, read = segment.population, segment.read
+            if population:
+                strata.append(
+                    Stratum(population, read, counts, means, squares, low, high, self.whole)
+                )
+        if not strata:
+            counts, means, squares = of(self.synopsis)
+            strata.append(Stratum(0, 0, counts, means, squares, 0.0, 0.0, self.whole))
+        return strata
+
+
+def _counts(synopsis: Any) -> NDArray[np.int64]:
+    counts = synopsis.counts
+    found: NDArray[np.int64] = counts() if callable(counts) else counts
+    return found
+
+
+def _counting(synopsis: Any) -> tuple[Any, Any, Any]:
+    counts = _counts(synopsis)
+    return counts, np.ones(len(counts)), np.zeros(len(counts))
+
+
+def _averaging(synopsis: Any) -> tuple[Any, Any, Any]:
+    counts = _counts(synopsis)
+    squares = np.zeros(len(counts))
+    if synopsis.spread:
+        squares = synopsis.variance().value * np.maximum(counts - 1, 0)
+    return counts, synopsis.mean().value, squares
+
+
+def _infinite(synopsis: Any) -> NDArray[np.bool_]:
+    low, high = (np.asarray(e.value, np.float64) for e in (synopsis.minimum(), synopsis.maximum()))
+    return np.isinf(low) | np.isinf(high)
+
+
+def _seen_range(synopsis: Any, counts: NDArray[np.int64]) -> tuple[float, float]:
+    """The range of values that were all read."""
+    there = counts > 0
+    if not there.any() or not hasattr(synopsis, "minimum"):
+        return 0.0, 0.0
+    low = np.asarray(synopsis.minimum().value, np.float64)[there].min()
+    high = np.asarray(synopsis.maximum().value, np.float64)[there].max()
+    return float(low), float(high)
+
+
+def _range(segment: Segment) -> tuple[float, float]:
+    """The segment's range as floats, rounded outward."""
+    if segment.low is None or segment.high is None:
+        return 0.0, 0.0
+    low, high = float(segment.low), float(segment.high)
+    low = low if low <= segment.low else float(np.nextafter(low, -np.inf))
+    return low, high if high >= segment.high else float(np.nextafter(high, np.inf))
+
+
+def _cleared(stratum: Stratum, spoiled: NDArray[np.bool_]) -> Stratum:
+    """Without infinities, which no interval is computed of: their groups have the bound NONE."""
+    if not spoiled.any():
+        return stratum
+    means, squares = (np.where(spoiled, 0.0, x) for x in (stratum.means, stratum.squares))
+    ends = np.nan_to_num([stratum.low, stratum.high], posinf=0.0, neginf=0.0)
+    low, high = float(ends.min()), float(ends.max())
+    return replace(stratum, means=means, squares=squares, low=low, high=high)
+
+
+def _rounded_out(intervals: Intervals, strata: Sequence[Stratum]) -> Intervals:
+    """Ends moved outward by what doubles may have lost on the way."""
+    lost = _ROUNDING * sum(s.population * max(abs(s.low), abs(s.high)) for s in strata)
+    inexact = np.where(intervals.bound == Bound.EXACT, 0.0, lost)
+    return replace(intervals, low=intervals.low - inexact, high=intervals.high + inexact)

@@ -1,0 +1,111 @@
+"""Bounds for a mean from count, mean and squares of a sample, whatever the distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ends = tuple[Floats, Floats]
+
+_KAPPA: Final = 7.0 / 3.0 + 3.0 / math.sqrt(2.0)
+_BISECTIONS: Final = 50
+
+
+def mean_bounds(
+    counts: Floats,
+    means: Floats,
+    squares: Floats | None,
+    *,
+    low: Floats,
+    high: Floats,
+    population: Floats | None,
+    delta: float,
+) -> Ends:
+    """Bounds for the mean of a population with values in [low, high], of which some were read.
+
+    The best of two that hold together, delta/2 each: Chernoff's (`chernoff`), and, where the
+    squares are known, the empirical Bernstein-Serfling bound
+      sd sqrt(2 r log(1/t)/n) + (7/3 + 3/sqrt 2)(high - low) log(1/t)/n, one-sided at 5 t,
+    with r = 1 - (n - 1)/N for n <= N/2 and (1 - n/N)(1 + 1/n) above. Both hold for simple random
+    samples without replacement. Source: Bardenet & Maillard 2015, Bernoulli 21(3), Thm 4.3.
+
+    Args:
+      counts: [groups], n values read. means, squares: [groups], of these, and the sum of their
+        squared distances from it; squares None: not known.
+      low, high: [groups], a range that holds all values; may be infinite.
+      population: [groups], N values that there are; None: unknown, at least n.
+      delta: the probability with which either end may miss, in (0, 1).
+
+    Returns:
+      (low, high): [groups]; the range where nothing was read or the range is infinite.
+    """
+    usable = (counts > 0) & np.isfinite(low) & np.isfinite(high) & (high > low)
+    n = np.where(usable, counts, 1.0)
+    width = np.where(usable, high - low, 1.0)
+    base = np.where(usable, low, 0.0)
+    mean = np.where(usable, np.clip(means, base, base + width), base)
+    share = delta if squares is None else delta / 2.0
+    first, last = chernoff((mean - base) / width, n, tail=share / 2.0)
+    first, last = base + width * first, base + width * last
+    if squares is not None:
+        reach = _serfling(n, np.where(usable, squares, 0.0), width, population, share / 10.0)
+        first, last = np.maximum(first, mean - reach), np.minimum(last, mean + reach)
+    found_low = np.where(usable, np.minimum(first, mean), low)
+    found_high = np.where(usable, np.maximum(last, mean), high)
+    return found_low, found_high
+
+
+def _serfling(
+    n: Floats, squares: Floats, width: Floats, population: Floats | None, tail: float
+) -> Floats:
+    ratio = np.ones(len(n))
+    if population is not None:
+        size = np.maximum(population, n)
+        ratio = np.where(
+            2.0 * n <= size, 1.0 - (n - 1.0) / size, (1.0 - n / size) * (1.0 + 1.0 / n)
+        )
+    log = math.log(1.0 / tail)
+    deviation = np.sqrt(squares / n)
+    return np.asarray(deviation * np.sqrt(2.0 * ratio * log / n) + _KAPPA * width * log / n)
+
+
+def chernoff(share: Floats, n: Floats, *, tail: float) -> Ends:
+    """Bounds for the mean of values in [0, 1] by relative entropy; each end misses with `tail`.
+
+    P(mean of n >= x) <= exp(-n KL(x, p)) for the true mean p, with or without replacement.
+    Source: Hoeffding 1963, JASA 58(301), Thm 1 and Thm 4.
+
+    Args:
+      share: [groups], the mean of those read, in [0, 1]. n: [groups], how many, at least 1.
+      tail: in (0, 1).
+
+    Returns:
+      (low, high): [groups], in [0, 1].
+    """
+    limit = math.log(1.0 / tail) / n
+    high = _largest(share, limit)
+    low = 1.0 - _largest(1.0 - share, limit)
+    return low, high
+
+
+def _largest(share: Floats, limit: Floats) -> Floats:
+    """The largest p with KL(share, p) <= limit, from above by bisection."""
+    inside, outside = share.copy(), np.ones(len(share))
+    for _ in range(_BISECTIONS):
+        middle = (inside + outside) / 2.0
+        believed = _entropy(share, middle) <= limit
+        inside = np.where(believed, middle, inside)
+        outside = np.where(believed, outside, middle)
+    return outside
+
+
+def _entropy(x: Floats, p: Floats) -> Floats:
+    """KL(x, p) of two coins, for x <= p < 1 (1: infinite unless x is 1)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ones = np.where(x > 0.0, x * np.log(x / p), 0.0)
+        zeros = np.where(x < 1.0, (1.0 - x) * np.log((1.0 - x) / (1.0 - p)), 0.0)
+    return np.asarray(ones + zeros)

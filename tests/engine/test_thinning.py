@@ -1,0 +1,284 @@
+"""Queries that read a part of their tuples: intervals, ledger, storage, replay."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.archive.check import check
+from shedder.archive.records import Level
+from shedder.engine.engine import Engine
+from shedder.errors import BadQuery, BadSetting, Unimplemented, UnknownQuery
+from shedder.queries.answer import Answer
+from synopses.intervals.missing import missing_group_rows
+from tests.truth import gate
+
+SECOND = 1_000_000
+CREATE = """CREATE STREAM s (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)
+TIMESTAMP BY ts LATENESS INTERVAL '1' SECOND"""
+VALUES = """COUNT(*) AS n, COUNT(x) AS nx, SUM(x) AS sx, AVG(x) AS ax, MIN(x) AS lx, MAX(x) AS hx,
+  VAR(x) AS vx, STDDEV(x) AS dx, SUM(k) AS sk, MIN(k) AS lk, MAX(k) AS hk"""
+WHOLE = f"SELECT {VALUES} FROM s"
+FILTERED = f"SELECT {VALUES} FROM s WHERE k > 3"
+GROUPED = f"SELECT g, {VALUES} FROM s GROUP BY g"
+SLIDING = f"SELECT g, {VALUES} FROM s [RANGE 20 SECONDS SLIDE 10 SECONDS] WHERE k > 3 GROUP BY g"
+QUERIES = {"whole": WHOLE, "filtered": FILTERED, "grouped": GROUPED, "sliding": SLIDING}
+
+
+def rows(count: int, seed: int, begin_s: float = 0.0, seconds: float = 10.0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.uniform(begin_s * SECOND, (begin_s + seconds) * SECOND, count))
+    values = rng.lognormal(1, 1, count)
+    return pa.table(
+        {
+            "ts": pa.array(times.astype(np.int64), pa.timestamp("us")),
+            "k": rng.integers(-5, 30, count),
+            "g": rng.choice(list("abcd"), count, p=[0.6, 0.3, 0.08, 0.02]),
+            "x": pa.array(values, pa.float64(), mask=rng.random(count) < 0.05),
+        }
+    )
+
+
+def opened(directory: Path, **settings: Any) -> Engine:
+    engine = shedder.open(directory, clock_us=lambda: 10_000 * SECOND, **settings)
+    assert isinstance(engine, Engine)
+    return engine
+
+
+def begun(directory: Path, **settings: Any) -> Engine:
+    engine = opened(directory, **settings)
+    engine.execute(CREATE)
+    for name, text in QUERIES.items():
+        engine.register(name, text)
+    return engine
+
+
+def thin(engine: Engine, share: str) -> None:
+    for name in QUERIES:
+        engine.execute(f"ALTER QUERY {name} SET THINNING {share}")
+
+
+def told(engine: Engine, name: str) -> list[dict[str, Any]]:
+    return sorted(engine.query(name).answer().rows(), key=lambda row: str(row.get("g")))
+
+
+def exactly(engine: Engine, sql: str) -> dict[str | None, dict[str, Any]]:
+    return {row.get("g"): row for row in engine.execute(sql).rows()}
+
+
+def hits(row: dict[str, Any], truth: dict[str, Any]) -> dict[str, bool]:
+    """Per output with an interval, whether it holds the truth; what is exact must be right."""
+    found = {}
+    for name in [c.removesuffix("_bound") for c in row if c.endswith("_bound")]:
+        if row[name + "_bound"] == "exact":
+            assert row[name] == pytest.approx(truth[name], rel=1e-9), name
+        elif row[name + "_bound"] == "interval":
+            slack = 1e-9 * abs(truth[name])
+            found[name] = row[name + "_low"] - slack <= truth[name] <= row[name + "_high"] + slack
+    return found
+
+
+def test_intervals_hold_the_truth_when_levels_change_within_the_window(tmp_path: Path) -> None:
+    """Levels 1, 1/8 and 1/2 in one window; many streams, because each has its own seed."""
+    held: list[bool] = []
+    engine = opened(tmp_path)
+    for trial in range(10):
+        engine.execute(CREATE)
+        for name, text in QUERIES.items():
+            engine.register(name, text)
+        for part, share in enumerate(("1", "1/8", "1/2")):
+            thin(engine, share)
+            engine.push("s", rows(1_500, 100 * trial + part, begin_s=10 * part))
+        engine.heartbeat("s", 30 * SECOND)
+        for name, text in QUERIES.items():
+            truth = exactly(engine, text)
+            for row in told(engine, name):
+                held += hits(row, truth[row.get("g")]).values()
+        for name in QUERIES:
+            engine.execute(f"DROP QUERY {name}")
+        engine.execute("DROP STREAM s")
+    engine.close()
+    assert len(held) > 700
+    assert sum(held) >= gate(len(held), 0.95)
+
+
+def test_what_the_basics_know_stays_exact(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        thin(engine, "1/8")
+        engine.push("s", rows(5_000, 1))
+        [row], [filtered] = told(engine, "whole"), told(engine, "filtered")
+        for each, sql in ((row, WHOLE), (filtered, FILTERED)):
+            truth = exactly(engine, sql)[None]
+            for name in ("n", "nx", "lx", "hx", "lk", "hk"):
+                assert each[name + "_bound"] == "exact"
+                assert each[name] == truth[name]
+            assert each["sx_bound"] == each["ax_bound"] == "interval"
+        answer = engine.query("whole").answer()
+        assert answer.thinning == 1 / 8
+        assert any("1/8" in note for note in answer.notes)
+        assert "thinning: 1/8" in engine.query("whole").explain()
+
+
+def test_nothing_changes_for_queries_that_read_everything(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        thin(engine, "1/4")
+        thin(engine, "1/1")
+        engine.push("s", rows(3_000, 2))
+        for name, sql in (("whole", WHOLE), ("grouped", GROUPED)):
+            truth = exactly(engine, sql)
+            for row in told(engine, name):
+                assert hits(row, truth[row.get("g")]) == {}
+        assert engine.query("whole").answer().thinning == 1.0
+        assert all(q.thinned == 0 for q in engine.ledger("s").queries)
+
+
+def test_the_ledger_of_every_query_balances(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        engine.push("s", rows(1_000, 1))
+        thin(engine, "1/16")
+        engine.push("s", rows(4_000, 2, begin_s=15))
+        engine.push("s", rows(500, 3, begin_s=0, seconds=2))  # too late for a sliding pane
+        for query in engine.ledger("s").queries:
+            assert query.read + query.thinned + query.late == 5_500
+            assert query.late == (500 if query.query == "sliding" else 0)
+        read = {q.query: q.read for q in engine.ledger("s").queries}
+        [shown] = [
+            row["value"]
+            for row in engine.execute("DESCRIBE whole").rows()
+            if row["key"] == "thinned"
+        ]
+        assert int(shown) == 5_500 - read["whole"]
+        assert read["whole"] < 1_500  # 1,000, and about a sixteenth of 4,500
+
+
+def test_a_missing_group_is_bounded(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        thin(engine, "1/8")
+        engine.push("s", rows(2_000, 5))
+        answer = engine.query("grouped").answer()
+        assert answer.missing is not None
+        [read] = [q.read for q in engine.ledger("s").queries if q.query == "grouped"]
+        largest = missing_group_rows(population=2_000, read=read, confidence=0.95)
+        assert answer.missing.weight_max == largest + 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint: bool) -> None:
+    """Killed (a copy of the directory, taken while it stood open) or closed, at any moment."""
+    first = tmp_path / "first"
+    engine = begun(first, checkpoint_seconds=1e6)
+    engine.push("s", rows(1_000, 1))
+    thin(engine, "1/4")
+    engine.push("s", rows(1_000, 2, begin_s=10))
+    if checkpoint:
+        engine.core.actor.call(engine.core.checkpoint).result()
+    engine.push("s", rows(1_000, 3, begin_s=20))
+    thin(engine, "1/32")
+    engine.push("s", rows(1_000, 4, begin_s=30))
+    before = {name: told(engine, name) for name in QUERIES}
+    ledger = engine.ledger("s").queries
+    second = tmp_path / "second"
+    if clean:
+        engine.close()
+        shutil.copytree(first, second)
+    else:
+        shutil.copytree(first, second)
+        engine.close()
+    with opened(second) as again:
+        assert {name: told(again, name) for name in QUERIES} == before
+        assert again.ledger("s").queries == ledger
+        assert "thinning: 1/32" in again.query("grouped").explain()
+        again.push("s", rows(500, 5, begin_s=40))  # and it goes on at that level
+        [whole] = [q for q in again.ledger("s").queries if q.query == "whole"]
+        assert whole.read + whole.thinned == 4_500
+        assert whole.read - next(q.read for q in ledger if q.query == "whole") < 100
+
+
+def test_a_directory_is_of_the_second_format_once_a_query_was_thinned(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        assert (tmp_path / "FORMAT").read_text() == "shedder archive 1\n"
+        thin(engine, "1/2")
+        assert (tmp_path / "FORMAT").read_text() == "shedder archive 2\n"
+    assert check(tmp_path).ok
+
+
+def test_a_level_record_survives_its_bytes() -> None:
+    for level in (Level(3, "busy", (0, 3, 20), 17), Level(1, "Straße", (), -1)):
+        assert Level.from_bytes(level.to_bytes()) == level
+
+
+def test_infinite_values_leave_no_bound(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        thin(engine, "1/2")
+        table = rows(1_000, 1).to_pydict()
+        table["x"][17] = float("inf")
+        engine.push("s", pa.table(table, schema=rows(1, 1).schema))
+        [row] = told(engine, "whole")
+        assert row["sx_bound"] == row["ax_bound"] == row["dx_bound"] == "none"
+        assert row["hx"] == float("inf")
+        assert row["sk_bound"] == "interval"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("ALTER QUERY whole SET THINNING 1/3", BadQuery),
+        ("ALTER QUERY whole SET THINNING 2", BadQuery),
+        ("ALTER QUERY whole SET THINNING 1/2097152", BadQuery),
+        ("ALTER QUERY whole SET THINNING 1/8 please", BadQuery),
+        ("ALTER QUERY whole SET THINNING", BadQuery),
+        ("ALTER QUERY whole", BadQuery),
+        ("ALTER STREAM s SET THINNING 1/8", Unimplemented),
+        ("ALTER QUERY nobody SET THINNING 1/8", UnknownQuery),
+    ],
+)
+def test_what_cannot_be_thinned_is_refused(tmp_path: Path, text: str, error: type) -> None:
+    with begun(tmp_path) as engine, pytest.raises(error):
+        engine.execute(text)
+
+
+def test_a_level_out_of_range_is_refused(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        for level in (-1, 21):
+            with pytest.raises(BadSetting, match="must be 0 to 20"):
+                engine.set_thinning("whole", level)
+
+
+def test_aggregates_without_an_interval_are_not_thinned(tmp_path: Path) -> None:
+    with begun(tmp_path) as engine:
+        engine.register("rank", "SELECT MEDIAN(x) AS m FROM s WITHIN 0.05 RANK")
+        with pytest.raises(Unimplemented, match="QUANTILE"):
+            engine.execute("ALTER QUERY rank SET THINNING 1/2")
+        engine.execute("ALTER QUERY rank SET THINNING 1/1")
+
+
+def test_groups_beyond_the_byte_cap_are_still_bounded(tmp_path: Path) -> None:
+    text = "SELECT k AS k, COUNT(*) AS n FROM s GROUP BY k"
+    with opened(tmp_path, group_bytes_max=65_536) as engine:
+        engine.execute(CREATE)
+        engine.register("many", text)
+        engine.execute("ALTER QUERY many SET THINNING 1/2")
+        rng = np.random.default_rng(3)
+        for part in range(4):
+            table = rows(20_000, part, begin_s=part).to_pydict()
+            table["k"] = rng.integers(5_000 * part, 5_000 * (part + 1) + 500, 20_000)
+            engine.push("s", pa.table(table, schema=rows(1, 1).schema))
+        answer: Answer = engine.query("many").answer()
+        truth = {row["k"]: row["n"] for row in engine.execute(text).rows()}
+        assert answer.others is not None
+        held = [
+            row["n_low"] <= truth[row["k"]] <= row["n_high"]
+            for row in answer.rows()
+            if row["k"] is not None
+        ]
+        assert sum(held) >= gate(len(held), 0.95)
+        assert answer.missing is not None
+        shown = {row["k"] for row in answer.rows()}
+        assert max(n for k, n in truth.items() if k not in shown) < answer.missing.weight_max

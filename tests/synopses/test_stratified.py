@@ -1,0 +1,167 @@
+"""Counts, sums, averages and variances over strata that were read at different shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from synopses.hashing import position_keys
+from synopses.intervals.from_moments import chernoff, mean_bounds
+from synopses.intervals.interval import Intervals
+from synopses.intervals.stratified import (
+    Stratum,
+    stratified_count,
+    stratified_mean,
+    stratified_sum,
+)
+from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from tests.truth import draw, gate
+
+# Levels within one window: the share of the rows, and the level at which they are read.
+PROFILES = {
+    "all at 1/8": ((1.0, 3),),
+    "half at 1, half at 1/8": ((0.5, 0), (0.5, 3)),
+    "1, 1/2, 1/16": ((0.3, 0), (0.3, 1), (0.4, 4)),
+    "1/64 and 1/2": ((0.5, 6), (0.5, 1)),
+}
+GROUP_SHARES = (0.6, 0.3, 0.08, 0.02)
+TRIALS = 5
+Ask = Callable[..., Intervals]
+ASKED: dict[str, tuple[Ask, Callable[[NDArray[np.float64]], float]]] = {
+    "count": (stratified_count, len),
+    "sum": (stratified_sum, lambda v: float(v.sum())),
+    "mean": (stratified_mean, lambda v: float(v.mean())),
+    "variance": (stratified_variance, lambda v: float(v.var(ddof=1))),
+    "deviation": (stratified_deviation, lambda v: float(v.std(ddof=1))),
+}
+
+
+def stratum(
+    values: NDArray[np.float64], ids: NDArray[np.int64], kept: NDArray[np.bool_], groups: int
+) -> Stratum:
+    """As panes keep it: moments of what was kept, basics of everything."""
+    counts, means, squares = np.zeros(groups, np.int64), np.zeros(groups), np.zeros(groups)
+    for group in range(groups):
+        mine = values[kept & (ids == group)]
+        counts[group] = len(mine)
+        if len(mine):
+            means[group] = mine.mean()
+            squares[group] = ((mine - mine.mean()) ** 2).sum()
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    return Stratum(
+        len(values), int(kept.sum()), counts, means, squares, low, high, whole=groups == 1
+    )
+
+
+def strata(
+    values: NDArray[np.float64], ids: NDArray[np.int64], profile: str, seed: int, groups: int
+) -> list[Stratum]:
+    """The population, read by the profile."""
+    keys = position_keys(seed, 0, len(values))
+    cuts = np.cumsum([share for share, _ in PROFILES[profile]]) * len(values)
+    edges = [0, *np.rint(cuts).astype(int).tolist()]
+    found = []
+    for (_, level), first, last in zip(PROFILES[profile], edges, edges[1:], strict=False):
+        kept = keys[first:last] <= np.uint64((1 << (64 - level)) - 1)
+        found.append(stratum(values[first:last], ids[first:last], kept, groups))
+    return found
+
+
+@pytest.mark.parametrize("name", list(ASKED))
+@pytest.mark.parametrize("profile", list(PROFILES))
+def test_intervals_over_mixed_levels_hold_the_truth(name: str, profile: str) -> None:
+    """Pooled over distributions; the gate is that of tests/truth.py for each group's share."""
+    ask, truth_of = ASKED[name]
+    confidence = 0.95
+    for grouped in (False, True):
+        held = trials = 0
+        for distribution, size in product(
+            ("uniform", "normal", "lognormal-2", "pareto", "constant"), (200, 3000)
+        ):
+            for trial in range(TRIALS):
+                rng = np.random.default_rng([trial, size])
+                values = draw(distribution, trial, size)
+                ids = np.zeros(size, np.int64)
+                if grouped:
+                    ids = rng.choice(len(GROUP_SHARES), size, p=GROUP_SHARES)
+                groups = len(GROUP_SHARES) if grouped else 1
+                found = ask(
+                    strata(values, ids, profile, 7 * trial + size, groups), confidence=confidence
+                )
+                for group in range(groups):
+                    mine = values[ids == group]
+                    if len(mine) < 2 or np.isnan(found.value[group]):
+                        continue
+                    truth, slack = truth_of(mine), 1e-9 * (abs(truth_of(mine)) + 1)
+                    trials += 1
+                    held += bool(found.low[group] - slack <= truth <= found.high[group] + slack)
+        assert held >= gate(trials, confidence), (name, profile, grouped, held, trials)
+        assert held / trials >= confidence - 0.01
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "normal"])
+def test_certified_sums_are_as_narrow_as_neyman_would_have_them(distribution: str) -> None:
+    values = draw(distribution, 3, 40_000)
+    ids = np.zeros(len(values), np.int64)
+    parts = strata(values, ids, "1, 1/2, 1/16", 5, 1)
+    found = stratified_sum(parts, confidence=0.95)
+    ideal = 1.96 * np.sqrt(
+        sum(
+            s.population**2 * s.unread_share * s.squares[0] / max(s.read - 1, 1) / s.read
+            for s in parts
+        )
+    )
+    assert (found.high - found.low)[0] / 2 <= 1.05 * ideal
+
+
+def test_what_was_read_in_full_is_exact() -> None:
+    values = draw("normal", 1, 500)
+    ids = np.arange(500) % 3
+    part = stratum(values, ids, np.ones(500, np.bool_), 3)
+    for ask, truth in ASKED.values():
+        found = ask([part], confidence=0.95)
+        assert (found.bound == 0).all()
+        assert np.allclose(found.value, [truth(values[ids == g]) for g in range(3)])
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_nothing_or_one_value_read_promises_no_more_than_the_range(read: int) -> None:
+    values = draw("uniform", 1, 50)
+    kept = np.arange(50) < read
+    part = stratum(values, np.zeros(50, np.int64), kept, 1)
+    for name, (ask, truth) in ASKED.items():
+        found = ask([part], confidence=0.95)
+        assert found.low[0] <= truth(values) <= found.high[0], name
+
+
+def test_chernoff_bounds_miss_no_more_often_than_they_may() -> None:
+    """Against the hypergeometric itself, by simulation: 1/0 values of a small population."""
+    rng = np.random.default_rng(17)
+    missed, trials, tail = 0, 4_000, 0.05
+    population = np.concatenate([np.ones(30), np.zeros(270)])
+    for _ in range(trials):
+        share = rng.choice(population, 60, replace=False).mean()
+        low, high = chernoff(np.array([share]), np.array([60.0]), tail=tail)
+        missed += not low[0] <= 0.1 <= high[0]
+    assert missed <= trials - gate(trials, 1 - 2 * tail)
+
+
+def test_chernoff_at_nothing_and_at_everything() -> None:
+    """With no success in n, (1 - p)^n = tail gives p = 1 - tail^(1/n)."""
+    low, high = chernoff(np.array([0.0, 1.0]), np.array([10.0, 10.0]), tail=0.05)
+    assert low.tolist()[0] == pytest.approx(0.0, abs=1e-12)
+    assert high[0] == pytest.approx(1 - 0.05 ** (1 / 10))
+    assert low[1] == pytest.approx(0.05 ** (1 / 10))
+    assert high[1] == pytest.approx(1.0)
+
+
+def test_a_mean_without_a_finite_range_has_no_bound() -> None:
+    one = np.ones(1)
+    low, high = mean_bounds(
+        5 * one, one, one, low=-one, high=np.inf * one, population=None, delta=0.05
+    )
+    assert (low[0], high[0]) == (-1.0, np.inf)
