@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 from synopses.errors import BadParameter
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
+from synopses.prefetch import prefetch
 
 OTHERS = 0
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, TAOCP 3, 6.4).
 _FREE = np.uint64(0)  # `others` is never looked up, so its id marks a free place.
 _SMALLEST = 64
+_ROOMY = 1 << 16  # Groups up to which there are four places for each; beyond, two.
+_NEAR = 1 << 13  # Places that stay in the nearest caches.
+_AHEAD = 16  # Rows between bringing a place near and looking at it.
 _PARAMETERS = struct.Struct("<q")
 
 
@@ -35,7 +39,12 @@ def _assign(
     one = np.uint64(1)
     room = len(known)
     first = size
+    last = hashes.size - 1
+    far = len(slots) > _NEAR
     for row in range(start, hashes.size):
+        if far:
+            soon = hashes[min(row + _AHEAD, last)]
+            prefetch(slots, int(((soon * _SPREAD) >> np.uint64(32)) & mask))
         key = hashes[row]
         place = ((key * _SPREAD) >> np.uint64(32)) & mask
         group = slots[place, 1]
@@ -69,6 +78,14 @@ def _place_all(slots: NDArray[np.uint64], known: NDArray[np.uint64], size: int) 
         slots[place, 1] = np.uint64(group)
 
 
+def _free_slots(groups: int) -> NDArray[np.uint64]:
+    """Places for so many groups; where bytes are cheap, most keys are alone at theirs.
+
+    A branch that nobody can predict costs more than the memory (measured: 155 and 310 M/s).
+    """
+    return np.zeros(((4 if groups <= _ROOMY else 2) * groups, 2), np.uint64)
+
+
 class GroupTable:
     """Ids 1, 2, 3 … for group-key hashes in order of first sight; 0 is `others`.
 
@@ -91,7 +108,7 @@ class GroupTable:
         self.groups_max = groups_max
         self._size = 1
         self._known = np.zeros(_SMALLEST, np.uint64)
-        self._slots = np.zeros((2 * _SMALLEST, 2), np.uint64)
+        self._slots = _free_slots(_SMALLEST)
 
     @property
     def size(self) -> int:
@@ -141,7 +158,7 @@ class GroupTable:
         self._place()
 
     def _place(self) -> None:
-        self._slots = np.zeros((2 * self._known.size, 2), np.uint64)
+        self._slots = _free_slots(self._known.size)
         _place_all(self._slots, self._known, self._size)
 
     def keep(self, ids: NDArray[np.int64]) -> None:

@@ -23,8 +23,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.prefetch import prefetch
+
 COUNT, SUM, REST, LEAST, MOST, MEAN, SQUARES, ANCHOR = range(8)
 CELLS = 8
+_NEAR = 1 << 14  # Groups whose state stays in a cache of a MiB.
+_AHEAD = 24  # Rows between bringing a group's state near and changing it.
 _BLOCK = 256  # Values whose mean is taken first, so that their spread needs no division each.
 
 Floats = NDArray[np.float64]
@@ -45,8 +49,11 @@ def add_doubles(
     floats: Floats, ints: Integers, infinite: Integers, step: int, ids: Ids, values: Floats
 ) -> None:
     """Count, sum, extremes of doubles per group."""
+    far, last = len(floats) > _NEAR, values.size - 1
     for row in range(values.size):
-        group, x = ids[row], values[row]
+        if far:
+            prefetch(floats, int(ids[min(row + _AHEAD, last)]))
+        group, x = np.uint32(ids[row]), values[row]  # Unsigned: no place counts from the end.
         least, most = floats[group, LEAST], floats[group, MOST]
         floats[group, LEAST] = x if x < least else least  # Not min(): its NaN rules cost more.
         floats[group, MOST] = x if x > most else most
@@ -89,9 +96,12 @@ def add_doubles_to_one(
 @njit(nogil=True, cache=True)
 def add_integers(ints: Integers, step: int, ids: Ids, values: Integers) -> None:
     """Count, sum, extremes of integers; ids of size 0: all of group 0."""
-    grouped = ids.size > 0
+    grouped, last = ids.size > 0, values.size - 1
+    far = grouped and len(ints) > _NEAR
     for row in range(values.size):
-        group = ids[row] if grouped else 0
+        if far:
+            prefetch(ints, int(ids[min(row + _AHEAD, last)]))
+        group = np.uint32(ids[row]) if grouped else np.uint32(0)
         x = values[row]
         low = np.uint64(ints[group, SUM]) + np.uint64(x)
         ints[group, SUM] = np.int64(low)
@@ -117,10 +127,13 @@ def add_spread(
     floats: Floats, ints: Integers, ids: Ids, values: NDArray[np.float64] | NDArray[np.int64]
 ) -> None:
     """Count, mean and squared distances per group."""
+    far, last = len(floats) > _NEAR, values.size - 1
     for row in range(values.size):
+        if far:
+            prefetch(floats, int(ids[min(row + _AHEAD, last)]))
         x = np.float64(values[row])
         if abs(x) < np.inf:
-            group = ids[row]
+            group = np.uint32(ids[row])
             seen = ints[group, COUNT] + 1
             ints[group, COUNT] = seen
             if seen == 1:

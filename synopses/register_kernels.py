@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from synopses.cell_counts import SPREAD
 from synopses.hashing import leading_zeros
+from synopses.prefetch import prefetch
 
 REGISTER_BITS = 6
 _REGISTER = np.uint64(63)
+_AHEAD = 24  # Rows between bringing a register near and looking at it.
 _ZEROS_MAX = np.uint64(62)  # DataSketches' cap on leading zeros.
 
 Words = NDArray[np.uint64]
@@ -57,15 +59,26 @@ def raise_many(
     slots = np.uint64(dense.shape[1])
     within = slots - np.uint64(1)
     mask = np.uint64(places.size - 1)
+    registers = dense.reshape(-1)
+    last = ids.size - 1
     for at in range(start, ids.size):
-        group = ids[at]
+        soon = min(at + _AHEAD, last)
+        later, next_slot = np.uint32(ids[soon]), h1[soon] & within
+        far = rows[later]
+        if far >= 0:
+            prefetch(registers, int(np.uint64(far) * slots + next_slot))
+        else:
+            key = np.uint64(later) * slots + next_slot + np.uint64(1)
+            prefetch(places, int(((key * SPREAD) >> np.uint64(32)) & mask))
+        group = np.uint32(ids[at])
         slot = h1[at] & within
         register = _register(h2[at])
         row = rows[group]
         if row >= 0:
-            mine = dense[row, slot]
+            cell = np.uint64(row) * slots + slot
+            mine = registers[cell]
             if np.uint8(register) > mine:
-                dense[row, slot] = np.uint8(register)
+                registers[cell] = np.uint8(register)
             counts[group] += 1
             continue
         key = np.uint64(group) * slots + slot + np.uint64(1)
@@ -98,6 +111,7 @@ def raise_entries(
 ) -> tuple[int, int]:
     """Take packed entries[start:] (0: skip) in until the map is full; returns (next, used)."""
     slots = np.uint64(dense.shape[1])
+    lg_k = np.uint64(63) - leading_zeros(slots)
     mask = np.uint64(places.size - 1)
     for at in range(start, entries.size):
         entry = entries[at]
@@ -105,7 +119,7 @@ def raise_entries(
             continue
         key = entry >> np.uint64(6)
         register = entry & _REGISTER
-        group = np.int64((key - np.uint64(1)) // slots)
+        group = np.int64((key - np.uint64(1)) >> lg_k)
         row = rows[group]
         if row >= 0:
             slot = (key - np.uint64(1)) & (slots - np.uint64(1))
@@ -147,6 +161,7 @@ def histograms(
 ) -> None:
     """How many registers of each group hold 0 … 63; out int64 [groups, 64], zeros on entry."""
     slots = dense.shape[1]
+    lg_k = np.uint64(63) - leading_zeros(np.uint64(slots))
     for group in range(len(out)):
         row = rows[group]
         if row < 0:
@@ -156,5 +171,5 @@ def histograms(
             out[group, dense[row, slot]] += 1
     for entry in places:
         if entry != np.uint64(0):
-            owner = np.int64(((entry >> np.uint64(6)) - np.uint64(1)) // np.uint64(slots))
+            owner = np.int64(((entry >> np.uint64(6)) - np.uint64(1)) >> lg_k)
             out[owner, np.int64(entry & _REGISTER)] += 1
