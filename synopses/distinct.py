@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synopses import register_kernels as kernels
-from synopses.cardinality import estimate_distinct, relative_error
+from synopses.cardinality import estimate_distinct
 from synopses.cell_counts import checked_entries, placing
+from synopses.distinct_profile import DISTINCT, LG_K_MAX, LG_K_MIN
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import grown, scattered
 from synopses.header import Kind, seal, unseal
+from synopses.hll_images import read_image, write_image
 from synopses.inputs import as_input
-from synopses.profile import Profile, Share, Statistics, Thinning
 
-LG_K_MIN, LG_K_MAX = 7, 21  # As in DataSketches.
 _SMALLEST = 64
 _PARAMETERS = struct.Struct("<qi")
-_IMAGE = struct.Struct("<BBBBBBBBdddii")
-_IMAGE_UPDATABLE_HLL_8 = 0x0A  # Mode HLL, target HLL_8.
-_IMAGE_OUT_OF_ORDER = 16  # No HIP estimate: the library then uses its bounds for unions.
-
-_GROUP_BYTES = 16  # Where its registers are, how many are set, values taken in.
-
-
-def _error_of(lg_k: int, _statistics: Statistics, confidence: float) -> float:
-    return relative_error(1 << lg_k, confidence)
-
-
-def _bytes_of(lg_k: int, _statistics: Statistics) -> int:
-    return (1 << lg_k) + _GROUP_BYTES
+_UNKNOWN = 1 << 48  # Tuples behind an image: it does not say, and thousands may be merged.
 
 
 class GroupedDistinct:
@@ -46,19 +35,7 @@ class GroupedDistinct:
     Source: Flajolet, Fusy, Gandouet, Meunier 2007; interval: cardinality.py.
     """
 
-    profile: ClassVar = Profile(
-        question="COUNT(DISTINCT x)",
-        size="lg_k",
-        sizes=range(LG_K_MIN, LG_K_MAX + 1),
-        default=12,
-        linear=False,
-        thinning=Thinning.NEVER,
-        thinned="none: registers cannot be cut back to the values that were read",
-        share=Share.VALUE,
-        error_of=_error_of,
-        bytes_of=_bytes_of,
-        power=0.5,
-    )
+    profile: ClassVar = DISTINCT
 
     __slots__ = (
         "_dense",
@@ -267,14 +244,26 @@ class GroupedDistinct:
 
     def image(self, group: int) -> bytes:
         """A group as a DataSketches HLL_8 sketch (hll_sketch.deserialize, Spark, Druid)."""
-        registers = self.registers(group)
-        held = np.bincount(registers, minlength=64)
-        weights = held * 2.0 ** -np.arange(64)
-        preamble = _IMAGE.pack(
-            10, 1, 7, self.lg_k, 0, _IMAGE_OUT_OF_ORDER, 0, _IMAGE_UPDATABLE_HLL_8,
-            0.0, weights[:32].sum(), weights[32:].sum(), held[0], 0,
-        )  # fmt: skip
-        return preamble + registers.tobytes()
+        return write_image(self.registers(group), self.lg_k)
+
+    @classmethod
+    def from_images(cls, images: Sequence[bytes], lg_k: int = 12) -> Self:
+        """The groups whose sketches DataSketches, Spark or Druid wrote, in this order.
+
+        Args:
+          images: HLL sketches of any mode and target, of 2^lg_k registers or more.
+          lg_k: how many registers to keep; those of larger sketches are folded.
+
+        Raises:
+          CorruptSynopsis: one is no such image.
+          BadParameter: one has fewer registers.
+        """
+        made = cls(len(images), lg_k)
+        for group, image in enumerate(images):
+            slots, registers = read_image(image, lg_k)
+            made._absorb(np.full(slots.size, group, np.int64), slots, registers)
+            made._taken[group] = _UNKNOWN if slots.size else 0
+        return made
 
     # --- groups and bytes --------------------------------------------------------------------
 

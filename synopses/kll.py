@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from synopses.cardinality import z_of
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.header import Kind, seal, unseal
+from synopses.kll_images import read_image
 from synopses.log_buckets import discrete_rank
 from synopses.profile import Profile, Share, Statistics, Thinning
 
@@ -197,6 +198,27 @@ class GroupedKll:
         sketch = self._sketches.get(group)
         return bytes((kll_doubles_sketch(self.k) if sketch is None else sketch).serialize())
 
+    @classmethod
+    def from_images(cls, images: Sequence[bytes], k: int = 200) -> Self:
+        """The groups whose sketches of doubles DataSketches, Spark or Druid wrote, in this order.
+
+        Args:
+          images: KLL sketches of this k or a larger one.
+          k: of the sketches; larger ones shrink to it.
+
+        Raises:
+          CorruptSynopsis: one is no such image.
+          CannotMerge: one has a smaller k, which no merge makes good.
+        """
+        made = cls(len(images), k)
+        for group, image in enumerate(images):
+            sketch = read_image(image)
+            if sketch.k < k:
+                raise CannotMerge("k", k, sketch.k)
+            made._sketches[group] = kll_doubles_sketch(k)
+            made._sketches[group].merge(sketch)
+        return made
+
     def select(self, ids: NDArray[np.int64]) -> Self:
         """A new summary of these groups, in this order."""
         self._flush()
@@ -240,18 +262,10 @@ class GroupedKll:
         for group, start, end in zip(held, [0, *ends], ends, strict=False):
             if not 0 <= group < groups:
                 raise CorruptSynopsis("group", group, f"0 to {groups - 1}")
-            made._sketches[group] = _read(images[start:end], k)
+            sketch = made._sketches[group] = read_image(images[start:end])
+            if sketch.k != k:
+                raise CorruptSynopsis("k of a KLL image", sketch.k, k)
         return made
-
-
-def _read(image: bytes, k: int) -> Any:
-    try:
-        sketch = kll_doubles_sketch.deserialize(image)
-    except (RuntimeError, ValueError) as error:
-        raise CorruptSynopsis("KLL image", str(error), "a DataSketches KLL sketch") from error
-    if sketch.k != k:
-        raise CorruptSynopsis("k of a KLL image", sketch.k, k)
-    return sketch
 
 
 def _by_group(

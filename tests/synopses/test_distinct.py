@@ -8,7 +8,7 @@ import pytest
 
 from synopses import cardinality
 from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter, CannotMerge
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound
 from synopses.hashing import murmur_int64
 from tests import truth
@@ -150,3 +150,49 @@ def test_small_groups_stay_small() -> None:
 def test_registers_that_were_folded_do_not_unfold() -> None:
     with pytest.raises(BadParameter, match="lg_k is 13, expected 7 to 12"):
         GroupedDistinct(1, 12).resize(13)
+
+
+@pytest.mark.parametrize("target", [datasketches.HLL_4, datasketches.HLL_6, datasketches.HLL_8])
+@pytest.mark.parametrize("size", [0, 1, 5, 100, 300, 40_000])
+@pytest.mark.parametrize("lg_k", [9, 12])
+def test_images_of_the_library_are_read_register_by_register(
+    size: int, lg_k: int, target: datasketches.tgt_hll_type
+) -> None:
+    library = datasketches.hll_sketch(12, target)
+    for value in range(size):
+        library.update(value)
+    for image in (library.serialize_compact(), library.serialize_updatable()):
+        read = GroupedDistinct.from_images([image, GroupedDistinct(1, lg_k).image(0)], lg_k)
+        ours = of_integers(np.arange(size), lg_k)
+        assert read.registers(0).tobytes() == ours.registers(0).tobytes()
+        assert read.distinct(0.95)[1].high == 0
+        answer = read.merge(ours).distinct(0.999)[0]
+        assert answer.holds(size)
+
+
+def test_images_with_fewer_registers_and_other_bytes_are_refused() -> None:
+    with pytest.raises(BadParameter, match="lg_k is 12, expected <= 9, that of the image"):
+        GroupedDistinct.from_images([of_integers(np.arange(9), 9).image(0)], 12)
+    with pytest.raises(CorruptSynopsis, match="HLL image"):
+        GroupedDistinct.from_images([b"nothing of the kind"])
+
+
+@pytest.mark.parametrize("target", [datasketches.HLL_4, datasketches.HLL_6, datasketches.HLL_8])
+@pytest.mark.parametrize("size", [3, 100, 5000])
+def test_damaged_images_are_refused_or_read_but_never_crash(
+    size: int, target: datasketches.tgt_hll_type
+) -> None:
+    library = datasketches.hll_sketch(9, target)
+    for value in range(size):
+        library.update(value)
+    image, rng = library.serialize_compact(), np.random.default_rng(size)
+    for _ in range(300):
+        damaged = bytearray(image[: rng.integers(0, len(image) + 1)])
+        for at in rng.integers(0, min(max(len(damaged), 1), 48), 2 if damaged else 0):
+            damaged[at % len(damaged)] = rng.integers(0, 256)
+        try:
+            read = GroupedDistinct.from_images([bytes(damaged)], 9)
+        except (CorruptSynopsis, BadParameter):
+            continue
+        assert len(read.registers(0)) == 512
+        assert read.registers(0).max() <= 63

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from synopses import kll
-from synopses.errors import BadParameter, CannotMerge
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound
 from synopses.kll import GroupedKll
 from tests import truth
@@ -99,3 +99,36 @@ def test_a_sketch_that_shrank_has_the_error_of_its_k(merge_first: bool) -> None:
 def test_what_a_sketch_forgot_does_not_come_back() -> None:
     with pytest.raises(BadParameter, match="k is 400, expected 8 to 200"):
         GroupedKll(1, 200).resize(400)
+
+
+@pytest.mark.parametrize("size", [0, 1, 150, 20_000])
+def test_images_of_the_library_are_read_and_smaller_sketches_refused(size: int) -> None:
+    values = truth.draw("lognormal-1", 6, size)
+    library = datasketches.kll_doubles_sketch(400)
+    library.update(values)
+    read = GroupedKll.from_images([library.serialize(), GroupedKll(1).image(0)], k=200)
+    assert read.counts().tolist() == [size, 0]
+    answer = read.quantile(0.5, 0.999)
+    if size:
+        assert answer.low[0] <= truth.exact_quantile(values, 0.5) <= answer.high[0]
+    with pytest.raises(CannotMerge, match="k is 800 on the left, 400 on the right"):
+        GroupedKll.from_images([library.serialize()], k=800)
+    with pytest.raises(CorruptSynopsis, match="of a KLL image"):
+        GroupedKll.from_images([b"nothing of the kind"])
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 50_000])
+def test_damaged_images_are_refused_or_read_but_never_crash(size: int) -> None:
+    library = datasketches.kll_doubles_sketch(200)
+    library.update(np.arange(float(size)))
+    image, rng = library.serialize(), np.random.default_rng(size)
+    for trial in range(1500):
+        end = len(image) if trial % 3 else rng.integers(0, len(image) + 1)
+        damaged = bytearray(image[:end])
+        for at in rng.integers(0, min(max(end, 1), 60), 2 if end else 0):
+            damaged[at % end] = rng.integers(0, 256)
+        try:
+            read = GroupedKll.from_images([bytes(damaged)], k=8)
+        except (CorruptSynopsis, CannotMerge):
+            continue
+        read.quantile(0.5, 0.95)

@@ -1,0 +1,109 @@
+"""Sketches travel both ways: Spark's functions read our images, and we read what they wrote."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from synopses.distinct import GroupedDistinct
+from synopses.hashing import murmur_int64, murmur_utf8
+from synopses.kll import GroupedKll
+from synopses.theta import GroupedTheta
+from tests import truth
+from tests.synopses.subjects import arrow_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SIZES = (0, 1, 5, 100, 20_000)  # Empty, list, set and registers, as the library has them.
+
+
+def one(spark: SparkSession, expression: str, source: str, **images: bytes):
+    """The value of an aggregate in Spark; images are bound as parameters."""
+    args = {name: bytearray(image) for name, image in images.items()}
+    return spark.sql(f"SELECT {expression} FROM {source}", args=args).first()[0]
+
+
+def ids(size: int) -> str:
+    return f"range({size})"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_spark_reads_our_registers_and_we_read_its_own(spark, size):
+    ours = GroupedDistinct(1, 12)
+    ours.update(None, *murmur_int64(np.arange(size)))
+    written = bytes(one(spark, "hll_sketch_agg(id, 12)", ids(size)))
+    theirs = GroupedDistinct.from_images([written], 12)
+    assert theirs.registers(0).tobytes() == ours.registers(0).tobytes()
+    estimate = one(spark, "hll_sketch_estimate(:image)", "range(1)", image=ours.image(0))
+    assert abs(estimate - size) <= 0.06 * size  # Ours knows that there were no more than 20,000.
+
+
+def test_registers_of_texts_are_those_of_spark(spark):
+    ours, texts = GroupedDistinct(1, 10), np.array([f"é{value}" for value in range(3000)], object)
+    ours.update(None, *murmur_utf8(*arrow_of(texts)))
+    written = one(spark, "hll_sketch_agg(concat('é', id), 10)", ids(3000))
+    theirs = GroupedDistinct.from_images([bytes(written)], 10)
+    assert theirs.registers(0).tobytes() == ours.registers(0).tobytes()
+
+
+def test_a_union_in_spark_of_its_sketch_and_ours_is_that_of_all_values(spark):
+    ours = GroupedDistinct(1, 12)
+    ours.update(None, *murmur_int64(np.arange(10_000, 30_000)))
+    union = one(
+        spark,
+        "hll_union(hll_sketch_agg(id, 12), :image)",
+        ids(20_000),
+        image=ours.image(0),
+    )
+    every = GroupedDistinct(1, 12)
+    every.update(None, *murmur_int64(np.arange(30_000)))
+    read = GroupedDistinct.from_images([bytes(union)], 12)
+    assert read.registers(0).tobytes() == every.registers(0).tobytes()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_quantile_sketches_travel_both_ways(spark, size):
+    values = np.arange(size) * 0.5
+    ours = GroupedKll(1, 200)
+    ours.update(None, values)
+    written = one(spark, "kll_sketch_agg_double(CAST(id * 0.5D AS DOUBLE), 200)", ids(size))
+    theirs = GroupedKll.from_images([bytes(written)], 200)
+    assert theirs.counts().tolist() == [size]
+    n = one(spark, "kll_sketch_get_n_double(:image)", "range(1)", image=ours.image(0))
+    assert n == size
+    for q in (0.1, 0.5, 0.99) if size else ():
+        exact = truth.exact_quantile(values, q)
+        answer = theirs.quantile(q, 0.9999)
+        assert answer.low[0] <= exact <= answer.high[0]
+        quantile = f"kll_sketch_get_quantile_double(:image, {q}D)"
+        read = one(spark, quantile, "range(1)", image=ours.image(0))
+        answer = ours.quantile(q, 0.9999)
+        assert answer.low[0] <= read <= answer.high[0]
+
+
+def test_a_merge_in_spark_of_its_quantiles_and_ours_has_all_values(spark):
+    ours = GroupedKll(1, 200)
+    ours.update(None, np.arange(10_000, 30_000, dtype=np.float64))
+    merged = one(
+        spark,
+        "kll_sketch_merge_double(kll_sketch_agg_double(CAST(id AS DOUBLE), 200), :image)",
+        ids(10_000),
+        image=ours.image(0),
+    )
+    read = GroupedKll.from_images([bytes(merged)], 200)
+    assert read.counts().tolist() == [30_000]
+    answer = read.quantile(0.5, 0.9999)
+    assert answer.low[0] <= 15_000 <= answer.high[0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_theta_sketches_travel_both_ways(spark, size):
+    ours = GroupedTheta(1, 12)
+    ours.update(None, murmur_int64(np.arange(size))[0])
+    written = bytes(one(spark, "theta_sketch_agg(id, 12)", ids(size)))
+    theirs = GroupedTheta.from_images([written], 12)
+    assert theirs.distinct(0.9999)[0].holds(size)
+    assert size > 4096 or theirs.to_bytes() == ours.to_bytes()
+    estimate = one(spark, "theta_sketch_estimate(:image)", "range(1)", image=ours.image(0))
+    assert ours.distinct(0.9999)[0].holds(estimate)
