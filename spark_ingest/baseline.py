@@ -16,12 +16,9 @@ from pyspark.sql import functions as sf
 from shedder.archive.catalog import Catalog
 from shedder.archive.entries import Run
 from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.render import SqlDialect, exact_sql
+from shedder.cql.render import POSITION, SqlDialect, exact_sql
 from shedder.errors import FailedPrecondition, UnknownStream
 from shedder.queries.answer import Answer
-
-POSITION = "__position"
-"""The relation's column that holds each tuple's position."""
 
 _DIGITS = 20  # of the first position, with which a run's file name begins
 

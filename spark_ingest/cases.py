@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction
+from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.queries.answer import Answer
 from spark_ingest.verdict import Claim
@@ -17,6 +17,7 @@ _OWN_SOURCES = {
     AggregateFunction.COUNT_DISTINCT: {"hll"},
     AggregateFunction.QUANTILE: {"log-buckets", "kll"},
     AggregateFunction.TOP: {"frequent"},
+    **{function: {"first and last"} for function in BY_TIME},
     **{function: {"cross moments"} for function in OF_PAIRS},
 }
 _MOMENTS = {"moments"}

@@ -20,9 +20,8 @@ from pyspark.sql import SparkSession
 
 from shedder.cql.aggregate_sql import of_pairs
 from shedder.cql.expression import Aggregate, AggregateFunction, Expression
-from shedder.cql.render import SqlDialect, render
+from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
-from spark_ingest.baseline import POSITION
 from spark_ingest.cases import Case, Key
 
 # Above about a hundred aggregates in one statement, Spark no longer compiles them.
@@ -102,13 +101,14 @@ def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
         )
         kind = (case.query.groups, distinct)
         one = open_passes.setdefault(kind, _Pass(case.query.groups))
-        _add(one, case, _condition(case, time_column))
+        _add(one, case, time_column)
         if one.full:
             yield open_passes.pop(kind)
     yield from open_passes.values()
 
 
-def _add(one: _Pass, case: Case, condition: str) -> None:
+def _add(one: _Pass, case: Case, time_column: str) -> None:
+    condition = _condition(case, time_column)
     one.facts.append(_Fact(case, "", "rows", f"count_if({condition})"))
     for name, aggregate in case.aggregates():
         match aggregate.function:
@@ -120,12 +120,15 @@ def _add(one: _Pass, case: Case, condition: str) -> None:
                 one.distinct += 1
             case _:
                 pass
-        for fact, sql in _facts_of(aggregate, condition, _prefix(case, name)):
+        order = f"struct({_quoted(time_column)}, {_quoted(POSITION)})"
+        for fact, sql in _facts_of(aggregate, condition, _prefix(case, name), order):
             one.facts.append(_Fact(case, name, fact, sql))
 
 
-def _facts_of(aggregate: Aggregate, condition: str, prefix: str) -> Iterator[tuple[str, str]]:
-    """Name and SQL of each fact that judging this aggregate needs."""
+def _facts_of(
+    aggregate: Aggregate, condition: str, prefix: str, order: str
+) -> Iterator[tuple[str, str]]:
+    """Name and SQL of each fact that judging this aggregate needs; order: of rows, by time."""
     if aggregate.argument is None:
         yield "value", f"count_if({condition})"
         return
@@ -149,6 +152,9 @@ def _facts_of(aggregate: Aggregate, condition: str, prefix: str) -> Iterator[tup
             yield "value", f"min({chosen})"
         case AggregateFunction.MAX:
             yield "value", f"max({chosen})"
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            by = "min_by" if aggregate.function is AggregateFunction.FIRST else "max_by"
+            yield "value", f"{by}({chosen}, CASE WHEN {chosen} IS NOT NULL THEN {order} END)"
         case AggregateFunction.VAR:
             yield "value", f"var_samp({chosen})"
         case AggregateFunction.STDDEV:

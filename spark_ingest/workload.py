@@ -31,6 +31,8 @@ _FUNCTIONS = (
     "MAX",
     "VAR",
     "STDDEV",
+    "FIRST",
+    "LAST",
     *sorted(function.value for function in OF_PAIRS),
     "COUNT(DISTINCT)",
     "QUANTILE",
@@ -98,8 +100,8 @@ def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str
     match function:
         case "COUNT(*)":
             return function
-        case "COUNT":
-            return f"COUNT({_name(rng, profile.columns)})"
+        case "COUNT" | "FIRST" | "LAST":
+            return f"{function}({_name(rng, profile.columns)})"
         case "COUNT(DISTINCT)":
             return f"COUNT(DISTINCT {_name(rng, profile.columns)})"
         case "TOP":

@@ -44,6 +44,7 @@ class Kind(IntEnum):
     WEIGHTED_BOTTOM_K = 10
     THETA = 11
     CROSS_MOMENTS = 12
+    FIRST_LAST = 13
     COUNT_MIN = 14
     COUNT_SKETCH = 15
 

@@ -17,6 +17,7 @@ from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
+from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.group_table import GroupTable
 from synopses.hashed_counters import LG_WIDTH_MIN
@@ -67,6 +68,7 @@ def compile_kernels() -> None:
             (GroupedMoments(1, integer=False, variance=True), (values,)),
             (GroupedMoments(1, integer=True, variance=True), (np.arange(_ROWS),)),
             (GroupedCrossMoments(1), (values, values)),
+            (GroupedFirstLast(1, integer=False), (np.arange(_ROWS), np.arange(_ROWS), values)),
             (GroupedLogBuckets(1), (values,)),
             (GroupedDistinct(1, 7), (h1, h2)),
             (GroupedTheta(1, 5), (h1,)),

@@ -14,10 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from shedder.archive import exact_worker
 from shedder.archive.exact_worker import LENGTH, Limits
+from shedder.cql.render import POSITION
 from shedder.errors import (
     BudgetExceeded,
     CorruptData,
@@ -91,6 +93,7 @@ class ExactWorker:
         tail: Sequence[pa.RecordBatch],
         schema: pa.Schema,
         timeout_s: float | None = None,
+        tail_positions: Sequence[int] | None = None,
     ) -> pa.Table:
         """Run one SELECT over the relation `stream`.
 
@@ -100,6 +103,8 @@ class ExactWorker:
           tail: record batches of `schema`, the rows that are in no file yet.
           schema: the stream's columns.
           timeout_s: from now, the wait for other queries included.
+          tail_positions: of the first row of each batch of the tail; if given, the relation has
+            the column POSITION, too, and each file's name begins with its first row's position.
 
         Raises:
           DeadlineExceeded: not done in time; the process was killed.
@@ -111,8 +116,11 @@ class ExactWorker:
         deadline = time.monotonic() + allowed_s
         if not self._turn.acquire(timeout=max(0.0, allowed_s)):
             raise DeadlineExceeded(f"no exact answer within {allowed_s:g} s: others were before it")
+        position = None
+        if tail_positions is not None:
+            position, tail = POSITION, _numbered(tail, tail_positions)
         try:
-            return self._ask(sql, files, tail, schema, deadline, allowed_s)
+            return self._ask(sql, files, tail, schema, deadline, allowed_s, position)
         finally:
             self._turn.release()
 
@@ -134,6 +142,7 @@ class ExactWorker:
         schema: pa.Schema,
         deadline: float,
         allowed_s: float,
+        position: str | None,
     ) -> pa.Table:
         process = self._running()
         late = threading.Event()
@@ -149,7 +158,10 @@ class ExactWorker:
             "sql": sql,
             "files": [str(path.absolute()) for path in files],
             "columns": schema.names,
+            "position": position,
         }
+        if position is not None:
+            schema = schema.append(pa.field(position, pa.int64()))
         try:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -225,6 +237,14 @@ def _receive(source: Any) -> tuple[ShedderError | None, pa.Table | None]:
         return _ERRORS[header["error"]](header["message"].splitlines()[0]), None
     with pa.ipc.open_stream(source) as reader:
         return None, reader.read_all()
+
+
+def _numbered(batches: Sequence[pa.RecordBatch], positions: Sequence[int]) -> list[pa.RecordBatch]:
+    """The batches with the position of each row."""
+    return [
+        batch.append_column(POSITION, pa.array(np.arange(first, first + batch.num_rows)))
+        for first, batch in zip(positions, batches, strict=True)
+    ]
 
 
 def _exactly(source: BinaryIO, size: int) -> bytes:

@@ -5,9 +5,9 @@ quick to start. It reads requests from its standard input and writes replies to 
 standard output; when the input ends it exits at once, also in the middle of a query, so it never
 outlives its parent.
 
-A request is a length (uint32, little-endian), a JSON object {sql, files, columns} and an Arrow IPC
-stream: the tail. A reply is a length and a JSON object {error, message}, and when error is null an
-Arrow IPC stream: the result.
+A request is a length (uint32, little-endian), a JSON object {sql, files, columns, position} and an
+Arrow IPC stream: the tail. A reply is a length and a JSON object {error, message}, and when error
+is null an Arrow IPC stream: the result.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import pyarrow as pa
 LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 << 20
 BATCH_ROWS = 65_536
+POSITION_DIGITS = 20  # A run's file name begins with the position of its first row.
 
 
 class ResultTooLarge(Exception):
@@ -47,11 +48,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One query: `sql` over the relation `stream`."""
+    """One query: `sql` over the relation `stream`.
+
+    position: the relation's column of positions, which the tail has; None: not wanted.
+    """
 
     sql: str
     files: list[str]
     columns: list[str]
+    position: str | None
     tail: pa.Table
 
 
@@ -90,11 +95,17 @@ def _bounded(result: duckdb.DuckDBPyRelation, bytes_max: int) -> pa.Table:
 
 def _relation(request: Request) -> str:
     columns = ", ".join('"' + name.replace('"', '""') + '"' for name in request.columns)
-    tail = f"SELECT {columns} FROM tail"  # noqa: S608  (quoted)
+    options, of_runs, of_tail = "hive_partitioning = false", "", ""
+    if request.position is not None:
+        name = '"' + request.position.replace('"', '""') + '"'
+        first = f"CAST(substr(parse_filename(filename), 1, {POSITION_DIGITS}) AS BIGINT)"
+        options += ", filename = true, file_row_number = true"
+        of_runs, of_tail = f", {first} + file_row_number AS {name}", f", {name}"
+    tail = f"SELECT {columns}{of_tail} FROM tail"  # noqa: S608  (quoted)
     if not request.files:
         return tail
-    runs = f"read_parquet([{_quoted(request.files)}], hive_partitioning = false)"
-    return f"SELECT {columns} FROM {runs} UNION ALL {tail}"  # noqa: S608  (quoted)
+    runs = f"read_parquet([{_quoted(request.files)}], {options})"
+    return f"SELECT {columns}{of_runs} FROM {runs} UNION ALL {tail}"  # noqa: S608  (quoted)
 
 
 def _quoted(names: list[str]) -> str:
@@ -132,7 +143,8 @@ def _read_request(source: Any) -> Request:
     header = json.loads(_exactly(source, size))
     with pa.ipc.open_stream(source) as reader:
         tail = reader.read_all()
-    return Request(header["sql"], header["files"], header["columns"], tail)
+    position = header.get("position")
+    return Request(header["sql"], header["files"], header["columns"], position, tail)
 
 
 def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:

@@ -27,6 +27,9 @@ class AggregateSql(Protocol):
     def variance(self, value: str) -> str:
         """VAR of the sample, a DOUBLE; NULL for less than two values."""
 
+    def by_time(self, value: str, *, last: bool) -> str:
+        """The value at the smallest or largest (t, p), where it is not NULL."""
+
     def quantile(self, value: str, q: float) -> str:
         """The value of rank max(1, ceil(q * n)), with q the decimal number that was written."""
 
@@ -86,6 +89,10 @@ class DuckDbAggregates:
         found = f"nullif(var_samp({number}), CAST('NaN' AS DOUBLE))"
         return f"CASE WHEN isinf(max(abs({number}))) THEN NULL ELSE {found} END"
 
+    def by_time(self, value: str, *, last: bool) -> str:
+        """Rows whose value is NULL are passed over."""
+        return f"{'arg_max' if last else 'arg_min'}({value}, {{'t': t, 'p': p}})"
+
     def quantile(self, value: str, q: float) -> str:
         """A decimal q is multiplied exactly."""
         return f"quantile_disc({value}, {_decimal(q)})"
@@ -117,6 +124,11 @@ class SparkAggregates:
         infinite = f"max(abs({number})) = CAST('Infinity' AS DOUBLE)"
         found = f"nanvl(var_samp({number}), CAST(NULL AS DOUBLE))"
         return f"CASE WHEN {infinite} THEN NULL ELSE {found} END"
+
+    def by_time(self, value: str, *, last: bool) -> str:
+        """Rows whose order is NULL are passed over, those whose value is NULL are not."""
+        order = f"CASE WHEN {value} IS NOT NULL THEN struct(t, p) END"
+        return f"{'max_by' if last else 'min_by'}({value}, {order})"
 
     def quantile(self, value: str, q: float) -> str:
         """By sorting: percentile_disc takes no timestamps and gives BIGINTs as DOUBLE."""

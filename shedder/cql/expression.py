@@ -59,6 +59,8 @@ class AggregateFunction(Enum):
     AVG = "AVG"
     MIN = "MIN"
     MAX = "MAX"
+    FIRST = "FIRST"  # by event time, then by position
+    LAST = "LAST"
     VAR = "VAR"  # sample variance, n - 1
     STDDEV = "STDDEV"
     COVAR_POP = "COVAR_POP"  # of two arguments, and so are the next three
@@ -78,6 +80,9 @@ OF_PAIRS = frozenset(
         AggregateFunction.REGR_SLOPE,
     }
 )
+
+
+BY_TIME = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 
 
 @dataclass(frozen=True, slots=True)

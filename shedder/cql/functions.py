@@ -36,6 +36,8 @@ AGGREGATES = {
     "MEAN": AggregateFunction.AVG,
     "MIN": AggregateFunction.MIN,
     "MAX": AggregateFunction.MAX,
+    "FIRST": AggregateFunction.FIRST,
+    "LAST": AggregateFunction.LAST,
     "VAR": AggregateFunction.VAR,
     "VARIANCE": AggregateFunction.VAR,
     "VAR_SAMP": AggregateFunction.VAR,
@@ -92,6 +94,8 @@ _OTHERS = (
 _HINTS = {
     "VAR_POP": "VAR is the sample variance; multiply by (COUNT(x) - 1) / COUNT(x)",
     "STDDEV_POP": "STDDEV is that of a sample",
+    "FIRST_VALUE": "FIRST(x) is the value of the smallest event time",
+    "LAST_VALUE": "LAST(x) is the value of the largest event time",
     "COVAR": "COVAR_POP(x, y) divides by n, COVAR_SAMP(x, y) by n - 1",
     "REGR_INTERCEPT": "AVG(y) - REGR_SLOPE(y, x) * AVG(x), over rows where neither is NULL",
     "REGR_R2": "the square of CORR(x, y)",

@@ -18,7 +18,14 @@ from shedder.cql.aggregate_sql import (
     of_pairs,
 )
 from shedder.cql.engine_sql import EngineSql
-from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction, Expression, children
+from shedder.cql.expression import (
+    BY_TIME,
+    OF_PAIRS,
+    Aggregate,
+    AggregateFunction,
+    Expression,
+    children,
+)
 from shedder.cql.expression_sql import ExpressionSql
 from shedder.cql.query import BoundQuery
 from shedder.cql.render_duckdb import DuckDb
@@ -39,6 +46,15 @@ _AGGREGATES: dict[SqlDialect, AggregateSql] = {
     SqlDialect.SPARK: SparkAggregates(),
 }
 _SAME = {SqlDialect.DUCKDB: "IS NOT DISTINCT FROM", SqlDialect.SPARK: "<=>"}
+
+
+POSITION = "__position"
+"""The column that holds each tuple's position, of relations for queries that need it."""
+
+
+def needs_positions(query: BoundQuery) -> bool:
+    """Whether the exact answer reads positions."""
+    return any(aggregate.function in BY_TIME for aggregate in query.aggregates)
 
 
 def render(expression: Expression, dialect: SqlDialect) -> str:
@@ -65,7 +81,8 @@ def exact_sql(
 
     Args:
       query: groups, aggregates and WHERE are used, its window is not.
-      relation: name of the relation that has the stream's columns.
+      relation: name of the relation that has the stream's columns, and POSITION where the query
+        needs_positions.
       dialect: whose SQL.
       start_us, end_us: only tuples with start_us <= event time < end_us; None: no such end.
 
@@ -131,6 +148,9 @@ class _Writer:
             f"{self._expressions.sql(argument)} AS x{index}"
             for index, argument in enumerate(self._arguments)
         ]
+        if needs_positions(self._query):
+            time = self._engine.column(self._query.schema.time_column, ColumnType.TIMESTAMP)
+            columns += [f"{time} AS t", f"{self._engine.name(POSITION)} AS p"]
         conditions = self._time_conditions(start_us, end_us)
         if self._query.where is not None:
             conditions.append(self._expressions.sql(self._query.where))
@@ -166,6 +186,9 @@ class _Writer:
                 return f"min({value})"
             case AggregateFunction.MAX:
                 return f"max({value})"
+            case AggregateFunction.FIRST | AggregateFunction.LAST:
+                last = node.function is AggregateFunction.LAST
+                return self._aggregates.by_time(value, last=last)
             case AggregateFunction.SUM:
                 return self._aggregates.sum(value, kind)
             case AggregateFunction.AVG:

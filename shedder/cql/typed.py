@@ -116,7 +116,12 @@ def typed_aggregate(
         case AggregateFunction.QUANTILE:
             _require(kind, (*_NUMBERS, _T), node, argument)
             result = kind
-        case AggregateFunction.MIN | AggregateFunction.MAX:
+        case (
+            AggregateFunction.MIN
+            | AggregateFunction.MAX
+            | AggregateFunction.FIRST
+            | AggregateFunction.LAST
+        ):
             result = kind
         case AggregateFunction.TOP:
             result = None

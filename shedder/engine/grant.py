@@ -28,6 +28,8 @@ _USUAL_BYTES = {
     Kind.COUNT: 8,
     Kind.MOMENTS: 128,
     Kind.CROSS: 128,
+    Kind.FIRST_LAST: 64,
+    Kind.TEXT_FIRST_LAST: 320,
     Kind.EXTREMES: 256,
     Kind.BUCKETS: 48 * _KIB,  # Values over five decades touch 2,000 buckets.
 }

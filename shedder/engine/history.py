@@ -10,7 +10,7 @@ import pyarrow as pa
 from shedder.engine.core import Core
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
-from shedder.streams.frame import Frame
+from shedder.streams.frame import Frame, Positions
 from shedder.streams.sample import StreamSample
 
 LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
@@ -46,8 +46,9 @@ class History:
         columns = sorted({stream.schema.time_column, *standing.query.columns})
         limit_us = stream.watermark.limit_us(core.clock_us())
 
-        def take(_: int, batch: pa.RecordBatch) -> bool:
-            frame = Frame(batch, stream.schema.time_column)
+        def take(first_position: int, batch: pa.RecordBatch) -> bool:
+            positions = Positions(stream.schema.seed, first_position)
+            frame = Frame(batch, stream.schema.time_column, positions=positions)
             if start_us is not None and grid.slides:
                 frame = frame.in_time_order()
                 frame = frame.between(int((frame.times_us < start_us).sum()), len(frame))

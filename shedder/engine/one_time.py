@@ -13,7 +13,7 @@ from shedder.archive.exact import RELATION, ExactWorker
 from shedder.archive.run_files import Snapshot
 from shedder.cql.bind import bind
 from shedder.cql.query import BoundQuery
-from shedder.cql.render import SqlDialect, exact_sql
+from shedder.cql.render import SqlDialect, exact_sql, needs_positions
 from shedder.cql.statement import LandmarkWindow, RangeWindow, Select, SnapshotWindow
 from shedder.engine.core import Core
 from shedder.engine.published import Published
@@ -155,7 +155,14 @@ class OneTime:
         stretch, snapshot = moment.stretch, moment.snapshot
         sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, stretch.start_us, stretch.end_us)
         schema = arrow_schema(query.schema)
-        table = self._exact.query(sql, snapshot.paths, snapshot.tail, schema, timeout_s)
+        table = self._exact.query(
+            sql,
+            snapshot.paths,
+            snapshot.tail,
+            schema,
+            timeout_s,
+            snapshot.tail_positions if needs_positions(query) else None,
+        )
         return evidence_from_exact(
             query,
             table,

@@ -15,9 +15,11 @@ from shedder.engine.plan import Kind, Part, Plan
 from shedder.engine.segment import Segment, selected
 from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
+from shedder.streams.text_first_last import GroupedTextFirstLast
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
+from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_entries import ItemKind
 from synopses.kll import GroupedKll
@@ -28,6 +30,8 @@ Synopsis = (
     GroupedCount
     | GroupedMoments
     | GroupedCrossMoments
+    | GroupedFirstLast
+    | GroupedTextFirstLast
     | GroupedTextExtremes
     | GroupedDistinct
     | GroupedLogBuckets
@@ -39,6 +43,8 @@ _CLASSES: dict[Kind, Any] = {
     Kind.COUNT: GroupedCount,
     Kind.MOMENTS: GroupedMoments,
     Kind.CROSS: GroupedCrossMoments,
+    Kind.FIRST_LAST: GroupedFirstLast,
+    Kind.TEXT_FIRST_LAST: GroupedTextFirstLast,
     Kind.EXTREMES: GroupedTextExtremes,
     Kind.DISTINCT: GroupedDistinct,
     Kind.BUCKETS: GroupedLogBuckets,
@@ -56,6 +62,12 @@ def make(part: Part, groups: int) -> Any:
             assert part.argument is not None
             integer = part.argument.type is not ColumnType.DOUBLE
             return GroupedMoments(groups, integer=integer, variance=part.variance)
+        case Kind.TEXT_FIRST_LAST:
+            return GroupedTextFirstLast(groups)
+        case Kind.FIRST_LAST:
+            assert part.argument is not None
+            integer = part.argument.type is not ColumnType.DOUBLE
+            return GroupedFirstLast(groups, integer=integer)
         case Kind.FREQUENT:
             return GroupedFrequent(groups, part.size, _item_kind(part))
         case _:
@@ -94,6 +106,9 @@ class PartInput:
                 case Kind.FREQUENT:
                     keys = view.hashes(part.argument).first
                     self._arrays = (keys, _gatherable(present.values))
+                case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
+                    rows = slice(None) if present.rows is None else present.rows
+                    self._arrays = (view.times_us[rows], view.positions[rows], present.values)
                 case Kind.BUCKETS | Kind.KLL:
                     self._arrays = (np.asarray(present.values, np.float64),)
                 case _:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 
-from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction, Expression
+from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction, Expression
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
 from shedder.cql.types import ColumnType
@@ -19,6 +19,8 @@ class Kind(Enum):
     MOMENTS = "moments"
     CROSS = "cross moments"
     EXTREMES = "extremes"
+    FIRST_LAST = "first and last"
+    TEXT_FIRST_LAST = "first and last text"
     DISTINCT = "hll"
     BUCKETS = "log-buckets"
     KLL = "kll"
@@ -69,6 +71,8 @@ def kind_of(aggregate: Aggregate, *, by_rank: bool) -> Kind:
             argument = aggregate.argument
             assert argument is not None
             is_text = getattr(argument, "type", None) is ColumnType.VARCHAR
+            if aggregate.function in BY_TIME:
+                return Kind.TEXT_FIRST_LAST if is_text else Kind.FIRST_LAST
             return Kind.EXTREMES if is_text else Kind.MOMENTS
 
 

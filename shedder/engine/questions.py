@@ -37,6 +37,10 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float) -> Estimates:
             answer = synopsis.minimum()
         case AggregateFunction.MAX:
             answer = synopsis.maximum()
+        case AggregateFunction.FIRST:
+            answer = synopsis.first()
+        case AggregateFunction.LAST:
+            answer = synopsis.last()
         case AggregateFunction.VAR:
             answer = synopsis.variance()
         case AggregateFunction.STDDEV:
@@ -83,6 +87,18 @@ def present_counts(synopsis: Any) -> NDArray[np.int64] | None:
 def cross_sums(synopsis: Any) -> CrossSums | None:
     """The sums of pairs of each group, of a synopsis of pairs."""
     return synopsis.sums() if isinstance(synopsis, GroupedCrossMoments) else None
+
+
+def times_of(synopsis: Any, aggregate: Aggregate) -> NDArray[np.int64] | None:
+    """When the value of a FIRST or LAST was, of each group."""
+    match aggregate.function:
+        case AggregateFunction.FIRST:
+            times: NDArray[np.int64] = synopsis.first_times()
+        case AggregateFunction.LAST:
+            times = synopsis.last_times()
+        case _:
+            return None
+    return times
 
 
 def quantiles_of(

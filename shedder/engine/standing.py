@@ -28,6 +28,8 @@ GROUP_BYTES_LEAST = {
     Kind.COUNT: 8,
     Kind.MOMENTS: 80,
     Kind.CROSS: 72,
+    Kind.FIRST_LAST: 48,
+    Kind.TEXT_FIRST_LAST: 200,
     Kind.EXTREMES: 160,
     Kind.DISTINCT: 30,
     Kind.BUCKETS: 52,
@@ -341,6 +343,17 @@ class Standing:
         if self.late_beyond is not None and wanted and wanted[-1] >= self.late_beyond[0]:
             late += self.late_beyond[1]
         return late
+
+    def late_span(self, span: Span) -> tuple[int, int] | None:
+        """The event times, half open, that tuples too late for a window's panes lie in."""
+        wanted = self._panes_in(span)
+        panes = [pane for pane in self.late_by_pane if pane in wanted]
+        if self.late_beyond is not None and wanted and wanted[-1] >= self.late_beyond[0]:
+            panes += [max(self.late_beyond[0], wanted[0]), wanted[-1]]
+        if not panes:
+            return None
+        assert self.grid.width_us is not None
+        return min(panes) * self.grid.width_us, (max(panes) + 1) * self.grid.width_us
 
     def _panes_in(self, span: Span) -> range:
         """The panes of a window; none before the first window has closed."""

@@ -8,7 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from shedder.cql.expression import Aggregate
-from shedder.engine.questions import ask, cross_sums, present_counts, quantiles_of, rank_error
+from shedder.engine.questions import (
+    ask,
+    cross_sums,
+    present_counts,
+    quantiles_of,
+    rank_error,
+    times_of,
+)
 from shedder.engine.standing import Merged, Standing
 from shedder.engine.thinned_evidence import (
     missing_groups,
@@ -79,8 +86,11 @@ def window_evidence(
         }
         whole = {a: synopsis for a, synopsis in synopses.items() if a not in thinned}
         sums = {a: cross_sums(synopsis) for a, synopsis in whole.items()}
+        times = {a: times_of(synopsis, a) for a, synopsis in whole.items()}
         evidence = replace(
             evidence,
+            late_span=standing.late_span(span),
+            times={a: when for a, when in times.items() if when is not None},
             crosses={a: each for a, each in sums.items() if each is not None},
             counts={a: count for a, count in counts.items() if count is not None},
             quantiles=quantiles_of(whole, asked),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction, Expression, walk
+from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction, Expression, walk
 from shedder.cql.query import BoundQuery
 from synopses.estimate import Estimates
 
@@ -21,6 +21,7 @@ EXACT_IN_PANES = frozenset(
         AggregateFunction.VAR,
         AggregateFunction.STDDEV,
         *OF_PAIRS,
+        *BY_TIME,
     }
 )
 

@@ -32,8 +32,10 @@ class Evidence:
       at the confidence of the estimate; absent means unknown.
     counts: how many values an aggregate is made of, int64 [groups], where the source knows;
     quantiles: q -> the discrete q-quantile, for those that can be asked again; and
-    crosses: the sums of pairs, for functions of pairs. These are for `widen_late` alone, which is
-      narrower with them.
+    crosses: the sums of pairs, for functions of pairs; and
+    times: int64 [groups], when the value of a FIRST or LAST was, with
+    late_span: event times, half open, that all late tuples lie in. These are for `widen_late`
+      alone, which is narrower with them.
     """
 
     keys: tuple[pa.Array[Any], ...]
@@ -54,6 +56,8 @@ class Evidence:
     counts: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
     quantiles: Mapping[Aggregate, Callable[[float], Estimates]] = field(default_factory=dict)
     crosses: Mapping[Aggregate, CrossSums] = field(default_factory=dict)
+    times: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
+    late_span: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(key) for key in self.keys} | {len(e) for e in self.estimates.values()}

@@ -16,6 +16,7 @@ from shedder.queries.answer import MissingGroups
 from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence
 from shedder.queries.sampled import Sampled
+from shedder.queries.sampled_by_time import sampled_by_time
 from shedder.queries.sampled_cross import sampled_cross
 from shedder.queries.sampled_extremes import sampled_extreme
 from shedder.queries.sampled_rows import Selection
@@ -105,6 +106,8 @@ class _Estimator:
             case AggregateFunction.MIN | AggregateFunction.MAX:
                 is_min = aggregate.function is AggregateFunction.MIN
                 return sampled_extreme(self.sampled, node, is_min=is_min)
+            case AggregateFunction.FIRST | AggregateFunction.LAST:
+                return sampled_by_time(self.sampled, aggregate)
             case AggregateFunction.VAR:
                 intervals = sampled_variance(self.sampled.values(node), confidence=confidence)
                 return self._moments(node, intervals, confidence)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction, children
+from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction, children
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.queries.cross import late_cross
@@ -27,6 +27,7 @@ from synopses.estimate import Bound, Estimates, TopItem
 End = float | NDArray[np.float64]
 
 _REASON = "tuples came too late and their values could be anything"
+_BY_TIME = "tuples came too late that may be before the first or after the last"
 _INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
 
 
@@ -54,6 +55,8 @@ def widen_late(
                 ask, count, share=aggregate.parameter, late=evidence.late, ends=ends
             )
             estimates[aggregate] = _pulled(column, low, high)
+        elif aggregate.function in BY_TIME:
+            estimates[aggregate] = _by_time(aggregate, column, evidence)
         elif aggregate.function in OF_PAIRS:
             estimates[aggregate] = _crossed(aggregate, column, evidence, basics)
         else:
@@ -180,6 +183,25 @@ def _spread(
     return _with_ends(column, low, high)
 
 
+def _by_time(aggregate: Aggregate, column: Estimates, evidence: Evidence) -> Estimates:
+    """FIRST and LAST stay what they are where every late tuple comes after, or before, for certain.
+
+    A late tuple lies in late_span, so the first value is still the first if it was before all of
+    that; the last one still the last if it was not before its end. Elsewhere nothing is known: the
+    late one can have any value.
+    """
+    times = evidence.times.get(aggregate)
+    if times is None or evidence.late_span is None:
+        return _unknown(column, _BY_TIME)
+    low, high = evidence.late_span
+    certain = times < low if aggregate.function is AggregateFunction.FIRST else times >= high
+    certain &= ~column.null
+    if certain.all():
+        return column
+    bound = np.where(certain, column.bound, np.uint8(Bound.NONE))
+    return replace(column, bound=bound, reason=column.reason or _BY_TIME)
+
+
 def _crossed(
     aggregate: Aggregate,
     column: Estimates,
@@ -234,6 +256,6 @@ def _outward_int(ends: NDArray[np.float64], step: int) -> NDArray[np.int64]:
     return np.where(step * ends >= _INT64_END, last, whole)
 
 
-def _unknown(column: Estimates) -> Estimates:
+def _unknown(column: Estimates, reason: str = _REASON) -> Estimates:
     none = np.full(len(column), np.uint8(Bound.NONE))
-    return replace(column, bound=none, reason=column.reason or _REASON)
+    return replace(column, bound=none, reason=column.reason or reason)

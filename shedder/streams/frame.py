@@ -64,18 +64,18 @@ class Positions:
 
     def __init__(self, seed: int, first: int) -> None:
         self._seed = seed
-        self._first = first
+        self.first = first
         self._keys: NDArray[np.uint64] | None = None
 
     def keys(self, count: int) -> NDArray[np.uint64]:
         """uint64 [count], the keys of the batch's rows; computed once."""
         if self._keys is None:
-            self._keys = position_keys(self._seed, self._first, count)
+            self._keys = position_keys(self._seed, self.first, count)
         return self._keys
 
     def after(self, rows: int) -> Positions:
         """Those of a batch that begins so many rows later."""
-        return Positions(self._seed, self._first + rows)
+        return Positions(self._seed, self.first + rows)
 
 
 class Frame:
@@ -97,7 +97,7 @@ class Frame:
         Args:
           batch: as conformed to the stream's schema. time_column: of it.
           rows: the rows of the batch, in order; None: all.
-          positions: of the batch; None: it will not be thinned.
+          positions: of the batch; None: it has none, and will not be thinned.
         """
         self.batch = batch
         self._time_column = time_column
@@ -124,6 +124,12 @@ class Frame:
         if self._times is None:
             self._times = _integers(self._column(self._time_column))
         return self._times
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Each row's position in the stream, int64 [rows]; in the batch where that has none."""
+        first = 0 if self._positions is None else self._positions.first
+        return first + (np.arange(self.batch.num_rows) if self._rows is None else self._rows)
 
     def in_time_order(self) -> Frame:
         """The same rows by event time; this frame itself when they already are."""

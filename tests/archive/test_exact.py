@@ -57,6 +57,20 @@ def test_runs_and_tail_are_one_relation(worker, tmp_path):
     assert table.to_pylist() == [{"a0": 4, "a1": 5.0}]
 
 
+def test_rows_are_numbered_by_the_names_of_files_and_by_the_tail(worker, tmp_path):
+    names = [f"{first:020}-x.parquet" for first in (0, 7)]
+    files = [
+        run_file(tmp_path, rows(*keys), name)
+        for keys, name in zip([(5, 3), (4,)], names, strict=True)
+    ]
+    sql = "SELECT list(struct_pack(p := __position, k := key) ORDER BY __position) AS a FROM stream"
+    table = worker.query(sql, files, [rows(9, 8), rows(2)], SCHEMA, tail_positions=[8, 12])
+    found = [(item["p"], item["k"]) for item in table.to_pylist()[0]["a"]]
+    assert found == [(0, 5), (1, 3), (7, 4), (8, 9), (9, 8), (12, 2)]
+    table = worker.query(sql, [], [rows(9)], SCHEMA, tail_positions=[3])
+    assert table.to_pylist() == [{"a": [{"p": 3, "k": 9}]}]
+
+
 def test_a_stream_without_runs_or_rows_still_answers(worker):
     table = worker.query("SELECT count(*) AS a0 FROM stream", [], [], SCHEMA)
     assert table.to_pylist() == [{"a0": 0}]

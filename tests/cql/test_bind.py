@@ -78,6 +78,8 @@ def test_an_expression_has_the_type_that_the_rules_give(expression: str, kind: s
         ("MEDIAN(ts)", "TIMESTAMP"),
         ("COUNT(DISTINCT day)", "BIGINT"),
         ("VAR(i)", "DOUBLE"),
+        ("FIRST(s)", "VARCHAR"),
+        ("LAST(day)", "DATE"),
         ("CORR(i, d)", "DOUBLE"),
         ("COVAR_POP(l, 2)", "DOUBLE"),
         ("REGR_SLOPE(d, d)", "DOUBLE"),

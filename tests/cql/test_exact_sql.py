@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shedder.cql.evaluate import evaluate
 from shedder.cql.expression import children
-from shedder.cql.render import SqlDialect, exact_sql
+from shedder.cql.render import POSITION, SqlDialect, exact_sql
 from tests.cql.trees import SCHEMA, batches, bound_query
 
 _CONNECTION = duckdb.connect(config={"threads": 1})
@@ -32,6 +32,39 @@ def answers(batch: pa.RecordBatch, sql: str, **others: pa.Table) -> list[dict[st
         _CONNECTION.register(name, table)
     rows: list[dict[str, Any]] = _CONNECTION.sql(sql).to_arrow_table().to_pylist()
     return rows
+
+
+def with_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in another order, with their positions; no time is NULL, and many are equal."""
+    times = pa.array([at % 3 for at in range(batch.num_rows)], pa.timestamp("us"))
+    timed = batch.set_column(0, "ts", times)
+    numbered = timed.append_column(POSITION, pa.array(range(batch.num_rows), pa.int64()))
+    return numbered.take(pa.array(sorted(range(batch.num_rows), key=lambda at: at * 7 % 11)))
+
+
+BY_TIME = "FIRST(s), LAST(d), FIRST(b), LAST(ts2), FIRST(day), LAST(l + i), FIRST(i)"
+
+
+def by_time(batch: pa.RecordBatch, function: str, values: list[Any]) -> Any:
+    """The value at the smallest or largest (time, position) of those that are there."""
+    times, positions = (batch.column(name).to_pylist() for name in ("ts", POSITION))
+    rows = zip(times, positions, values, strict=True)
+    found = sorted(((t, p), value) for t, p, value in rows if value is not None)
+    return None if not found else found[0 if function == "FIRST" else -1][1]
+
+
+@settings(max_examples=15)
+@given(batch=batches(rows_max=20))
+def test_the_first_and_the_last_are_those_by_time_and_position(batch: pa.RecordBatch) -> None:
+    rows = with_positions(batch)
+    query = bound_query(f"SELECT {BY_TIME} FROM stream WHERE i % 3 <> 1 OR d > 0")
+    assert query.where is not None
+    kept = rows.filter(evaluate(query.where, rows))
+    [found] = answers(rows, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+    for number, part in enumerate(query.aggregates):
+        assert part.argument is not None
+        values = evaluate(part.argument, kept).to_pylist()
+        assert found[f"a{number}"] == by_time(kept, part.function.name, values)
 
 
 def test_sums_distinguish_overflow_infinities_and_nothing() -> None:

@@ -15,7 +15,7 @@ from shedder.cql.render import SqlDialect, exact_sql, render
 from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 from tests.cql.test_differential import plain
-from tests.cql.test_exact_sql import AGGREGATES, answers
+from tests.cql.test_exact_sql import AGGREGATES, BY_TIME, answers, with_positions
 from tests.cql.trees import batches, bound_expression, bound_query, expressions
 
 if TYPE_CHECKING:
@@ -70,6 +70,23 @@ def test_spark_and_duckdb_give_the_same_exact_answers(spark: SparkSession, group
         for row in ours:
             for name, value in row.items():
                 _same(value, by_key[row.get("g0")][name])
+
+    agree()
+
+
+def test_spark_and_duckdb_have_the_same_first_and_last(spark: SparkSession) -> None:
+    query = bound_query(f"SELECT {BY_TIME} FROM stream")
+
+    @settings(_DRAWN, max_examples=4)
+    @given(batch=batches(rows_max=20))
+    def agree(batch: pa.RecordBatch) -> None:
+        rows = with_positions(batch)
+        [theirs] = _table(
+            spark, rows, exact_sql(query, "stream", SqlDialect.SPARK, None, None)
+        ).to_pylist()
+        [ours] = answers(rows, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+        for name, value in ours.items():
+            _same(value, theirs[name])
 
     agree()
 

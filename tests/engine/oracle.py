@@ -39,6 +39,12 @@ AGGREGATES = {
     "cx": "CORR(x, k)",
     "vx": "COVAR_POP(x, k)",
     "bx": "REGR_SLOPE(x, k)",
+    "fk": "FIRST(k)",
+    "ek": "LAST(k)",
+    "fg": "FIRST(g)",
+    "eg": "LAST(g)",
+    "eb": "LAST(b)",
+    "fx": "FIRST(x)",
     "sk": "SUM(k)",
     "lk": "MIN(k)",
     "hk": "MAX(k)",
@@ -271,6 +277,15 @@ def check_row(row: dict[str, Any], rows: list[Row], answer: Answer) -> None:
         "mt": quantile([r.ts for r in rows], 0.5),
     }
     scale = sum(abs(v) for v in x if math.isfinite(v))
+    by_time = sorted(rows, key=lambda row: row.ts)  # Stable: among equal times by position.
+    truth |= {
+        "fk": next((r.k for r in by_time if r.k is not None), None),
+        "ek": next((r.k for r in reversed(by_time) if r.k is not None), None),
+        "fg": next((r.g for r in by_time if r.g is not None), None),
+        "eg": next((r.g for r in reversed(by_time) if r.g is not None), None),
+        "eb": next((r.b for r in reversed(by_time) if r.b is not None), None),
+        "fx": next((r.x for r in by_time if r.x is not None), None),
+    }
     for name, (value, most) in of_pairs(pairs).items():
         check_value(name, row, value, 1e-9 * most)
     overflows = bool(k) and truth["sk"] is None  # NULL is in no interval.

@@ -12,7 +12,7 @@ import pyarrow as pa
 from shedder.cql.bind import bind
 from shedder.cql.parse import parse
 from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.render import SqlDialect, exact_sql
+from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.cql.statement import ColumnDefinition, Layout, Select
 from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
@@ -73,7 +73,10 @@ def exact_rows(
     sql = exact_sql(query, "stream", SqlDialect.DUCKDB, start_us, end_us)
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")
-        database.register("stream", pa.Table.from_batches([data]))
+        table = pa.Table.from_batches([data])
+        if needs_positions(query):
+            table = table.append_column(POSITION, pa.array(np.arange(table.num_rows)))
+        database.register("stream", table)
         return database.sql(sql).to_arrow_table()
 
 

@@ -52,7 +52,7 @@ def population(distribution: str, size: int, noise: float = 1.0) -> pa.RecordBat
 
 def view_of(data: pa.RecordBatch, rows: int, seed: int = 0) -> SampleView:
     sample = StreamSample(replace(SCHEMA, seed=seed), rows=rows)
-    sample.update(0, data)
+    sample.update(0, Frame(data, "ts"))
     return sample.view()
 
 

@@ -13,7 +13,7 @@ from shedder.queries.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from synopses.estimate import Bound
-from tests.queries.asking import SCHEMA, ask, rows, truth
+from tests.queries.asking import ARROW, SCHEMA, ask, rows, truth
 from tests.truth import gate
 
 COUNT = 6000
@@ -23,7 +23,8 @@ AGGREGATES = (
     "AVG(client) AS ac, MIN(bytes) AS lo, MAX(bytes) AS hi, VARIANCE(client) AS v, "
     "STDDEV(bytes) AS sd, COUNT(DISTINCT client) AS c, COUNT(DISTINCT domain) AS d, "
     "QUANTILE(bytes, 0.9) AS q, MEDIAN(client) AS m, SUM(bytes) / COUNT(*) AS r, "
-    "SUM(client - bytes) AS diff"
+    "SUM(client - bytes) AS diff, FIRST(domain) AS fd, LAST(bytes) AS lb, LAST(ok) AS lo2, "
+    "FIRST(day) AS fy"
 )
 QUERIES = {
     "all": f"{AGGREGATES} FROM requests",
@@ -60,6 +61,21 @@ def test_without_a_filter_counts_and_extremes_are_exact():
     answer = finish(query, evidence_from_sample(query, view_of(data, 100)))
     exact = finish(query, truth(query, data))
     assert answer.table.equals(exact.table)
+
+
+def test_the_first_and_the_last_of_a_part_of_the_rows_have_no_bound():
+    query = ask("FIRST(bytes) AS f, LAST(domain) AS l FROM requests")
+    [row] = finish(query, evidence_from_sample(query, view_of(rows(COUNT), 100))).rows()
+    assert [row["f_bound"], row["l_bound"]] == ["none", "none"]
+    assert row["f_low"] is None
+
+
+def test_equal_times_are_told_apart_by_position_in_a_sample_of_everything():
+    data = rows(50).set_column(0, ARROW.field("ts"), pa.array([7] * 50, pa.timestamp("us")))
+    query = ask("FIRST(client) AS f, LAST(client) AS l FROM requests")
+    [row] = finish(query, evidence_from_sample(query, view_of(data, 100))).rows()
+    clients = data.column("client").to_pylist()
+    assert (row["f"], row["l"]) == (clients[0], clients[-1])
 
 
 def test_a_weighted_sample_narrows_a_heavy_sum_behind_a_filter():

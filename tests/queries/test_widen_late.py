@@ -69,6 +69,36 @@ def test_text_and_infinite_ranges_have_no_bound():
     assert [answer.rows()[0][c] for c in ("t_bound", "a_bound")] == ["none", "none"]
 
 
+def test_late_tuples_leave_a_first_that_was_before_them_and_a_last_that_was_after_them():
+    query = ask("FIRST(bytes) AS f, LAST(domain) AS l, LAST(client) AS c FROM requests")
+    first, text, last = query.aggregates
+    data = rows(50)
+    basics = {name: ColumnBasics.of(data.column(name)) for name in data.schema.names}
+    times = {first: np.array([100]), text: np.array([900]), last: np.array([899])}
+
+    def bounds(late_span, times=times):
+        evidence = replace(truth(query, data), late=1, late_span=late_span, times=times)
+        answer = finish(query, widen_late(query, evidence, basics))
+        return [answer.rows()[0][f"{name}_bound"] for name in "flc"]
+
+    assert bounds((101, 900)) == ["exact", "exact", "none"]
+    assert bounds((100, 899)) == ["none", "exact", "exact"]
+    assert bounds(None) == ["none"] * 3
+    assert bounds((101, 300), {}) == ["none"] * 3
+
+
+def test_a_group_without_values_may_get_one_by_a_late_tuple():
+    query = ask("FIRST(bytes) AS f FROM requests WHERE client < 0")
+    evidence = replace(
+        truth(query, rows(50)),
+        late=1,
+        late_span=(0, 10),
+        times={query.aggregates[0]: np.array([2**63 - 1])},
+    )
+    widened = widen_late(query, evidence, {"bytes": ColumnBasics()})
+    assert finish(query, widened).rows()[0]["f_bound"] == "none"
+
+
 def test_the_items_of_a_list_can_have_all_late_tuples_more():
     query = ask("TOP(client, 1) AS t FROM requests")
     data = rows(50)

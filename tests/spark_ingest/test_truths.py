@@ -61,6 +61,9 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
     table = rows.filter(pc.fill_null(pc.greater(rows["dep_delay"], 10), False))
     late, both = table["arr_delay"], table.select(["arr_delay", "distance"]).drop_null()
     pairs = [column.to_numpy() for column in both.columns]
+    present = table.filter(pc.is_valid(late))
+    order = np.argsort(present["ts"].to_numpy(), kind="stable")
+    by_time = present["arr_delay"].to_numpy()[order]
     outputs = {
         "COUNT(*)": len(late),
         "COUNT(arr_delay)": len(late.drop_null()),
@@ -73,6 +76,8 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
         "CORR(arr_delay, distance)": float(np.corrcoef(pairs)[0, 1]),
         "COVAR_SAMP(distance, arr_delay)": float(np.cov(pairs)[0, 1]),
         "REGR_SLOPE(distance, arr_delay)": float(np.cov(pairs)[0, 1] / np.var(pairs[0], ddof=1)),
+        "FIRST(arr_delay)": by_time[0],
+        "LAST(arr_delay)": by_time[-1],
         "COUNT(DISTINCT arr_delay)": pc.count_distinct(late, mode="only_valid").as_py(),
     }
     cases = [

@@ -14,6 +14,7 @@ from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.estimate import Estimates
+from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_entries import ItemKind
 from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
@@ -55,6 +56,12 @@ def cross_state(moments: GroupedCrossMoments) -> list[list[str]]:
         rounded(Estimates.exact(spread_y, "", spread_y < 0)),
         moments.correlation().null.tolist(),
     ]
+
+
+def feed_ends(summary: GroupedFirstLast, part: Part) -> None:
+    """Positions are those of the values' own bits: the same wherever the part is cut."""
+    positions = np.abs(part.values.view(np.int64)) >> 1
+    summary.update(part.ids, positions % 5, positions, part.values)
 
 
 def integers_of(part: Part) -> NDArray[np.int64]:
@@ -122,6 +129,12 @@ LINEAR = [
         GroupedCrossMoments,
         lambda s, p: s.update(p.ids, p.values, np.sqrt(np.abs(p.values)) + 1e6),
         cross_state,
+    ),
+    Subject(
+        "first and last",
+        lambda groups: GroupedFirstLast(groups, integer=False),
+        feed_ends,
+        to_bytes,
     ),
     Subject("log buckets", GroupedLogBuckets, lambda s, p: s.update(p.ids, p.values), to_bytes),
     Subject(

@@ -18,6 +18,7 @@ from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
+from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.hashing import combine, murmur_int64, position_keys, uniforms
 from synopses.join_sizes import self_join_size
@@ -32,6 +33,7 @@ CLASSES = [
     GroupedCount,
     GroupedMoments,
     GroupedCrossMoments,
+    GroupedFirstLast,
     GroupedDistinct,
     GroupedTheta,
     GroupedLogBuckets,

@@ -1,0 +1,149 @@
+"""First and last text per group; speaks the words of the grouped synopses."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from synopses.estimate import Estimates
+from synopses.first_last import GroupedFirstLast
+from synopses.first_last_kernels import (
+    FIRST,
+    FIRST_POSITION,
+    FIRST_TIME,
+    LAST,
+    LAST_POSITION,
+    LAST_TIME,
+)
+
+_STRING_BYTES = 49  # An empty str of CPython.
+_SOURCE = "first and last"
+
+
+class GroupedTextFirstLast:
+    """FIRST and LAST of VARCHAR, exact.
+
+    _ends: the times and positions; its values are 0, or for a moment 1 + the row of a batch.
+    _first, _last: object [groups], str, or None where the group has no value.
+    """
+
+    def __init__(self, groups: int) -> None:
+        self._ends = GroupedFirstLast(groups, integer=True)
+        self._first: NDArray[np.object_] = np.full(groups, None, object)
+        self._last: NDArray[np.object_] = np.full(groups, None, object)
+        self._texts = 0
+        self._text_bytes = 0
+
+    @property
+    def groups(self) -> int:
+        """How many groups there is room for."""
+        return self._ends.groups
+
+    @property
+    def size_bytes(self) -> int:
+        """Pointers, and texts at the mean size of those that were taken in."""
+        mean = self._text_bytes / self._texts if self._texts else 0.0
+        return self._ends.size_bytes + int(self.groups * 2 * (8 + _STRING_BYTES + mean))
+
+    def grow(self, groups: int) -> None:
+        """Make room for more groups."""
+        if groups > self.groups:
+            more = np.full(groups - len(self._first), None, object)
+            self._first = np.concatenate([self._first, more])
+            self._last = np.concatenate([self._last, more])
+            self._ends.grow(groups)
+
+    def update(
+        self,
+        ids: NDArray[np.int32] | None,
+        times: NDArray[Any],
+        positions: NDArray[Any],
+        values: pa.Array[Any],
+    ) -> None:
+        """Take in text without nulls; ids are the groups of the values (None: all group 0)."""
+        self.grow(1 if ids is None else 0)
+        self._ends.update(ids, times, positions, np.arange(1, len(values) + 1))
+        self._texts += len(values)
+        self._text_bytes += values.nbytes
+        for column, texts in ((FIRST, self._first), (LAST, self._last)):
+            rows = self._ends.cells[:, column]
+            changed = np.flatnonzero(rows)
+            if len(changed):
+                picked: pa.Int64Array = pa.array(rows[changed] - 1, pa.int64())
+                texts[changed] = values.take(picked).to_numpy(zero_copy_only=False)
+                rows[changed] = 0
+
+    def merge(self, other: Self) -> Self:
+        """Fold in another summary over the same group ids."""
+        self.grow(other.groups)
+        ours, theirs = self._ends.cells[: other.groups], other._ends.cells
+        time, position = ours[:, FIRST_TIME], ours[:, FIRST_POSITION]
+        before = (theirs[:, FIRST_TIME] < time) | (
+            (theirs[:, FIRST_TIME] == time) & (theirs[:, FIRST_POSITION] < position)
+        )
+        time, position = ours[:, LAST_TIME], ours[:, LAST_POSITION]
+        behind = (theirs[:, LAST_TIME] > time) | (
+            (theirs[:, LAST_TIME] == time) & (theirs[:, LAST_POSITION] > position)
+        )
+        first, last = np.flatnonzero(before), np.flatnonzero(behind)
+        self._first[first], self._last[last] = other._first[first], other._last[last]
+        self._ends.merge(other._ends)
+        return self
+
+    def select(self, ids: NDArray[np.int64]) -> Self:
+        """The groups at these ids, in this order."""
+        return self._with(self._ends.select(ids), self._first[ids], self._last[ids])
+
+    def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
+        """The inverse of select: group i goes to ids[i]."""
+        spread = type(self)(groups)
+        spread._ends = self._ends.scatter(ids, groups)
+        spread._first[ids], spread._last[ids] = self._first, self._last
+        return spread
+
+    @classmethod
+    def _with(
+        cls, ends: GroupedFirstLast, first: NDArray[np.object_], last: NDArray[np.object_]
+    ) -> Self:
+        made = cls(0)
+        made._ends, made._first, made._last = ends, first, last
+        return made
+
+    def first(self) -> Estimates:
+        """The first text of each group; null where there is none."""
+        return Estimates.exact(self._first, _SOURCE, self._ends.empty())
+
+    def last(self) -> Estimates:
+        """The last text of each group; null where there is none."""
+        return Estimates.exact(self._last, _SOURCE, self._ends.empty())
+
+    def first_times(self) -> NDArray[np.int64]:
+        """When the first text of each group was; the largest int64 where there is none."""
+        return self._ends.first_times()
+
+    def last_times(self) -> NDArray[np.int64]:
+        """When the last text of each group was; the smallest int64 where there is none."""
+        return self._ends.last_times()
+
+    def to_bytes(self) -> bytes:
+        """Arrow IPC of both columns of text; the times and positions are in its metadata."""
+        table = pa.table(
+            {"first": pa.array(self._first, pa.string()), "last": pa.array(self._last, pa.string())}
+        ).replace_schema_metadata({"ends": self._ends.to_bytes()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue().to_pybytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read what to_bytes wrote."""
+        table = pa.ipc.open_stream(data).read_all()
+        ends = GroupedFirstLast.from_bytes((table.schema.metadata or {})[b"ends"])
+        first, last = (
+            np.array(table[name].to_pylist(), object).reshape(-1) for name in ("first", "last")
+        )
+        return cls._with(ends, first, last)
