@@ -16,6 +16,7 @@ from synopses.cardinality import z_of
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.header import Kind, seal, unseal
+from synopses.kll_batches import update_sorted
 from synopses.kll_images import read_image
 from synopses.log_buckets import discrete_rank
 from synopses.profile import Profile, Share, Statistics, Thinning
@@ -50,9 +51,9 @@ class GroupedKll:
     """Quantiles of one column per group with rank error about 1.7/k of the group's size.
 
     Used where a query asks for rank error; log buckets answer value error, faster and for certain.
-    Rows gather until there are 65,536 of them and go to the library's sketches group by group.
-    The library draws its random bits from a generator that cannot be seeded: a replay gives
-    another sketch, which is as good, not the same.
+    Rows gather until there are 65,536 of them, are sorted by group and enter the library's sketches
+    at their level. Random bits are not seeded (the library's cannot be): a replay gives another
+    sketch, which is as good, not the same.
     Source: Karnin, Lang, Liberty 2016 (FOCS); error constants of Apache DataSketches, the measured
     99th percentile of the largest error over all ranks, scaled to other confidences as the normal
     distribution would have it (the error is sub-Gaussian: sect. 3 there).
@@ -123,7 +124,8 @@ class GroupedKll:
         if not self._pending:
             return
         for group, values in _by_group([part for part in self._pending if len(part[1])]):
-            self._sketch(group).update(values)
+            present = values[~np.isnan(values)]
+            update_sorted(self._sketch(group), present)
         self._pending.clear()
         self._rows = 0
 
@@ -274,7 +276,7 @@ def _by_group(
     """The values of each group that has any, in their order of arrival."""
     if not parts:
         return
-    values = np.concatenate([part for _, part in parts])
+    values = parts[0][1] if len(parts) == 1 else np.concatenate([part for _, part in parts])
     if all(ids is None for ids, _ in parts):
         yield 0, values
         return
