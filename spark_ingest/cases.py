@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction
+from shedder.cql.expression import BY_TIME, JOINS, OF_PAIRS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.queries.answer import Answer
 from spark_ingest.verdict import Claim
@@ -19,11 +19,14 @@ _OWN_SOURCES = {
     AggregateFunction.TOP: {"frequent"},
     **{function: {"first and last"} for function in BY_TIME},
     **{function: {"cross moments"} for function in OF_PAIRS},
+    **{function: {"count-min"} for function in JOINS},
 }
 _MOMENTS = {"moments"}
 
 Key = tuple[Any, ...]
 """The values of a group's keys, as Arrow gives them to Python."""
+Facts = dict[str, Any]
+"""By name: what was counted for one aggregate of one case in one group; `rows` always."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,18 +19,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from shedder.cql.aggregate_sql import of_pairs
-from shedder.cql.expression import Aggregate, AggregateFunction, Expression
+from shedder.cql.expression import JOINS, Aggregate, AggregateFunction, Expression
 from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
-from spark_ingest.cases import Case, Key
+from spark_ingest.cases import Case, Facts, Key
+from spark_ingest.joins import find_joins
 
 # Above about a hundred aggregates in one statement, Spark no longer compiles them.
 _FACTS_MAX = 80
 # Every distinct count in a statement makes Spark read each row once more.
 _DISTINCT_MAX = 8
-
-Facts = dict[str, Any]
-"""By name: what was counted for one aggregate of one case in one group; `rows` always."""
 
 
 @dataclass(slots=True)
@@ -80,13 +78,16 @@ def find_truths(
       time_column: the stream's event time.
       cases: answers that hold no tuple beyond the relation.
     """
-    truths = Truths()
+    cases, truths = list(cases), Truths()
     with tempfile.TemporaryDirectory(prefix="shedder-claims-") as scratch:
         for number, one in enumerate(_passes(cases, time_column)):
             file = Path(scratch) / f"{number}.parquet"
             pq.write_table(_claims_table(one), file)
             table = spark.sql(_sql(one, relation, file)).toArrow()
             _take(one, table, truths)
+    for case in cases:
+        if case.judgeable:
+            find_joins(spark, relation, case, truths.groups(case))
     return truths
 
 
@@ -135,6 +136,8 @@ def _facts_of(
     x = render(aggregate.argument, SqlDialect.SPARK)
     chosen = f"CASE WHEN {condition} THEN {x} END"
     match aggregate.function:
+        case function if function in JOINS:
+            return  # They count by value, in statements of their own: joins.py.
         case function if aggregate.second is not None:
             y = render(aggregate.second, SqlDialect.SPARK)
             other = f"CASE WHEN {condition} THEN {y} END"

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from shedder.cql.expression import Aggregate, AggregateFunction
-from spark_ingest.cases import Case, Key, aggregate_name
-from spark_ingest.facts import Facts, Truths
+from shedder.cql.expression import JOINS, Aggregate, AggregateFunction
+from spark_ingest.cases import Case, Facts, Key, aggregate_name
+from spark_ingest.facts import Truths
 from spark_ingest.scores import MISSING, Judged
 from spark_ingest.verdict import (
     Claim,
@@ -75,6 +75,8 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
             return [_total(aggregate.function, claim, facts, case)]
         case AggregateFunction.COUNT | AggregateFunction.COUNT_DISTINCT as function:
             return [judge_value(function, claim, facts.get("value") or 0, target)]
+        case function if function in JOINS:
+            return [judge_value(function, claim, facts.get("value") or 0.0, target)]
         case function:
             scale = float(facts.get("scale") or 0.0)
             return [judge_value(function, claim, facts.get("value"), target, scale)]

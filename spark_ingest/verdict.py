@@ -9,7 +9,7 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
-from shedder.cql.expression import OF_PAIRS, AggregateFunction
+from shedder.cql.expression import JOINS, OF_PAIRS, AggregateFunction
 from shedder.cql.statement import Target, TargetKind
 
 _EPOCH = datetime(1970, 1, 1)
@@ -17,6 +17,8 @@ _ULP = 2.0**-53
 
 # Spark and the engine both compute variances stably, but not in the same order.
 _VARIANCE_SLACK = 1e-9
+# Numbers of pairs are whole, and exact below 2^53; beyond, doubles are added in any order.
+_PAIRS_SLACK = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,8 @@ def _rounding(function: AggregateFunction, truth: float, absolute_sum: float, ro
             return _VARIANCE_SLACK * abs(truth)
         case function if function in OF_PAIRS:
             return _VARIANCE_SLACK * absolute_sum
+        case function if function in JOINS:
+            return _PAIRS_SLACK * abs(truth)
         case _:
             return 0.0
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from shedder.cql.expression import OF_PAIRS, AggregateFunction, Literal
+from shedder.cql.expression import JOINS, OF_PAIRS, AggregateFunction, Literal
 from shedder.cql.text import literal_text, quoted
 from shedder.cql.types import ColumnType
 from spark_ingest.profile import ColumnProfile, Profile
@@ -33,13 +33,23 @@ _FUNCTIONS = (
     "STDDEV",
     "FIRST",
     "LAST",
-    *sorted(function.value for function in OF_PAIRS),
+    *sorted(function.value for function in OF_PAIRS | JOINS),
     "COUNT(DISTINCT)",
     "QUANTILE",
     "TOP",
 )
 # Every one-time function costs the same to ask; of standing ones the sketches are what is judged.
-_STANDING = ("COUNT(DISTINCT)", "QUANTILE", "TOP", "COUNT(DISTINCT)", "QUANTILE", "AVG", "STDDEV")
+_STANDING = (
+    "COUNT(DISTINCT)",
+    "QUANTILE",
+    "TOP",
+    "COUNT(DISTINCT)",
+    "QUANTILE",
+    "AVG",
+    "STDDEV",
+    "SELF_JOIN_SIZE",
+    "JOIN_SIZE",
+)
 
 _T = TypeVar("_T")
 
@@ -107,6 +117,10 @@ def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str
         case "TOP":
             listed = [c for c in profile.columns if c.type is not ColumnType.DOUBLE]
             return f"TOP({_name(rng, listed or profile.columns)}, {_TOP})"
+        case "SELF_JOIN_SIZE":
+            return f"SELF_JOIN_SIZE({_name(rng, profile.columns)})"
+        case "JOIN_SIZE":
+            return f"JOIN_SIZE({_name(rng, profile.numbers)}, {_name(rng, profile.numbers)})"
         case "QUANTILE":
             return f"QUANTILE({_name(rng, profile.numbers)}, {_pick(rng, _QUANTILES)})"
         case _ if AggregateFunction(function) in OF_PAIRS:

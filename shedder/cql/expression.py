@@ -70,6 +70,8 @@ class AggregateFunction(Enum):
     COUNT_DISTINCT = "COUNT_DISTINCT"
     QUANTILE = "QUANTILE"  # parameter: q in [0, 1]; discrete: a value of the data
     TOP = "TOP"  # parameter: k
+    SELF_JOIN_SIZE = "SELF_JOIN_SIZE"  # sum over values of (tuples with it) squared
+    JOIN_SIZE = "JOIN_SIZE"  # sum over values of (first is it) times (second is it)
 
 
 OF_PAIRS = frozenset(
@@ -80,6 +82,8 @@ OF_PAIRS = frozenset(
         AggregateFunction.REGR_SLOPE,
     }
 )
+
+JOINS = frozenset({AggregateFunction.SELF_JOIN_SIZE, AggregateFunction.JOIN_SIZE})
 
 
 BY_TIME = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
@@ -114,7 +118,7 @@ class Call:
 class Aggregate:
     """An aggregate function over the tuples of a group. TOP has type None: it is a list.
 
-    second: the other argument of a function of pairs.
+    second: the other argument of a function of pairs, or of JOIN_SIZE.
     """
 
     function: AggregateFunction

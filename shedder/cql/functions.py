@@ -52,6 +52,8 @@ AGGREGATES = {
     "QUANTILE_DISC": AggregateFunction.QUANTILE,
     "MEDIAN": AggregateFunction.QUANTILE,
     "TOP": AggregateFunction.TOP,
+    "SELF_JOIN_SIZE": AggregateFunction.SELF_JOIN_SIZE,
+    "JOIN_SIZE": AggregateFunction.JOIN_SIZE,
 }
 UNITS = (
     "MICROSECOND",
@@ -182,7 +184,7 @@ def aggregate(name: str, args: tuple[Expression, ...], *, distinct: bool) -> Agg
         case AggregateFunction.TOP:
             argument, k = _exactly(name, args, 2)
             return Aggregate(function, argument, _top_size(k))
-        case function if function in OF_PAIRS:
+        case function if function in OF_PAIRS or function is AggregateFunction.JOIN_SIZE:
             first, second = _exactly(name, args, 2)
             return Aggregate(function, first, second=second)
         case _:

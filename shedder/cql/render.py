@@ -20,6 +20,7 @@ from shedder.cql.aggregate_sql import (
 from shedder.cql.engine_sql import EngineSql
 from shedder.cql.expression import (
     BY_TIME,
+    JOINS,
     OF_PAIRS,
     Aggregate,
     AggregateFunction,
@@ -45,6 +46,7 @@ _AGGREGATES: dict[SqlDialect, AggregateSql] = {
     SqlDialect.DUCKDB: DuckDbAggregates(),
     SqlDialect.SPARK: SparkAggregates(),
 }
+_BY_VALUE = {AggregateFunction.TOP, *JOINS}
 _SAME = {SqlDialect.DUCKDB: "IS NOT DISTINCT FROM", SqlDialect.SPARK: "<=>"}
 
 
@@ -95,28 +97,27 @@ def exact_sql(
     plain = [
         f"{writer.aggregate(aggregate)} AS a{index}"
         for index, aggregate in enumerate(query.aggregates)
-        if aggregate.function is not AggregateFunction.TOP
+        if aggregate.function not in _BY_VALUE
     ]
-    tops = [
-        index
-        for index, aggregate in enumerate(query.aggregates)
-        if aggregate.function is AggregateFunction.TOP
+    counted = [
+        index for index, aggregate in enumerate(query.aggregates) if aggregate.function in _BY_VALUE
     ]
     rows = writer.rows(relation, start_us, end_us)
-    if not tops:
+    if not counted:
         return f"SELECT {_list(writer.keys, plain)} FROM ({rows}) AS r{writer.group_by}"
-    # A TOP counts its values group by group first; each is a relation of its own.
+    # These count their values group by group first; each is a relation of its own.
     parts = [
         f"r AS ({rows})",
         f"m AS (SELECT {_list(writer.keys, plain or ['count(*) AS one'])} FROM r{writer.group_by})",
-        *(f"t{index} AS ({writer.top(query.aggregates[index])})" for index in tops),
+        *(f"t{index} AS ({writer.by_value(query.aggregates[index])})" for index in counted),
     ]
     outputs = [f"m.{key}" for key in writer.keys]
     outputs += [
-        f"t{index}.items AS a{index}" if index in tops else f"m.a{index} AS a{index}"
-        for index in range(len(query.aggregates))
+        f"{writer.found(aggregate, f't{index}.items' if index in counted else f'm.a{index}')} "
+        f"AS a{index}"
+        for index, aggregate in enumerate(query.aggregates)
     ]
-    joins = "".join(f" LEFT JOIN t{index} ON {writer.same('m', f't{index}')}" for index in tops)
+    joins = "".join(f" LEFT JOIN t{index} ON {writer.same('m', f't{index}')}" for index in counted)
     return f"WITH {', '.join(parts)} SELECT {', '.join(outputs)} FROM m{joins}"
 
 
@@ -171,7 +172,7 @@ class _Writer:
         return f"x{self._arguments.index(argument)}"
 
     def aggregate(self, node: Aggregate) -> str:
-        """An aggregate over `rows`; not TOP."""
+        """An aggregate over `rows`, of those that need not count by value."""
         if node.argument is None:
             return "count(*)"
         kind = node.argument.type
@@ -204,8 +205,40 @@ class _Writer:
                 return of_pairs(function, value, self.column(node.second))
         raise AssertionError(node.function)
 
-    def top(self, node: Aggregate) -> str:
-        """A relation of g0.. and items, the list of a TOP; groups without values are not in it."""
+    def by_value(self, node: Aggregate) -> str:
+        """A relation of g0.. and items: a TOP's list, or the size of a join.
+
+        Groups without values are not in it.
+        """
+        return self._join(node) if node.function in JOINS else self._top(node)
+
+    def found(self, node: Aggregate, value: str) -> str:
+        """The value of a group that may have had none: nothing joins with nothing 0 times."""
+        return f"coalesce({value}, 0)" if node.function in JOINS else value
+
+    def _join(self, node: Aggregate) -> str:
+        by = ", ".join((*self.keys, "v"))
+        counting = [(self.column(node.argument), "1 AS l", "1 AS r")]
+        if node.second is not None:
+            left, right = counting[0][0], self.column(node.second)
+            counting = [(left, "1 AS l", "0 AS r"), (right, "0 AS l", "1 AS r")]
+        sides = [
+            f"SELECT {_list(self.keys, [f'{value} AS v', *counted])} FROM r "
+            f"WHERE {value} IS NOT NULL"
+            for value, *counted in counting
+        ]
+        double = self._engine.type_name(ColumnType.DOUBLE)
+        counts = [f"CAST(sum({side}) AS {double}) AS {side}" for side in ("l", "r")]
+        counted = (
+            f"SELECT {_list(self.keys, ['v'], counts)} FROM ({' UNION ALL '.join(sides)}) AS s "
+            f"GROUP BY {by}"
+        )
+        return (
+            f"SELECT {_list(self.keys, ['sum(l * r) AS items'])} FROM ({counted}) AS c"
+            f"{self.group_by}"
+        )
+
+    def _top(self, node: Aggregate) -> str:
         assert node.parameter is not None
         value = self.column(node.argument)
         by = ", ".join((*self.keys, value))

@@ -290,7 +290,10 @@ class Translator:
             raise BadQuery("FILTER belongs to an aggregate")
         condition = self.expression(node.expression.this)
         argument = _only_where(condition, inner.argument or integer(1))
-        return replace(inner, argument=argument)
+        second = inner.second
+        if second is not None and inner.function is AggregateFunction.JOIN_SIZE:
+            second = _only_where(condition, second)  # Each side by itself; pairs go together.
+        return replace(inner, argument=argument, second=second)
 
     def _within_group(self, node: exp.WithinGroup) -> Expression:
         call, order = node.this, node.expression

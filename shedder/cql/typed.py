@@ -125,6 +125,14 @@ def typed_aggregate(
             result = kind
         case AggregateFunction.TOP:
             result = None
+        case AggregateFunction.SELF_JOIN_SIZE:
+            result = _D
+        case AggregateFunction.JOIN_SIZE:
+            assert second is not None, node
+            argument, second = _alike(function.value, (argument, second))
+            if argument == second:
+                return Aggregate(AggregateFunction.SELF_JOIN_SIZE, argument, None, _D)
+            result = _D
         case (
             AggregateFunction.COVAR_POP
             | AggregateFunction.COVAR_SAMP

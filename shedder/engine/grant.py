@@ -9,13 +9,14 @@ import numpy as np
 
 from allocator.bytes import Demands, grant
 from allocator.errors import BudgetTooSmall
-from shedder.cql.expression import Aggregate
+from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, TargetKind
 from shedder.engine.plan import Kind, Part, kind_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.windows import PaneGrid
+from synopses.count_min import GroupedCountMin
 from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
 from synopses.frequent import GroupedFrequent
@@ -93,7 +94,9 @@ def negotiate(query: BoundQuery, free_bytes: int) -> Granted:
     for aggregate, curve in zip(sized, curves, strict=True):
         predicted = curve.error(sizes[aggregate])
         name = _name(aggregate)
-        facts[name] = f"{curve.words(sizes[aggregate])}, predicted error {predicted:.3%}"
+        of_what = "" if curve.tables == 1 else " for columns that are alike"
+        words = curve.words(sizes[aggregate])
+        facts[name] = f"{words}, predicted error {predicted:.3%}{of_what}"
         if curve.target is not None and predicted > curve.target:
             missed.append(f"{name}: {_shortfall(curve, predicted, copies, free_bytes)}")
     if missed and query.contract is Contract.FAIL:
@@ -175,16 +178,21 @@ _SIZED = {
     Kind.DISTINCT: _Sizes(GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers"),
     Kind.KLL: _Sizes(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
     Kind.FREQUENT: _Sizes(GroupedFrequent.profile, 1_024, 1_024, "frequent items of {} entries"),
+    Kind.COUNTERS: _Sizes(GroupedCountMin.profile, 6, 16, "Count-Min of 5 x 2^{} counters"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """Error of one synopsis as a function of its size, and what is wanted of it."""
+    """Error of one synopsis as a function of its size, and what is wanted of it.
+
+    tables: how many such synopses answer one aggregate.
+    """
 
     kind: Kind
     confidence: float
     target: float | None
+    tables: int
 
     @property
     def sizes(self) -> _Sizes:
@@ -211,10 +219,10 @@ class _Curve:
         return min(max(enough, sizes.smallest), sizes.largest)
 
     def bytes_of(self, size: int) -> int:
-        return self.sizes.profile.bytes_of(size, TYPICAL)
+        return self.tables * self.sizes.profile.bytes_of(size, TYPICAL)
 
     def size_of(self, granted_bytes: int) -> int:
-        size = self.sizes.profile.size_within(granted_bytes)
+        size = self.sizes.profile.size_within(granted_bytes // self.tables)
         return min(max(size, self.sizes.smallest), self.sizes.largest)
 
     def error(self, size: int) -> float:
@@ -228,10 +236,12 @@ def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_ran
     kind = kind_of(aggregate, by_rank=by_rank)
     target = None
     if query.target is not None:
-        relative = query.target.kind is TargetKind.RELATIVE and kind is Kind.DISTINCT
+        sized = kind is Kind.DISTINCT or aggregate.function is AggregateFunction.SELF_JOIN_SIZE
+        relative = query.target.kind is TargetKind.RELATIVE and sized
         if relative or (by_rank and kind is Kind.KLL):
             target = query.target.size
-    return _Curve(kind, confidence, target)
+    tables = 2 if aggregate.function is AggregateFunction.JOIN_SIZE else 1
+    return _Curve(kind, confidence, target, tables)
 
 
 def _copies(query: BoundQuery) -> int:

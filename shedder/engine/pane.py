@@ -16,6 +16,7 @@ from shedder.engine.segment import Segment, selected
 from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
 from shedder.streams.text_first_last import GroupedTextFirstLast
+from synopses.count_min import GroupedCountMin
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
@@ -37,6 +38,7 @@ Synopsis = (
     | GroupedLogBuckets
     | GroupedKll
     | GroupedFrequent
+    | GroupedCountMin
 )
 
 _CLASSES: dict[Kind, Any] = {
@@ -50,6 +52,7 @@ _CLASSES: dict[Kind, Any] = {
     Kind.BUCKETS: GroupedLogBuckets,
     Kind.KLL: GroupedKll,
     Kind.FREQUENT: GroupedFrequent,
+    Kind.COUNTERS: GroupedCountMin,
 }
 
 
@@ -103,6 +106,8 @@ class PartInput:
                 case Kind.DISTINCT:
                     hashes = view.hashes(part.argument)
                     self._arrays = (hashes.first, hashes.second)
+                case Kind.COUNTERS:
+                    self._arrays = (view.hashes(part.argument).first,)
                 case Kind.FREQUENT:
                     keys = view.hashes(part.argument).first
                     self._arrays = (keys, _gatherable(present.values))

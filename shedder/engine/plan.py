@@ -6,7 +6,14 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 
-from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction, Expression
+from shedder.cql.expression import (
+    BY_TIME,
+    JOINS,
+    OF_PAIRS,
+    Aggregate,
+    AggregateFunction,
+    Expression,
+)
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
 from shedder.cql.types import ColumnType
@@ -25,6 +32,7 @@ class Kind(Enum):
     BUCKETS = "log-buckets"
     KLL = "kll"
     FREQUENT = "frequent"
+    COUNTERS = "count-min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +52,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """parts: each synopsis once; part 0 counts rows. answers: the part for each aggregate."""
+    """parts: each synopsis once; part 0 counts rows. answers: the part for each aggregate.
+
+    partners: the other part of JOIN_SIZE, None for other aggregates.
+    """
 
     parts: tuple[Part, ...]
     answers: tuple[int, ...]
+    partners: tuple[int | None, ...]
 
 
 _VARIANCE = (AggregateFunction.VAR, AggregateFunction.STDDEV)
@@ -67,6 +79,8 @@ def kind_of(aggregate: Aggregate, *, by_rank: bool) -> Kind:
             return Kind.COUNT
         case function if function in OF_PAIRS:
             return Kind.CROSS
+        case function if function in JOINS:
+            return Kind.COUNTERS
         case _:
             argument = aggregate.argument
             assert argument is not None
@@ -86,16 +100,26 @@ def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
     by_rank = query.target is not None and query.target.kind is TargetKind.RANK
     varied = {a.argument for a in query.aggregates if a.function in _VARIANCE}
     parts = [Part(Kind.COUNT, None)]
-    answers = []
+    answers: list[int] = []
+    partners: list[int | None] = []
     for aggregate in query.aggregates:
         kind = kind_of(aggregate, by_rank=by_rank)
         variance = kind is Kind.MOMENTS and aggregate.argument in varied
         size = sizes.get(aggregate, 0)
-        part = Part(kind, aggregate.argument, size, variance, aggregate.second)
-        if part not in parts:
-            parts.append(part)
-        answers.append(parts.index(part))
-    return Plan(tuple(parts), tuple(answers))
+        pairs = aggregate.second if kind is Kind.CROSS else None
+        answers.append(_place(parts, Part(kind, aggregate.argument, size, variance, pairs)))
+        partner = None
+        if aggregate.function is AggregateFunction.JOIN_SIZE:
+            partner = _place(parts, Part(kind, aggregate.second, size))
+        partners.append(partner)
+    return Plan(tuple(parts), tuple(answers), tuple(partners))
+
+
+def _place(parts: list[Part], part: Part) -> int:
+    """Where the part is among the parts, where it is put if it is not there yet."""
+    if part not in parts:
+        parts.append(part)
+    return parts.index(part)
 
 
 def sizes_to_json(query: BoundQuery, sizes: dict[Aggregate, int], granted: dict[str, str]) -> str:

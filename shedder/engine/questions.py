@@ -14,9 +14,11 @@ from shedder.cql.types import ColumnType
 from shedder.queries.cross import cross_answer
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses import kll
+from synopses.count_min import GroupedCountMin
 from synopses.cross_moments import CrossSums, GroupedCrossMoments
 from synopses.estimate import Bound, Estimates
 from synopses.frequent import GroupedFrequent
+from synopses.join_sizes import join_size, self_join_size
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
@@ -24,8 +26,11 @@ from synopses.moments import GroupedMoments
 _EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integers apart.
 
 
-def ask(synopsis: Any, aggregate: Aggregate, confidence: float) -> Estimates:
-    """One estimate per group of the synopsis, in the aggregate's type."""
+def ask(synopsis: Any, aggregate: Aggregate, confidence: float, partner: Any = None) -> Estimates:
+    """One estimate per group of the synopsis, in the aggregate's type.
+
+    partner: the synopsis of JOIN_SIZE's second argument.
+    """
     match aggregate.function:
         case AggregateFunction.COUNT:
             answer = synopsis.count()
@@ -60,6 +65,10 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float) -> Estimates:
         case AggregateFunction.TOP:
             assert aggregate.parameter is not None
             answer = _top(synopsis, int(aggregate.parameter))
+        case AggregateFunction.SELF_JOIN_SIZE:
+            answer = self_join_size(synopsis, confidence)
+        case AggregateFunction.JOIN_SIZE:
+            answer = join_size(synopsis, partner, confidence)
         case _:
             assert_never(aggregate.function)
     assert isinstance(answer, Estimates)
@@ -73,13 +82,16 @@ def rank_error(synopsis: Any, confidence: float) -> NDArray[np.float64] | None:
     return np.full(synopsis.groups, kll.rank_error(synopsis.k, confidence))
 
 
-def present_counts(synopsis: Any) -> NDArray[np.int64] | None:
-    """How many values each group of the synopsis holds, where it knows."""
+def present_counts(synopsis: Any, partner: Any = None) -> NDArray[np.int64] | None:
+    """How many values each group of the synopsis (and its partner) holds, where it knows."""
     match synopsis:
         case GroupedMoments() | GroupedKll():
             return synopsis.counts()
         case GroupedLogBuckets():
             return synopsis.counts
+        case GroupedCountMin():
+            totals = synopsis.totals()
+            return totals if partner is None else totals + partner.totals()
         case _:
             return None
 

@@ -35,6 +35,7 @@ GROUP_BYTES_LEAST = {
     Kind.BUCKETS: 52,
     Kind.KLL: 256,  # A sketch that has left its buffer.
     Kind.FREQUENT: 540,
+    Kind.COUNTERS: 156,
 }
 _SEGMENTS = b"segments"  # Metadata of a stored pane: part, level and basics of t0, t1, ...
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.

@@ -58,12 +58,16 @@ def window_evidence(
         aggregate: merged.pane.parts[part]
         for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
     }
+    partners = {
+        aggregate: None if part is None else merged.pane.parts[part]
+        for aggregate, part in zip(query.aggregates, standing.plan.partners, strict=True)
+    }
     thinned = thinned_parts(standing, merged) if merged.pane.segments else {}
     if thinned:
         confidences = split_confidence(query)  # Nothing is exact by its kind any more.
     asked = {a: confidences.get(a, query.confidence) for a in synopses}
     estimates = {
-        a: thinned[a].ask(a, asked[a]) if a in thinned else ask(synopsis, a, asked[a])
+        a: thinned[a].ask(a, asked[a]) if a in thinned else ask(synopsis, a, asked[a], partners[a])
         for a, synopsis in synopses.items()
     }
     ranks = {a: rank_error(synopsis, asked[a]) for a, synopsis in synopses.items()}
@@ -81,7 +85,7 @@ def window_evidence(
     )
     if merged.late:
         counts = {
-            a: thinned[a].known_counts if a in thinned else present_counts(synopsis)
+            a: thinned[a].known_counts if a in thinned else present_counts(synopsis, partners[a])
             for a, synopsis in synopses.items()
         }
         whole = {a: synopsis for a, synopsis in synopses.items() if a not in thinned}

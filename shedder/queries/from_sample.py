@@ -19,6 +19,7 @@ from shedder.queries.sampled import Sampled
 from shedder.queries.sampled_by_time import sampled_by_time
 from shedder.queries.sampled_cross import sampled_cross
 from shedder.queries.sampled_extremes import sampled_extreme
+from shedder.queries.sampled_joins import sampled_join
 from shedder.queries.sampled_rows import Selection
 from shedder.queries.sampled_top import sampled_top
 from shedder.streams.sample import SampleView
@@ -134,6 +135,8 @@ class _Estimator:
             case AggregateFunction.TOP:
                 assert aggregate.parameter is not None
                 return self._top(node, int(aggregate.parameter), confidence)
+            case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
+                return sampled_join(self.sampled, aggregate, confidence)
             case _:
                 assert_never(aggregate.function)
 

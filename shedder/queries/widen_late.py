@@ -91,7 +91,7 @@ def _counts(evidence: Evidence) -> Mapping[Aggregate, NDArray[np.int64]]:
     beside = {
         aggregate: counted[aggregate.argument]
         for aggregate in evidence.estimates
-        if aggregate.argument in counted
+        if aggregate.argument in counted and aggregate.second is None
     }
     return beside | dict(evidence.counts)
 
@@ -121,6 +121,8 @@ def _widened(
             return _spread(aggregate, column, late, ends, counts.get(aggregate))
         case AggregateFunction.TOP:
             return _more_top(column, late)
+        case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
+            return _more_pairs(aggregate, column, late, counts.get(aggregate))
         case _:
             raise AssertionError(aggregate)
 
@@ -227,6 +229,25 @@ def _more_top(column: Estimates, late: int) -> Estimates:
         ]
     bound = np.maximum(column.bound, np.uint8(Bound.INTERVAL))
     return replace(column, value=lists, low=lists, high=lists, bound=bound)
+
+
+def _more_pairs(
+    aggregate: Aggregate, column: Estimates, late: int, counts: NDArray[np.int64] | None
+) -> Estimates:
+    """With L more tuples no pair is lost.
+
+    Counts f become f + l with sum l = L, so their norm grows by the norm of l, which is L at most:
+    (sqrt(F) + L)^2. Of two columns, a late tuple meets no more tuples of either than there are:
+    J + L (n + m) + L^2.
+    """
+    low, high = _floats(column)
+    if aggregate.function is AggregateFunction.SELF_JOIN_SIZE:
+        most = (np.sqrt(high) + late) ** 2
+    elif counts is None:
+        most = np.full(len(high), np.inf)
+    else:
+        most = high + late * (counts.astype(np.float64) + late)
+    return _with_ends(column, low, np.ceil(most))
 
 
 def _floats(column: Estimates) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

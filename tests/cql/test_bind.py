@@ -81,6 +81,8 @@ def test_an_expression_has_the_type_that_the_rules_give(expression: str, kind: s
         ("FIRST(s)", "VARCHAR"),
         ("LAST(day)", "DATE"),
         ("CORR(i, d)", "DOUBLE"),
+        ("SELF_JOIN_SIZE(day)", "DOUBLE"),
+        ("JOIN_SIZE(i, d)", "DOUBLE"),
         ("COVAR_POP(l, 2)", "DOUBLE"),
         ("REGR_SLOPE(d, d)", "DOUBLE"),
     ],

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedder.cql.evaluate import evaluate
-from shedder.cql.expression import children
+from shedder.cql.expression import JOINS, children
 from shedder.cql.render import POSITION, SqlDialect, exact_sql
 from tests.cql.trees import SCHEMA, batches, bound_query
 
@@ -22,7 +22,8 @@ _CONNECTION = duckdb.connect(config={"threads": 1})
 AGGREGATES = (
     "COUNT(*), COUNT(d), SUM(l), SUM(d), AVG(i), AVG(d), MIN(s), MAX(ts2), VAR(i), STDDEV(d), "
     "COUNT(DISTINCT d), COUNT(DISTINCT s), QUANTILE(l, 0.25), MEDIAN(ts2), TOP(c, 2), TOP(l, 3), "
-    "CORR(d, e), COVAR_POP(i, d), COVAR_SAMP(i, l), REGR_SLOPE(e, i)"
+    "CORR(d, e), COVAR_POP(i, d), COVAR_SAMP(i, l), REGR_SLOPE(e, i), "
+    "SELF_JOIN_SIZE(s), SELF_JOIN_SIZE(d), JOIN_SIZE(i, l), JOIN_SIZE(d, i)"
 )
 
 
@@ -138,6 +139,14 @@ def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
         for number, part in enumerate(query.aggregates):
             if part.argument is None:
                 assert row[f"a{number}"] == sum(inside)
+                continue
+            if part.function in JOINS:
+                sides = [
+                    Counter(v for v, keep in zip(side, inside, strict=True) if keep)
+                    for side in (arguments[part] * 2)[:2]
+                ]
+                truth = sum(n * sides[1][v] for v, n in sides[0].items() if v is not None)
+                assert row[f"a{number}"] == truth
                 continue
             given = [
                 values

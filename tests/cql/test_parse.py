@@ -198,6 +198,11 @@ def test_two_spellings_mean_the_same(left: str, right: str) -> None:
                 AggregateFunction.COVAR_SAMP, Column("x"), second=Literal(1, ColumnType.BIGINT)
             ),
         ),
+        ("self_join_size(x)", Aggregate(AggregateFunction.SELF_JOIN_SIZE, Column("x"))),
+        (
+            "JOIN_SIZE(x, y)",
+            Aggregate(AggregateFunction.JOIN_SIZE, Column("x"), second=Column("y")),
+        ),
         ("MEDIAN(x)", Aggregate(AggregateFunction.QUANTILE, Column("x"), 0.5)),
         ("MIN(DISTINCT x)", Aggregate(AggregateFunction.MIN, Column("x"))),
         ("TOP(x, 5)", Aggregate(AggregateFunction.TOP, Column("x"), 5.0)),

@@ -45,6 +45,8 @@ AGGREGATES = {
     "eg": "LAST(g)",
     "eb": "LAST(b)",
     "fx": "FIRST(x)",
+    "jk": "SELF_JOIN_SIZE(k)",
+    "jxk": "JOIN_SIZE(x, k)",
     "sk": "SUM(k)",
     "lk": "MIN(k)",
     "hk": "MAX(k)",
@@ -275,6 +277,8 @@ def check_row(row: dict[str, Any], rows: list[Row], answer: Answer) -> None:
         "qx": quantile(x, 0.9),
         "mk": quantile(k, 0.5),
         "mt": quantile([r.ts for r in rows], 0.5),
+        "jk": float(pairs_alike(k, k)),
+        "jxk": float(pairs_alike(x, [float(v) for v in k])),
     }
     scale = sum(abs(v) for v in x if math.isfinite(v))
     by_time = sorted(rows, key=lambda row: row.ts)  # Stable: among equal times by position.
@@ -391,6 +395,11 @@ def of_pairs(pairs: list[tuple[float, float]]) -> dict[str, tuple[float | None, 
             else (None, 0.0)
         ),
     }
+
+
+def pairs_alike(left: list[Any], right: list[Any]) -> int:
+    counts = Counter(right)
+    return sum(n * counts[value] for value, n in Counter(left).items())
 
 
 def quantile(values: list[Any], q: float) -> Any:

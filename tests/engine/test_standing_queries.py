@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,8 @@ SELECT_ALL = """SELECT COUNT(*) AS n, COUNT(bytes) AS present, SUM(bytes) AS tot
   SUM(hits) AS hits, MIN(domain) AS first, MAX(domain) AS last,
   COUNT(DISTINCT client) AS clients, QUANTILE(bytes, 0.9) AS p90, MEDIAN(hits) AS middle,
   TOP(client, 3) AS busiest, CORR(bytes, hits) AS along, REGR_SLOPE(bytes, hits) AS slope,
-  COVAR_SAMP(hits, client) AS together
+  COVAR_SAMP(hits, client) AS together, SELF_JOIN_SIZE(domain) AS alike,
+  JOIN_SIZE(hits, client) AS joined
 FROM requests {window} {rest}"""
 
 SLIDING = "[RANGE INTERVAL '60' SECOND SLIDE INTERVAL '20' SECOND]"
@@ -60,6 +62,10 @@ def check_row(row: dict, rows: pa.Table) -> None:
     assert row["slope"] == pytest.approx(slope, rel=1e-9, abs=1e-12)
     covariance = np.cov(pairs_of(rows, "hits", "client"))[0, 1]
     assert row["together"] == pytest.approx(covariance, rel=1e-9, abs=1e-9)
+    domains = Counter(rows["domain"].drop_null().to_pylist())
+    assert row["alike"] == sum(n * n for n in domains.values())
+    hits, client = (Counter(rows[name].drop_null().to_pylist()) for name in ("hits", "client"))
+    assert row["joined"] == sum(n * client[value] for value, n in hits.items())
     best = sorted(counts.values(), reverse=True)[:3]
     assert [item["count"] for item in row["busiest"]] == pytest.approx(best, abs=5)
 

@@ -21,7 +21,8 @@ AGGREGATES = (
     "COUNT(*) AS n, COUNT(bytes) AS nb, COUNT(client) AS nc, SUM(bytes) AS s, SUM(client) AS sc, "
     "AVG(bytes) AS a, MIN(bytes) AS lo, MAX(client) AS hi, VARIANCE(client) AS v, "
     "STDDEV(bytes) AS sd, COUNT(DISTINCT client) AS d, QUANTILE(bytes, 0.5) AS q, "
-    "SUM(bytes - client) AS diff"
+    "SUM(bytes - client) AS diff, SELF_JOIN_SIZE(client) AS sj, SELF_JOIN_SIZE(domain) AS se, "
+    "JOIN_SIZE(client, LENGTH(domain)) AS j"
 )
 
 

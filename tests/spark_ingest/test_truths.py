@@ -1,6 +1,7 @@
 """What Spark counts for many answers at once is what pyarrow and a second query find for each."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +58,12 @@ def test_the_runs_hold_every_row_at_its_position(spark, sealed, rows):
     assert table["flight"].to_pylist() == rows["flight"].to_pylist()
 
 
+def alike(left, right) -> float:
+    """How many pairs of a value of each column are equal."""
+    counts = Counter(right.drop_null().to_pylist())
+    return float(sum(counts[value] for value in left.drop_null().to_pylist()))
+
+
 def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, truths_of):
     table = rows.filter(pc.fill_null(pc.greater(rows["dep_delay"], 10), False))
     late, both = table["arr_delay"], table.select(["arr_delay", "distance"]).drop_null()
@@ -78,6 +85,8 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
         "REGR_SLOPE(distance, arr_delay)": float(np.cov(pairs)[0, 1] / np.var(pairs[0], ddof=1)),
         "FIRST(arr_delay)": by_time[0],
         "LAST(arr_delay)": by_time[-1],
+        "SELF_JOIN_SIZE(arr_delay)": alike(late, late),
+        "JOIN_SIZE(arr_delay, dep_delay)": alike(late, table["dep_delay"]),
         "COUNT(DISTINCT arr_delay)": pc.count_distinct(late, mode="only_valid").as_py(),
     }
     cases = [

@@ -1,0 +1,83 @@
+"""Sizes of joins: from a sample, under late tuples, behind a filter of one side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.queries.evidence import Evidence
+from shedder.queries.finish import finish
+from shedder.queries.from_sample import evidence_from_sample
+from shedder.queries.widen_late import widen_late
+from shedder.streams.basics import ColumnBasics
+from shedder.streams.frame import Frame
+from shedder.streams.sample import StreamSample
+from synopses.estimate import Bound
+from tests.queries.asking import SCHEMA, ask, rows, truth
+
+SELECTED = "SELF_JOIN_SIZE(domain) AS own, JOIN_SIZE(client, LENGTH(domain) + 1) AS joined"
+
+
+def view_of(data: pa.RecordBatch, kept: int, seed: int = 0):
+    sample = StreamSample(replace(SCHEMA, seed=seed), rows=kept)
+    sample.update(0, Frame(data, SCHEMA.time_column))
+    return sample.view()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 90])
+@pytest.mark.parametrize("group", ["", "ok"])
+def test_a_sample_of_everything_is_exact(size: int, group: str) -> None:
+    data = rows(size, seed=size)
+    text = f"{SELECTED} FROM requests"
+    query = ask(f"{group}, {text} GROUP BY {group}" if group else text)
+    found = finish(query, evidence_from_sample(query, view_of(data, 100)))
+    expected = finish(query, truth(query, data))
+    key = lambda row: str(row.get(group))  # noqa: E731
+    assert sorted(found.rows(), key=key) == sorted(expected.rows(), key=key)
+
+
+def test_a_sample_gives_an_unbiased_value_and_promises_nothing() -> None:
+    data = rows(2_000, seed=3)
+    query = ask(f"{SELECTED} FROM requests WHERE bytes > 0.5")
+    exact = finish(query, truth(query, data)).rows()[0]
+    drawn = []
+    for seed in range(200):
+        answer = finish(query, evidence_from_sample(query, view_of(data, 250, seed)))
+        [row] = answer.rows()
+        assert row["own_bound"] == row["joined_bound"] == "none"
+        drawn.append([row["own"], row["joined"]])
+    means, errors = np.mean(drawn, axis=0), np.std(drawn, axis=0) / np.sqrt(len(drawn))
+    for at, name in enumerate(("own", "joined")):
+        assert abs(means[at] - exact[name]) < 5 * errors[at], name
+        assert errors[at] < 0.03 * exact[name]
+
+
+def test_with_counts_late_tuples_move_a_join_no_further_than_they_can() -> None:
+    """100 tuples on time, 4 late: each meets at most 100 + 100 tuples and 4 late ones."""
+    data = rows(104, seed=4)
+    query = ask("JOIN_SIZE(client, client + 1) AS joined FROM requests")
+    [aggregate] = query.aggregates
+    on_time = truth(query, data.slice(0, 100))
+    evidence: Evidence = replace(on_time, late=4, counts={aggregate: np.array([200])})
+    basics = {name: ColumnBasics.of(data.column(name)) for name in data.schema.names}
+    widened = widen_late(query, evidence, basics).estimates[aggregate]
+    [before] = on_time.estimates[aggregate].value
+    assert widened.bound.tolist() == [Bound.INTERVAL]
+    assert (widened.low[0], widened.high[0]) == (before, before + 4 * 200 + 16)
+    assert widened[0].holds(float(truth(query, data).estimates[aggregate].value[0]))
+
+
+def test_a_column_joined_with_itself_is_a_self_join_and_a_filter_holds_for_both_sides() -> None:
+    data = rows(500, seed=5)
+    query = ask(
+        "JOIN_SIZE(client, client) AS a, SELF_JOIN_SIZE(client) AS b, "
+        "JOIN_SIZE(client, client % 7) FILTER (WHERE ok) AS c FROM requests"
+    )
+    assert len(query.aggregates) == 2
+    [row] = finish(query, truth(query, data)).rows()
+    assert row["a"] == row["b"]
+    where = ask("JOIN_SIZE(client, client % 7) AS c FROM requests WHERE ok")
+    assert finish(where, truth(where, data)).rows()[0]["c"] == row["c"]
