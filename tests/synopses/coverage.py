@@ -16,7 +16,8 @@ from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import gammaln, ndtri
+from scipy.stats import hypergeom
 
 from synopses.bottom_k import HashSample, WeightedBottomK
 from synopses.hashing import position_keys, uniforms
@@ -191,12 +192,66 @@ def quantile(world: World, share: float) -> Trials:
     matching = np.sort(_matching(world))
     truth = float(exact_quantile(matching, share)) if len(matching) else math.nan
     found = sampled_quantile(sample, rank_share=share, confidence=world.cell.confidence)
-    seen = len(matching) * sample.read / sample.population
+    seen = round(len(matching) * sample.read / sample.population)
     if seen * min(share, 1 - share) < 30:
         return Trials(found, truth)
-    half = _z(world) * math.sqrt(share * (1 - share) / seen * (1 - sample.read / sample.population))
-    ends = [exact_quantile(matching, min(1.0, max(0.0, share + s * half))) for s in (-1, 1)]
-    return Trials(found, truth, float(ends[1] - ends[0]), gated=True)
+    ideal = narrowest_width(matching, seen, share=share, confidence=world.cell.confidence)
+    return Trials(found, truth, ideal, gated=True)
+
+
+def narrowest_width(
+    members: NDArray[np.float64], seen: int, *, share: float, confidence: float
+) -> float:
+    """The smallest mean width of an interval whose ends are sampled values, whatever was sampled.
+
+    The ends are the a-th and the b-th smallest of `seen` of the members. Of all pairs that hold
+    the quantile of any population of this size with this confidence (without ties, which only
+    help, and which no method may hope for) it is the pair that is narrowest among these members,
+    on average over all samples: the a-th sampled value is the j-th member with the probability of
+    the negative hypergeometric distribution. So steps in the data are in the ideal, too.
+    Source: David & Nagaraja 2003, Order Statistics, 3.7.
+
+    Args:
+      members: all of them, sorted.
+      seen: how many a sample holds; 1 to len(members).
+      share: q in (0, 1).
+      confidence: in (0, 1).
+    """
+    size, delta = len(members), 1 - confidence
+    target = max(1, math.ceil(share * size - 1e-9))
+    ranks = np.arange(1, seen + 1)
+    above = hypergeom.cdf(ranks - 1, size, target, seen)  # The a-th is above the quantile.
+    below = hypergeom.sf(ranks - 1, size, target - 1, seen)  # The b-th is below it.
+    # An end that errs a thousand times less often than it may is in no narrowest pair.
+    lows = ranks[(above < delta) & (above > delta / 1000)]
+    # below falls with the rank: the first b that leaves a and b together within delta.
+    highs = seen - np.searchsorted(below[::-1], delta - above[lows - 1], side="right") + 1
+    lows, highs = lows[highs <= seen], highs[highs <= seen]
+    widths = [
+        _mean_of_rank(members, seen, high) - _mean_of_rank(members, seen, low)
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+    ]
+    return min(widths, default=math.inf)
+
+
+def _mean_of_rank(members: NDArray[np.float64], seen: int, rank: int) -> float:
+    """The mean of the rank-th smallest of so many of the members, drawn without replacement."""
+    size = len(members)
+    likely, spread = rank / (seen + 1) * (size + 1), 12 * size / math.sqrt(seen)
+    first = max(rank, math.floor(likely - spread))
+    places = np.arange(first, min(size - seen + rank, math.ceil(likely + spread)) + 1)
+    logs = (
+        log_choose(places - 1, rank - 1)
+        + log_choose(size - places, seen - rank)
+        - log_choose(np.array([size]), seen)
+    )
+    return float(np.exp(logs) @ members[places - 1])
+
+
+def log_choose(n: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """Logarithm of the binomial coefficient."""
+    found: NDArray[np.float64] = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return found
 
 
 def distinct_hash(world: World) -> Trials:

@@ -29,7 +29,8 @@ held against the exact answer. A cell fails when so few of its intervals hold th
 would do so once in a million, or when they are over {WIDTH_MAX} times as wide as the ideal on
 average and the method promises otherwise there; a method fails when all its cells together fall
 {POOLED_SLACK} below the confidence. Ideal is the width of a normal interval that knew the true
-variance (for quantiles: the true distribution).
+variance; for quantiles that of the narrowest two sampled values that hold whatever was sampled, by
+one who knows the population: steps and gaps of the data are in it, too.
 
 The methods are those that answers from a live sample are made with, and a sample is one simple
 random sample of its stream: Shedder does not thin streams yet, so no cell mixes stretches that were
@@ -38,9 +39,7 @@ read at different rates. MIN, MAX and TOP, groups and whole answers are measured
 _LEGEND = """\
 `certified` is the share of intervals that are normal because the known range of the column allows
 it, with their own coverage; all other intervals assume no distribution. `width` is the median over
-the cells that are held to the ideal, `elsewhere` over the others of which an ideal is known. Among
-small whole numbers (Zipf) the ideal of a median is few values wide and one rank more is a whole
-value more: such cells come out wider than those of continuous data at the same rate and filter."""
+the cells that are held to the ideal, `elsewhere` over the others of which an ideal is known."""
 _SKETCHES = """\
 Sketches skip nothing, so their error depends on their size and on the data alone. HLL has 2^9 or
 2^12 registers, frequent items has tables of 64. Certain bounds may not miss once: the bucket of a

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import combinations
 
+import numpy as np
 import pytest
 
-from tests.synopses.coverage import Outcome, measure, missing_pairs, near_ideal, pairwise
+from synopses.intervals.quantiles import sampled_quantile
+from tests.synopses.coverage import (
+    Cell,
+    Outcome,
+    World,
+    measure,
+    missing_pairs,
+    narrowest_width,
+    near_ideal,
+    pairwise,
+)
 from tests.synopses.coverage_grid import failures, sketch_failures
 from tests.synopses.sketch_coverage import SketchCell, SketchOutcome, measure_sketch, sketch_cells
 
@@ -74,3 +87,31 @@ def test_the_gate_objects_to_intervals_that_miss_and_to_wide_ones():
     # One cell at 0.93 passes alone, a pool of them does not.
     assert failures([replace(good, hits=372)]) == []
     assert len(failures([replace(good, hits=372)] * 10)) == 1
+
+
+@pytest.mark.parametrize(("distribution", "selectivity"), [("zipf", 0.01), ("uniform", 0.1)])
+def test_a_median_that_asks_for_too_much_is_too_wide_in_whole_numbers_too(
+    distribution: str, selectivity: float
+) -> None:
+    cell = Cell("median", distribution, 1 / 2, selectivity, 0.95)
+    outcome = measure(cell, size=POPULATION, trials=120)
+    assert outcome is not None
+    assert failures([outcome]) == []
+    world = World(cell, POPULATION, 120)
+    sample, members = world.sample(), np.sort(world.values[world.match])
+    ideal = narrowest_width(members, len(members) // 2, share=0.5, confidence=0.95)
+    wide = sampled_quantile(sample, rank_share=0.5, confidence=0.999)
+    width = float((wide.high - wide.low).mean()) / ideal
+    assert len(failures([replace(outcome, width=width)])) == 1
+
+
+def test_the_narrowest_pair_of_ranks_is_that_of_all_samples() -> None:
+    members = np.array([1.0, 2.0, 4.0, 5.0, 9.0, 20.0, 21.0, 30.0, 70.0])
+    samples = np.array(list(combinations(range(9), 5)))
+    best = math.inf
+    for low, high in combinations(range(5), 2):  # Ranks; the median is the fifth member.
+        held = (samples[:, low] <= 4) & (samples[:, high] >= 4)
+        if held.mean() >= 0.8:
+            best = min(best, float((members[samples[:, high]] - members[samples[:, low]]).mean()))
+    found = narrowest_width(members, 5, share=0.5, confidence=0.8)
+    assert found == pytest.approx(best)
