@@ -14,7 +14,7 @@ from spark_ingest.verdict import Claim
 # Which sources answer an aggregate, where an answer has several.
 _OWN_SOURCES = {
     AggregateFunction.COUNT: {"count", "moments"},
-    AggregateFunction.COUNT_DISTINCT: {"hll"},
+    AggregateFunction.COUNT_DISTINCT: {"hll", "theta"},
     AggregateFunction.QUANTILE: {"log-buckets", "kll"},
     AggregateFunction.TOP: {"frequent"},
     **{function: {"first and last"} for function in BY_TIME},
@@ -22,6 +22,7 @@ _OWN_SOURCES = {
     **{function: {"count-min"} for function in JOINS},
 }
 _MOMENTS = {"moments"}
+_THINNED = "thinned panes"  # ... and this answers every one, where tuples were skipped.
 
 Key = tuple[Any, ...]
 """The values of a group's keys, as Arrow gives them to Python."""
@@ -74,7 +75,7 @@ class Case:
 
     def source(self, aggregate: Aggregate) -> str:
         """What this one value was made from, as far as the answer's sources tell."""
-        own = _OWN_SOURCES.get(aggregate.function, _MOMENTS)
+        own = _OWN_SOURCES.get(aggregate.function, _MOMENTS) | {_THINNED}
         sources = self.answer.sources
         return "+".join(sorted(own.intersection(sources)) or sources) or "unknown"
 

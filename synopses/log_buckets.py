@@ -191,6 +191,14 @@ class GroupedLogBuckets:
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
         return _certain(_middle(low, high), low, high, empty)
 
+    def buckets(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Group, cell and count of every bucket that holds values, by group, then by value."""
+        return self._cells.entries()
+
+    def ends_of(self, cells: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The smallest and the largest double of each cell; shapes [n]."""
+        return cell_ends(cells, self._cells.shift)
+
     def select(self, ids: NDArray[np.int64]) -> Self:
         """A new summary of these groups, in this order."""
         moved = self._cells.regrouped(placing(ids, self._groups), len(ids))

@@ -26,6 +26,10 @@ from synopses.frequent_entries import ItemKind
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.theta import GroupedTheta
+from synopses.theta_profile import LG_K_MIN
+
+_THETA_LG_K_MAX = 13  # 1.1 % at 128 KiB, when there is more than 2^13 * 2^level to count.
 
 Synopsis = (
     GroupedCount
@@ -91,7 +95,9 @@ def _item_kind(part: Part) -> ItemKind:
 class PartInput:
     """What one synopsis reads of a view: arrays without nulls, and the groups of their rows."""
 
-    def __init__(self, part: Part, view: Frame, ids: NDArray[np.int32] | None) -> None:
+    def __init__(
+        self, part: Part, view: Frame, ids: NDArray[np.int32] | None, *, level: int = 0
+    ) -> None:
         self._arrays: tuple[Any, ...] = ()
         self._rows: NDArray[np.int64] | None = None
         if part.argument is not None and part.second is not None:
@@ -105,7 +111,7 @@ class PartInput:
                     pass
                 case Kind.DISTINCT:
                     hashes = view.hashes(part.argument)
-                    self._arrays = (hashes.first, hashes.second)
+                    self._arrays = (hashes.first, hashes.second)[: 1 if level else 2]
                 case Kind.COUNTERS:
                     self._arrays = (view.hashes(part.argument).first,)
                 case Kind.FREQUENT:
@@ -231,6 +237,15 @@ class Pane:
         return counts
 
     @property
+    def present(self) -> NDArray[np.bool_]:
+        """Which groups have anything here: rows that were counted, or values kept by their hash."""
+        present: NDArray[np.bool_] = self.counts > 0
+        for (part, _), segment in self.segments.items():
+            if self._plan.parts[part].kind is Kind.DISTINCT:
+                present = _added(present, segment.synopsis.held > 0)
+        return present
+
+    @property
     def part_bytes(self) -> list[int]:
         """What each synopsis holds, its segments included."""
         held = [int(synopsis.size_bytes) for synopsis in self.parts]
@@ -254,16 +269,27 @@ class Pane:
 
     def adopt_segment(self, part: int, level: int, data: bytes, basics: Sequence[Any]) -> None:
         """Take back a segment of which the synopsis' bytes and the basics were stored."""
-        synopsis = _CLASSES[self._plan.parts[part].kind].from_bytes(data)
+        kind = self._plan.parts[part].kind
+        stored = GroupedTheta if kind is Kind.DISTINCT else _CLASSES[kind]
+        synopsis = stored.from_bytes(data)
         self.segments[part, level] = Segment(synopsis, *basics)
 
 
 def _make_thinned(part: Part) -> Any:
-    """A synopsis that is read thinned: an interval for a sum needs the squares, too."""
-    return make(replace(part, variance=True) if part.kind is Kind.MOMENTS else part, 0)
+    """A synopsis that is read thinned.
+
+    An interval for a sum needs the squares, too; distinct values survive thinning as theta only.
+    """
+    match part.kind:
+        case Kind.MOMENTS:
+            return make(replace(part, variance=True), 0)
+        case Kind.DISTINCT:
+            return GroupedTheta(0, min(max(part.size, LG_K_MIN), _THETA_LG_K_MAX))
+        case _:
+            return make(part, 0)
 
 
-def _added(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+def _added(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
     """The sum of two columns, the shorter one filled up with zeros."""
     longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
     total = longer.copy()

@@ -131,6 +131,11 @@ def _quantile(synopsis: Any, aggregate: Aggregate, confidence: float, q: float) 
         else synopsis.quantile(q)
     )
     assert isinstance(found, Estimates)
+    return in_type(found, aggregate)
+
+
+def in_type(found: Estimates, aggregate: Aggregate) -> Estimates:
+    """A quantile of doubles as the aggregate's type."""
     return found if aggregate.type is ColumnType.DOUBLE else _to_integers(found, aggregate.type)
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Call, Column, Expression, Literal, Op
 from shedder.cql.query import BoundQuery
-from shedder.cql.types import ColumnType
 from shedder.engine.pane import Pane, PartInput
 from shedder.engine.plan import Kind, Plan
-from shedder.streams.frame import Frame, Known
+from shedder.engine.time_range import with_time_range
+from shedder.streams.frame import Frame, Known, Thinned
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid, Span
 
@@ -82,7 +80,7 @@ class Standing:
             if query.groups
             else None
         )
-        self._where = _with_time_range(query)
+        self._where = with_time_range(query)
         self._part_bytes_max = part_bytes_max
         self._closed_bytes: dict[int, list[int]] = {}
         self._closed_to: int | None = None
@@ -159,14 +157,16 @@ class Standing:
 
     def _read_thinned(self, view: Frame) -> None:
         """Each part reads what its level keeps; the basics are taken of everything."""
-        kept = {level: view.thinned(level) for level in sorted(set(self.levels))}
-        # The smallest level comes first, so that it names all groups.
-        ids = {level: self._ids(thinned.frame) for level, thinned in kept.items()}
+        # The smallest level comes first, so that the rows that are counted name the first groups.
+        kept = {level: self._kept(view.thinned(level)) for level in sorted(set(self.levels))}
+        parts = []
+        for part, level in zip(self.plan.parts, self.levels, strict=True):
+            thinned, ids = kept[level]
+            if level and part.kind is Kind.DISTINCT and part.argument is not None:
+                thinned, ids = self._kept(view.thinned_by(part.argument, level))
+            given = PartInput(part, thinned.frame, ids, level=level)
+            parts.append((level, thinned, given, part.argument))
         groups = 1 if self.keys is None else self.keys.size
-        parts = [
-            (level, kept[level], PartInput(part, kept[level].frame, ids[level]), part.argument)
-            for part, level in zip(self.plan.parts, self.levels, strict=True)
-        ]
         for pane, first, last in self._slices(view):
             if pane not in self.panes:
                 self.panes[pane] = Pane(self.plan, 0)
@@ -181,8 +181,8 @@ class Standing:
                     held.segment(at, level).notice(view.known(argument, first, last), read)
         self._hold_to_the_cap()
 
-    def _ids(self, frame: Frame) -> NDArray[np.int32] | None:
-        return None if self.keys is None else self.keys.assign(frame)
+    def _kept(self, thinned: Thinned) -> tuple[Thinned, NDArray[np.int32] | None]:
+        return thinned, None if self.keys is None else self.keys.assign(thinned.frame)
 
     def set_levels(self, levels: Sequence[int]) -> None:
         """From the next frame on, the parts read at these levels; the rows at the smallest."""
@@ -273,8 +273,8 @@ class Standing:
     def _alive(self, groups: int) -> NDArray[np.bool_]:
         alive = np.zeros(groups, np.bool_)
         for pane in self.panes.values():
-            counts = pane.counts
-            alive[: len(counts)] |= counts > 0
+            present = pane.present
+            alive[: len(present)] |= present
         return alive
 
     # --- bytes ---------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Standing:
         held = self.panes[pane]
         columns: dict[str, pa.Array[Any]] = {}
         if self.keys is not None:
-            ids = np.flatnonzero(held.counts > 0)
+            ids = np.flatnonzero(held.present)
             columns["hashes"] = pa.array([self.keys.hashes(ids).tobytes()], pa.binary())
             names = [f"k{i}" for i in range(len(self.query.groups))]
             keys = pa.table(list(self.keys.keys(ids)), names=names)
@@ -370,7 +370,7 @@ class Standing:
                 whole.merge(self.panes[number])
         if self.keys is None:
             return Merged(whole, None, late)
-        ids = np.flatnonzero(whole.counts > 0)
+        ids = np.flatnonzero(whole.present)
         return Merged(whole.select(ids), ids, late)
 
 
@@ -378,20 +378,6 @@ def _groups_max(plan: Plan, grid: PaneGrid, part_bytes_max: int) -> int:
     """How many groups can find room at all, when each takes the least in every pane."""
     least = max(GROUP_BYTES_LEAST[part.kind] for part in plan.parts)
     return max(1, min(GROUPS_MAX, part_bytes_max // (least * grid.panes_live)))
-
-
-def _with_time_range(query: BoundQuery) -> Expression | None:
-    """WHERE, and the window's own range where the window does not slide."""
-    grid = PaneGrid.of(query.window)
-    column = Column(query.schema.time_column, ColumnType.TIMESTAMP)
-    conditions = [query.where] if query.where is not None else []
-    for edge, op in ((grid.span.start_us, Op.GE), (grid.span.end_us, Op.LT)):
-        if edge is not None:
-            literal = Literal(edge, ColumnType.TIMESTAMP)
-            conditions.append(Call(op, (column, literal), ColumnType.BOOLEAN))
-    if not conditions:
-        return None
-    return reduce(lambda left, right: Call(Op.AND, (left, right), ColumnType.BOOLEAN), conditions)
 
 
 def _ipc(table: pa.Table) -> bytes:

@@ -17,7 +17,7 @@ def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, Thinned
     """The aggregates of whose part some tuples of the window were read thinned."""
     parts = {}
     for aggregate, part in zip(standing.query.aggregates, standing.plan.answers, strict=True):
-        segments = [segment for _, segment in _of(merged, part)]
+        segments = list(_of(merged, part))
         if segments:
             kind = standing.plan.parts[part].kind
             whole = standing.keys is None

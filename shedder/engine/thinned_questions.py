@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.engine.plan import Kind
+from shedder.engine.questions import in_type
 from shedder.engine.segment import Segment
+from shedder.engine.thinned_sketches import (
+    SOURCE,
+    thinned_distinct,
+    thinned_quantile,
+    thinned_top,
+)
 from shedder.queries.from_sample import as_estimates
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.interval import Intervals
@@ -23,7 +30,6 @@ from synopses.intervals.stratified import (
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
 
-SOURCE = "thinned panes"
 _INFINITE = "the column has infinite values, and tuples were skipped"
 _TEXT = "the least and the greatest text may be among the tuples that were skipped"
 _UNSEEN = "no value of the group was read, and tuples were skipped"
@@ -32,15 +38,20 @@ _ROUNDING = 2.0**-50  # Of sums of so many values in doubles, relative to the la
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThinnedPart:
-    """A part of a window: its synopsis of what was read in full, and its segments.
+    """A part of a window: its synopsis of what was read in full, and its segments by level.
 
     whole: there are no groups, so that the basics are about what is asked.
     """
 
     kind: Kind
     synopsis: Any
-    segments: Sequence[Segment]
+    leveled: Sequence[tuple[int, Segment]]
     whole: bool
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, without their levels."""
+        return [segment for _, segment in self.leveled]
 
     @property
     def skipped(self) -> int:
@@ -56,7 +67,13 @@ class ThinnedPart:
     @property
     def known_counts(self) -> NDArray[np.int64] | None:
         """The same, where the synopses know."""
-        return None if self.kind is Kind.EXTREMES else self.read_counts
+        counted = self.kind in (Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS)
+        return self.read_counts if counted else None
+
+    def quantile(self, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
+        """The q-quantile, in the aggregate's type."""
+        found = thinned_quantile(self.synopsis, self.leveled, q, confidence, ungrouped=self.whole)
+        return in_type(found, aggregate)
 
     def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group, in the aggregate's type or as float64."""
@@ -76,6 +93,16 @@ class ThinnedPart:
                 return self._moments(stratified_variance, confidence)
             case AggregateFunction.STDDEV:
                 return self._moments(stratified_deviation, confidence)
+            case AggregateFunction.COUNT_DISTINCT:
+                return thinned_distinct(self.synopsis, self.leveled, confidence)
+            case AggregateFunction.QUANTILE:
+                assert aggregate.parameter is not None
+                return self.quantile(aggregate, confidence, aggregate.parameter)
+            case AggregateFunction.TOP:
+                assert aggregate.parameter is not None
+                return thinned_top(
+                    self.synopsis, self.leveled, int(aggregate.parameter), confidence
+                )
             case _:
                 raise AssertionError(aggregate)
 

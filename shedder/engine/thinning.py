@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shedder.cql.expression import AggregateFunction
 from shedder.cql.shares import LEVEL_MAX, share_text
+from shedder.engine.plan import Kind
 from shedder.engine.standing import Standing
 from shedder.errors import BadSetting, Unimplemented
 
@@ -19,6 +20,9 @@ _FUNCTIONS = frozenset(
         AggregateFunction.MAX,
         AggregateFunction.VAR,
         AggregateFunction.STDDEV,
+        AggregateFunction.COUNT_DISTINCT,
+        AggregateFunction.QUANTILE,
+        AggregateFunction.TOP,
     }
 )
 
@@ -31,8 +35,14 @@ def levels_of(standing: Standing, level: int) -> tuple[int, ...]:
     """
     if not 0 <= level <= LEVEL_MAX:
         raise BadSetting(f"level is {level}; it must be 0 to {LEVEL_MAX}")
+    aggregates = zip(standing.query.aggregates, standing.plan.answers, strict=True)
     whole = sorted(
-        {a.function.value for a in standing.query.aggregates if a.function not in _FUNCTIONS}
+        {
+            f"{aggregate.function.value} ({kind.value})"
+            for aggregate, part in aggregates
+            if (kind := standing.plan.parts[part].kind) is Kind.KLL
+            or aggregate.function not in _FUNCTIONS
+        }
     )
     if level and whole:
         raise Unimplemented(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from shedder.cql.expression import Aggregate
+from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.engine.questions import (
     ask,
     cross_sums,
@@ -24,6 +25,7 @@ from shedder.engine.thinned_evidence import (
     smallest_share,
     thinned_parts,
 )
+from shedder.engine.thinned_questions import ThinnedPart
 from shedder.queries.answer import MissingGroups
 from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence
@@ -97,7 +99,7 @@ def window_evidence(
             times={a: when for a, when in times.items() if when is not None},
             crosses={a: each for a, each in sums.items() if each is not None},
             counts={a: count for a, count in counts.items() if count is not None},
-            quantiles=quantiles_of(whole, asked),
+            quantiles=quantiles_of(whole, asked) | _thinned_quantiles(thinned, asked),
         )
     if thinned:
         evidence = replace(
@@ -109,6 +111,17 @@ def window_evidence(
     if standing.grid.slides and span.end_us is None:
         return _before_the_first(evidence)
     return _with_others(standing, merged, evidence)
+
+
+def _thinned_quantiles(
+    thinned: Mapping[Aggregate, ThinnedPart], asked: Mapping[Aggregate, float]
+) -> dict[Aggregate, Callable[[float], Estimates]]:
+    """How to ask other quantiles of parts that were thinned."""
+    return {
+        a: partial(part.quantile, a, asked[a])
+        for a, part in thinned.items()
+        if a.function is AggregateFunction.QUANTILE
+    }
 
 
 def _before_the_first(evidence: Evidence) -> Evidence:

@@ -110,7 +110,7 @@ class Frame:
         self._hashes: dict[Expression, Hashes] = {}
         self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
         self._frames: dict[Expression | str, Frame] = {}
-        self._thinned: dict[int, Thinned] = {}
+        self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
         self._known: dict[Expression, Known] = {}
         self._times: NDArray[np.int64] | None = None
         self._in_order: bool | None = None  # Not known yet.
@@ -176,6 +176,18 @@ class Frame:
             frame = self if rows is None else self._take(rows)
             self._thinned[level] = Thinned(frame, rows)
         return self._thinned[level]
+
+    def thinned_by(self, expression: Expression, level: int) -> Thinned:
+        """The rows whose value has a hash below 2^(64 - level): those of a random part of values.
+
+        It is the same part for ever, and nested as for `thinned`; NULL and NaN are in none.
+        """
+        if (expression, level) not in self._thinned:
+            hashes = self.hashes(expression)
+            below = np.flatnonzero(hashes.first < np.uint64(1 << (64 - level)))
+            rows = below if hashes.rows is None else hashes.rows[below]
+            self._thinned[expression, level] = Thinned(self._take(rows), rows)
+        return self._thinned[expression, level]
 
     def known(self, expression: Expression, first: int, last: int) -> Known:
         """What is known of an expression's values in the rows first to last (exclusive)."""

@@ -48,8 +48,11 @@ def _items(
     for item in (claim.value or [])[:_ITEMS_SHOWN]:
         bound = "exact" if item["low"] == item["high"] else "interval"
         one = Claim(item["count"], item["low"], item["high"], bound, claim.met)
-        # An item that is not in the exact list has at most as many as the last one there.
         rows = _beside(one, counts.get(item["value"]), case.answer.confidence)
+        if item["value"] not in counts and counts:
+            # One that is not in the exact list has at most as many as the last one there.
+            least = min(counts.values())
+            rows |= {"exact": f"≤ {shown(least)}", "held": item["low"] <= least}
         yield {**base, "what": str(item["value"]), **rows}
 
 

@@ -32,8 +32,13 @@ _YEAR_END_US = 1_388_534_400_000_000  # 2014-01-01T00:00:00Z
 _LOOK_EVERY_S = 0.4
 _ANSWERS_KEPT = 7  # of each standing query, spread over the year, for the judge
 _APPROXIMATE_MIN = 200  # values; with fewer the tour would prove little
+_THINNED_FROM, _THINNED_TO = FLIGHTS // 4, FLIGHTS // 4 * 3  # The middle half of the flights ...
+_SHARE = "1/8"  # ... is read at this share by every standing query; the kill falls into it.
+_THINNED_MIN = 100  # thinned values; with fewer the tour would not show what thinning costs
+_WHEN_THINNED = ("thinned panes", "theta")  # what answers a window of which tuples were skipped
 _NOTE = (
-    "The server's sample held {:,} rows. It was killed with kill -9 in the middle of the replay."
+    "The server's sample held {:,} rows. It was killed with kill -9 in the middle of the replay. "
+    f"The middle half of the flights was read at a forced {_SHARE}."
 )
 
 
@@ -186,11 +191,14 @@ def _replayed(
             return watching
 
         looked = 0.0
+        shares = [(_THINNED_FROM, _SHARE), (_THINNED_TO, "1/1")]
         for progress in replay(parts, client, reconnect, seconds=settings.replay_s):
             screen.advance(progress.rows)
             if killer is None and progress.rows >= FLIGHTS // 2:
                 killer = threading.Thread(target=kill, name="killer")
                 killer.start()
+            if shares and progress.rows >= shares[0][0] and _thinned(watching, shares[0][1]):
+                screen.note(f"from here on every query reads {shares.pop(0)[1]} of the flights")
             if time.monotonic() - looked >= _LOOK_EVERY_S:
                 looked = time.monotonic()
                 try:
@@ -205,6 +213,16 @@ def _replayed(
     watching.close()
     client.close()
     return kept
+
+
+def _thinned(client: Client, share: str) -> bool:
+    """Whether all standing queries read this share from now on; not while the server is gone."""
+    try:
+        for one in STANDING:
+            client.execute(f"ALTER QUERY {one.name} SET THINNING {share}")
+    except (Unreachable, Unavailable):
+        return False
+    return True
 
 
 def _counted(client: Client) -> int:
@@ -223,6 +241,13 @@ def _count(client: Client, claims: _Claims) -> None:
         ledger.accepted == ledger.applied + ledger.duplicate,
         f"the ledger balances: {ledger.accepted:,} accepted = {ledger.applied:,} applied + "
         f"{ledger.duplicate:,} sent again and not applied again",
+    )
+    thinned = [query.thinned for query in ledger.queries]
+    claims.check(
+        all(q.read + q.thinned + q.late == ledger.applied for q in ledger.queries)
+        and min(thinned) > 0,
+        f"every query's ledger balances, too: read + thinned + late = {ledger.applied:,}, "
+        f"{min(thinned):,} to {max(thinned):,} thinned",
     )
 
 
@@ -307,6 +332,12 @@ def _verdict(report: Report, claims: _Claims) -> None:
     claims.check(
         len(approximate) >= _APPROXIMATE_MIN,
         f"{len(approximate):,} approximate values were judged",
+    )
+    thinned = [j for j in approximate if j.source in _WHEN_THINNED]
+    claims.check(
+        len(thinned) >= _THINNED_MIN,
+        f"{len(thinned):,} of them were read at a forced {_SHARE}, at least in part; "
+        f"{sum(j.verdict.held for j in thinned):,} hold the truth",
     )
     claims.check(
         report.passed,

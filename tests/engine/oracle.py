@@ -62,7 +62,8 @@ AGGREGATES = {
 }
 
 # Those that can be answered when tuples are skipped.
-THINNABLE = ("n", "nx", "sx", "ax", "lx", "hx", "dx", "sk", "lk", "hk", "lg", "hg")
+_READ_IN_FULL = ("CORR", "COVAR", "REGR", "FIRST", "LAST", "SELF_JOIN", "JOIN")
+THINNABLE = tuple(n for n, sql in AGGREGATES.items() if not sql.startswith(_READ_IN_FULL))
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,16 @@ WHOLE = f"SELECT {VALUES} FROM s"
 FILTERED = f"SELECT {VALUES} FROM s WHERE k > 3"
 GROUPED = f"SELECT g, {VALUES} FROM s GROUP BY g"
 SLIDING = f"SELECT g, {VALUES} FROM s [RANGE 20 SECONDS SLIDE 10 SECONDS] WHERE k > 3 GROUP BY g"
-QUERIES = {"whole": WHOLE, "filtered": FILTERED, "grouped": GROUPED, "sliding": SLIDING}
+SKETCHES = """COUNT(DISTINCT k) AS dk, COUNT(DISTINCT x) AS dx, QUANTILE(x, 0.9) AS qx,
+  MEDIAN(k) AS mk, QUANTILE(x, 0.02) AS lx, TOP(k, 3) AS tk"""
+QUERIES = {
+    "whole": WHOLE,
+    "filtered": FILTERED,
+    "grouped": GROUPED,
+    "sliding": SLIDING,
+    "sketches": f"SELECT {SKETCHES} FROM s WHERE k > 3",
+    "by_group": f"SELECT g, {SKETCHES} FROM s GROUP BY g",
+}
 
 
 def rows(count: int, seed: int, begin_s: float = 0.0, seconds: float = 10.0) -> pa.Table:
@@ -76,6 +86,8 @@ def hits(row: dict[str, Any], truth: dict[str, Any]) -> dict[str, bool]:
     """Per output with an interval, whether it holds the truth; what is exact must be right."""
     found = {}
     for name in [c.removesuffix("_bound") for c in row if c.endswith("_bound")]:
+        if name == "tk":
+            continue
         if row[name + "_bound"] == "exact":
             assert row[name] == pytest.approx(truth[name], rel=1e-9), name
         elif row[name + "_bound"] == "interval":
@@ -106,6 +118,60 @@ def test_intervals_hold_the_truth_when_levels_change_within_the_window(tmp_path:
     engine.close()
     assert len(held) > 700
     assert sum(held) >= gate(len(held), 0.95)
+
+
+@pytest.mark.parametrize("levels", [("1/8", "1/8"), ("1", "1/4"), ("1/2", "1/32")])
+def test_lists_of_the_most_frequent_hold_for_all_values_at_once(
+    tmp_path: Path, levels: tuple[str, str]
+) -> None:
+    held, sure = [], 0
+    with opened(tmp_path) as engine:
+        for trial in range(6):
+            engine.execute(CREATE)
+            for name in ("sketches", "by_group"):
+                engine.register(name, QUERIES[name])
+            counts: dict[str, Counter[int]] = {"": Counter()}
+            for part, share in enumerate(levels):
+                for name in ("sketches", "by_group"):
+                    engine.execute(f"ALTER QUERY {name} SET THINNING {share}")
+                table = rows(3_000, 10 * trial + part).to_pydict()
+                table["k"] = np.minimum(np.random.default_rng(trial).zipf(1.5, 3_000), 500) + 3
+                engine.push("s", pa.table(table, schema=rows(1, 1).schema))
+                for g, k in zip(table["g"], table["k"].tolist(), strict=True):
+                    counts.setdefault(g, Counter())[k] += 1
+                    counts[""][k] += k > 3
+            for row in told(engine, "sketches") + told(engine, "by_group"):
+                mine = counts[row.get("g", "")]
+                items = row["tk"]
+                sure += sum(item["guaranteed"] for item in items)
+                right = all(i["low"] <= mine[i["value"]] <= i["high"] for i in items)
+                outside = max(
+                    (n for k, n in mine.items() if k not in [i["value"] for i in items]), default=0
+                )
+                held.append(
+                    right and all(outside <= i["low"] or not i["guaranteed"] for i in items)
+                )
+            for name in ("sketches", "by_group"):
+                engine.execute(f"DROP QUERY {name}")
+            engine.execute("DROP STREAM s")
+    assert sure
+    assert sum(held) >= gate(len(held), 0.95)
+
+
+def test_distinct_values_are_counted_by_their_hash(tmp_path: Path) -> None:
+    """At a level all along, the interval is theta's: about 1/sqrt(distinct * share) wide."""
+    with opened(tmp_path) as engine:
+        engine.execute(CREATE)
+        engine.register("d", "SELECT COUNT(DISTINCT k) AS d FROM s")
+        engine.execute("ALTER QUERY d SET THINNING 1/8")
+        for part in range(4):
+            table = rows(10_000, part).to_pydict()
+            table["k"] = np.random.default_rng(part).integers(0, 20_000, 10_000)
+            engine.push("s", pa.table(table, schema=rows(1, 1).schema))
+        [row] = engine.query("d").answer().rows()
+        [truth] = engine.execute("SELECT COUNT(DISTINCT k) AS d FROM s").rows()
+        assert row["d_low"] <= truth["d"] <= row["d_high"]
+        assert row["d_high"] - row["d_low"] < 0.12 * truth["d"]
 
 
 def test_what_the_basics_know_stays_exact(tmp_path: Path) -> None:

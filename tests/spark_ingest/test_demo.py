@@ -62,5 +62,6 @@ def test_the_tour_ends_with_every_claim_held(tmp_path):
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "kill -9" in done.stdout
     assert "336,776 of 336,776 flights are there: none lost or doubled" in done.stdout
+    assert "were read at a forced 1/8" in done.stdout
     assert "✗" not in [word for line in done.stdout.splitlines() for word in line.split()[:1]]
     assert json.loads((tmp_path / "report.json").read_text())["passed"] is True
