@@ -91,6 +91,7 @@ _OTHERS = (
     "CONCAT",
     "MOD",
     "COUNT_IF",
+    "CDF",
     "PERCENTILE_DISC",
 )
 _HINTS = {

@@ -282,6 +282,8 @@ class Translator:
             raise BadQuery(f"DISTINCT makes no sense in {name}")
         if name in ("COUNT_IF", "COUNTIF") and len(args) == 1:
             return Aggregate(AggregateFunction.COUNT, _only_where(args[0], integer(1)))
+        if name == "CDF" and len(args) == 2:
+            return _share_up_to(*args)
         return scalar(name, args)
 
     def _filter(self, node: exp.Filter) -> Expression:
@@ -323,6 +325,13 @@ def balanced(op: Op, terms: Sequence[Expression]) -> Expression:
         return terms[0]
     half = (len(terms) + 1) // 2
     return Call(op, (balanced(op, terms[:half]), balanced(op, terms[half:])))
+
+
+def _share_up_to(x: Expression, v: Expression) -> Aggregate:
+    """CDF(x, v): the average of 1 where x <= v and 0 where x > v, so that NULLs are left out."""
+    one, zero = Literal(1.0, ColumnType.DOUBLE), Literal(0.0, ColumnType.DOUBLE)
+    below, above = Call(Op.LE, (x, v)), Call(Op.GT, (x, v))
+    return Aggregate(AggregateFunction.AVG, Call(Op.CASE, (below, one, above, zero, NULL)))
 
 
 def _only_where(condition: Expression, value: Expression) -> Expression:

@@ -207,6 +207,12 @@ def test_two_spellings_mean_the_same(left: str, right: str) -> None:
         ("MIN(DISTINCT x)", Aggregate(AggregateFunction.MIN, Column("x"))),
         ("TOP(x, 5)", Aggregate(AggregateFunction.TOP, Column("x"), 5.0)),
         (
+            "CDF(x, 2)",
+            select("SELECT AVG(CASE WHEN x <= 2 THEN 1.0 WHEN x > 2 THEN 0.0 END) FROM s")
+            .outputs[0]
+            .expression,
+        ),
+        (
             "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY x)",
             Aggregate(AggregateFunction.QUANTILE, Column("x"), 0.5),
         ),

@@ -42,6 +42,8 @@ OUTPUTS = {
     "domains": "COUNT(DISTINCT domain)",
     "p90": "QUANTILE(bytes, 0.9)",
     "median": "MEDIAN(client)",
+    "share": "CDF(bytes, 0.5)",
+    "tail share": "CDF(client, 3)",
     "top": "TOP(client, 5)",
     "ratio": "SUM(bytes) / COUNT(*)",
     "difference": "SUM(client - bytes)",
