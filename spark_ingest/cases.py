@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shedder.cql.expression import BY_TIME, JOINS, OF_PAIRS, Aggregate, AggregateFunction
+from shedder.cql.expression import (
+    BY_TIME,
+    JOINS,
+    OF_PAIRS,
+    SET_FUNCTIONS,
+    Aggregate,
+    AggregateFunction,
+)
 from shedder.cql.query import BoundQuery
 from shedder.queries.answer import Answer
 from spark_ingest.verdict import Claim
@@ -20,6 +27,7 @@ _OWN_SOURCES = {
     **{function: {"first and last"} for function in BY_TIME},
     **{function: {"cross moments"} for function in OF_PAIRS},
     **{function: {"count-min"} for function in JOINS},
+    **{function: {"theta"} for function in SET_FUNCTIONS},
 }
 _MOMENTS = {"moments"}
 _THINNED = "thinned panes"  # ... and this answers every one, where tuples were skipped.

@@ -18,8 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from shedder.cql.aggregate_sql import of_pairs
-from shedder.cql.expression import JOINS, Aggregate, AggregateFunction, Expression
+from shedder.cql.aggregate_sql import SparkAggregates, of_pairs, set_sql
+from shedder.cql.expression import (
+    JOINS,
+    SET_FUNCTIONS,
+    Aggregate,
+    AggregateFunction,
+    Expression,
+    inputs,
+)
 from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
 from spark_ingest.cases import Case, Facts, Key
@@ -135,6 +142,13 @@ def _facts_of(
         return
     x = render(aggregate.argument, SqlDialect.SPARK)
     chosen = f"CASE WHEN {condition} THEN {x} END"
+    if aggregate.function in SET_FUNCTIONS:
+        sides = (
+            f"CASE WHEN {condition} THEN {render(each, SqlDialect.SPARK)} END"
+            for each in inputs(aggregate)
+        )
+        yield "value", set_sql(SparkAggregates(), aggregate.function, *sides)
+        return
     match aggregate.function:
         case function if function in JOINS:
             return  # They count by value, in statements of their own: joins.py.

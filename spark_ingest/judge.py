@@ -73,7 +73,12 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
             return judge_items(claim, counts, target)
         case AggregateFunction.SUM | AggregateFunction.AVG:
             return [_total(aggregate.function, claim, facts, case)]
-        case AggregateFunction.COUNT | AggregateFunction.COUNT_DISTINCT as function:
+        case (
+            AggregateFunction.COUNT
+            | AggregateFunction.COUNT_DISTINCT
+            | AggregateFunction.DISTINCT_BOTH
+            | AggregateFunction.DISTINCT_ONLY
+        ) as function:
             return [judge_value(function, claim, facts.get("value") or 0, target)]
         case function if function in JOINS:
             return [judge_value(function, claim, facts.get("value") or 0.0, target)]

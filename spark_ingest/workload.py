@@ -37,16 +37,22 @@ _FUNCTIONS = (
     "COUNT(DISTINCT)",
     "QUANTILE",
     "TOP",
+    "DISTINCT_BOTH",
+    "DISTINCT_ONLY",
+    "JACCARD",
 )
 # Every one-time function costs the same to ask; of standing ones the sketches are what is judged.
 _STANDING = (
     "COUNT(DISTINCT)",
     "QUANTILE",
     "TOP",
+    "DISTINCT_BOTH",
     "COUNT(DISTINCT)",
     "QUANTILE",
     "AVG",
+    "DISTINCT_ONLY",
     "STDDEV",
+    "JACCARD",
     "SELF_JOIN_SIZE",
     "JOIN_SIZE",
 )
@@ -123,6 +129,9 @@ def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str
             return f"JOIN_SIZE({_name(rng, profile.numbers)}, {_name(rng, profile.numbers)})"
         case "QUANTILE":
             return f"QUANTILE({_name(rng, profile.numbers)}, {_pick(rng, _QUANTILES)})"
+        case "DISTINCT_BOTH" | "DISTINCT_ONLY" | "JACCARD":
+            sides = ", ".join(_comparison(rng, _pick(rng, profile.columns)) for _ in range(2))
+            return f"{function}({_name(rng, profile.columns)}, {sides})"
         case _ if AggregateFunction(function) in OF_PAIRS:
             pair = _name(rng, profile.numbers), _name(rng, profile.numbers)
             return f"{function}({pair[0]}, {pair[1]})"

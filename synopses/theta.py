@@ -78,6 +78,12 @@ class GroupedTheta:
         shares: NDArray[np.float64] = thresholds / 2.0**63
         return np.where(thresholds == THRESHOLD_MAX, 1.0, shares)
 
+    def thresholds(self, groups: int) -> NDArray[np.uint64]:
+        """Theta times 2^63 of so many groups, those beyond the last one's are empty; uint64."""
+        self._settle()
+        beyond = np.full(groups - self._groups, THRESHOLD_MAX, np.uint64)
+        return np.concatenate([self._thresholds[: self._groups], beyond])
+
     @property
     def held(self) -> NDArray[np.int64]:
         """Different values held of each group."""

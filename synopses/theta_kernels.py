@@ -285,16 +285,24 @@ def sorted_hashes(arena: Words, starts: Longs, sizes: Longs, out: Words) -> None
 
 
 @njit(nogil=True, cache=True)
-def common(left: Words, left_ends: Longs, right: Words, right_ends: Longs) -> Longs:
-    """How many hashes both hold of each group; each group's hashes ascending. int64 [groups]."""
-    found = np.zeros(left_ends.size, np.int64)
+def compare(
+    left: Words, left_ends: Longs, right: Words, right_ends: Longs, thresholds: Words
+) -> Longs:
+    """How many hashes below each group's threshold are in both, in left only, in right only.
+
+    Hashes by group, ascending in each. Returns int64 [groups, 3].
+    """
+    found = np.zeros((left_ends.size, 3), np.int64)
     i = j = 0
     for at in range(left_ends.size):
-        while i < left_ends[at] and j < right_ends[at]:
-            found[at] += left[i] == right[j]
-            smaller = left[i] <= right[j]
-            larger = left[i] >= right[j]
-            i += smaller
-            j += larger
+        threshold = thresholds[at]
+        while True:
+            mine = left[i] if i < left_ends[at] else threshold
+            theirs = right[j] if j < right_ends[at] else threshold
+            if mine >= threshold and theirs >= threshold:
+                break
+            found[at, 0 if mine == theirs else 1 if mine < theirs else 2] += 1
+            i += mine <= theirs
+            j += theirs <= mine
         i, j = left_ends[at], right_ends[at]
     return found

@@ -33,6 +33,12 @@ class AggregateSql(Protocol):
     def quantile(self, value: str, q: float) -> str:
         """The value of rank max(1, ceil(q * n)), with q the decimal number that was written."""
 
+    def different(self, value: str) -> str:
+        """How many different values there are, where `both` is asked beside it."""
+
+    def both(self, left: str, right: str) -> str:
+        """How many different values of one column are in the other, too."""
+
     def top(self, k: int) -> str:
         """The first k of (v, n) by n from the largest, then v from the smallest, as a list."""
 
@@ -97,6 +103,15 @@ class DuckDbAggregates:
         """A decimal q is multiplied exactly."""
         return f"quantile_disc({value}, {_decimal(q)})"
 
+    def different(self, value: str) -> str:
+        """count(DISTINCT)."""
+        return f"count(DISTINCT {value})"
+
+    def both(self, left: str, right: str) -> str:
+        """Lists of the values; of no values there is no list."""
+        lists = (f"list(DISTINCT {v}) FILTER ({v} IS NOT NULL)" for v in (left, right))
+        return f"coalesce(len(list_intersect({', '.join(lists)})), 0)"
+
     def top(self, k: int) -> str:
         """A slice of an ordered list."""
         return f"list({{'value': v, 'count': n}} ORDER BY n DESC, v)[1:{k}]"
@@ -136,9 +151,39 @@ class SparkAggregates:
         rank = f"CAST(greatest(1, ceil({fraction} * count({value}))) AS INT)"
         return f"try_element_at(sort_array(collect_list({value})), {rank})"
 
+    def different(self, value: str) -> str:
+        """By the set: for a count(DISTINCT) beside it Spark would read each row once more."""
+        return f"CAST(size(collect_set({value})) AS BIGINT)"
+
+    def both(self, left: str, right: str) -> str:
+        """Sets of the values; of no values they are empty."""
+        common = f"array_intersect(collect_set({left}), collect_set({right}))"
+        return f"CAST(size({common}) AS BIGINT)"
+
     def top(self, k: int) -> str:
         """Structs sort by their fields, so the count goes first and negative."""
         ordered = "sort_array(collect_list(struct(-n AS m, v AS v)))"
         item = "e -> struct(e.v AS value, -e.m AS count)"
         # collect_list of nothing is an empty list.
         return f"CASE WHEN count(*) > 0 THEN transform(slice({ordered}, 1, {k}), {item}) END"
+
+
+def set_sql(engine: AggregateSql, function: AggregateFunction, left: str, right: str) -> str:
+    """A comparison of the values of two columns; NULLs are no values.
+
+    Args:
+      engine: whose words.
+      function: one of SET_FUNCTIONS.
+      left, right: columns that hold the values where p, and where q is true.
+    """
+    both = engine.both(left, right)
+    match function:
+        case AggregateFunction.DISTINCT_BOTH:
+            return both
+        case AggregateFunction.DISTINCT_ONLY:
+            return f"({engine.different(left)} - {both})"
+        case AggregateFunction.JACCARD:
+            either = f"({engine.different(left)} + {engine.different(right)} - {both})"
+            return f"(CAST({both} AS DOUBLE) / nullif({either}, 0))"
+        case _:
+            raise AssertionError(function)

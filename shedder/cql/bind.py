@@ -110,7 +110,8 @@ class _Binder:
             case Aggregate():
                 argument = None if node.argument is None else self._part(node.argument)
                 second = None if node.second is None else self._part(node.second)
-                return typed_aggregate(node, argument, second)
+                conditions = tuple(map(self._part, node.conditions))
+                return typed_aggregate(node, argument, second, conditions)
             case Call():
                 return typed_call(node, tuple(self._part(arg) for arg in node.args))
 

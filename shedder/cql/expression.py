@@ -72,6 +72,15 @@ class AggregateFunction(Enum):
     TOP = "TOP"  # parameter: k
     SELF_JOIN_SIZE = "SELF_JOIN_SIZE"  # sum over values of (tuples with it) squared
     JOIN_SIZE = "JOIN_SIZE"  # sum over values of (first is it) times (second is it)
+    DISTINCT_BOTH = "DISTINCT_BOTH"  # conditions p, q: values in a tuple with p and in one with q
+    DISTINCT_ONLY = "DISTINCT_ONLY"  # in a tuple with p, in none with q
+    JACCARD = "JACCARD"  # those of both by those of either; NULL where there are none
+
+
+# Each compares the values of two sets of tuples, told apart by two conditions.
+SET_FUNCTIONS = frozenset(
+    {AggregateFunction.DISTINCT_BOTH, AggregateFunction.DISTINCT_ONLY, AggregateFunction.JACCARD}
+)
 
 
 OF_PAIRS = frozenset(
@@ -119,6 +128,7 @@ class Aggregate:
     """An aggregate function over the tuples of a group. TOP has type None: it is a list.
 
     second: the other argument of a function of pairs, or of JOIN_SIZE.
+    conditions: p and q of one of SET_FUNCTIONS.
     """
 
     function: AggregateFunction
@@ -126,6 +136,7 @@ class Aggregate:
     parameter: float | None = None
     type: ColumnType | None = None
     second: Expression | None = None
+    conditions: tuple[Expression, ...] = ()
 
 
 Expression = Column | Literal | Call | Aggregate
@@ -136,8 +147,8 @@ def children(node: Expression) -> tuple[Expression, ...]:
     match node:
         case Call(args=args):
             return args
-        case Aggregate(argument=first, second=second):
-            return tuple(part for part in (first, second) if part is not None)
+        case Aggregate(argument=first, second=second, conditions=conditions):
+            return tuple(part for part in (first, second, *conditions) if part is not None)
         case _:
             return ()
 
@@ -147,3 +158,17 @@ def walk(node: Expression) -> Iterator[Expression]:
     yield node
     for child in children(node):
         yield from walk(child)
+
+
+def inputs(node: Aggregate) -> tuple[Expression, ...]:
+    """What a bound aggregate reads of each tuple: its arguments, or nothing (COUNT(*)).
+
+    SET_FUNCTIONS read two: the argument where p is true, else NULL, and the same for q.
+    """
+    if node.argument is None or not node.conditions:
+        return children(node)
+    kind = node.argument.type
+    return tuple(
+        Call(Op.CASE, (condition, node.argument, Literal(None, kind)), kind)
+        for condition in node.conditions
+    )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from shedder.cql.expression import (
     OF_PAIRS,
+    SET_FUNCTIONS,
     Aggregate,
     AggregateFunction,
     Call,
@@ -54,6 +55,9 @@ AGGREGATES = {
     "TOP": AggregateFunction.TOP,
     "SELF_JOIN_SIZE": AggregateFunction.SELF_JOIN_SIZE,
     "JOIN_SIZE": AggregateFunction.JOIN_SIZE,
+    "DISTINCT_BOTH": AggregateFunction.DISTINCT_BOTH,
+    "DISTINCT_ONLY": AggregateFunction.DISTINCT_ONLY,
+    "JACCARD": AggregateFunction.JACCARD,
 }
 UNITS = (
     "MICROSECOND",
@@ -188,6 +192,9 @@ def aggregate(name: str, args: tuple[Expression, ...], *, distinct: bool) -> Agg
         case function if function in OF_PAIRS or function is AggregateFunction.JOIN_SIZE:
             first, second = _exactly(name, args, 2)
             return Aggregate(function, first, second=second)
+        case function if function in SET_FUNCTIONS:
+            argument, *conditions = _exactly(name, args, 3)
+            return Aggregate(function, argument, conditions=tuple(conditions))
         case _:
             return Aggregate(function, _exactly(name, args, 1)[0])
 

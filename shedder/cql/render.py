@@ -16,16 +16,18 @@ from shedder.cql.aggregate_sql import (
     DuckDbAggregates,
     SparkAggregates,
     of_pairs,
+    set_sql,
 )
 from shedder.cql.engine_sql import EngineSql
 from shedder.cql.expression import (
     BY_TIME,
     JOINS,
     OF_PAIRS,
+    SET_FUNCTIONS,
     Aggregate,
     AggregateFunction,
     Expression,
-    children,
+    inputs,
 )
 from shedder.cql.expression_sql import ExpressionSql
 from shedder.cql.query import BoundQuery
@@ -134,7 +136,7 @@ class _Writer:
         self._aggregates = _AGGREGATES[dialect]
         self._expressions = ExpressionSql(self._engine)
         self._same = _SAME[dialect]
-        arguments = (node for part in query.aggregates for node in children(part))
+        arguments = (argument for part in query.aggregates for argument in inputs(part))
         self._arguments: list[Expression] = list(dict.fromkeys(arguments))
         self.keys: Sequence[str] = [f"g{index}" for index in range(len(query.groups))]
         self.group_by = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
@@ -177,6 +179,8 @@ class _Writer:
             return "count(*)"
         kind = node.argument.type
         assert kind is not None
+        if node.function in SET_FUNCTIONS:
+            return set_sql(self._aggregates, node.function, *map(self.column, inputs(node)))
         value = self.column(node.argument)
         match node.function:
             case AggregateFunction.COUNT:

@@ -126,7 +126,8 @@ def _aggregate_text(node: Aggregate) -> str:
         case function if node.second is not None:
             return f"{function.value}({argument}, {text_of(node.second)})"
         case function:
-            return f"{function.value}({argument})"
+            arguments = [argument, *map(text_of, node.conditions)]
+            return f"{function.value}({', '.join(arguments)})"
 
 
 def _call_text(node: Call) -> tuple[str, int]:

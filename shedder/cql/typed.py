@@ -91,7 +91,10 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
 
 
 def typed_aggregate(
-    node: Aggregate, argument: Expression | None, second: Expression | None = None
+    node: Aggregate,
+    argument: Expression | None,
+    second: Expression | None = None,
+    conditions: tuple[Expression, ...] = (),
 ) -> Aggregate:
     """The aggregate over typed arguments.
 
@@ -142,7 +145,12 @@ def typed_aggregate(
             assert second is not None, node
             argument, second = (_as(part, _D, function.value) for part in (argument, second))
             result = _D
-    return Aggregate(function, argument, parameter, result, second)
+        case AggregateFunction.DISTINCT_BOTH | AggregateFunction.DISTINCT_ONLY:
+            result = _L
+        case AggregateFunction.JACCARD:
+            result = _D
+    conditions = tuple(_as(condition, _B, function.value) for condition in conditions)
+    return Aggregate(function, argument, parameter, result, second, conditions)
 
 
 def with_type(node: Expression, kind: ColumnType) -> Expression:

@@ -9,7 +9,7 @@ import numpy as np
 
 from allocator.bytes import Demands, grant
 from allocator.errors import BudgetTooSmall
-from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, TargetKind
 from shedder.engine.plan import Kind, Part, kind_of
@@ -22,6 +22,7 @@ from synopses.errors import BadParameter
 from synopses.frequent import GroupedFrequent
 from synopses.kll import GroupedKll
 from synopses.profile import TYPICAL, Profile
+from synopses.theta import GroupedTheta
 
 _KIB = 1024
 _GROUP_BYTES_MIN = 16 * _KIB  # Below it, hardly a group finds room.
@@ -174,8 +175,12 @@ class _Sizes:
     words: str
 
 
+# What is predicted is the error of the union; of a part of it, it is larger.
+_THETA = "two theta sketches of 2^{} hashes, for all values of either set"
+
 _SIZED = {
     Kind.DISTINCT: _Sizes(GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers"),
+    Kind.THETA: _Sizes(GroupedTheta.profile, 7, 16, _THETA),
     Kind.KLL: _Sizes(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
     Kind.FREQUENT: _Sizes(GroupedFrequent.profile, 1_024, 1_024, "frequent items of {} entries"),
     Kind.COUNTERS: _Sizes(GroupedCountMin.profile, 6, 16, "Count-Min of 5 x 2^{} counters"),
@@ -236,11 +241,12 @@ def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_ran
     kind = kind_of(aggregate, by_rank=by_rank)
     target = None
     if query.target is not None:
-        sized = kind is Kind.DISTINCT or aggregate.function is AggregateFunction.SELF_JOIN_SIZE
+        sized = kind in (Kind.DISTINCT, Kind.THETA)
+        sized |= aggregate.function is AggregateFunction.SELF_JOIN_SIZE
         relative = query.target.kind is TargetKind.RELATIVE and sized
         if relative or (by_rank and kind is Kind.KLL):
             target = query.target.size
-    tables = 2 if aggregate.function is AggregateFunction.JOIN_SIZE else 1
+    tables = 2 if aggregate.function in (AggregateFunction.JOIN_SIZE, *SET_FUNCTIONS) else 1
     return _Curve(kind, confidence, target, tables)
 
 

@@ -39,6 +39,7 @@ Synopsis = (
     | GroupedTextFirstLast
     | GroupedTextExtremes
     | GroupedDistinct
+    | GroupedTheta
     | GroupedLogBuckets
     | GroupedKll
     | GroupedFrequent
@@ -53,6 +54,7 @@ _CLASSES: dict[Kind, Any] = {
     Kind.TEXT_FIRST_LAST: GroupedTextFirstLast,
     Kind.EXTREMES: GroupedTextExtremes,
     Kind.DISTINCT: GroupedDistinct,
+    Kind.THETA: GroupedTheta,
     Kind.BUCKETS: GroupedLogBuckets,
     Kind.KLL: GroupedKll,
     Kind.FREQUENT: GroupedFrequent,
@@ -112,7 +114,7 @@ class PartInput:
                 case Kind.DISTINCT:
                     hashes = view.hashes(part.argument)
                     self._arrays = (hashes.first, hashes.second)[: 1 if level else 2]
-                case Kind.COUNTERS:
+                case Kind.COUNTERS | Kind.THETA:
                     self._arrays = (view.hashes(part.argument).first,)
                 case Kind.FREQUENT:
                     keys = view.hashes(part.argument).first

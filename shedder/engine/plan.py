@@ -10,9 +10,11 @@ from shedder.cql.expression import (
     BY_TIME,
     JOINS,
     OF_PAIRS,
+    SET_FUNCTIONS,
     Aggregate,
     AggregateFunction,
     Expression,
+    inputs,
 )
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
@@ -29,6 +31,7 @@ class Kind(Enum):
     FIRST_LAST = "first and last"
     TEXT_FIRST_LAST = "first and last text"
     DISTINCT = "hll"
+    THETA = "theta"
     BUCKETS = "log-buckets"
     KLL = "kll"
     FREQUENT = "frequent"
@@ -39,7 +42,7 @@ class Kind(Enum):
 class Part:
     """One synopsis of every pane.
 
-    argument: None counts rows. size: lg_k of HLL, k of KLL, entries of frequent items, else 0.
+    argument: None counts rows. size: lg_k of HLL and theta, k of KLL, entries of frequent items.
     variance: whether moments keep the second moment. second: the other column of pairs.
     """
 
@@ -54,7 +57,7 @@ class Part:
 class Plan:
     """parts: each synopsis once; part 0 counts rows. answers: the part for each aggregate.
 
-    partners: the other part of JOIN_SIZE, None for other aggregates.
+    partners: the other part of JOIN_SIZE and of SET_FUNCTIONS, None for other aggregates.
     """
 
     parts: tuple[Part, ...]
@@ -81,6 +84,8 @@ def kind_of(aggregate: Aggregate, *, by_rank: bool) -> Kind:
             return Kind.CROSS
         case function if function in JOINS:
             return Kind.COUNTERS
+        case function if function in SET_FUNCTIONS:
+            return Kind.THETA
         case _:
             argument = aggregate.argument
             assert argument is not None
@@ -106,12 +111,14 @@ def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
         kind = kind_of(aggregate, by_rank=by_rank)
         variance = kind is Kind.MOMENTS and aggregate.argument in varied
         size = sizes.get(aggregate, 0)
-        pairs = aggregate.second if kind is Kind.CROSS else None
-        answers.append(_place(parts, Part(kind, aggregate.argument, size, variance, pairs)))
-        partner = None
-        if aggregate.function is AggregateFunction.JOIN_SIZE:
-            partner = _place(parts, Part(kind, aggregate.second, size))
-        partners.append(partner)
+        if kind is Kind.CROSS:  # One synopsis reads both.
+            part = Part(kind, aggregate.argument, second=aggregate.second)
+            answers.append(_place(parts, part))
+            partners.append(None)
+            continue
+        first, *others = inputs(aggregate) or (None,)
+        answers.append(_place(parts, Part(kind, first, size, variance)))
+        partners.append(_place(parts, Part(kind, others[0], size)) if others else None)
     return Plan(tuple(parts), tuple(answers), tuple(partners))
 
 

@@ -22,6 +22,8 @@ from synopses.join_sizes import join_size, self_join_size
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.theta import GroupedTheta
+from synopses.theta_sets import Compared
 
 _EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integers apart.
 
@@ -29,7 +31,7 @@ _EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integ
 def ask(synopsis: Any, aggregate: Aggregate, confidence: float, partner: Any = None) -> Estimates:
     """One estimate per group of the synopsis, in the aggregate's type.
 
-    partner: the synopsis of JOIN_SIZE's second argument.
+    partner: the synopsis of JOIN_SIZE's second argument, or of the second set of SET_FUNCTIONS.
     """
     match aggregate.function:
         case AggregateFunction.COUNT:
@@ -69,6 +71,12 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float, partner: Any = N
             answer = self_join_size(synopsis, confidence)
         case AggregateFunction.JOIN_SIZE:
             answer = join_size(synopsis, partner, confidence)
+        case AggregateFunction.DISTINCT_BOTH:
+            answer = Compared.of(synopsis, partner).intersection(confidence)
+        case AggregateFunction.DISTINCT_ONLY:
+            answer = Compared.of(synopsis, partner).difference(confidence)
+        case AggregateFunction.JACCARD:
+            answer = Compared.of(synopsis, partner).jaccard(confidence)
         case _:
             assert_never(aggregate.function)
     assert isinstance(answer, Estimates)
@@ -83,7 +91,10 @@ def rank_error(synopsis: Any, confidence: float) -> NDArray[np.float64] | None:
 
 
 def present_counts(synopsis: Any, partner: Any = None) -> NDArray[np.int64] | None:
-    """How many values each group of the synopsis (and its partner) holds, where it knows."""
+    """How many values each group of the synopsis (and its partner) holds, where it knows.
+
+    Of two sets: how many different values there are of either, at the least.
+    """
     match synopsis:
         case GroupedMoments() | GroupedKll():
             return synopsis.counts()
@@ -92,6 +103,8 @@ def present_counts(synopsis: Any, partner: Any = None) -> NDArray[np.int64] | No
         case GroupedCountMin():
             totals = synopsis.totals()
             return totals if partner is None else totals + partner.totals()
+        case GroupedTheta():
+            return Compared.of(synopsis, partner).found
         case _:
             return None
 

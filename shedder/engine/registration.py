@@ -159,6 +159,10 @@ def _sampled_columns(query: BoundQuery) -> tuple[set[str], set[str]]:
         match aggregate.function:
             case AggregateFunction.SUM | AggregateFunction.AVG:
                 summed.add(aggregate.argument.name)
-            case AggregateFunction.COUNT_DISTINCT:
+            case AggregateFunction.COUNT_DISTINCT | (
+                AggregateFunction.DISTINCT_BOTH
+                | AggregateFunction.DISTINCT_ONLY
+                | AggregateFunction.JACCARD
+            ):
                 counted.add(aggregate.argument.name)
     return summed, counted

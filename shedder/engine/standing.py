@@ -30,6 +30,7 @@ GROUP_BYTES_LEAST = {
     Kind.TEXT_FIRST_LAST: 200,
     Kind.EXTREMES: 160,
     Kind.DISTINCT: 30,
+    Kind.THETA: 64,
     Kind.BUCKETS: 52,
     Kind.KLL: 256,  # A sketch that has left its buffer.
     Kind.FREQUENT: 540,

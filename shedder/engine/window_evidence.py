@@ -161,7 +161,7 @@ def _widened(
     """Groups that found room late may have tuples among the others: say so."""
     bound = column.bound.copy()
     high = column.high.copy()
-    if aggregate.function.name in ("COUNT", "COUNT_DISTINCT"):
+    if aggregate.function.name in ("COUNT", "COUNT_DISTINCT", "DISTINCT_BOTH"):
         bound[partial] = np.maximum(bound[partial], Bound.INTERVAL)
         high[partial] = high[partial] + high.dtype.type(others)
     else:

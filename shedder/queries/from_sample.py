@@ -21,6 +21,7 @@ from shedder.queries.sampled_cross import sampled_cross
 from shedder.queries.sampled_extremes import sampled_extreme
 from shedder.queries.sampled_joins import sampled_join
 from shedder.queries.sampled_rows import Selection
+from shedder.queries.sampled_sets import sampled_sets
 from shedder.queries.sampled_top import sampled_top
 from shedder.streams.sample import SampleView
 from synopses.estimate import Bound, Estimates
@@ -137,6 +138,18 @@ class _Estimator:
                 return self._top(node, int(aggregate.parameter), confidence)
             case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
                 return sampled_join(self.sampled, aggregate, confidence)
+            case (
+                AggregateFunction.DISTINCT_BOTH
+                | AggregateFunction.DISTINCT_ONLY
+                | AggregateFunction.JACCARD
+            ):
+                return sampled_sets(
+                    self.sampled,
+                    aggregate,
+                    values_max=_values_max(node, self.sampled),
+                    confidence=confidence,
+                    source=SOURCE,
+                )
             case _:
                 assert_never(aggregate.function)
 

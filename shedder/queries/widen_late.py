@@ -13,7 +13,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction, children
+from shedder.cql.expression import (
+    BY_TIME,
+    OF_PAIRS,
+    Aggregate,
+    AggregateFunction,
+    children,
+)
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.queries.cross import late_cross
@@ -91,7 +97,7 @@ def _counts(evidence: Evidence) -> Mapping[Aggregate, NDArray[np.int64]]:
     beside = {
         aggregate: counted[aggregate.argument]
         for aggregate in evidence.estimates
-        if aggregate.argument in counted and aggregate.second is None
+        if aggregate.argument in counted and not (aggregate.second or aggregate.conditions)
     }
     return beside | dict(evidence.counts)
 
@@ -107,6 +113,12 @@ def _widened(
     match aggregate.function:
         case AggregateFunction.COUNT | AggregateFunction.COUNT_DISTINCT:
             return _stretched(column, 0.0, float(late))
+        case AggregateFunction.DISTINCT_BOTH:  # A tuple can bring one value to both sets.
+            return _stretched(column, 0.0, float(late))
+        case AggregateFunction.DISTINCT_ONLY:  # Or bring it to the one, or to the other.
+            return _least_zero(_stretched(column, -float(late), float(late)))
+        case AggregateFunction.JACCARD:
+            return _jaccard(column, late, counts.get(aggregate))
         case AggregateFunction.SUM:
             return _stretched(column, late * min(0.0, low), late * max(0.0, high))
         case AggregateFunction.MIN:
@@ -134,6 +146,22 @@ def _stretched(column: Estimates, down: float, up: float) -> Estimates:
     low, high = _floats(column)
     with np.errstate(invalid="ignore"):  # inf - inf: then nothing is known, see _with_ends
         return _with_ends(column, low + down, high + up)
+
+
+def _least_zero(column: Estimates) -> Estimates:
+    return replace(column, low=np.maximum(column.low, 0))
+
+
+def _jaccard(column: Estimates, late: int, either: NDArray[np.int64] | None) -> Estimates:
+    """B common values of U: each late tuple makes it B of U + 1, B + 1 of U, or both plus 1.
+
+    So between B / (U + L) and (B + L) / U, which is farthest for the smallest U.
+    """
+    low, high = _floats(column)
+    least = np.zeros(len(low)) if either is None else np.asarray(either, np.float64)
+    new_low = low * least / (least + late)
+    new_high = np.minimum(high + late / np.maximum(least, 1.0), 1.0)
+    return _with_ends(column, new_low, np.where(least > 0, new_high, 1.0))
 
 
 def _pulled(column: Estimates, low: End | None, high: End | None) -> Estimates:

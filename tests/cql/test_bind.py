@@ -85,6 +85,9 @@ def test_an_expression_has_the_type_that_the_rules_give(expression: str, kind: s
         ("JOIN_SIZE(i, d)", "DOUBLE"),
         ("COVAR_POP(l, 2)", "DOUBLE"),
         ("REGR_SLOPE(d, d)", "DOUBLE"),
+        ("DISTINCT_BOTH(s, b, l > 1)", "BIGINT"),
+        ("DISTINCT_ONLY(d, b, NULL)", "BIGINT"),
+        ("JACCARD(ts, b, NOT b)", "DOUBLE"),
     ],
 )
 def test_an_aggregate_has_the_type_that_the_rules_give(call: str, kind: str) -> None:
@@ -141,6 +144,9 @@ def test_a_constant_in_quotes_becomes_what_it_is_compared_with() -> None:
         ("SELECT SUM(b) FROM stream", TypeMismatch, "COUNT_IF"),
         ("SELECT MEDIAN(s) FROM stream", TypeMismatch, "QUANTILE takes"),
         ("SELECT SUM(AVG(l)) FROM stream", BadQuery, "cannot stand inside another"),
+        ("SELECT JACCARD(l, b, MAX(l) > 1) FROM stream", BadQuery, "cannot stand inside another"),
+        ("SELECT DISTINCT_BOTH(l, b, x) FROM stream", UnknownColumn, "no column 'x'"),
+        ("SELECT DISTINCT_ONLY(l, b, l) FROM stream", TypeMismatch, "ONLY takes BOOLEAN, not l"),
         ("SELECT COUNT(*) FROM stream WHERE SUM(l) > 1", BadQuery, "use HAVING"),
         ("SELECT COUNT(*) FROM stream GROUP BY COUNT(*)", BadQuery, "cannot stand in GROUP BY"),
         ("SELECT COUNT(*) FROM stream WHERE l", TypeMismatch, "l, which is BIGINT"),

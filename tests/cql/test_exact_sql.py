@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shedder.cql.evaluate import evaluate
-from shedder.cql.expression import JOINS, children
+from shedder.cql.expression import JOINS, inputs
 from shedder.cql.render import POSITION, SqlDialect, exact_sql
 from tests.cql.trees import SCHEMA, batches, bound_query
 
@@ -24,7 +24,8 @@ AGGREGATES = (
     "COUNT(DISTINCT d), COUNT(DISTINCT s), QUANTILE(l, 0.25), MEDIAN(ts2), TOP(c, 2), TOP(l, 3), "
     "CDF(d, 0.5), CDF(s, 'b'), CDF(ts2, ts), "
     "CORR(d, e), COVAR_POP(i, d), COVAR_SAMP(i, l), REGR_SLOPE(e, i), "
-    "SELF_JOIN_SIZE(s), SELF_JOIN_SIZE(d), JOIN_SIZE(i, l), JOIN_SIZE(d, i)"
+    "SELF_JOIN_SIZE(s), SELF_JOIN_SIZE(d), JOIN_SIZE(i, l), JOIN_SIZE(d, i), "
+    "DISTINCT_BOTH(d, b, i > 0), DISTINCT_ONLY(s, b, i > 0), JACCARD(i, b, d > 0)"
 )
 
 
@@ -85,6 +86,14 @@ def test_sums_distinguish_overflow_infinities_and_nothing() -> None:
     assert by_group[4] == (None, None, None, None, None)
 
 
+def test_negative_zero_is_the_same_value_in_both_sets() -> None:
+    batch = _rows(d=[-0.0, 0.0, 1.0, -0.0], b=[True, False, True, True])
+    sets = "(d, b, NOT b)"
+    query = bound_query(f"SELECT DISTINCT_BOTH{sets}, DISTINCT_ONLY{sets}, JACCARD{sets} FROM s")
+    found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
+    assert found == [{"a0": 1, "a1": 1, "a2": 0.5}]
+
+
 def test_an_ungrouped_query_over_nothing_gives_one_row() -> None:
     batch = _rows(l=[1])
     query = bound_query(
@@ -127,7 +136,7 @@ def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
     assert query.where is not None
     kept = [value is True for value in evaluate(query.where, batch).to_pylist()]
     arguments = {
-        part: [evaluate(node, batch).to_pylist() for node in children(part)]
+        part: [evaluate(each, batch).to_pylist() for each in inputs(part)]
         for part in query.aggregates
     }
     keys = evaluate(query.groups[0], batch).to_pylist() if grouped else [None] * batch.num_rows
@@ -149,6 +158,13 @@ def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
                 truth = sum(n * sides[1][v] for v, n in sides[0].items() if v is not None)
                 assert row[f"a{number}"] == truth
                 continue
+            if part.conditions:
+                left, right = (
+                    {x for x, keep in zip(column, inside, strict=True) if keep and x is not None}
+                    for column in arguments[part]
+                )
+                _check_sets(part.function.name, left, right, row[f"a{number}"])
+                continue
             given = [
                 values
                 for *values, keep in zip(*arguments[part], inside, strict=True)
@@ -159,6 +175,16 @@ def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
                 continue
             values = [value for [value] in given]
             _check(part.function.name, values, row[f"a{number}"], part.parameter)
+
+
+def _check_sets(function: str, left: set[Any], right: set[Any], found: Any) -> None:
+    match function:
+        case "DISTINCT_BOTH":
+            assert found == len(left & right)
+        case "DISTINCT_ONLY":
+            assert found == len(left - right)
+        case "JACCARD":
+            assert found == (len(left & right) / len(left | right) if left | right else None)
 
 
 def _check(function: str, values: list[Any], found: Any, parameter: float | None) -> None:

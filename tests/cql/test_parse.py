@@ -204,6 +204,25 @@ def test_two_spellings_mean_the_same(left: str, right: str) -> None:
             Aggregate(AggregateFunction.JOIN_SIZE, Column("x"), second=Column("y")),
         ),
         ("MEDIAN(x)", Aggregate(AggregateFunction.QUANTILE, Column("x"), 0.5)),
+        (
+            "distinct_both(x, y > 1, z)",
+            Aggregate(
+                AggregateFunction.DISTINCT_BOTH,
+                Column("x"),
+                conditions=(
+                    Call(Op.GT, (Column("y"), Literal(1, ColumnType.BIGINT))),
+                    Column("z"),
+                ),
+            ),
+        ),
+        (
+            "JACCARD(x, y, z) FILTER (WHERE w)",
+            Aggregate(
+                AggregateFunction.JACCARD,
+                Call(Op.CASE, (Column("w"), Column("x"), Literal(None))),
+                conditions=(Column("y"), Column("z")),
+            ),
+        ),
         ("MIN(DISTINCT x)", Aggregate(AggregateFunction.MIN, Column("x"))),
         ("TOP(x, 5)", Aggregate(AggregateFunction.TOP, Column("x"), 5.0)),
         (

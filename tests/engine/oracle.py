@@ -59,6 +59,9 @@ AGGREGATES = {
     "mt": "MEDIAN(ts)",
     "tg": "TOP(g, 3)",
     "tk": "TOP(k, 2)",
+    "bk": "DISTINCT_BOTH(k, x > 2, b)",
+    "ok": "DISTINCT_ONLY(k, x > 2, b)",
+    "jg": "JACCARD(g, x > 2, b)",
 }
 
 # Those that can be answered when tuples are skipped.
@@ -280,6 +283,9 @@ def check_row(row: dict[str, Any], rows: list[Row], answer: Answer) -> None:
         "mt": quantile([r.ts for r in rows], 0.5),
         "jk": float(pairs_alike(k, k)),
         "jxk": float(pairs_alike(x, [float(v) for v in k])),
+        "bk": len(compared(rows, "k")[0]),
+        "ok": len(compared(rows, "k")[1]),
+        "jg": jaccard(*compared(rows, "g")),
     }
     scale = sum(abs(v) for v in x if math.isfinite(v))
     by_time = sorted(rows, key=lambda row: row.ts)  # Stable: among equal times by position.
@@ -302,6 +308,18 @@ def check_row(row: dict[str, Any], rows: list[Row], answer: Answer) -> None:
         if name not in row:
             continue
         check_top(row[name], row[name + "_bound"], Counter(values), 3 if name == "tg" else 2)
+
+
+def compared(rows: list[Row], column: str) -> tuple[set[Any], set[Any], set[Any]]:
+    """Values in both sets, in the one of x > 2 only, in either."""
+    there = [(getattr(r, column), r) for r in rows if getattr(r, column) is not None]
+    left = {value for value, r in there if r.x is not None and r.x > 2}
+    right = {value for value, r in there if r.b}
+    return left & right, left - right, left | right
+
+
+def jaccard(both: set[Any], _: set[Any], either: set[Any]) -> float | None:
+    return len(both) / len(either) if either else None
 
 
 def slack(name: str, scale: float) -> float:

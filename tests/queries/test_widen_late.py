@@ -22,7 +22,8 @@ AGGREGATES = (
     "AVG(bytes) AS a, MIN(bytes) AS lo, MAX(client) AS hi, VARIANCE(client) AS v, "
     "STDDEV(bytes) AS sd, COUNT(DISTINCT client) AS d, QUANTILE(bytes, 0.5) AS q, "
     "SUM(bytes - client) AS diff, SELF_JOIN_SIZE(client) AS sj, SELF_JOIN_SIZE(domain) AS se, "
-    "JOIN_SIZE(client, LENGTH(domain)) AS j"
+    "JOIN_SIZE(client, LENGTH(domain)) AS j, DISTINCT_BOTH(client, ok, bytes > 1) AS both, "
+    "DISTINCT_ONLY(client, ok, bytes > 1) AS only, JACCARD(client, ok, bytes > 1) AS alike"
 )
 
 
