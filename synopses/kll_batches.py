@@ -18,9 +18,11 @@ import numpy as np
 from datasketches import kll_doubles_sketch
 from numpy.typing import NDArray
 
+from synopses.kll_images import CAPACITY_MIN, capacity
+
 # Preamble ints, serial version, family, flags, k, m, unused; n, min k, levels, unused.
 _PREAMBLE = struct.Struct("<BBBBHBBQHBB")
-_FULL, _VERSION, _FAMILY, _CAPACITY_MIN = 5, 1, 15, 8
+_FULL, _VERSION, _FAMILY = 5, 1, 15
 
 
 def update_sorted(sketch: Any, values: NDArray[np.float64]) -> None:
@@ -29,7 +31,7 @@ def update_sorted(sketch: Any, values: NDArray[np.float64]) -> None:
     if level < 1:
         sketch.update(values)
         return
-    if values.size >> level > _capacity(sketch.k, level + 1):
+    if values.size >> level > capacity(sketch.k, level + 1):
         level += 1
     whole = values.size >> level << level
     if whole < values.size:  # Weights are whole: what is left over goes in one by one.
@@ -44,17 +46,10 @@ def sketch_image(values: NDArray[np.float64], k: int, level: int, first: int) ->
     values: shape [n], n a multiple of 2^level; those kept must fit: 5/3 k at level 1, then more.
     """
     kept = values[first :: 1 << level]
-    start = _capacity(k, level + 1) - kept.size
+    start = capacity(k, level + 1) - kept.size
     assert start >= 0, (values.size, k, level)
     preamble = _PREAMBLE.pack(
-        _FULL, _VERSION, _FAMILY, 0, k, _CAPACITY_MIN, 0, values.size, k, level + 1, 0
+        _FULL, _VERSION, _FAMILY, 0, k, CAPACITY_MIN, 0, values.size, k, level + 1, 0
     )
     starts = np.full(level + 1, start, np.uint32)  # The lower levels are empty.
     return b"".join((preamble, starts.tobytes(), values[[0, -1]].tobytes(), kept.tobytes()))
-
-
-def _capacity(k: int, levels: int) -> int:
-    """Room of a sketch with so many levels: from the top each has 2/3 of the one above."""
-    return sum(
-        max(_CAPACITY_MIN, ((2 * k << depth) // 3**depth + 1) >> 1) for depth in range(levels)
-    )

@@ -20,7 +20,8 @@ _HEAD = struct.Struct("<BBBBHBB")
 _REST = struct.Struct("<QHBB")
 _SHORT, _FULL, _FAMILY = 2, 5, 15
 _EMPTY, _SINGLE = 1, 4  # Flags.
-_CAPACITY_MIN, _K_MAX, _LEVELS_MAX = 8, 65_535, 60
+CAPACITY_MIN = 8  # Of a level; m in the image.
+_K_MAX, _LEVELS_MAX = 65_535, 60
 _VALUE_BYTES = 8
 
 
@@ -40,7 +41,7 @@ def read_image(image: bytes) -> Any:
 def capacity(k: int, levels: int) -> int:
     """Room of a sketch with so many levels: from the top each has 2/3 of the one above."""
     depths = range(levels)
-    return sum(max(_CAPACITY_MIN, ((2 * k << depth) // 3**depth + 1) >> 1) for depth in depths)
+    return sum(max(CAPACITY_MIN, ((2 * k << depth) // 3**depth + 1) >> 1) for depth in depths)
 
 
 def _expect(what: str, found: object, expected: object, *, when: bool) -> None:
@@ -52,8 +53,8 @@ def _check(image: bytes) -> None:
     _expect("length", len(image), f">= {_HEAD.size}", when=len(image) >= _HEAD.size)
     ints, version, family, flags, k, m, _ = _HEAD.unpack_from(image)
     _expect("family", family, _FAMILY, when=family == _FAMILY)
-    _expect("k", k, f"{_CAPACITY_MIN} to {_K_MAX}", when=k >= _CAPACITY_MIN)
-    _expect("m", m, _CAPACITY_MIN, when=m == _CAPACITY_MIN)
+    _expect("k", k, f"{CAPACITY_MIN} to {_K_MAX}", when=k >= CAPACITY_MIN)
+    _expect("m", m, CAPACITY_MIN, when=m == CAPACITY_MIN)
     if flags & _EMPTY:
         _expect("form", (ints, version), (_SHORT, 1), when=(ints, version) == (_SHORT, 1))
     elif flags & _SINGLE:
@@ -70,7 +71,7 @@ def _check_levels(image: bytes, k: int) -> None:
     starts_at = _HEAD.size + _REST.size
     _expect("length", len(image), f">= {starts_at}", when=len(image) >= starts_at)
     n, k_min, levels, _ = _REST.unpack_from(image, _HEAD.size)
-    _expect("smallest k", k_min, f"{_CAPACITY_MIN} to {k}", when=_CAPACITY_MIN <= k_min <= k)
+    _expect("smallest k", k_min, f"{CAPACITY_MIN} to {k}", when=CAPACITY_MIN <= k_min <= k)
     _expect("levels", levels, f"1 to {_LEVELS_MAX}", when=1 <= levels <= _LEVELS_MAX)
     values_at = starts_at + 4 * levels
     _expect("length", len(image), f">= {values_at}", when=len(image) >= values_at)

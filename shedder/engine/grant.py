@@ -17,23 +17,31 @@ from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.windows import PaneGrid
 from synopses.count_min import GroupedCountMin
+from synopses.counts import GroupedCount
+from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
+from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
 from synopses.profile import TYPICAL, Profile
 from synopses.theta import GroupedTheta
 
 _KIB = 1024
 _GROUP_BYTES_MIN = 16 * _KIB  # Below it, hardly a group finds room.
+_UNSIZED = {
+    Kind.COUNT: GroupedCount.profile,
+    Kind.MOMENTS: GroupedMoments.profile,
+    Kind.CROSS: GroupedCrossMoments.profile,
+    Kind.FIRST_LAST: GroupedFirstLast.profile,
+    Kind.BUCKETS: GroupedLogBuckets.profile,
+}
 _USUAL_BYTES = {
-    Kind.COUNT: 8,
-    Kind.MOMENTS: 128,
-    Kind.CROSS: 128,
-    Kind.FIRST_LAST: 64,
-    Kind.TEXT_FIRST_LAST: 320,
+    Kind.TEXT_FIRST_LAST: 320,  # Texts of some dozen letters.
     Kind.EXTREMES: 256,
-    Kind.BUCKETS: 48 * _KIB,  # Values over five decades touch 2,000 buckets.
+    **{kind: it.bytes_of(it.default, TYPICAL) for kind, it in _UNSIZED.items()},
 }
 _SLIDING_SHARE = 2  # While a window is merged, its accumulator stands beside its panes.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import synopses
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
 from synopses.count_min import GroupedCountMin
 from synopses.count_sketch import GroupedCountSketch
@@ -20,6 +23,7 @@ from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
+from synopses.hashed_counters import GroupedHashedCounters
 from synopses.hashing import combine, murmur_int64, position_keys, uniforms
 from synopses.join_sizes import self_join_size
 from synopses.kll import GroupedKll
@@ -50,6 +54,16 @@ SIZED = [kind for kind in CLASSES if kind.profile.size]
 
 def name(kind: Any) -> str:
     return kind.__name__
+
+
+def test_no_summary_is_without_a_profile() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(synopses.__path__, "synopses."):
+        for kind in vars(importlib.import_module(module.name)).values():
+            if isinstance(kind, type) and kind.__module__ == module.name:
+                found |= {kind} if hasattr(kind, "to_bytes") and hasattr(kind, "update") else set()
+    bases = {GroupedHashedCounters}
+    assert found - bases == set(CLASSES)
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=name)
