@@ -20,6 +20,7 @@ from shedder.engine.thinned_sketches import (
     thinned_top,
 )
 from shedder.queries.from_sample import as_estimates
+from shedder.queries.wide_sums import within_int64
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import (
@@ -86,7 +87,10 @@ class ThinnedPart:
             case AggregateFunction.SUM:
                 if not self.skipped and self.synopsis.integer:
                     return self._whole_sum()
-                return self._moments(stratified_sum, confidence, is_sum=True)
+                found = self._moments(stratified_sum, confidence, is_sum=True)
+                if not self.synopsis.integer:
+                    return found
+                return within_int64(found, found.low, found.high)
             case AggregateFunction.AVG:
                 return self._moments(stratified_mean, confidence)
             case AggregateFunction.VAR:

@@ -151,7 +151,7 @@ def _with_others(standing: Standing, merged: Merged, evidence: Evidence) -> Evid
     if partial_from is not None and (ids >= partial_from).any():
         partial = ids >= partial_from
         estimates = {a: _widened(a, e, partial, weight) for a, e in estimates.items()}
-    missing = MissingGroups(weight, 1.0, _CAPPED)
+    missing = MissingGroups(weight + 1.0, 1.0, _CAPPED)  # One group may have all of them.
     return replace(evidence, estimates=estimates, others=0, missing=missing)
 
 

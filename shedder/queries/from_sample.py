@@ -23,6 +23,7 @@ from shedder.queries.sampled_joins import sampled_join
 from shedder.queries.sampled_rows import Selection
 from shedder.queries.sampled_sets import sampled_sets
 from shedder.queries.sampled_top import sampled_top
+from shedder.queries.wide_sums import within_int64
 from shedder.streams.sample import SampleView
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.combine import split_confidence as split_confidence_in
@@ -35,6 +36,7 @@ from synopses.intervals.ratios import sampled_mean
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.intervals.weighted import signed_sum, weighted_sum
+from synopses.moments import GroupedMoments
 
 SOURCE = "sample"
 _UNSEEN = "no sampled row matches"
@@ -188,10 +190,14 @@ class _Estimator:
         return intervals.estimates(confidence=confidence, source=SOURCE)
 
     def _sum(self, node: Expression, kind: ColumnType | None, confidence: float) -> Estimates:
-        if self.view.is_everything and kind is not ColumnType.DOUBLE:
-            exact = self._whole_sum(node)
-            if exact is not None:
-                return exact
+        if kind is ColumnType.DOUBLE:
+            return self._part_sum(node, confidence)
+        if self.view.is_everything:
+            return self._whole_sum(node)
+        found = self._part_sum(node, confidence)
+        return within_int64(found, found.low, found.high)
+
+    def _part_sum(self, node: Expression, confidence: float) -> Estimates:
         weighted = self._weighted_sum(node, confidence)
         if weighted is not None:
             return weighted
@@ -199,14 +205,12 @@ class _Estimator:
         intervals = sampled_sum(sample, confidence=confidence)
         return self._moments(node, intervals, confidence, empty=sample.matched == 0)
 
-    def _whole_sum(self, node: Expression) -> Estimates | None:
-        """The exact sum of whole numbers; None where int64 may not hold it."""
+    def _whole_sum(self, node: Expression) -> Estimates:
+        """The exact sum of whole numbers, added in 128 bits."""
         values, ids = self.sampled.present(node)
-        if np.abs(values.astype(np.float64)).sum() >= 2.0**62:
-            return None
-        sums = np.zeros(self.sampled.groups.count, np.int64)
-        np.add.at(sums, ids, values)
-        return Estimates.exact(sums, SOURCE, self.sampled.per_group(ids) == 0)
+        moments = GroupedMoments(self.sampled.groups.count, integer=True)
+        moments.update(ids.astype(np.int32), values)
+        return replace(moments.sum(), source=SOURCE)
 
     def _weighted_sum(self, node: Expression, confidence: float) -> Estimates | None:
         """From the weighted samples of the column, where there are any."""

@@ -22,10 +22,12 @@ from shedder.cql.expression import (
 )
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
+from shedder.queries.answer import MissingGroups
 from shedder.queries.cross import late_cross
 from shedder.queries.evidence import Evidence
 from shedder.queries.known_range import known_range
 from shedder.queries.late_quantiles import late_quantile
+from shedder.queries.wide_sums import within_int64
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses.estimate import Bound, Estimates, TopItem
@@ -34,6 +36,7 @@ End = float | NDArray[np.float64]
 
 _REASON = "tuples came too late and their values could be anything"
 _BY_TIME = "tuples came too late that may be before the first or after the last"
+_LATE_GROUPS = "a group may have no tuple but late ones"
 _INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
 
 
@@ -70,9 +73,22 @@ def widen_late(
         if aggregate.type is ColumnType.TIMESTAMP:
             estimates[aggregate] = _in_the_calendar(estimates[aggregate])
     note = f"{evidence.late:,} tuples came too late for this window; intervals allow for them"
+    missing = evidence.missing
     if query.groups:
         note += "; a group of late tuples only may be missing"
-    return replace(evidence, estimates=estimates, notes=(*evidence.notes, note))
+        missing = _missing(evidence)
+    notes = (*evidence.notes, note)
+    return replace(evidence, estimates=estimates, notes=notes, missing=missing)
+
+
+def _missing(evidence: Evidence) -> MissingGroups:
+    """A group that is missing may have every late tuple, beside those that the source missed."""
+    known = evidence.missing
+    if known is None:
+        return MissingGroups(evidence.late + 1.0, 1.0, _LATE_GROUPS)
+    if known.weight_max is None:
+        return known
+    return replace(known, weight_max=known.weight_max + evidence.late)
 
 
 def _in_the_calendar(column: Estimates) -> Estimates:
@@ -120,7 +136,7 @@ def _widened(
         case AggregateFunction.JACCARD:
             return _jaccard(column, late, counts.get(aggregate))
         case AggregateFunction.SUM:
-            return _stretched(column, late * min(0.0, low), late * max(0.0, high))
+            return _summed(aggregate, column, late * min(0.0, low), late * max(0.0, high))
         case AggregateFunction.MIN:
             return _pulled(column, low, None)
         case AggregateFunction.MAX:
@@ -137,6 +153,14 @@ def _widened(
             return _more_pairs(aggregate, column, late, counts.get(aggregate))
         case _:
             raise AssertionError(aggregate)
+
+
+def _summed(aggregate: Aggregate, column: Estimates, down: float, up: float) -> Estimates:
+    found = _stretched(column, down, up)
+    if aggregate.type is ColumnType.DOUBLE:
+        return found
+    low, high = _floats(column)
+    return within_int64(found, low + down, high + up)
 
 
 def _stretched(column: Estimates, down: float, up: float) -> Estimates:

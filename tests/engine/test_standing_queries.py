@@ -236,4 +236,5 @@ def test_a_group_explosion_is_held_by_the_cap_and_the_rest_is_accounted_for(tmp_
         assert answer.table.num_rows < 10_000
         assert sum(answer.table["n"].to_pylist()) == 30_000
         assert answer.missing is not None
-        assert answer.missing.weight_max == answer.table["n"][answer.others].as_py()
+        # One group may have all of them; a larger one cannot be.
+        assert answer.missing.weight_max == answer.table["n"][answer.others].as_py() + 1

@@ -70,6 +70,24 @@ def test_the_first_and_the_last_of_a_part_of_the_rows_have_no_bound():
     assert row["f_low"] is None
 
 
+def test_a_sum_of_everything_is_exact_up_to_the_end_of_64_bits():
+    most = np.iinfo(np.int64).max
+    query = ask("SUM(client) AS s FROM requests")
+    for clients, total in (([most - 5, 3], most - 2), ([2**62, 1], 2**62 + 1), ([most, 1], None)):
+        data = rows(2).set_column(2, ARROW.field("client"), pa.array(clients))
+        [row] = finish(query, evidence_from_sample(query, view_of(data, 100))).rows()
+        assert (row["s"], row["s_bound"]) == (total, "exact")
+
+
+def test_a_sampled_sum_that_may_be_over_64_bits_has_no_bound():
+    query = ask("SUM(client) AS s FROM requests")
+    for step, bound in ((1, "interval"), (2**53, "none")):
+        clients = pa.array((np.arange(2_000) % 7 + 1) * step)
+        data = rows(2_000).set_column(2, ARROW.field("client"), clients)
+        [row] = finish(query, evidence_from_sample(query, view_of(data, 300))).rows()
+        assert row["s_bound"] == bound
+
+
 def test_equal_times_are_told_apart_by_position_in_a_sample_of_everything():
     data = rows(50).set_column(0, ARROW.field("ts"), pa.array([7] * 50, pa.timestamp("us")))
     query = ask("FIRST(client) AS f, LAST(client) AS l FROM requests")

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from shedder.queries.answer import MissingGroups
 from shedder.queries.finish import finish
 from shedder.queries.known_range import known_range
 from shedder.queries.late_quantiles import late_quantile
 from shedder.queries.widen_late import _outward_int, widen_late
 from shedder.streams.basics import ColumnBasics
 from synopses.estimate import Bound, Estimates
-from tests.queries.asking import ask, rows, truth
+from tests.queries.asking import ARROW, ask, rows, truth
 
 AGGREGATES = (
     "COUNT(*) AS n, COUNT(bytes) AS nb, COUNT(client) AS nc, SUM(bytes) AS s, SUM(client) AS sc, "
@@ -99,6 +100,31 @@ def test_a_group_without_values_may_get_one_by_a_late_tuple():
     )
     widened = widen_late(query, evidence, {"bytes": ColumnBasics()})
     assert finish(query, widened).rows()[0]["f_bound"] == "none"
+
+
+def test_a_sum_that_late_tuples_may_take_over_64_bits_has_no_bound():
+    query = ask("SUM(client) AS s FROM requests")
+    most = np.iinfo(np.int64).max
+    data = rows(1).set_column(2, ARROW.field("client"), pa.array([most - 10_000]))
+    exact = replace(truth(query, data), late=2)
+    for end, bound in ((100, "interval"), (6_000, "none")):
+        answer = finish(query, widen_late(query, exact, {"client": ColumnBasics(3, 0, 0, end)}))
+        assert answer.rows()[0]["s_bound"] == bound
+    assert "64 bits" in answer.explain()
+
+
+def test_a_group_of_late_tuples_only_has_at_most_all_of_them():
+    query = ask("domain, COUNT(*) AS n FROM requests GROUP BY domain")
+    exact = replace(truth(query, rows(50)), late=7)
+    assert widen_late(query, exact, {}).missing == MissingGroups(
+        8.0, 1.0, "a group may have no tuple but late ones"
+    )
+    sampled = replace(exact, missing=MissingGroups(5.0, 0.9))
+    assert widen_late(query, sampled, {}).missing == MissingGroups(12.0, 0.9)
+    unknown = replace(exact, missing=MissingGroups(None, 0.9, "why"))
+    assert widen_late(query, unknown, {}).missing == unknown.missing
+    one = ask("COUNT(*) AS n FROM requests")
+    assert widen_late(one, replace(truth(one, rows(5)), late=7), {}).missing is None
 
 
 def test_the_items_of_a_list_can_have_all_late_tuples_more():
