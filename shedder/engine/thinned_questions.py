@@ -13,6 +13,7 @@ from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.engine.plan import Kind
 from shedder.engine.questions import in_type
 from shedder.engine.segment import Segment
+from shedder.engine.thinned_ranks import RankStrata
 from shedder.engine.thinned_sketches import (
     SOURCE,
     thinned_distinct,
@@ -68,13 +69,25 @@ class ThinnedPart:
     @property
     def known_counts(self) -> NDArray[np.int64] | None:
         """The same, where the synopses know."""
-        counted = self.kind in (Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS)
+        counted = self.kind in (Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS, Kind.KLL)
         return self.read_counts if counted else None
 
     def quantile(self, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
         """The q-quantile, in the aggregate's type."""
+        if self.kind is Kind.KLL:
+            return in_type(self._by_rank.quantile(q, confidence), aggregate)
         found = thinned_quantile(self.synopsis, self.leveled, q, confidence, ungrouped=self.whole)
         return in_type(found, aggregate)
+
+    def rank_error(self, aggregate: Aggregate, confidence: float) -> NDArray[np.float64] | None:
+        """The rank error of a quantile that was asked by rank, per group; None for others."""
+        if self.kind is not Kind.KLL or aggregate.parameter is None:
+            return None
+        return self._by_rank.rank_error(aggregate.parameter, confidence)
+
+    @property
+    def _by_rank(self) -> RankStrata:
+        return RankStrata(self.synopsis, self.leveled, ungrouped=self.whole)
 
     def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group, in the aggregate's type or as float64."""

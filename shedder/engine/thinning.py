@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from shedder.cql.expression import AggregateFunction
 from shedder.cql.shares import LEVEL_MAX, share_text
-from shedder.engine.plan import Kind
 from shedder.engine.standing import Standing
 from shedder.errors import BadSetting, Unimplemented
 
@@ -25,6 +24,7 @@ _FUNCTIONS = frozenset(
         AggregateFunction.TOP,
     }
 )
+_NAMES = {function.value for function in _FUNCTIONS}
 
 
 def levels_of(standing: Standing, level: int) -> tuple[int, ...]:
@@ -35,15 +35,7 @@ def levels_of(standing: Standing, level: int) -> tuple[int, ...]:
     """
     if not 0 <= level <= LEVEL_MAX:
         raise BadSetting(f"level is {level}; it must be 0 to {LEVEL_MAX}")
-    aggregates = zip(standing.query.aggregates, standing.plan.answers, strict=True)
-    whole = sorted(
-        {
-            f"{aggregate.function.value} ({kind.value})"
-            for aggregate, part in aggregates
-            if (kind := standing.plan.parts[part].kind) is Kind.KLL
-            or aggregate.function not in _FUNCTIONS
-        }
-    )
+    whole = sorted({a.function.value for a in standing.query.aggregates} - _NAMES)
     if level and whole:
         raise Unimplemented(
             f"{', '.join(whole)}: not thinned in this version; "

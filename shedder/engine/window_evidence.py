@@ -72,7 +72,10 @@ def window_evidence(
         a: thinned[a].ask(a, asked[a]) if a in thinned else ask(synopsis, a, asked[a], partners[a])
         for a, synopsis in synopses.items()
     }
-    ranks = {a: rank_error(synopsis, asked[a]) for a, synopsis in synopses.items()}
+    ranks = {
+        a: thinned[a].rank_error(a, asked[a]) if a in thinned else rank_error(synopsis, asked[a])
+        for a, synopsis in synopses.items()
+    }
     evidence = Evidence(
         keys=() if merged.ids is None or standing.keys is None else standing.keys.keys(merged.ids),
         estimates=estimates,

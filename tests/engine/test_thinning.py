@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import shedder
@@ -319,10 +320,40 @@ def test_a_level_out_of_range_is_refused(tmp_path: Path) -> None:
 
 def test_aggregates_without_an_interval_are_not_thinned(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
-        engine.register("rank", "SELECT MEDIAN(x) AS m FROM s WITHIN 0.05 RANK")
-        with pytest.raises(Unimplemented, match="QUANTILE"):
-            engine.execute("ALTER QUERY rank SET THINNING 1/2")
-        engine.execute("ALTER QUERY rank SET THINNING 1/1")
+        engine.register("pairs", "SELECT CORR(x, k) AS c FROM s")
+        with pytest.raises(Unimplemented, match="CORR"):
+            engine.execute("ALTER QUERY pairs SET THINNING 1/2")
+        engine.execute("ALTER QUERY pairs SET THINNING 1/1")
+
+
+@pytest.mark.parametrize("levels", [("1/8", "1/8"), ("1", "1/4"), ("1/2", "1/32")])
+@pytest.mark.parametrize("by", ["", "g"])
+def test_quantiles_by_rank_hold(tmp_path: Path, levels: tuple[str, str], by: str) -> None:
+    """The interval holds, and a rank target is called met only where the rank is that close."""
+    text = f"""SELECT {by + "," if by else ""} QUANTILE(x, 0.9) AS q, MEDIAN(k) AS m FROM s
+      {"GROUP BY g" if by else ""} WITHIN 0.03 RANK"""
+    held = []
+    with opened(tmp_path) as engine:
+        for trial in range(3):
+            engine.execute(CREATE)
+            engine.register("ranks", text)
+            told_x: dict[Any, list[float]] = {}
+            for part, share in enumerate(levels):
+                engine.execute(f"ALTER QUERY ranks SET THINNING {share}")
+                table = rows(3_000, 10 * trial + part)
+                engine.push("s", table)
+                for g in "abcd" if by else (None,):
+                    mine = table if g is None else table.filter(pc.equal(table["g"], g))
+                    told_x.setdefault(g, []).extend(mine["x"].drop_null().to_pylist())
+            truth = exactly(engine, text.replace("WITHIN 0.03 RANK", ""))
+            for row in told(engine, "ranks"):
+                held += hits(row, truth[row.get("g")]).values()
+                if row["q_met"]:
+                    x = np.array(told_x[row.get("g")])
+                    held.append(bool(abs((x <= row["q"]).mean() - 0.9) <= 0.03))
+            engine.execute("DROP QUERY ranks")
+            engine.execute("DROP STREAM s")
+    assert sum(held) >= gate(len(held), 0.95)
 
 
 def test_groups_beyond_the_byte_cap_are_still_bounded(tmp_path: Path) -> None:
