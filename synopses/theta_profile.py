@@ -30,7 +30,7 @@ def _bytes_of(lg_k: int, _statistics: Statistics) -> int:
 
 
 THETA: Final = Profile(
-    question="DISTINCT_BOTH, DISTINCT_ONLY, JACCARD of (x, p, q)",
+    question="DISTINCT_BOTH, DISTINCT_ONLY, JACCARD; COUNT(DISTINCT x) thinned",
     size="lg_k",
     sizes=range(LG_K_MIN, LG_K_MAX + 1),
     default=12,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.types import ColumnType
-from shedder.engine.plan import Kind, Part, Plan
+from shedder.engine.plan import BY_HASH, Kind, Part, Plan
 from shedder.engine.segment import Segment, selected
 from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
@@ -243,7 +243,7 @@ class Pane:
         """Which groups have anything here: rows that were counted, or values kept by their hash."""
         present: NDArray[np.bool_] = self.counts > 0
         for (part, _), segment in self.segments.items():
-            if self._plan.parts[part].kind is Kind.DISTINCT:
+            if self._plan.parts[part].kind in BY_HASH:
                 present = _added(present, segment.synopsis.held > 0)
         return present
 

@@ -38,6 +38,9 @@ class Kind(Enum):
     COUNTERS = "count-min"
 
 
+BY_HASH = (Kind.DISTINCT, Kind.THETA)  # They are thinned by the hash of what they count.
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One synopsis of every pane.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.query import BoundQuery
 from shedder.engine.pane import Pane, PartInput
-from shedder.engine.plan import Kind, Plan
+from shedder.engine.plan import BY_HASH, Kind, Plan
 from shedder.engine.time_range import with_time_range
 from shedder.streams.frame import Frame, Known, Thinned
 from shedder.streams.group_keys import OTHERS, GroupKeys
@@ -30,7 +30,7 @@ GROUP_BYTES_LEAST = {
     Kind.TEXT_FIRST_LAST: 200,
     Kind.EXTREMES: 160,
     Kind.DISTINCT: 30,
-    Kind.THETA: 64,
+    Kind.THETA: 79,
     Kind.BUCKETS: 52,
     Kind.KLL: 256,  # A sketch that has left its buffer.
     Kind.FREQUENT: 540,
@@ -163,7 +163,7 @@ class Standing:
         parts = []
         for part, level in zip(self.plan.parts, self.levels, strict=True):
             thinned, ids = kept[level]
-            if level and part.kind is Kind.DISTINCT and part.argument is not None:
+            if level and part.kind in BY_HASH and part.argument is not None:
                 thinned, ids = self._kept(view.thinned_by(part.argument, level))
             given = PartInput(part, thinned.frame, ids, level=level)
             parts.append((level, thinned, given, part.argument))

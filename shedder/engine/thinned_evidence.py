@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from shedder.cql.expression import Aggregate
 from shedder.cql.shares import share_text
+from shedder.engine.plan import Kind
 from shedder.engine.segment import Segment
 from shedder.engine.standing import Merged, Standing
 from shedder.engine.thinned_questions import ThinnedPart
@@ -14,15 +18,32 @@ from synopses.intervals.missing import missing_group_rows
 
 
 def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, ThinnedPart]:
-    """The aggregates of whose part some tuples of the window were read thinned."""
+    """The aggregates of whose part some tuples of the window were read thinned.
+
+    Theta is not among them: it knows its share by itself, see `synopsis_of`.
+    """
     parts = {}
     for aggregate, part in zip(standing.query.aggregates, standing.plan.answers, strict=True):
         segments = list(_of(merged, part))
-        if segments:
-            kind = standing.plan.parts[part].kind
+        kind = standing.plan.parts[part].kind
+        if segments and kind is not Kind.THETA:
             whole = standing.keys is None
             parts[aggregate] = ThinnedPart(kind, merged.pane.parts[part], segments, whole)
     return parts
+
+
+def synopsis_of(standing: Standing, merged: Merged, part: int) -> Any:
+    """What a part read in full; of theta, what it read at any level, at the smallest share."""
+    synopsis = merged.pane.parts[part]
+    if standing.plan.parts[part].kind is not Kind.THETA or not merged.pane.segments:
+        return synopsis
+    groups = np.arange(synopsis.groups)
+    whole = synopsis.select(groups)
+    for level, segment in _of(merged, part):
+        thinned = segment.synopsis.select(groups)
+        thinned.thin(level)
+        whole.merge(thinned)
+    return whole
 
 
 def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:

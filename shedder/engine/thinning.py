@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shedder.cql.expression import AggregateFunction
+from shedder.cql.expression import SET_FUNCTIONS, AggregateFunction
 from shedder.cql.shares import LEVEL_MAX, share_text
 from shedder.engine.standing import Standing
 from shedder.errors import BadSetting, Unimplemented
@@ -22,6 +22,7 @@ _FUNCTIONS = frozenset(
         AggregateFunction.COUNT_DISTINCT,
         AggregateFunction.QUANTILE,
         AggregateFunction.TOP,
+        *SET_FUNCTIONS,
     }
 )
 _NAMES = {function.value for function in _FUNCTIONS}

@@ -23,6 +23,7 @@ from shedder.engine.thinned_evidence import (
     note_of,
     skipped_rows,
     smallest_share,
+    synopsis_of,
     thinned_parts,
 )
 from shedder.engine.thinned_questions import ThinnedPart
@@ -57,15 +58,16 @@ def window_evidence(
     merged = standing.merged(span)
     query = standing.query
     synopses = {
-        aggregate: merged.pane.parts[part]
+        aggregate: synopsis_of(standing, merged, part)
         for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
     }
     partners = {
-        aggregate: None if part is None else merged.pane.parts[part]
+        aggregate: None if part is None else synopsis_of(standing, merged, part)
         for aggregate, part in zip(query.aggregates, standing.plan.partners, strict=True)
     }
     thinned = thinned_parts(standing, merged) if merged.pane.segments else {}
-    if thinned:
+    share = smallest_share(merged)
+    if share < 1.0:
         confidences = split_confidence(query)  # Nothing is exact by its kind any more.
     asked = {a: confidences.get(a, query.confidence) for a in synopses}
     estimates = {
@@ -104,10 +106,10 @@ def window_evidence(
             counts={a: count for a, count in counts.items() if count is not None},
             quantiles=quantiles_of(whole, asked) | _thinned_quantiles(thinned, asked),
         )
-    if thinned:
+    if share < 1.0:
         evidence = replace(
             evidence,
-            thinning=smallest_share(merged),
+            thinning=share,
             missing=missing_groups(merged, query.confidence) if query.groups else None,
             notes=(*evidence.notes, note_of(merged)),
         )

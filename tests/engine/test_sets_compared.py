@@ -133,6 +133,31 @@ def test_tuples_that_come_too_late_may_be_of_either_set(tmp_path: Path) -> None:
         assert row["alike_high"] - row["alike_low"] < 0.1
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_thinned_by_their_hash_sets_stay_comparable(tmp_path: Path, grouped: bool) -> None:
+    table, key = visits(90_000, 7, clients=50_000), "page, " if grouped else ""
+    rest = f"{'GROUP BY page ' * grouped}CONFIDENCE 99.999 PERCENT"
+    with shedder.open(tmp_path) as db:
+        db.execute(CREATE)
+        query = db.register("sets", f"SELECT {key}{SELECT.format(window='', rest=rest)}")
+        for at, share in enumerate(("1/1", "1/8", "1/4")):  # In full, then an eighth of the values.
+            db.execute(f"ALTER QUERY sets SET THINNING {share}")
+            receipt = db.push("visits", table.slice(30_000 * at, 30_000))
+        answer = query.answer(after=receipt)
+        assert answer.thinning == 0.125
+        assert len(answer.rows()) == (3 if grouped else 1)
+        pages = table["page"].to_pylist()
+        for row in answer.rows():
+            mine = [not grouped or page == row["page"] for page in pages]
+            check(row, table.filter(pa.array(mine)), "interval")
+        left, _ = sets_of(table)
+        if not grouped:  # One eighth of the values, but at most 4,096: about 3 % each way.
+            assert answer.rows()[0]["back_high"] - answer.rows()[0]["back_low"] < len(left) / 4
+        before = answer.rows()
+    with shedder.open(tmp_path) as db:
+        assert db.query("sets").answer().rows() == before
+
+
 def test_a_target_sizes_the_sketches_and_what_is_impossible_is_refused(tmp_path: Path) -> None:
     with shedder.open(tmp_path) as db:
         db.execute(CREATE)
