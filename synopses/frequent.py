@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from synopses.frequent_entries import (
     first_of_each,
     image_of,
     read_entries,
+    read_image,
 )
 from synopses.frequent_profile import ENTRIES_MAX, ENTRIES_MIN, FREQUENT
 from synopses.grouped import grown, scattered
@@ -299,6 +301,28 @@ class GroupedFrequent:
             total=int(self._totals[group]),
             error=int(self._offsets[group]),
         )
+
+    @classmethod
+    def from_images(
+        cls, images: Sequence[bytes], entries: int, items: ItemKind = ItemKind.INTEGER
+    ) -> Self:
+        """The groups whose frequent-items sketches DataSketches or Druid wrote, in this order.
+
+        Args:
+          images: of sketches of any size; what does not fit is purged, and in `error`.
+          entries: size of a group's table.
+          items: what the counted values are.
+
+        Raises:
+          CorruptSynopsis: one is no such image.
+        """
+        made = cls(0, entries, items)
+        for group, image in enumerate(images):
+            found, total, error = read_image(image, items)
+            one = cls(1, entries, items)
+            one._absorb(found, np.array([error]), np.array([total]))
+            made.merge(one.scatter(np.array([group]), group + 1))
+        return made
 
     # --- groups and bytes --------------------------------------------------------------------
 

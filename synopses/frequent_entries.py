@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.errors import CorruptSynopsis
+from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
 from synopses.header import Body
 
 # Preamble longs, serial version, family, lg of the largest and present table, flags, unused;
@@ -19,6 +20,7 @@ _IMAGE = struct.Struct("<BBBBBBHIIqq")
 _IMAGE_EMPTY = struct.Struct("<BBBBBBH")
 _FAMILY = 10
 _FLAG_EMPTY = 5  # DataSketches sets both of its bits for emptiness.
+_NO_LONGS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class ItemKind(IntEnum):
@@ -139,3 +141,70 @@ def _image_values(values: NDArray[Any], items: ItemKind) -> bytes:
         return bytes(values.tobytes())
     texts = [text.encode() for text in values.tolist()]
     return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+
+def read_image(image: bytes, items: ItemKind) -> tuple[Entries, int, int]:
+    """The entries of a frequent-items sketch as one group, its total and its error.
+
+    Raises:
+      CorruptSynopsis: it is no image of such a sketch, or not of these items.
+    """
+    if len(image) < _IMAGE_EMPTY.size:
+        raise CorruptSynopsis("frequent-items image", f"{len(image)} bytes", ">= 8")
+    longs, version, family, _, _, flags, _ = _IMAGE_EMPTY.unpack_from(image)
+    if (version, family) != (1, _FAMILY) or (longs == 1) != bool(flags & _FLAG_EMPTY):
+        raise CorruptSynopsis("frequent-items image", (version, family), (1, _FAMILY))
+    if longs == 1:
+        return _one_group(_NO_LONGS, 0, np.zeros(0, items.dtype), items), 0, 0
+    if len(image) < _IMAGE.size:
+        raise CorruptSynopsis("frequent-items image", f"{len(image)} bytes", f">= {_IMAGE.size}")
+    size, _, total, error = _IMAGE.unpack_from(image)[-4:]
+    values_at = _IMAGE.size + 8 * size
+    if len(image) < values_at or total < 0 or error < 0:
+        raise CorruptSynopsis("entries of an image", size, "as many as it holds")
+    counts = np.frombuffer(image, np.int64, size, _IMAGE.size).copy()
+    if size and not 0 < int(counts.min()) <= int(counts.max()) <= total:
+        raise CorruptSynopsis("count", int(counts.max()), f"1 to {total}")
+    values = _values_of(image[values_at:], size, items)
+    return _one_group(counts, error, values, items), total, error
+
+
+def _values_of(data: bytes, size: int, items: ItemKind) -> NDArray[Any]:
+    """Values as their serialisers write them: 8 bytes each, or a length and UTF-8."""
+    if items is not ItemKind.TEXT:
+        if len(data) != 8 * size:
+            raise CorruptSynopsis("items of an image", f"{len(data)} bytes", f"{8 * size}")
+        return np.frombuffer(data, items.dtype, size).copy()
+    values, at = np.zeros(size, object), 0
+    for place in range(size):
+        length = int.from_bytes(data[at : at + 4], "little")
+        text, at = data[at + 4 : at + 4 + length], at + 4 + length
+        if at > len(data):
+            raise CorruptSynopsis("text length", length, "inside the image")
+        try:
+            values[place] = text.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptSynopsis("text", text[:20], "UTF-8") from error
+    if at != len(data):
+        raise CorruptSynopsis("bytes after the last item", len(data) - at, 0)
+    return values
+
+
+def _one_group(
+    counts: NDArray[np.int64], error: int, values: NDArray[Any], items: ItemKind
+) -> Entries:
+    """Entries of group 0 that may all have come as late as `error` allows."""
+    groups, lates = np.zeros(counts.size, np.int64), np.full(counts.size, error, np.int64)
+    return Entries(groups, _keys_of(values, items), counts, lates, values)
+
+
+def _keys_of(values: NDArray[Any], items: ItemKind) -> NDArray[np.uint64]:
+    match items:
+        case ItemKind.INTEGER:
+            return murmur_int64(values)[0]
+        case ItemKind.DOUBLE:
+            return murmur_float64(values)[0]
+        case ItemKind.TEXT:
+            texts = [text.encode() for text in values.tolist()]
+            offsets = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+            return murmur_utf8(offsets, np.frombuffer(b"".join(texts), np.uint8))[0]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.errors import BadParameter, CannotMerge
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_entries import ItemKind
 from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
@@ -217,3 +217,55 @@ def test_bounds_stay_certain_when_tables_shrink_and_grow(stream: str, merge_firs
     check(summary.resize(64), 0, exact, entries_min=16)
     summary.update(None, murmur_int64(values)[0], values)
     check(summary, 0, exact + exact, entries_min=16)
+
+
+@pytest.mark.parametrize("stream", list(STREAMS))
+@pytest.mark.parametrize("entries", [16, 256])
+def test_images_of_the_library_are_read_with_bounds_that_hold(stream: str, entries: int) -> None:
+    values = STREAMS[stream](np.random.default_rng(11)).astype(np.int64)
+    library = datasketches.frequent_items_sketch(6)
+    for value in values.tolist():
+        library.update(value)
+    reader = datasketches.PyLongsSerDe()
+    empty = datasketches.frequent_items_sketch(6).serialize(reader)
+    read = GroupedFrequent.from_images([empty, library.serialize(reader)], entries)
+    assert read.totals.tolist() == [0, len(values)]
+    exact = truth.exact_counts(values)
+    for item in read.top(100)[1]:
+        assert item.low <= exact[item.value] <= item.high
+    ours = read.select(np.array([1])).merge(of(values, entries))
+    check(ours, 0, exact + exact, entries_min=16)
+
+
+def test_images_of_texts_and_doubles_come_back() -> None:
+    texts = np.array(["é", "", "é", "long" * 30], object)
+    summary = GroupedFrequent(1, 8, ItemKind.TEXT)
+    summary.update(None, murmur_utf8(*arrow_of(texts))[0], texts)
+    read = GroupedFrequent.from_images([summary.image(0)], 8, ItemKind.TEXT)
+    assert read.to_bytes() == summary.to_bytes()
+    doubles = np.array([0.5, -1.0, 0.5])
+    summary = GroupedFrequent(1, 8, ItemKind.DOUBLE)
+    summary.update(None, murmur_float64(doubles)[0], doubles)
+    read = GroupedFrequent.from_images([summary.image(0)], 8, ItemKind.DOUBLE)
+    assert read.to_bytes() == summary.to_bytes()
+
+
+@pytest.mark.parametrize("items", [ItemKind.INTEGER, ItemKind.TEXT])
+def test_damaged_images_are_refused_or_read_but_never_crash(items: ItemKind) -> None:
+    values = np.arange(20) % 7
+    summary = GroupedFrequent(1, 8, items)
+    if items is ItemKind.TEXT:
+        texts = np.array([f"v{value}" for value in values.tolist()], object)
+        summary.update(None, murmur_utf8(*arrow_of(texts))[0], texts)
+    else:
+        summary.update(None, murmur_int64(values)[0], values)
+    image, rng = summary.image(0), np.random.default_rng(12)
+    for trial in range(1000):
+        end = len(image) if trial % 3 else rng.integers(0, len(image) + 1)
+        damaged = bytearray(image[:end])
+        for at in rng.integers(0, max(end, 1), 2 if end else 0):
+            damaged[at] = rng.integers(0, 256)
+        try:
+            GroupedFrequent.from_images([bytes(damaged)], 8, items).top(3)
+        except CorruptSynopsis:
+            continue
