@@ -102,7 +102,7 @@ class Published:
         if self.emitted_to is None:  # No tuple yet, but a promise: its newest window is empty.
             self.emitted_to = end - grid.slide_us
         if end <= self.emitted_to:
-            if self._span is None or self._span.end_us is None:
+            if self._span is None or self._span.end_us != end:
                 self.refresh(stream)  # Nobody is told of the empty windows before the first one.
             return
         most = SLIDES_PER_FRAME_MAX if len(self.listeners) else 1

@@ -54,6 +54,25 @@ def test_a_promise_before_any_tuple_closes_the_window_it_passes(db: Engine) -> N
     assert query.answer().rows()[0]["n"] == 0
 
 
+def test_windows_that_end_before_the_first_tuple_are_answered_one_after_the_other(
+    db: Engine,
+) -> None:
+    db.execute(
+        "CREATE STREAM l (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts LATENESS INTERVAL '2' SECOND"
+    )
+    query = db.register("l", COUNT.replace("FROM s", "FROM l"))
+    told: list[Any] = []
+    db.listen("l", told.append)
+    answer = query.answer(after=db.push("l", at(0)))
+    assert answer.end_us == NOW_US - 20 * SECOND
+    answer = query.answer(after=db.push("l", at(3)))
+    assert (answer.end_us, answer.rows()[0]["n"]) == (NOW_US, 0)
+    assert told == []
+    answer = query.answer(after=db.push("l", at(22)))
+    assert (answer.end_us, answer.rows()[0]["n"]) == (NOW_US + 20 * SECOND, 2)
+    assert [each.end_us for each in told] == [answer.end_us]
+
+
 def test_a_subscriber_of_a_query_that_is_dropped_is_told_so(db: Engine) -> None:
     answers = db.register("n", COUNT).subscribe()
     db.push("s", at(0, 100))
