@@ -43,6 +43,7 @@ _USUAL_BYTES = {
     Kind.EXTREMES: 256,
     **{kind: it.bytes_of(it.default, TYPICAL) for kind, it in _UNSIZED.items()},
 }
+_OBJECT_BYTES = 1_024  # Python and numpy objects of a synopsis (measured: 430 to 1,900).
 _SLIDING_SHARE = 2  # While a window is merged, its accumulator stands beside its panes.
 
 
@@ -130,18 +131,19 @@ def reserve(
     Raises:
       BudgetExceeded: too little is free.
     """
+    objects = len(parts) * _copies(query) * _OBJECT_BYTES
     if query.groups:
-        cap = min(group_bytes_max, free_bytes // (2 * len(parts)))
+        cap = min(group_bytes_max, max(0, free_bytes - objects) // (2 * len(parts)))
         if cap < _GROUP_BYTES_MIN:
             raise BudgetExceeded(
                 f"{free_bytes // _KIB:,} KiB of the synopsis budget are free; "
                 f"{len(parts)} grouped synopses need {2 * len(parts) * _GROUP_BYTES_MIN // _KIB:,}"
             )
-        total = max(granted.size_bytes, cap * len(parts))
+        total = max(granted.size_bytes, cap * len(parts)) + objects
         facts = {**granted.facts, "group_bytes": str(cap)}
     else:
         usual = sum(_USUAL_BYTES.get(part.kind, 0) for part in parts)
-        total = granted.size_bytes + usual * _copies(query)
+        total = granted.size_bytes + usual * _copies(query) + objects
         if total > free_bytes:
             raise BudgetExceeded(
                 f"the query needs about {total // _KIB:,} KiB, {free_bytes // _KIB:,} KiB are free"
@@ -259,9 +261,10 @@ def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_ran
 
 
 def _copies(query: BoundQuery) -> int:
-    """How many panes stand at once, and the window that they are merged into."""
+    """How many panes and merges of them stand at once, and what a window is merged into."""
     grid = PaneGrid.of(query.window)
-    return grid.panes_live + _SLIDING_SHARE if grid.slides else 1
+    panes = grid.panes_max(query.schema.lateness_us)
+    return panes + grid.merges_max + _SLIDING_SHARE if grid.slides else panes
 
 
 def _name(aggregate: Aggregate) -> str:

@@ -18,9 +18,11 @@ from shedder.queries.answer import Answer
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish, needs_exact
+from shedder.streams.frame import Frame
 from shedder.streams.windows import Span
 
-SLIDES_PER_FRAME_MAX = 1_000  # Of one frame, no listener gets more answers than this.
+SLIDES_PER_FRAME_MAX = 1_000  # Of one frame, no listener gets more answers than this,
+PANES_PER_FRAME_MAX = 10_000  # and no more than have their slides in so many panes.
 
 
 _log = structlog.get_logger("shedder.engine")
@@ -64,6 +66,7 @@ class Published:
         self.emitted_to: int | None = None
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
+        self._whole_from: int | None = None  # The first window end whose panes have all been read.
         self._span: Span | None = None  # The newest answer's window, and how many were late for it.
         self._late = 0
         self._go_exact = go_exact
@@ -90,6 +93,35 @@ class Published:
         self.failed = reason
         self.tell(InternalError(reason))
 
+    def read(
+        self, frame: Frame, *, watermark_us: int | None, limit_us: int, after_us: int | None
+    ) -> None:
+        """Read a frame into the panes that answers will need.
+
+        Args:
+          frame, watermark_us, limit_us: as Standing.apply has them.
+          after_us: the watermark when the frame has been read. Of the windows that it closes only
+            the newest are answered, so panes that lie before these are not made.
+        """
+        needed_from = None
+        ends = self._ends_to_answer(after_us)
+        if ends:
+            self._whole_from = max(ends[0], self._whole_from or ends[0])
+            needed_from = self.standing.grid.panes_in(self.standing.grid.window(ends[0])).start
+        self.standing.apply(
+            frame, watermark_us=watermark_us, limit_us=limit_us, needed_from=needed_from
+        )
+
+    def _ends_to_answer(self, watermark_us: int | None) -> range:
+        """The ends of the windows that are to be answered when the watermark is here."""
+        grid = self.standing.grid
+        if watermark_us is None or grid.slide_us is None or self.emitted_to is None:
+            return range(0)
+        assert grid.width_us is not None
+        most = min(SLIDES_PER_FRAME_MAX, PANES_PER_FRAME_MAX * grid.width_us // grid.slide_us)
+        most = max(1, most) if len(self.listeners) else 1
+        return grid.ends_between(self.emitted_to, watermark_us, most)
+
     def windows_closed(self, stream: StreamFacts) -> None:
         """Answer the windows that the watermark has passed: all for listeners, else the last."""
         grid = self.standing.grid
@@ -105,9 +137,9 @@ class Published:
             if self._span is None or self._span.end_us != end:
                 self.refresh(stream)  # Nobody is told of the empty windows before the first one.
             return
-        most = SLIDES_PER_FRAME_MAX if len(self.listeners) else 1
-        for each in grid.ends_between(self.emitted_to, watermark, most):
-            self.publish(stream, grid.window(each))
+        for each in self._ends_to_answer(watermark):
+            if self._whole_from is None or each >= self._whole_from:  # Who listens since is told
+                self.publish(stream, grid.window(each))  # of whole windows only.
         self.emitted_to = end
         needed = grid.first_needed(watermark)
         assert needed is not None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.query import BoundQuery
+from shedder.engine.closed_panes import ClosedPanes
 from shedder.engine.pane import Pane, PartInput
 from shedder.engine.plan import BY_HASH, Kind, Plan
+from shedder.engine.stored_pane import pane_from_bytes, pane_to_bytes
 from shedder.engine.time_range import with_time_range
 from shedder.streams.frame import Frame, Known, Thinned
 from shedder.streams.group_keys import OTHERS, GroupKeys
@@ -36,13 +35,12 @@ GROUP_BYTES_LEAST = {
     Kind.FREQUENT: 540,
     Kind.COUNTERS: 156,
 }
-_SEGMENTS = b"segments"  # Metadata of a stored pane: part, level and basics of t0, t1, ...
 GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merged:
-    """A window's panes as one. ids: its groups, ascending; None without GROUP BY."""
+    """A window's panes as one, to be read only. ids: groups, ascending; None without GROUP BY."""
 
     pane: Pane
     ids: NDArray[np.int64] | None
@@ -57,7 +55,8 @@ class Standing:
 
     levels: of each part of the plan; at level j it reads the share 2^-j of the tuples. The rows
     are counted at the smallest of them. thinned: tuples that each part skipped. timely: tuples
-    that reached a pane, thinned or not (or failed the WHERE). late: tuples whose pane had been
+    that reached a pane, thinned or not (or failed the WHERE, or are of panes that no answer needs
+    once their batch has been read). late: tuples whose pane had been
     closed, or whose event time was too far in the future to be believed. late_beyond: a pane and
     how many were late for it or for panes after it, where they are not told apart. dropped_before:
     panes before it are needed by no window; None: none has been dropped in this process.
@@ -71,31 +70,45 @@ class Standing:
         self.levels = (0,) * len(plan.parts)
         self.thinned = [0] * len(plan.parts)
         self.timely = 0
+        self._panes_max = self.grid.panes_max(query.schema.lateness_us)
         self.late = 0
         self.panes: dict[int, Pane] = {}
         self.late_by_pane: dict[int, int] = {}
         self.late_beyond: tuple[int, int] | None = None
         self.dropped_before: int | None = None
         self.keys = (
-            GroupKeys(query.groups, _groups_max(plan, self.grid, part_bytes_max))
+            GroupKeys(
+                query.groups,
+                _groups_max(plan, self._panes_max, part_bytes_max),
+            )
             if query.groups
             else None
         )
         self._where = with_time_range(query)
         self._part_bytes_max = part_bytes_max
-        self._closed_bytes: dict[int, list[int]] = {}
+        self._closed = ClosedPanes(plan, grouped=self.keys is not None)
+        self._open: set[int] = set()
         self._closed_to: int | None = None
         self._stored: set[int] = set()
 
     # --- tuples in -----------------------------------------------------------------------------
 
-    def apply(self, frame: Frame, *, watermark_us: int | None, limit_us: int | None) -> None:
+    def apply(
+        self,
+        frame: Frame,
+        *,
+        watermark_us: int | None,
+        limit_us: int | None,
+        needed_from: int | None = None,
+    ) -> None:
         """Read a frame into the panes.
 
         Args:
           frame: tuples of the query's stream.
           watermark_us: as it was before this frame; tuples of panes before it are late.
           limit_us: event times from here on are not believed; None: all are.
+          needed_from: no answer will need a pane before this one; None: all may be needed. A batch
+            may span any number of panes, so these are not made.
         """
         frame = frame.in_time_order() if self.grid.slides else frame
         first, last = self._timely(frame, watermark_us, limit_us)
@@ -104,6 +117,9 @@ class Standing:
         if last - first < len(frame):
             self._count_late(frame.between(0, first))
             self._count_late(frame.between(last, len(frame)))
+        if needed_from is not None and self.grid.width_us is not None:
+            needed = int(np.searchsorted(frame.times_us, needed_from * self.grid.width_us))
+            first = min(max(first, needed), last)
         view = frame.between(first, last).where(self._where)
         if len(view) and any(self.levels):
             self._read_thinned(view)
@@ -150,11 +166,18 @@ class Standing:
         groups = 1 if self.keys is None else self.keys.size
         inputs = [PartInput(part, view, ids) for part in self.plan.parts]
         for pane, first, last in self._slices(view):
-            if pane not in self.panes:
-                self.panes[pane] = Pane(self.plan, groups)
-            self.panes[pane].grow(groups)
-            self.panes[pane].update(inputs, first, last)
+            held = self._pane(pane, groups)
+            held.grow(groups)
+            held.update(inputs, first, last)
         self._hold_to_the_cap()
+
+    def _pane(self, number: int, groups: int) -> Pane:
+        """An open pane; a new one, with room for so many groups, when there is none."""
+        held = self.panes.get(number)
+        if held is None:
+            held = self.panes[number] = Pane(self.plan, groups)
+            self._open.add(number)
+        return held
 
     def _read_thinned(self, view: Frame) -> None:
         """Each part reads what its level keeps; the basics are taken of everything."""
@@ -169,9 +192,7 @@ class Standing:
             parts.append((level, thinned, given, part.argument))
         groups = 1 if self.keys is None else self.keys.size
         for pane, first, last in self._slices(view):
-            if pane not in self.panes:
-                self.panes[pane] = Pane(self.plan, 0)
-            held = self.panes[pane]
+            held = self._pane(pane, 0)
             for at, (level, thinned, given, argument) in enumerate(parts):
                 rows = thinned.between(first, last)
                 read = held.update_at(at, level, given, rows, groups)
@@ -208,16 +229,22 @@ class Standing:
         """No new groups once the panes of any aggregate weigh, or will weigh, more than they may.
 
         What the panes will weigh: as many as stand at once, each as heavy as the heaviest now.
+        Their merges are kept in the room that is left: groups come first, then fast windows.
         """
-        if self.keys is None or not self.panes or self.keys.frozen:
+        if self.keys is None or not self.panes:
             return
-        held = np.array([self._pane_bytes(pane) for pane in self.panes])
-        foreseen = held.max(axis=0) * self.grid.panes_live
-        if max(held.sum(axis=0).max(), foreseen.max()) > self._part_bytes_max:
+        filling = self._open_bytes()
+        heaviest = np.maximum(self._closed.heaviest_bytes, filling.max(axis=0, initial=0))
+        held = self._closed.pane_bytes + filling.sum(axis=0)
+        self._closed.limit_merges(np.maximum(self._part_bytes_max - held, 0))
+        foreseen = heaviest.max() * self._panes_max
+        if max(held.max(), foreseen) > self._part_bytes_max and not self.keys.frozen:
             self.keys.freeze()
 
-    def _pane_bytes(self, pane: int) -> list[int]:
-        return self._closed_bytes.get(pane) or self.panes[pane].part_bytes
+    def _open_bytes(self) -> NDArray[np.int64]:
+        """What each part of each open pane holds; shape [panes, parts]."""
+        sizes = [self.panes[pane].part_bytes for pane in self._open]
+        return np.array(sizes, np.int64).reshape(-1, len(self.plan.parts))
 
     # --- panes out -----------------------------------------------------------------------------
 
@@ -227,12 +254,13 @@ class Standing:
         if first_open is None or first_open == self._closed_to:
             return
         self._closed_to = first_open
-        for pane in [p for p in self.panes if p < first_open and p not in self._closed_bytes]:
-            self._closed_bytes[pane] = self.panes[pane].part_bytes
+        for pane in sorted(p for p in self._open if p < first_open):
+            self._open.remove(pane)
+            self._closed.add(pane, self.panes[pane])
 
     def unstored(self) -> list[int]:
         """The closed panes that the pane store does not have yet."""
-        return sorted(p for p in self._closed_bytes if p not in self._stored)
+        return [p for p in self._closed.numbers if p not in self._stored]
 
     def mark_stored(self, panes: Iterable[int]) -> None:
         """These panes are in the pane store, durably."""
@@ -240,15 +268,15 @@ class Standing:
 
     def open_panes(self) -> list[int]:
         """The panes that are not closed yet."""
-        return sorted(p for p in self.panes if p not in self._closed_bytes)
+        return sorted(self._open)
 
     def drop_before(self, pane: int) -> None:
         """Forget panes that no window needs any more, and groups that only they had."""
         self.dropped_before = pane
-        dead = [p for p in self.panes if p < pane]
+        dead = [*self._closed.drop_before(pane), *(p for p in self._open if p < pane)]
         for old in dead:
             del self.panes[old]
-            self._closed_bytes.pop(old, None)
+            self._open.discard(old)
             self._stored.discard(old)
         for old in [p for p in self.late_by_pane if p < pane]:
             del self.late_by_pane[old]
@@ -258,83 +286,57 @@ class Standing:
     def _forget_dead_groups(self, keys: GroupKeys) -> None:
         """Compact the ids when less than half of them are alive."""
         alive = self._alive(keys.size)
+        others = bool(alive[OTHERS])
         alive[OTHERS] = False
         kept = np.flatnonzero(alive)
         if 2 * (len(kept) + 1) > keys.size:
             return
-        others = any(len(p.counts) and p.counts[OTHERS] for p in self.panes.values())
         source = np.concatenate([np.zeros(1, np.int64), kept])
         for number, pane in self.panes.items():
             self.panes[number] = pane.select(source)
+        closed = ClosedPanes(self.plan, grouped=True)
+        for number in self._closed.numbers:
+            closed.add(number, self.panes[number])
+        self._closed = closed
         partial = keys.partial_from  # Those who might be partial before still might be.
         keys.keep(kept)
         whole = len(kept) if partial is None else int(np.searchsorted(kept, partial))
         keys.partial_from = 1 + whole if others else None
 
     def _alive(self, groups: int) -> NDArray[np.bool_]:
-        alive = np.zeros(groups, np.bool_)
-        for pane in self.panes.values():
-            present = pane.present
+        """Which groups have tuples in any pane."""
+        alive = self._closed.alive(groups)
+        for number in self._open:
+            present = self.panes[number].present
             alive[: len(present)] |= present
         return alive
 
     # --- bytes ---------------------------------------------------------------------------------
 
     def pane_bytes(self, pane: int) -> bytes:
-        """A pane with its group keys, readable by itself: Arrow IPC of one row."""
-        held = self.panes[pane]
-        columns: dict[str, pa.Array[Any]] = {}
-        if self.keys is not None:
-            ids = np.flatnonzero(held.present)
-            columns["hashes"] = pa.array([self.keys.hashes(ids).tobytes()], pa.binary())
-            names = [f"k{i}" for i in range(len(self.query.groups))]
-            keys = pa.table(list(self.keys.keys(ids)), names=names)
-            columns["keys"] = pa.array([_ipc(keys)], pa.binary())
-            held = held.select(ids)
-        for index, data in enumerate(held.to_bytes()):
-            columns[f"s{index}"] = pa.array([data], pa.binary())
-        segments = []
-        for index, ((part, level), segment) in enumerate(sorted(held.segments.items())):
-            columns[f"t{index}"] = pa.array([segment.synopsis.to_bytes()], pa.binary())
-            segments.append([part, level, *segment.basics])
-        if not segments:
-            return _ipc(pa.table(columns))
-        return _ipc(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
+        """A pane with its group keys, readable by itself."""
+        return pane_to_bytes(self.panes[pane], self.keys)
 
     def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
         """Take a stored pane back."""
-        row = pa.ipc.open_stream(data).read_all()
-        parts = [row[f"s{i}"][0].as_py() for i in range(len(self.plan.parts))]
-        held = Pane.from_bytes(self.plan, parts)
-        stored = (row.schema.metadata or {}).get(_SEGMENTS)
-        for index, (part, level, *basics) in enumerate(
-            [] if stored is None else json.loads(stored)
-        ):
-            held.adopt_segment(part, level, row[f"t{index}"][0].as_py(), basics)
-        if self.keys is not None:
-            hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)
-            keys = pa.ipc.open_stream(row["keys"][0].as_py()).read_all()
-            held = self._adopt_groups(self.keys, held, hashes, keys)
-        self.panes[pane] = held
+        held = self.panes[pane] = pane_from_bytes(data, self.plan, self.keys)
         if closed:
-            self._closed_bytes[pane] = held.part_bytes
+            self._closed.add(pane, held)
             self._stored.add(pane)
-
-    def _adopt_groups(
-        self, keys: GroupKeys, held: Pane, hashes: NDArray[np.uint64], values: pa.Table
-    ) -> Pane:
-        ids = np.zeros(len(hashes), np.int64)
-        real = np.flatnonzero(hashes != 0)  # The others row has hash 0 and keeps id 0.
-        if len(real):
-            columns = [c.combine_chunks().take(real) for c in values.columns]
-            ids[real] = keys.adopt(hashes[real], columns)
-        return held.scatter(ids, keys.size)
+        else:
+            self._open.add(pane)
 
     @property
     def size_bytes(self) -> int:
-        """What the panes and keys hold in memory."""
-        panes = sum(sum(self._pane_bytes(pane)) for pane in self.panes)
+        """What the panes, their merges and the keys hold in memory."""
+        closed = self._closed.pane_bytes + self._closed.merge_bytes
+        panes = int(closed.sum() + self._open_bytes().sum())
         return panes + (0 if self.keys is None else self.keys.size_bytes)
+
+    @property
+    def merge_bytes(self) -> NDArray[np.int64]:
+        """What each part holds in the merges that later windows use again; shape [parts]."""
+        return self._closed.merge_bytes
 
     # --- windows -------------------------------------------------------------------------------
 
@@ -365,25 +367,19 @@ class Standing:
     def merged(self, span: Span) -> Merged:
         """The panes of a window of the grid, as one; only the groups that have tuples."""
         wanted, late = self._panes_in(span), self.late_in(span)
-        whole = Pane(self.plan, 1 if self.keys is None else self.keys.size)
-        for number in sorted(self.panes):
-            if number in wanted:
-                whole.merge(self.panes[number])
+        if self.grid.slides:  # A window that has closed is of closed panes, which never change.
+            whole = self._closed.merged(wanted)
+        else:
+            whole = Pane(self.plan, 1 if self.keys is None else self.keys.size)
+            if 0 in self.panes:
+                whole.merge(self.panes[0])
         if self.keys is None:
             return Merged(whole, None, late)
         ids = np.flatnonzero(whole.present)
         return Merged(whole.select(ids), ids, late)
 
 
-def _groups_max(plan: Plan, grid: PaneGrid, part_bytes_max: int) -> int:
+def _groups_max(plan: Plan, panes: int, part_bytes_max: int) -> int:
     """How many groups can find room at all, when each takes the least in every pane."""
     least = max(GROUP_BYTES_LEAST[part.kind] for part in plan.parts)
-    return max(1, min(GROUPS_MAX, part_bytes_max // (least * grid.panes_live)))
-
-
-def _ipc(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return max(1, min(GROUPS_MAX, part_bytes_max // (least * panes)))

@@ -48,18 +48,23 @@ class Stream:
         before = self.watermark_us
         limit = self.watermark.limit_us(header.arrival_us)
         times = frame.times_us
+        newest = self._newest_believed(times, limit)
         if len(frame):
+            after = before if newest is None else self.watermark.after(newest)
             if before is not None:
                 self.late += int(np.count_nonzero(times < before))
             for published in self.queries.values():
                 self._first_window(published, times, limit)
                 published.guard(
-                    partial(published.standing.apply, frame, watermark_us=before, limit_us=limit)
+                    partial(
+                        published.read, frame, watermark_us=before, limit_us=limit, after_us=after
+                    )
                 )
                 published.behind = True
         self.position = header.end_position
         self.applied += header.rows
-        self._observe(times, header.arrival_us, limit)
+        if newest is not None:
+            self.watermark.observe(newest, header.arrival_us)
 
     def heartbeat(self, watermark_us: int, arrival_us: int) -> None:
         """Raise the watermark by promise, as far as a clock is believed."""
@@ -73,16 +78,16 @@ class Stream:
             return evidence
         return widen_late(standing.query, evidence, self.sample.basics)
 
-    def _observe(self, times: np.ndarray, arrival_us: int, limit_us: int) -> None:
+    @staticmethod
+    def _newest_believed(times: np.ndarray, limit_us: int) -> int | None:
+        """The largest event time that is not too far in the future; None: there is none."""
         if not len(times):
-            return
+            return None
         newest = int(times.max())
-        if newest > limit_us:
-            believed = times[times <= limit_us]
-            if not len(believed):
-                return
-            newest = int(believed.max())
-        self.watermark.observe(newest, arrival_us)
+        if newest <= limit_us:
+            return newest
+        believed = times[times <= limit_us]
+        return int(believed.max()) if len(believed) else None
 
     @staticmethod
     def _first_window(published: Published, times: np.ndarray, limit_us: int) -> None:

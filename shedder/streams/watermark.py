@@ -26,7 +26,12 @@ class Watermark:
     def observe(self, event_us: int, arrival_us: int) -> None:
         """A tuple with this event time has arrived."""
         if event_us <= self.limit_us(arrival_us):
-            self.raise_to(event_us - self.lateness_us)
+            self.raise_to(self.after(event_us))
+
+    def after(self, event_us: int) -> int:
+        """Where the watermark will be when a tuple with this event time has been believed."""
+        promised = event_us - self.lateness_us
+        return promised if self.value_us is None else max(self.value_us, promised)
 
     def raise_to(self, watermark_us: int) -> None:
         """A heartbeat: nothing before this will come."""

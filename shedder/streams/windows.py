@@ -16,6 +16,7 @@ from shedder.cql.statement import (
     UnboundedWindow,
     Window,
 )
+from synopses.window_tree import merges_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,15 @@ class PaneGrid:
         assert self.range_us is not None
         assert self.slide_us is not None
         return (self.range_us + self.slide_us) // self.width_us
+
+    def panes_max(self, lateness_us: int) -> int:
+        """How many panes stand at once when the watermark stays so far behind the newest tuple."""
+        return self.panes_live + (0 if self.width_us is None else -(-lateness_us // self.width_us))
+
+    @property
+    def merges_max(self) -> int:
+        """How many merges of panes are kept for the next windows."""
+        return merges_max(self.panes_live) if self.slides else 0
 
     def panes_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """The pane of each event time. shape [tuples] -> [tuples]."""

@@ -1,0 +1,68 @@
+"""A pane as bytes: its synopses, its segments and its group keys, readable by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.engine.pane import Pane
+from shedder.engine.plan import Plan
+from shedder.streams.group_keys import GroupKeys
+
+_SEGMENTS = b"segments"  # Metadata of a stored pane: part, level and basics of t0, t1, ...
+
+
+def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
+    """Arrow IPC of one row; keys: of the query's groups, None without GROUP BY."""
+    columns: dict[str, pa.Array[Any]] = {}
+    if keys is not None:
+        ids = np.flatnonzero(held.present)
+        values = keys.keys(ids)
+        table = pa.table(list(values), names=[f"k{i}" for i in range(len(values))])
+        columns["hashes"] = pa.array([keys.hashes(ids).tobytes()], pa.binary())
+        columns["keys"] = pa.array([_ipc(table)], pa.binary())
+        held = held.select(ids)
+    for index, data in enumerate(held.to_bytes()):
+        columns[f"s{index}"] = pa.array([data], pa.binary())
+    segments = []
+    for index, ((part, level), segment) in enumerate(sorted(held.segments.items())):
+        columns[f"t{index}"] = pa.array([segment.synopsis.to_bytes()], pa.binary())
+        segments.append([part, level, *segment.basics])
+    if not segments:
+        return _ipc(pa.table(columns))
+    return _ipc(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
+
+
+def pane_from_bytes(data: bytes, plan: Plan, keys: GroupKeys | None) -> Pane:
+    """What pane_to_bytes wrote for the same plan; its groups get ids among `keys`."""
+    row = pa.ipc.open_stream(data).read_all()
+    held = Pane.from_bytes(plan, [row[f"s{i}"][0].as_py() for i in range(len(plan.parts))])
+    stored = (row.schema.metadata or {}).get(_SEGMENTS)
+    for index, (part, level, *basics) in enumerate([] if stored is None else json.loads(stored)):
+        held.adopt_segment(part, level, row[f"t{index}"][0].as_py(), basics)
+    if keys is None:
+        return held
+    hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)
+    values = pa.ipc.open_stream(row["keys"][0].as_py()).read_all()
+    return held.scatter(_ids(keys, hashes, values), keys.size)
+
+
+def _ids(keys: GroupKeys, hashes: NDArray[np.uint64], values: pa.Table) -> NDArray[np.int64]:
+    ids = np.zeros(len(hashes), np.int64)
+    real = np.flatnonzero(hashes != 0)  # The others row has hash 0 and keeps id 0.
+    if len(real):
+        columns = [c.combine_chunks().take(real) for c in values.columns]
+        ids[real] = keys.adopt(hashes[real], columns)
+    return ids
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
