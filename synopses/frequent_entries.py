@@ -71,6 +71,33 @@ class Entries:
         return [*columns, np.array([len(text) for text in texts], np.int64), b"".join(texts)]
 
 
+def most_frequent(
+    entries: Entries, offsets: NDArray[np.int64], room: int
+) -> tuple[Entries, NDArray[np.int64]]:
+    """The entries of each group that a smaller table holds, and the offsets that they then have.
+
+    One purge: the largest count that finds no room is taken off all of its group, as if it had
+    been the median.
+
+    Args:
+      entries: by group. offsets: int64 [groups], what purges took so far.
+      room: how many entries of a group may stay.
+    """
+    order = np.lexsort((-entries.counts, entries.groups))
+    sorted_groups = entries.groups[order]
+    place = np.arange(order.size) - np.searchsorted(sorted_groups, sorted_groups)
+    first_out = order[place == room]
+    purged = np.zeros(offsets.size, np.int64)
+    purged[entries.groups[first_out]] = entries.counts[first_out]
+    left = entries.counts - purged[entries.groups]
+    kept = left > 0
+    stay = Entries(
+        entries.groups[kept], entries.keys[kept], left[kept], entries.lates[kept],
+        entries.values[kept],
+    )  # fmt: skip
+    return stay, offsets + purged
+
+
 def read_entries(body: Body, items: ItemKind, groups: int) -> Entries:
     """The columns that `Entries.parts` wrote.
 

@@ -12,7 +12,7 @@ from allocator.errors import BudgetTooSmall
 from shedder.cql.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, TargetKind
-from shedder.engine.plan import Kind, Part, kind_of
+from shedder.engine.plan import OPEN_TIMES, Kind, Part, kind_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.windows import PaneGrid
@@ -143,7 +143,7 @@ def reserve(
         facts = {**granted.facts, "group_bytes": str(cap)}
     else:
         usual = sum(_USUAL_BYTES.get(part.kind, 0) for part in parts)
-        total = granted.size_bytes + usual * _copies(query) + objects
+        total = granted.size_bytes + usual * _copies(query) + _open_bytes(query, parts) + objects
         if total > free_bytes:
             raise BudgetExceeded(
                 f"the query needs about {total // _KIB:,} KiB, {free_bytes // _KIB:,} KiB are free"
@@ -265,6 +265,20 @@ def _copies(query: BoundQuery) -> int:
     grid = PaneGrid.of(query.window)
     panes = grid.panes_max(query.schema.lateness_us)
     return panes + grid.merges_max + _SLIDING_SHARE if grid.slides else panes
+
+
+def _open_bytes(query: BoundQuery, parts: Sequence[Part]) -> int:
+    """What open panes take beyond their size once they are closed (plan.opened)."""
+    grid = PaneGrid.of(query.window)
+    if not grid.slides:
+        return 0
+    panes = grid.panes_max(query.schema.lateness_us) - grid.panes_live + 1
+    tables = sum(
+        GroupedFrequent.profile.bytes_of(part.size, TYPICAL)
+        for part in parts
+        if part.kind is Kind.FREQUENT
+    )
+    return panes * (OPEN_TIMES - 1) * tables
 
 
 def _name(aggregate: Aggregate) -> str:

@@ -207,6 +207,15 @@ class Pane:
             found = self.segments[part, level] = Segment(_make_thinned(self._plan.parts[part]))
         return found
 
+    def settle(self, plan: Plan) -> None:
+        """Nothing more is counted: tables of frequent items take their size in this plan."""
+        self._plan = plan
+        read = [*enumerate(self.parts)]
+        read += [(part, segment.synopsis) for (part, _), segment in self.segments.items()]
+        for part, synopsis in read:
+            if isinstance(synopsis, GroupedFrequent) and synopsis.entries > plan.parts[part].size:
+                synopsis.resize(plan.parts[part].size)
+
     def merge(self, other: Pane) -> Self:
         """Fold in another pane over the same group ids."""
         for synopsis, more in zip(self.parts, other.parts, strict=True):

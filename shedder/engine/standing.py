@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shedder.cql.query import BoundQuery
 from shedder.engine.closed_panes import ClosedPanes
 from shedder.engine.pane import Pane, PartInput
-from shedder.engine.plan import BY_HASH, Kind, Plan
+from shedder.engine.plan import BY_HASH, Kind, Plan, opened
 from shedder.engine.stored_pane import pane_from_bytes, pane_to_bytes
 from shedder.engine.time_range import with_time_range
 from shedder.streams.frame import Frame, Known, Thinned
@@ -66,6 +66,7 @@ class Standing:
         self.name = name
         self.query = query
         self.plan = plan
+        self._opened = opened(query, plan)
         self.grid = PaneGrid.of(query.window)
         self.levels = (0,) * len(plan.parts)
         self.thinned = [0] * len(plan.parts)
@@ -175,7 +176,7 @@ class Standing:
         """An open pane; a new one, with room for so many groups, when there is none."""
         held = self.panes.get(number)
         if held is None:
-            held = self.panes[number] = Pane(self.plan, groups)
+            held = self.panes[number] = Pane(self._opened, groups)
             self._open.add(number)
         return held
 
@@ -256,6 +257,7 @@ class Standing:
         self._closed_to = first_open
         for pane in sorted(p for p in self._open if p < first_open):
             self._open.remove(pane)
+            self.panes[pane].settle(self.plan)
             self._closed.add(pane, self.panes[pane])
 
     def unstored(self) -> list[int]:
@@ -319,7 +321,8 @@ class Standing:
 
     def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
         """Take a stored pane back."""
-        held = self.panes[pane] = pane_from_bytes(data, self.plan, self.keys)
+        plan = self.plan if closed else self._opened
+        held = self.panes[pane] = pane_from_bytes(data, plan, self.keys)
         if closed:
             self._closed.add(pane, held)
             self._stored.add(pane)

@@ -238,3 +238,23 @@ def test_a_group_explosion_is_held_by_the_cap_and_the_rest_is_accounted_for(tmp_
         assert answer.missing is not None
         # One group may have all of them; a larger one cannot be.
         assert answer.missing.weight_max == answer.table["n"][answer.others].as_py() + 1
+
+
+def test_the_top_of_a_sliding_window_is_known_though_its_favourites_change(db: Engine) -> None:
+    """Forty values take turns at the head of a long tail; no pane's table holds the whole tail."""
+    rng = np.random.default_rng(9)
+    rows = 60_000
+    table = requests(rows, seed=9, seconds=60.0)
+    tail = np.arange(rows) % 20_000 + 1_000
+    turn = (np.arange(rows) // 1_000 + rng.integers(0, 5, rows)) % 40
+    client = np.where(rng.random(rows) < 0.25, turn, tail)
+    table = table.set_column(1, "client", pa.array(client, pa.int64()))
+    query = db.register("top", f"SELECT TOP(client, 5) AS top FROM requests {SLIDING}")
+    for start in range(0, rows, 5_000):
+        receipt = db.push("requests", table.slice(start, 5_000))
+    answer = query.answer(after=receipt)
+    counts = Truth.of(between(table, answer.start_us, answer.end_us)["client"].to_pylist()).counts()
+    found = answer.rows()[0]["top"]
+    for item in found:
+        assert item["low"] <= counts[item["value"]] <= item["high"]
+        assert item["high"] - item["low"] <= 0.1 * item["count"]

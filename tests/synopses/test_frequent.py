@@ -269,3 +269,29 @@ def test_damaged_images_are_refused_or_read_but_never_crash(items: ItemKind) -> 
             GroupedFrequent.from_images([bytes(damaged)], 8, items).top(3)
         except CorruptSynopsis:
             continue
+
+
+def test_a_smaller_table_keeps_the_most_frequent_and_errs_by_the_largest_that_it_lost() -> None:
+    """Counts 1 to 20 in a table of 16, of which 3/4 may be used: 9 to 20 stay, 8 is lost."""
+    keys = np.repeat(np.arange(1, 21), np.arange(1, 21))
+    summary = GroupedFrequent(1, 64)
+    summary.update(None, murmur_int64(keys)[0], keys)
+    summary.resize(16)
+    assert summary.error.tolist() == [8]
+    [found] = summary.top(20)
+    assert [(i.value, i.low, i.high) for i in found] == [(v, v, v) for v in range(20, 8, -1)]
+
+
+def test_lists_of_stretches_bound_what_each_did_not_list() -> None:
+    """Two stretches: an item unlisted in one may have been there as often as what that lost."""
+    first = np.repeat(np.arange(1, 21), np.arange(1, 21))
+    second = np.repeat(np.arange(101, 121), np.arange(1, 21))
+    window = GroupedFrequent(1, 16)
+    for keys in (first, second):
+        pane = GroupedFrequent(1, 64)
+        pane.update(None, murmur_int64(keys)[0], keys)
+        window.merge(pane.resize(16))
+    counts = truth.exact_counts(np.concatenate((first, second)))
+    [found] = window.top(4)
+    assert {i.value for i in found} == {20, 120, 19, 119}
+    assert all(i.low <= counts[i.value] <= i.high for i in found)
