@@ -262,7 +262,7 @@ class GroupedTheta:
         """The groups whose sketches DataSketches, Spark or Druid wrote, in this order.
 
         Args:
-          images: compact theta sketches, of any version that the library reads.
+          images: compact theta sketches of version 3, uncompressed.
           lg_k: how many hashes to keep; of what they hold more, the smallest stay.
 
         Raises:

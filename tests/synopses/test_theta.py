@@ -16,7 +16,7 @@ from synopses.hashing import murmur_int64, murmur_utf8
 from synopses.header import Kind, seal
 from synopses.profile import TYPICAL
 from synopses.theta import GroupedTheta
-from synopses.theta_images import THRESHOLD_MAX
+from synopses.theta_images import THRESHOLD_MAX, read_image
 from tests import truth
 
 CONFIDENCES = (0.68, 0.95, 0.99)
@@ -272,3 +272,31 @@ def test_sealed_bytes_that_are_no_sketch_are_refused(
         return
     assert read.to_bytes() == data
     assert int(read._thresholds.max(initial=1)) <= THRESHOLD_MAX
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_hostile_images_end_in_an_error_or_a_sketch(seed: int) -> None:
+    """The library's own reader goes past the end of some of these, and the process dies."""
+    rng = np.random.default_rng(seed)
+    images = [of_library(range(size)).compact().serialize() for size in (0, 1, 2, 100, 10_000)]
+    refused = 0
+    for number in range(2_500):
+        damaged = bytearray(images[number % len(images)])
+        for _ in range(int(rng.integers(1, 4))):
+            match int(rng.integers(0, 4)):
+                case 0 if damaged:
+                    damaged[int(rng.integers(0, min(len(damaged), 32)))] = int(rng.integers(0, 256))
+                case 1:
+                    damaged = damaged[: int(rng.integers(0, len(damaged) + 1))]
+                case 2:
+                    damaged += rng.bytes(8)
+                case _ if damaged:
+                    damaged[int(rng.integers(0, len(damaged)))] ^= 1 << int(rng.integers(0, 8))
+        try:
+            hashes, threshold = read_image(bytes(damaged))
+        except CorruptSynopsis:
+            refused += 1
+        else:
+            assert np.all(hashes[:-1] < hashes[1:])
+            assert np.all(hashes < threshold)
+    assert 1_000 < refused < 2_500
