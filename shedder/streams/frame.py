@@ -109,7 +109,8 @@ class Frame:
         self._pairs: dict[tuple[Expression, Expression], Pairs] = {}
         self._hashes: dict[Expression, Hashes] = {}
         self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
-        self._frames: dict[Expression | str, Frame] = {}
+        self._where: dict[Expression, Frame | None] = {}  # None: all rows, without a cycle.
+        self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
         self._known: dict[Expression, Known] = {}
         self._times: NDArray[np.int64] | None = None
@@ -138,19 +139,19 @@ class Frame:
             self._in_order = bool(np.all(times[1:] >= times[:-1]))
         if self._in_order:
             return self
-        if "in time order" not in self._frames:
-            order = np.argsort(self.times_us, kind="stable")
-            self._frames["in time order"] = self._take(order)
-        return self._frames["in time order"]
+        if self._ordered is None:
+            self._ordered = self._take(np.argsort(self.times_us, kind="stable"))
+        return self._ordered
 
     def where(self, condition: Expression | None) -> Frame:
         """The rows where the condition is true (not false, not NULL)."""
         if condition is None:
             return self
-        if condition not in self._frames:
+        if condition not in self._where:
             truth = true_rows(self.evaluate(condition))
-            self._frames[condition] = self if truth.all() else self._take(np.flatnonzero(truth))
-        return self._frames[condition]
+            self._where[condition] = None if truth.all() else self._take(np.flatnonzero(truth))
+        some = self._where[condition]
+        return self if some is None else some
 
     def between(self, first: int, last: int) -> Frame:
         """Rows first to last (exclusive)."""
@@ -168,13 +169,14 @@ class Frame:
         however they were chosen by their values, the kept ones are a simple random sample. What
         is kept at a level is kept at all below it.
         """
+        if not level:
+            return Thinned(self, None)
         if level not in self._thinned:
             assert self._positions is not None, "only a stream's own tuples can be thinned"
             keys = self._positions.keys(self.batch.num_rows)
             own = keys if self._rows is None else keys[self._rows]
-            rows = np.flatnonzero(own < np.uint64(1 << (64 - level))) if level else None
-            frame = self if rows is None else self._take(rows)
-            self._thinned[level] = Thinned(frame, rows)
+            rows = np.flatnonzero(own < np.uint64(1 << (64 - level)))
+            self._thinned[level] = Thinned(self._take(rows), rows)
         return self._thinned[level]
 
     def thinned_by(self, expression: Expression, level: int) -> Thinned:
