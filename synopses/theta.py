@@ -262,7 +262,7 @@ class GroupedTheta:
         """The groups whose sketches DataSketches, Spark or Druid wrote, in this order.
 
         Args:
-          images: compact theta sketches of version 3, uncompressed.
+          images: compact theta sketches of version 3 or 4.
           lg_k: how many hashes to keep; of what they hold more, the smallest stay.
 
         Raises:

@@ -38,7 +38,7 @@ def write_image(hashes: NDArray[np.uint64], threshold: int) -> bytes:
 
 
 def read_image(image: bytes) -> tuple[NDArray[np.uint64], int]:
-    """Hashes, ascending, and threshold of an image of version 3, uncompressed.
+    """Hashes, ascending, and threshold of an image of version 3 or 4 (Spark's: compressed).
 
     Read here and not by the library, which reads past the end of damaged ones.
 
@@ -47,24 +47,49 @@ def read_image(image: bytes) -> tuple[NDArray[np.uint64], int]:
     """
     if len(image) < _PREAMBLE.size:
         raise CorruptSynopsis("bytes of a theta image", len(image), f">= {_PREAMBLE.size}")
-    longs, version, family, _, flags, seed = _PREAMBLE.unpack_from(image)
-    if (version, family) != (3, 3):
-        raise CorruptSynopsis("(version, family)", (version, family), "(3, 3), a compact sketch")
+    _, version, family, _, flags, seed = _PREAMBLE.unpack_from(image)
+    if version not in (3, 4) or family != 3:
+        raise CorruptSynopsis("(version, family)", (version, family), "(3, 3) or (4, 3)")
     if flags & _IS_EMPTY:
         return np.zeros(0, np.uint64), THRESHOLD_MAX
     if seed != _SEED_HASH:
         raise CorruptSynopsis("hash of the seed", hex(seed), hex(_SEED_HASH))
+    hashes, threshold = (_read_plain if version == 3 else _read_compressed)(image)
+    if not 0 < threshold <= THRESHOLD_MAX:
+        raise CorruptSynopsis("threshold", threshold, f"1 to {THRESHOLD_MAX}")
+    if hashes.size and not 0 < int(hashes[0]) <= int(hashes.max()) < threshold:
+        raise CorruptSynopsis("largest hash", int(hashes.max()), f"< {threshold}")
+    if np.any(hashes[1:] <= hashes[:-1]):
+        raise CorruptSynopsis("hashes", "one of them twice", "all different")
+    return hashes, threshold
+
+
+def _read_plain(image: bytes) -> tuple[NDArray[np.uint64], int]:
+    """Version 3: each hash in 8 bytes, in any order."""
+    longs = image[0]
     if not 1 <= longs <= 3 or len(image) < 8 * longs:
         raise CorruptSynopsis("longs of preamble", longs, f"1 to {min(3, len(image) // 8)}")
     count = _COUNT.unpack_from(image, 8)[0] if longs > 1 else 1
     threshold = _THRESHOLD.unpack_from(image, 16)[0] if longs > 2 else THRESHOLD_MAX
     if len(image) != 8 * (longs + count):
         raise CorruptSynopsis("bytes of a theta image", len(image), 8 * (longs + count))
-    if not 0 < threshold <= THRESHOLD_MAX:
-        raise CorruptSynopsis("threshold", threshold, f"1 to {THRESHOLD_MAX}")
-    hashes = np.sort(np.frombuffer(image, "<u8", offset=8 * longs)).astype(np.uint64)
-    if hashes.size and not 0 < int(hashes[0]) <= int(hashes[-1]) < threshold:
-        raise CorruptSynopsis("largest hash", int(hashes[-1]), f"< {threshold}")
-    if np.any(hashes[1:] == hashes[:-1]):
-        raise CorruptSynopsis("hashes", "one of them twice", "all different")
-    return hashes, int(threshold)
+    return np.sort(np.frombuffer(image, "<u8", offset=8 * longs)).astype(np.uint64), int(threshold)
+
+
+def _read_compressed(image: bytes) -> tuple[NDArray[np.uint64], int]:
+    """Version 4: bytes 3 and 4 say how many bits a step between hashes has, and how many bytes
+    their number; one long of preamble, two with theta; then the number and the steps, packed."""
+    longs, bits, count_bytes = image[0], image[3], image[4]
+    start = 8 * longs + count_bytes
+    if longs not in (1, 2) or not 1 <= bits <= 63 or count_bytes > 4 or len(image) < start:
+        raise CorruptSynopsis("preamble", image[:8].hex(), "one of a compressed theta sketch")
+    threshold = _THRESHOLD.unpack_from(image, 8)[0] if longs > 1 else THRESHOLD_MAX
+    count = int.from_bytes(image[8 * longs : start], "little")
+    size = start + (count * bits + 7) // 8
+    if len(image) != size:
+        raise CorruptSynopsis("bytes of a theta image", len(image), size)
+    packed = np.unpackbits(np.frombuffer(image, np.uint8, offset=start), count=count * bits)
+    words = np.zeros((count, 64), np.uint8)
+    words[:, 64 - bits :] = packed.reshape(count, bits)
+    steps = np.packbits(words, axis=1).view(">u8").ravel().astype(np.uint64)
+    return np.cumsum(steps, dtype=np.uint64), int(threshold)  # What wraps round is not ascending.

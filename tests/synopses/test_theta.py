@@ -274,11 +274,20 @@ def test_sealed_bytes_that_are_no_sketch_are_refused(
     assert int(read._thresholds.max(initial=1)) <= THRESHOLD_MAX
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 100, 4_096, 50_000])
+def test_compressed_images_hold_the_same(size: int) -> None:
+    sketch = of_library(range(size)).compact()
+    plain, packed = read_image(sketch.serialize()), read_image(sketch.serialize(compress=True))
+    assert plain[0].tolist() == packed[0].tolist()
+    assert plain[1] == packed[1]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_hostile_images_end_in_an_error_or_a_sketch(seed: int) -> None:
     """The library's own reader goes past the end of some of these, and the process dies."""
     rng = np.random.default_rng(seed)
-    images = [of_library(range(size)).compact().serialize() for size in (0, 1, 2, 100, 10_000)]
+    sketches = [of_library(range(size)).compact() for size in (0, 1, 2, 100, 10_000)]
+    images = [s.serialize() for s in sketches] + [s.serialize(compress=True) for s in sketches]
     refused = 0
     for number in range(2_500):
         damaged = bytearray(images[number % len(images)])
