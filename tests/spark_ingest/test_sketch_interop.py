@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from synopses.distinct import GroupedDistinct
 from synopses.hashing import murmur_int64, murmur_utf8
 from synopses.kll import GroupedKll
-from synopses.theta import GroupedTheta
 from tests import truth
 from tests.synopses.subjects import arrow_of
 
@@ -95,15 +94,3 @@ def test_a_merge_in_spark_of_its_quantiles_and_ours_has_all_values(spark):
     assert read.counts().tolist() == [30_000]
     answer = read.quantile(0.5, 0.9999)
     assert answer.low[0] <= 15_000 <= answer.high[0]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_theta_sketches_travel_both_ways(spark, size):
-    ours = GroupedTheta(1, 12)
-    ours.update(None, murmur_int64(np.arange(size))[0])
-    written = bytes(one(spark, "theta_sketch_agg(id, 12)", ids(size)))
-    theirs = GroupedTheta.from_images([written], 12)
-    assert theirs.distinct(0.9999)[0].holds(size)
-    assert size > 4096 or theirs.to_bytes() == ours.to_bytes()
-    estimate = one(spark, "theta_sketch_estimate(:image)", "range(1)", image=ours.image(0))
-    assert ours.distinct(0.9999)[0].holds(estimate)
