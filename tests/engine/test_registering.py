@@ -62,7 +62,10 @@ def test_a_query_registered_in_the_flow_counts_every_tuple_once(
         assert standing["total"] == exact["total"]
         assert standing["last"] == exact["last"]
         assert standing["d_low"] <= 5_000 <= standing["d_high"]
-        about = db.execute("SELECT SUM(v) AS total FROM s WHERE k < 50 WITHIN 50 PERCENT").rows()[0]
+        about = db.execute(
+            "SELECT SUM(v) AS total FROM s WHERE k < 50 "
+            "WITHIN 50 PERCENT CONFIDENCE 99.9999 PERCENT"
+        ).rows()[0]
         truth = db.execute("SELECT SUM(v) AS total FROM s WHERE k < 50").rows()[0]["total"]
         assert about["total_low"] <= truth <= about["total_high"]
 
