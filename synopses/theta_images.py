@@ -21,6 +21,8 @@ _THRESHOLD = struct.Struct("<Q")
 _SEED_HASH = 0x93CC  # The low 16 bits of the hash of DataSketches' default seed.
 _EMPTY, _ORDERED = 0x1E, 0x1A  # Read-only, compact and ordered; and empty.
 _IS_EMPTY = 0x04
+_HASHES_MAX = 1 << 26  # Of DataSketches' largest sketch.
+_UNPACKED_MAX = 1 << 16  # Hashes unpacked at once; a multiple of 8, so that parts are whole bytes.
 
 
 def write_image(hashes: NDArray[np.uint64], threshold: int) -> bytes:
@@ -88,8 +90,14 @@ def _read_compressed(image: bytes) -> tuple[NDArray[np.uint64], int]:
     size = start + (count * bits + 7) // 8
     if len(image) != size:
         raise CorruptSynopsis("bytes of a theta image", len(image), size)
-    packed = np.unpackbits(np.frombuffer(image, np.uint8, offset=start), count=count * bits)
-    words = np.zeros((count, 64), np.uint8)
-    words[:, 64 - bits :] = packed.reshape(count, bits)
-    steps = np.packbits(words, axis=1).view(">u8").ravel().astype(np.uint64)
+    if count > _HASHES_MAX:
+        raise CorruptSynopsis("hashes", count, f"<= {_HASHES_MAX}, the largest sketch's")
+    steps = np.empty(count, np.uint64)
+    packed = np.frombuffer(image, np.uint8, offset=start)
+    for first in range(0, count, _UNPACKED_MAX):  # Unpacked, a hash takes 64 bytes.
+        part = steps[first : first + _UNPACKED_MAX]
+        words = np.zeros((len(part), 64), np.uint8)
+        octets = packed[first * bits // 8 :]
+        words[:, 64 - bits :] = np.unpackbits(octets, count=len(part) * bits).reshape(-1, bits)
+        part[:] = np.packbits(words, axis=1).view(">u8").ravel()
     return np.cumsum(steps, dtype=np.uint64), int(threshold)  # What wraps round is not ascending.

@@ -274,12 +274,23 @@ def test_sealed_bytes_that_are_no_sketch_are_refused(
     assert int(read._thresholds.max(initial=1)) <= THRESHOLD_MAX
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 100, 4_096, 50_000])
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 100, 4_096, 50_000, 200_000])
 def test_compressed_images_hold_the_same(size: int) -> None:
-    sketch = of_library(range(size)).compact()
+    whole = datasketches.update_theta_sketch(18)
+    for number in range(size):
+        whole.update(number)
+    sketch = whole.compact()
     plain, packed = read_image(sketch.serialize()), read_image(sketch.serialize(compress=True))
     assert plain[0].tolist() == packed[0].tolist()
     assert plain[1] == packed[1]
+
+
+def test_an_image_that_claims_more_than_any_sketch_holds_is_refused() -> None:
+    sketch = of_library(range(100)).compact().serialize(compress=True)
+    count = (1 << 26) + 8
+    claim = bytes([sketch[0], 4, 3, 1, 4]) + sketch[5:8] + count.to_bytes(4, "little")
+    with pytest.raises(CorruptSynopsis, match="67108872"):
+        read_image(claim + bytes(count // 8))
 
 
 @pytest.mark.parametrize("seed", range(4))
