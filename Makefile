@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 WORKERS ?= 2
+SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit check format lint docs bench proto coverage characterize \
-  constraints clean
+.PHONY: help venv demo spark-demo test unit check format lint docs bench proto simulate-long \
+  coverage characterize constraints clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.stamp  ## make .venv with everything that tests, demo and docs need
 
@@ -30,6 +31,9 @@ $(VENV)/.stamp-bench: $(VENV)/.stamp
 
 demo: venv  ## the tour: real flights in, answers with intervals out, Spark as the judge
 	@$(BIN)/shedder demo
+
+spark-demo: venv  ## a million flights through Spark, summarised and forwarded, judged by Spark
+	@$(BIN)/shedder spark-demo
 
 test: venv  ## all tests, the slow ones and Spark's, too
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "not spark"
@@ -54,14 +58,19 @@ docs: venv  ## write the generated pages again (settings, commands)
 	@$(BIN)/python -m shedder.settings > docs/settings.md
 	@$(BIN)/python -m shedder.cli.reference > docs/cli.md
 
-bench: venv $(VENV)/.stamp-bench  ## run benchmarks/ and gather docs/benchmarks.md
-	@$(BIN)/python -m benchmarks
+bench: venv $(VENV)/.stamp-bench  ## run benchmarks/ into docs/benchmarks.md; NAMES="invoke eight" for some
+	@$(BIN)/python -m benchmarks --write $(NAMES)
 
 proto: venv  ## write shedder/v1 again from proto/
 	@$(BIN)/python proto/generate.py
 
-coverage: venv  ## the full grid of interval coverage; writes docs/coverage.md
+simulate-long: venv  ## 2,000 random worlds of a minute each; SEED=… for others
+	@$(BIN)/python -m tests.simulation.invariants $(SEED) 2000 60
+
+coverage: venv  ## the full grids of interval coverage; writes docs/coverage*.md
 	@$(BIN)/python -m tests.synopses.coverage_grid
+	@$(BIN)/python -m tests.engine.progressive_coverage > docs/coverage_progressive.md
+	@$(BIN)/python -m tests.engine.thinned_coverage_grid
 
 characterize: venv $(VENV)/.stamp-bench  ## errors of all summaries; writes docs/characterization.md
 	@$(BIN)/python -m benchmarks.characterize

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,16 +23,41 @@ from shedder.archive.commit import Entry, GroupCommit
 from shedder.archive.entries import StreamEntry
 from shedder.archive.files import OsFiles
 from shedder.archive.log import Log
+from shedder.archive.parquet import ROW_GROUP_ROWS_MAX, open_writer
 from shedder.archive.records import Batch, Kind
 from shedder.archive.runs import write_run
+from shedder.cql.layout import Hybrid, Plain, layout_text
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout
+from shedder.cql.render import POSITION
+from shedder.cql.statement import ColumnDefinition
 from shedder.cql.types import ColumnType
 
 BODY_BYTES = 1 << 20
 BODIES = 128
 ROWS = 1 << 20
 MEBI = 1 << 20
+STREAM = StreamEntry(
+    1,
+    StreamSchema(
+        name="bench",
+        columns=(
+            ColumnDefinition("ts", ColumnType.TIMESTAMP, False),
+            ColumnDefinition("key", ColumnType.BIGINT, True),
+            ColumnDefinition("price", ColumnType.DOUBLE, True),
+            ColumnDefinition("value", ColumnType.DOUBLE, True),
+            ColumnDefinition("site", ColumnType.VARCHAR, True),
+        ),
+        time_column="ts",
+        lateness_us=0,
+        retain_us=None,
+        layout=Plain(),
+        seed=1,
+    ),
+)
+LAYOUTS_NOTE = (
+    "Layouts: the same columns and __position, 4 x 1,048,576 rows; deal, sort, encode, checksums, "
+    "basics, fsync, beside pyarrow writing one plain file. Fastest of 8, in turns."
+)
 LOG_NOTE = (
     f"Log: {BODIES} bodies of 1 MiB into new files, fsync after every 8, or as the group commit "
     "finds them (4 threads, each waits for its acknowledgement). Fastest of 5, in turns."
@@ -46,7 +72,7 @@ def run() -> Report:
     """Measure the log beside plain writes, and runs beside Parquet's defaults."""
     folder = Path(tempfile.mkdtemp(prefix="shedder-bench-"))
     try:
-        rows = [*_log(folder), *_runs(folder)]
+        rows = [*_log(folder), *_runs(folder), *_layouts(folder)]
     finally:
         shutil.rmtree(folder)
     return Report(
@@ -54,7 +80,7 @@ def run() -> Report:
         "and written about as fast, checksums, basics and fsync included.",
         columns=("what", "MiB/s", "size / raw"),
         rows=rows,
-        notes=(LOG_NOTE, RUNS_NOTE),
+        notes=(LOG_NOTE, RUNS_NOTE, LAYOUTS_NOTE),
     )
 
 
@@ -120,24 +146,6 @@ def _log(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _runs(folder: Path) -> list[tuple[str, str, str]]:
-    stream = StreamEntry(
-        1,
-        StreamSchema(
-            name="bench",
-            columns=(
-                ColumnDefinition("ts", ColumnType.TIMESTAMP, False),
-                ColumnDefinition("key", ColumnType.BIGINT, True),
-                ColumnDefinition("price", ColumnType.DOUBLE, True),
-                ColumnDefinition("value", ColumnType.DOUBLE, True),
-                ColumnDefinition("site", ColumnType.VARCHAR, True),
-            ),
-            time_column="ts",
-            lateness_us=0,
-            retain_us=None,
-            layout=Layout.PLAIN,
-            seed=1,
-        ),
-    )
     batch = _batch()
     table = pa.Table.from_batches([batch])
     (folder / "tmp").mkdir()
@@ -146,7 +154,7 @@ def _runs(folder: Path) -> list[tuple[str, str, str]]:
         "Parquet: defaults, snappy": partial(pq.write_table, table, snappy, compression="snappy"),
         "Parquet: defaults, zstd": partial(pq.write_table, table, zstd, compression="zstd"),
         "run: encodings chosen, basics, checksums, fsync": partial(
-            write_run, OsFiles(), folder, stream, 0, [batch]
+            write_run, OsFiles(), folder, STREAM, 0, [batch]
         ),
     }
     took = _fastest(list(works.values()))
@@ -158,16 +166,50 @@ def _runs(folder: Path) -> list[tuple[str, str, str]]:
     ]
 
 
-def _batch() -> pa.RecordBatch:
+def _layouts(folder: Path) -> list[tuple[str, str, str]]:
+    """A run of 4 Mi tuples in each layout, beside pyarrow with the same encodings and positions."""
+    rows = 4 * ROWS
+    whole = _batch(rows)
+    batches = [whole.slice(first, 1 << 16) for first in range(0, rows, 1 << 16)]
+    position = pa.field(POSITION, pa.int64(), nullable=False)
+    table = pa.Table.from_batches(batches).append_column(position, pa.array(np.arange(rows)))
+    path = folder / "alone.parquet"
+
+    def alone() -> None:
+        path.unlink(missing_ok=True)  # Each writes where another file of its own just went.
+        with open_writer(str(path), table, {}) as writer:
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
+        with path.open("rb+") as file:
+            os.fdatasync(file.fileno())
+
+    works: dict[str, Callable[[], object]] = {"Parquet: the encodings of a run, fsync": alone}
+    for layout in (Plain(), Hybrid(64)):
+        stream = StreamEntry(2 + isinstance(layout, Hybrid), replace(STREAM.schema, layout=layout))
+        write = partial(_again, folder, stream, batches)
+        works[f"run of 4 Mi tuples: {layout_text(layout)}"] = write
+    took = _fastest(list(works.values()), rounds=8)
+    return [
+        (f"{name}: {t / took[0]:.2f} x", f"{table.nbytes / MEBI / t:,.0f}", "")
+        for name, t in zip(works, took, strict=True)
+    ]
+
+
+def _again(folder: Path, stream: StreamEntry, batches: list[pa.RecordBatch]) -> None:
+    for path in (folder / "runs" / str(stream.id)).glob("*.parquet"):
+        path.unlink()
+    write_run(OsFiles(), folder, stream, 0, batches)
+
+
+def _batch(rows: int = ROWS) -> pa.RecordBatch:
     random = np.random.default_rng(1)
     sites = np.array([f"site-{number}/path" for number in range(1000)], object)
     return pa.record_batch(
         {
-            "ts": pa.array(np.cumsum(random.integers(0, 1000, ROWS)), pa.timestamp("us")),
-            "key": pa.array(random.zipf(1.3, ROWS) % 1_000_000),
-            "price": pa.array(np.round(random.lognormal(size=ROWS) * 100) / 100),
-            "value": pa.array(random.lognormal(size=ROWS)),
-            "site": pa.array(sites[random.integers(0, 1000, ROWS)]),
+            "ts": pa.array(np.cumsum(random.integers(0, 1000, rows)), pa.timestamp("us")),
+            "key": pa.array(random.zipf(1.3, rows) % 1_000_000),
+            "price": pa.array(np.round(random.lognormal(size=rows) * 100) / 100),
+            "value": pa.array(random.lognormal(size=rows)),
+            "site": pa.array(sites[random.integers(0, 1000, rows)]),
         }
     )
 

@@ -58,7 +58,13 @@ class BareEngine:
         return self._schema
 
     def append(
-        self, stream: str, payload: bytes, *, producer: str, epoch: int, sequence: int | None
+        self,
+        stream: str,
+        payload: bytes | memoryview,
+        *,
+        producer: str,
+        epoch: int,
+        sequence: int | None,
     ) -> Future[Receipt]:
         """Decode, validate, log, fsync."""
         assert stream == self._schema.name

@@ -34,7 +34,8 @@ were right in every case, or the run would have ended. A certain interval has to
 lengths of one trial are not independent of each other, so the last digits say little.
 
 Windows that are merged from panes: counts, HLL, theta and log buckets are byte for byte what one
-pass would make (the laws of tests/laws.py), KLL and frequent items are shown with 16 panes, too.
+pass would make (the laws of tests/laws.py), KLL, REQ and frequent items are shown with 16 panes,
+too.
 """
 
 

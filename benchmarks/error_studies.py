@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.cardinality import estimate_distinct
 from synopses.distinct import GroupedDistinct
 from synopses.estimate import Bound, Estimates
 from synopses.frequent import GroupedFrequent
@@ -28,6 +27,7 @@ from synopses.intervals.weighted import WeightedMatches, weighted_sum
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.profile import Profile, Statistics
+from synopses.req import GroupedReq
 from synopses.theta import GroupedTheta
 
 CONFIDENCES = (0.68, 0.95, 0.99)
@@ -134,10 +134,9 @@ def _window(panes: int) -> str:
 # --- distinct counts -------------------------------------------------------------------------
 
 
-def _distinct_answers(summary: GroupedDistinct, seen: int) -> Callable[[float], Any]:
+def _distinct_answers(summary: GroupedDistinct) -> Callable[[float], Any]:
     """Answers as if each value had come twice, so that the number of tuples tells nothing."""
-    taken = np.full(summary.groups, 2 * seen, np.int64)
-    return lambda confidence: estimate_distinct(summary.histograms(), taken, confidence)
+    return summary.select(np.arange(summary.groups)).merge(summary).distinct
 
 
 def hll(trials: int, most: int, lg_k: int = 12) -> Study:
@@ -148,7 +147,7 @@ def hll(trials: int, most: int, lg_k: int = 12) -> Study:
     for start, end in stretches(most):
         keys = (owners.astype(np.int64)[:, None] << 32) + np.arange(start, end)
         summary.update(np.repeat(owners, end - start), *murmur_int64(keys.ravel()))
-        answer = _distinct_answers(summary, end)
+        answer = _distinct_answers(summary)
         study.at(end, answer(0.95).value / end - 1, GroupedDistinct.profile, lg_k)
         study.ask(end, {c: answer(c) for c in CONFIDENCES})
     return study
@@ -197,6 +196,27 @@ def kll(stream: str, trials: int, most: int, panes: int = 1, k: int = 200) -> St
         ordered = np.sort(values[:, :end], axis=1)
         median = summary.quantile(0.5, 0.95).value
         study.at(end, _ranks_off(ordered, median, 0.5), GroupedKll.profile, k)
+        for q in RANKS:
+            truth = ordered[:, max(1, int(np.ceil(q * end))) - 1]
+            study.ask(truth, {c: summary.quantile(q, c) for c in CONFIDENCES})
+    return study
+
+
+def req(stream: str, trials: int, most: int, panes: int = 1, k: int = 24) -> Study:
+    """REQ: error of the 90th percentile's rank; coverage over several ranks. Panes take turns."""
+    unit = "rank error of p90, as a share of what is above it"
+    study = Study(f"REQ, k = {k}", stream + _window(panes), unit)
+    values = STREAMS[stream](np.random.default_rng(6), (trials, most))
+    parts = [GroupedReq(trials, k) for _ in range(panes)]
+    owners = np.arange(trials, dtype=np.int32)
+    for start, end in stretches(most):
+        for pane, part in enumerate(parts):
+            given = values[:, start:end][:, pane::panes]
+            part.update(np.repeat(owners, given.shape[1]), given.ravel())
+        summary = merged(parts, lambda: GroupedReq(trials, k))
+        ordered = np.sort(values[:, :end], axis=1)
+        tail = summary.quantile(0.9, 0.95).value
+        study.at(end, _ranks_off(ordered, tail, 0.9) / 0.1, GroupedReq.profile, k)
         for q in RANKS:
             truth = ordered[:, max(1, int(np.ceil(q * end))) - 1]
             study.ask(truth, {c: summary.quantile(q, c) for c in CONFIDENCES})
@@ -355,6 +375,8 @@ def all_studies(scale: int) -> list[Callable[[], Study]]:
         *(partial(theta, some, long, level) for level in (0, 3)),
         *(partial(kll, stream, few, middle) for stream in STREAMS),
         partial(kll, "normal", few, middle, panes=16),
+        *(partial(req, stream, few, middle) for stream in STREAMS),
+        partial(req, "normal", few, middle, panes=16),
         *(
             partial(log_buckets, stream, few, middle)
             for stream in ("uniform", "normal", "zipf 1.3", "lognormal, sigma 2", "constant")

@@ -46,7 +46,8 @@ def run() -> Report:
             ),
             (
                 "Shedder without a query still keeps the live sample, writes Parquet runs and "
-                "checkpoints; the bare transport does none of it (benchmarks/bare.py)."
+                "checkpoints; the bare transport does none of it (benchmarks/bare.py). The "
+                "writing of runs lags behind: what ingest sustains is in the section on Invoke."
             ),
             (
                 "chDB and Spark run inside the client's process without a wire and without "

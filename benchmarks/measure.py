@@ -18,12 +18,16 @@ class Report:
     """The result of one benchmark: a row per contender, measured in one run.
 
     notes: what a reader must know to judge the figures (data, settings, what is not equal).
+    picture: file below docs/ that shows the same, with the words for who cannot see it.
+    more: further tables of the same run.
     """
 
     claim: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = field(default_factory=tuple)
+    picture: tuple[str, str] | None = None
+    more: Sequence[Report] = field(default_factory=tuple)
 
     def markdown(self) -> str:
         """The report as a section's body."""
@@ -31,7 +35,10 @@ class Report:
         rule = "|" + "---|" * len(self.columns)
         body = ["| " + " | ".join(row) + " |" for row in self.rows]
         notes = [f"- {note}" for note in self.notes]
-        return "\n".join([self.claim, "", head, rule, *body, "", *notes]).rstrip() + "\n"
+        shown = [] if self.picture is None else [f"![{self.picture[1]}]({self.picture[0]})", ""]
+        lines = [self.claim, "", *shown, head, rule, *body, "", *notes]
+        whole = "\n".join(lines).rstrip() + "\n"
+        return "\n".join([whole, *(report.markdown() for report in self.more)])
 
 
 def seconds(work: Callable[[], object], repeats: int = 5) -> float:
@@ -45,6 +52,17 @@ def seconds(work: Callable[[], object], repeats: int = 5) -> float:
     return statistics.median(times)
 
 
+def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """The least CPU time of some work, after one run to warm up: what others do hardly shows."""
+    work()
+    times = []
+    for _ in range(repeats):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
 def machine() -> str:
     """One line on the machine and the versions that matter."""
     memory = psutil.virtual_memory().total >> 30
@@ -55,10 +73,10 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The commit that was measured, with a mark when the tree differs from it."""
-    root = Path(__file__).parent
+    """The commit that was measured, with a mark when the code differs from it."""
+    root = Path(__file__).parent.parent
     name = _git(root, "rev-parse", "--short", "HEAD")
-    dirty = _git(root, "status", "--porcelain", "--untracked-files=no")
+    dirty = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
     return f"{name}{' and uncommitted changes' if dirty else ''}"
 
 

@@ -25,6 +25,8 @@ from synopses.key_kernels import positions_below
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.req import GroupedReq
+from synopses.stratified_sample import StratifiedBottomK
 from synopses.theta import GroupedTheta
 
 ROWS = 1 << 20
@@ -83,6 +85,7 @@ def libraries(given: dict[str, Any]) -> dict[str, tuple[str, float]]:
     frequent = lambda: datasketches.frequent_items_sketch(10)  # noqa: E731
     count_min = lambda: datasketches.count_min_sketch(5, 4096)  # noqa: E731
     kll = datasketches.kll_doubles_sketch(200)
+    req, floats = datasketches.req_floats_sketch(50, True), values.astype(np.float32)
     mapped, pair = pa.array(given["g"]), pa.table({"g": given["g"], "v": values})
 
     def arrow_sums() -> None:
@@ -101,6 +104,7 @@ def libraries(given: dict[str, Any]) -> dict[str, tuple[str, float]]:
         "items": ("frequent_items loop", loop(frequent, keys.tolist())),
         "cells": ("count_min_sketch loop", loop(count_min, keys.tolist())),
         "kll": ("kll_doubles array", rate(lambda: kll.update(values), both, 2)),
+        "req": ("req_floats array", rate(lambda: req.update(floats), both, 2)),
         "sums": ("pyarrow group_by (exact)", rate(arrow_sums, both, 3)),
         "counts": ("pyarrow value_counts", rate(lambda: pc.value_counts(mapped), both, 3)),
         "ids": ("pyarrow dictionary_encode", rate(lambda: pc.dictionary_encode(mapped), both, 3)),
@@ -127,6 +131,12 @@ def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[
         low = positions_below(start, size, np.uint64(summary.threshold))
         summary.update(chosen_keys(start, low))
 
+    def by_stratum(summary: StratifiedBottomK, rows: slice) -> None:
+        summary.update(g[rows], position_start(1, rows.start))
+        if summary.is_full:
+            summary.cut(even)
+
+    even = np.ones(GROUPS)
     hll, theta, items, cells = (library[name] for name in ("hll", "theta", "items", "cells"))
     kll, sums, ids = library["kll"], library["sums"], library["ids"]
     one, many = GroupedDistinct, GroupedFrequent
@@ -214,6 +224,27 @@ def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[
             "quantile",
         ),
         Case(
+            "KLL by group",
+            lambda: GroupedKll(GROUPS, 200),
+            lambda s, r: s.update(g[r], values[r]),
+            kll,
+            "quantile by group",
+        ),
+        Case(
+            "REQ",
+            lambda: GroupedReq(1, 50),
+            lambda s, r: s.update(None, values[r]),
+            library["req"],
+            "quantile",
+        ),
+        Case(
+            "REQ by group",
+            lambda: GroupedReq(GROUPS, 50),
+            lambda s, r: s.update(g[r], values[r]),
+            library["req"],
+            "quantile by group",
+        ),
+        Case(
             "count, sum, min, max",
             grouped(1),
             lambda s, r: s.update(None, values[r]),
@@ -268,5 +299,11 @@ def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[
             sampled,
             library["numpy"],
             "sample",
+        ),
+        Case(
+            "stratified sample of 65,536 rows by group, which ones",
+            lambda: StratifiedBottomK(GROUPS, 65_536),
+            by_stratum,
+            library["counts"],
         ),
     ]

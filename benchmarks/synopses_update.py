@@ -6,7 +6,6 @@ thread. `python -m benchmarks synopses_update` prints the table.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -58,34 +57,6 @@ def update_rates() -> list[tuple[str, ...]]:
         ours = (f"{empty:,.0f}", f"{after:,.0f}")
         rows.append((case.name, *ours, rival, f"{theirs:,.0f}", f"{empty / theirs:.1f}", *engines))
     return rows
-
-
-def two_threads() -> str:
-    """How much more two threads with a summary each do than one: the kernels hold no lock."""
-    rng = np.random.default_rng(3)
-    h1, h2 = murmur_int64(rng.integers(0, 10**9, ROWS))
-    ids = rng.integers(0, GROUPS, ROWS).astype(np.int32)
-
-    def work() -> None:
-        summary = GroupedDistinct(GROUPS)
-        for first in range(0, ROWS, BATCH):
-            part = slice(first, first + BATCH)
-            summary.update(ids[part], h1[part], h2[part])
-
-    alone, both = [], []
-    for _ in range(30):
-        began = time.perf_counter()
-        work()
-        alone.append(time.perf_counter() - began)
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        began = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        both.append(time.perf_counter() - began)
-    best = 2 * min(alone) / min(both)
-    return f"Two threads, a grouped distinct each: {best:.2f} times the rate of one (wall time)."
 
 
 def small_calls() -> str:
@@ -184,7 +155,6 @@ def run() -> Report:
                 "approx_quantile; uniqHLL12, topK, quantileDD; exact ones for moments and counts) "
                 "over the same rows in their memory, on one thread, hashing and grouping included."
             ),
-            two_threads(),
             small_calls(),
             window_merges(),
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shedder.garbage import loading
 from shedder.version import __version__
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def open(  # noqa: A001 - the word that everybody expects of an embedded databas
       NewerFormat: a newer version wrote it.
       BadSetting: an option has no possible value.
     """
-    from shedder.engine.engine import Engine
+    with loading():
+        from shedder.engine.engine import Engine
 
     return Engine.open(directory, settings, **overrides)
 

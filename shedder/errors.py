@@ -77,6 +77,10 @@ class DeadlineExceeded(ShedderError):
     """The answer was not ready in the time that was given."""
 
 
+class Cancelled(ShedderError):
+    """Whoever asked for it has called it off; nothing of it is left behind."""
+
+
 class Unimplemented(ShedderError):
     """The language has it, this version does not; the message says which issue brings it."""
 
@@ -126,6 +130,17 @@ class TypeMismatch(InvalidRequest):
     """An operator or function is given a type that it does not take."""
 
 
+class BadReduction(InvalidRequest):
+    """An r-UDF raised something, or said something that is no reduction; the message names it."""
+
+
+class UnknownReduction(NotFound):
+    """REDUCE BY names a reduction that nobody brings."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"no reduction {name!r}; there are {', '.join(known)}")
+
+
 class UnknownStream(NotFound):
     """No stream has this name."""
 
@@ -140,6 +155,31 @@ class UnknownQuery(NotFound):
     def __init__(self, name: str, known: list[str]) -> None:
         have = f"; there are {', '.join(known)}" if known else "; there are no queries yet"
         super().__init__(f"no query {name!r}{have}")
+
+
+class UnknownTenant(NotFound):
+    """No tenant of this name has a stream or a quota."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(
+            f"no tenant {name!r}; there are {', '.join(known)}. One is there once it has a stream, "
+            "or a table in the tenants file"
+        )
+
+
+class UnknownIndex(NotFound):
+    """The column has no value index."""
+
+
+class UnknownRollup(NotFound):
+    """There is no rollup of this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"no rollup {name!r}; there are: {', '.join(known) or 'none'}")
+
+
+class RollupExists(AlreadyExists):
+    """A rollup of this name exists with another text."""
 
 
 class StreamExists(AlreadyExists):
@@ -167,8 +207,20 @@ class StaleEpoch(FailedPrecondition):
         super().__init__(f"producer {producer!r} is at epoch {current}, got {got}; it was replaced")
 
 
+class PlansChanged(FailedPrecondition):
+    """Summaries were built for other queries, or sizes, than the stream has now."""
+
+
 class PrecisionUnavailable(FailedPrecondition):
     """A target with ELSE FAIL cannot be met; the message says what can."""
+
+
+class IndexExists(AlreadyExists):
+    """The column has a value index."""
+
+
+class TargetExists(AlreadyExists):
+    """A directory that was to be made is there, and not empty."""
 
 
 class StreamInUse(FailedPrecondition):
@@ -195,6 +247,14 @@ class Overloaded(ResourceExhausted):
     """The ingest queue is full; `retry_after_ms` says when to come back."""
 
     retry_after_ms: int = 100
+
+
+class RateExceeded(Overloaded):
+    """A tenant sends more than its quota; `retry_after_ms` says when to come back."""
+
+
+class QuotaExceeded(ResourceExhausted):
+    """A tenant has as much as it may have; waiting does not help."""
 
 
 class BudgetExceeded(ResourceExhausted):

@@ -14,7 +14,7 @@ import sys
 import threading
 
 BULK = 5  # Niceness of applying and writing the log: they go on, but let answers pass.
-LATE = 10  # Niceness of work that nobody waits for: runs.
+LATE = 5  # Niceness of runs and repairs. At 10, one that held the interpreter's lock lost its core.
 SLICE_NS = 100_000  # The shortest that Linux takes.
 
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # The system call's number.
@@ -27,11 +27,13 @@ def give_way(niceness: int) -> None:
 
     Args:
       niceness: 0 to 19, over the process's own; 5 leaves a third of a contended core, 10 a tenth.
+        A thread that gives way already, because the one that started it does, gives no less.
     """
     if _LINUX:
         thread = threading.get_native_id()
-        now = os.getpriority(os.PRIO_PROCESS, thread)
-        os.setpriority(os.PRIO_PROCESS, thread, min(19, now + niceness))
+        wanted = min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness)
+        if wanted > os.getpriority(os.PRIO_PROCESS, thread):
+            os.setpriority(os.PRIO_PROCESS, thread, wanted)
 
 
 def run_soon() -> bool:

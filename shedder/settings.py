@@ -72,11 +72,30 @@ class Settings(BaseSettings):
         "What the groups of one standing aggregate may hold; later groups go to the `others` row.",
         ge=64 * _KI,
     )
+    allocation_seconds: float = _setting(
+        "memory",
+        5.0,
+        "How often memory is shared out anew among standing queries, if anything drifted.",
+        gt=0,
+    )
     ingest_queue_bytes: Bytes = _setting(
         "memory",
         256 * _MI,
         "Batches accepted and not yet applied; above it producers are told when to come back.",
         ge=_MI,
+    )
+
+    overload: Literal["auto", "on", "off"] = _setting(
+        "overload",
+        "auto",
+        "Who sheds work when more comes than can be applied: `on` this engine does, `off` nobody "
+        "(producers wait), `auto` an engine that is served does.",
+    )
+
+    tenants_file: Path | None = _setting(
+        "tenants",
+        None,
+        "File of tenants' quotas (TOML, `[tenant.NAME]`); a server reads it again when it changes.",
     )
 
     batch_rows_max: int = _setting(
@@ -104,6 +123,44 @@ class Settings(BaseSettings):
         "Between two checkpoints; a restart replays about this much of the log.",
         gt=0,
     )
+    checkpoint_log_bytes: Bytes = _setting(
+        "archive",
+        256 * _MI,
+        "A checkpoint comes sooner when the log has grown by this (and by four times what the "
+        "checkpoint holds).",
+        ge=_MI,
+    )
+
+    backup_directory: Path | None = _setting(
+        "archive",
+        None,
+        "Where `BACKUP TO 'name'` makes its directories; on the file system of the data they cost "
+        "next to nothing.",
+    )
+
+    scrub_bytes_per_second: Bytes = _setting(
+        "archive", 128 * _MI, "How fast `SCRUB` reads runs, so that it is in nobody's way.", ge=_KI
+    )
+
+    scrub_days: float = _setting(
+        "archive",
+        7.0,
+        "Each run is read against its checksum this often in the background; 0: only by `SCRUB`.",
+        ge=0,
+    )
+    purge_share: float = _setting(
+        "archive",
+        0.2,
+        "A run is written anew without its deleted rows as soon as they are this share of it.",
+        gt=0,
+        le=1,
+    )
+    purge_after_s: float = _setting(
+        "archive",
+        60.0,
+        "Runs with fewer deleted rows are purged this long after the stream's last `DELETE`.",
+        ge=0,
+    )
 
     exact_memory_bytes: Bytes = _setting(
         "exact",
@@ -119,6 +176,32 @@ class Settings(BaseSettings):
         gt=0,
     )
 
+    audit: Literal["auto", "on", "off"] = _setting(
+        "audit",
+        "auto",
+        "Whether answers of standing queries are compared with exact ones in the background: `on` "
+        "this engine does, `off` nobody, `auto` an engine that is served does.",
+    )
+    audit_share: float = _setting(
+        "audit",
+        0.01,
+        "How much of the time may be spent on it, by one thread that gives way to all others.",
+        gt=0,
+        le=1,
+    )
+    audit_rows_max: int = _setting(
+        "audit",
+        1 << 22,
+        "Answers are left alone whose runs and log tail have more rows than this.",
+        ge=1,
+    )
+    audit_memory_bytes: Bytes = _setting(
+        "audit",
+        128 * _MI,
+        "Memory limit of its own exact (DuckDB) worker; part of memory_bytes.",
+        ge=64 * _MI,
+    )
+
     query_text_bytes_max: Bytes = _setting(
         "queries", 64 * _KI, "Length of a statement's text.", ge=64
     )
@@ -129,7 +212,10 @@ class Settings(BaseSettings):
         "queries", 1_000, "Nodes that a statement's tree may have.", ge=10, le=10_000
     )
     panes_max: int = _setting(
-        "queries", 10_000, "Panes that one window may have (range / gcd(range, slide)).", ge=1
+        "queries",
+        10_000,
+        "Panes that one window may keep: range / gcd(range, slide); COLLAPSE keeps fewer.",
+        ge=1,
     )
 
     listen: str = _setting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,8 +21,8 @@ from spark_ingest.baseline import (
 )
 from spark_ingest.facts import find_truths
 from spark_ingest.judge import judge
-from spark_ingest.profile import profile
-from spark_ingest.report import Report
+from spark_ingest.profile import Profile, profile
+from spark_ingest.report import Effort, Report
 from spark_ingest.workload import Question, questions
 
 
@@ -31,7 +32,7 @@ class Plan:
 
     seed: int = 7
     count: int = 400
-    standing_share: float = 0.15
+    standing_share: float = 0.25
 
 
 def draw(database: Database, directory: Path, stream: str, plan: Plan) -> list[Question]:
@@ -41,11 +42,14 @@ def draw(database: Database, directory: Path, stream: str, plan: Plan) -> list[Q
       UnknownStream: it is not there, or holds nothing.
     """
     database.seal(stream)
-    sealed = sealed_stream(directory, stream)
-    looks = profile(
-        sealed.schema, sample_rows(sealed), start_us=sealed.start_us, end_us=sealed.end_us
-    )
+    looks = profile_of(sealed_stream(directory, stream))
     return questions(looks, seed=plan.seed, count=plan.count, standing_share=plan.standing_share)
+
+
+def profile_of(sealed: SealedStream) -> Profile:
+    """What the stream's data look like, by a sample of its rows."""
+    rows = sample_rows(sealed)
+    return profile(sealed.schema, rows, start_us=sealed.start_us, end_us=sealed.end_us)
 
 
 def ask_all(
@@ -78,9 +82,11 @@ def judged_by_spark(
     """
     for case in asked.cases:
         check_position(sealed, case.answer)
+    began = time.monotonic()
     with relation(spark, sealed) as name:
         truths = find_truths(spark, name, sealed.schema.time_column, asked.cases)
-    judgement = judge(asked.cases, truths)
+    took_s = time.monotonic() - began
+    judgement = judge(asked.cases, truths, profile_of(sealed).shapes)
     return Report(
         subject=subject,
         created=datetime.now(UTC),
@@ -89,5 +95,7 @@ def judged_by_spark(
         judged=judgement.judged,
         refused=tuple(asked.refused),
         unjudged=judgement.unjudged,
+        groups=judgement.groups,
+        effort=Effort(truths.passes, len(asked.cases), took_s),
         notes=tuple(notes),
     )

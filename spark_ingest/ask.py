@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from shedder.cql.bind import bind
 from shedder.cql.parse import parse
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import Select
 from shedder.errors import BadQuery, ShedderError
 from shedder.queries.answer import Answer
+from shedder.queries.cases import Case
 from shedder.queries.database import Database
-from spark_ingest.cases import Case
 from spark_ingest.report import Refusal
 from spark_ingest.workload import Question
 
@@ -28,10 +31,13 @@ class Asked:
     cases: list[Case] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
 
-    def add(self, sql: str, answer: Answer) -> Case:
-        """Take an answer, to be judged later."""
+    def add(self, sql: str, answer: Answer, size_bytes: int | None = None) -> Case:
+        """Take an answer, to be judged later; size_bytes: of what it was answered from."""
         self.questions.append(sql)
-        self.cases.append(Case(len(self.questions) - 1, bound(sql, self.schema), answer))
+        if size_bytes is None and answer.archive is not None:
+            size_bytes = answer.archive.bytes_read
+        number = len(self.questions) - 1
+        self.cases.append(Case(number, bound(sql, self.schema), answer, size_bytes))
         return self.cases[-1]
 
 
@@ -63,19 +69,23 @@ def ask(
     """
     for number, question in enumerate(questions):
         try:
-            answer = _answer(database, question, f"accuracy_{number}")
+            answer, size_bytes = _answer(database, question, f"accuracy_{number}")
         except ShedderError as error:
             asked.refused.append(Refusal(question.sql, f"{type(error).__name__}: {error}"))
         else:
-            asked.add(question.sql, answer)
+            asked.add(question.sql, answer, size_bytes)
         done()
 
 
-def _answer(database: Database, question: Question, name: str) -> Answer:
+def _answer(database: Database, question: Question, name: str) -> tuple[Answer, int | None]:
+    """The answer, and how large the synopses are that it was made of."""
     if not question.standing:
-        return database.execute(question.sql, timeout_s=_TIMEOUT_S)
+        return database.execute(question.sql, timeout_s=_TIMEOUT_S), None
     query = database.register(name, question.sql)
     try:
-        return query.answer(timeout_s=_TIMEOUT_S)
+        answer = query.answer(timeout_s=_TIMEOUT_S)
+        shares = database.execute("EXPLAIN ALLOCATION").table
+        mine = shares.filter(pc.equal(shares["query"], pa.scalar(name)))
+        return answer, pc.sum(mine["size_bytes"]).as_py()
     finally:
         query.drop()

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from shedder.archive.catalog import Catalog
+from shedder.archive.deletions import Deleted
 from shedder.archive.entries import Run
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.render import POSITION, SqlDialect, exact_sql
 from shedder.errors import FailedPrecondition, UnknownStream
 from shedder.queries.answer import Answer
+from shedder.queries.finish import finish
+from shedder.queries.from_exact import evidence_from_exact
+from shedder.streams.windows import span_of
 
 _DIGITS = 20  # of the first position, with which a run's file name begins
 
 
 @dataclass(frozen=True, slots=True)
 class SealedStream:
-    """A stream as far as it is in runs. The caller seals the tail first (`db.seal(stream)`)."""
+    """A stream as far as it is in runs. The caller seals the tail first (`db.seal(stream)`).
+
+    deleted: of each run that has any, the positions of its deleted rows.
+    """
 
     schema: StreamSchema
     directory: Path
     runs: tuple[Run, ...]
+    deleted: tuple[NDArray[np.int64], ...] = ()
 
     @property
     def files(self) -> list[Path]:
@@ -65,13 +76,23 @@ def sealed_streams(directory: Path) -> list[SealedStream]:
     """
     catalog = Catalog.open(directory / "catalog.sqlite", read_only=True)
     try:
+        marks = catalog.deleted()
         return [
-            SealedStream(entry.schema, directory, runs)
+            SealedStream(entry.schema, directory, runs, tuple(_positions(runs, marks)))
             for entry in catalog.streams()
             if (runs := tuple(catalog.runs(entry.id)))
         ]
     finally:
         catalog.close()
+
+
+def _positions(
+    runs: tuple[Run, ...], marks: Mapping[tuple[int, int], Deleted]
+) -> Iterator[NDArray[np.int64]]:
+    for run in runs:
+        mark = marks.get((run.stream_id, run.first_position))
+        if mark is not None and mark.rows:
+            yield mark.positions(run)
 
 
 def sealed_stream(directory: Path, name: str) -> SealedStream:
@@ -99,16 +120,27 @@ def sample_rows(stream: SealedStream, rows_max: int = 50_000) -> pa.Table:
 def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
     """The name of a temporary view: the stream's columns and POSITION.
 
-    A run's file name says its first position, and a row's place in the file the rest.
+    Rows that were deleted are not there. Where rows lie in blocks, POSITION is a column of the
+    file; of others, the file's name says the first position, and a row's place in the file the
+    rest.
     """
     name = f"sealed_{stream.schema.name}"
-    position = (
+    place = (
         sf.substring(sf.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
         + sf.col("_metadata.row_index")
     ).alias(POSITION)
-    frame = spark.read.parquet(*(str(file) for file in stream.files))
     columns = [sf.col(f"`{column.name.replace('`', '``')}`") for column in stream.schema.columns]
-    frame.select(*columns, position).createOrReplaceTempView(f"`{name}`")
+    root = stream.directory / "runs"
+    frames = [
+        spark.read.parquet(*files).select(*columns, position)
+        for stored, position in ((False, place), (True, sf.col(POSITION)))
+        if (files := [str(root / run.file) for run in stream.runs if run.has_positions is stored])
+    ]
+    whole = reduce(DataFrame.unionAll, frames)
+    if stream.deleted:
+        gone = pa.table({POSITION: pa.array(np.concatenate(stream.deleted))})
+        whole = whole.join(sf.broadcast(spark.createDataFrame(gone)), POSITION, "left_anti")
+    whole.createOrReplaceTempView(f"`{name}`")
     try:
         yield name
     finally:
@@ -129,6 +161,40 @@ def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: 
     with relation(spark, stream) as name, as_of(spark, name, stream, answer) as cut:
         sql = exact_sql(query, cut, SqlDialect.SPARK, answer.start_us, answer.end_us)
         return spark.sql(sql).toArrow()
+
+
+def exact_answer(
+    spark: SparkSession,
+    stream: SealedStream,
+    query: BoundQuery,
+    *,
+    watermark_us: int | None,
+    position: int | None = None,
+) -> Answer:
+    """The whole exact answer, by Spark: outputs, HAVING, ORDER BY and LIMIT included.
+
+    Args:
+      spark: the session.
+      stream: with its tail sealed.
+      query: any that binds; it is answered as one that is asked once.
+      watermark_us: a sliding window is the last one that this has passed. None: none is.
+      position: tuples below it count; all that are in runs when None.
+
+    Raises:
+      FailedPrecondition: the runs end before the position.
+    """
+    span = span_of(query.window, watermark_us)
+    end = stream.end_position if position is None else position
+    passed = span.end_us is None or (watermark_us is not None and watermark_us >= span.end_us)
+    moment: dict[str, Any] = {
+        "start_us": span.start_us,
+        "end_us": span.end_us,
+        "watermark_us": watermark_us,
+        "complete": passed,
+        "position": end,
+    }
+    table = exact(spark, stream, query, Answer(pa.table({}), **moment))
+    return finish(query, evidence_from_exact(query, table, **moment, sources=("spark",)))
 
 
 def check_position(stream: SealedStream, answer: Answer) -> None:

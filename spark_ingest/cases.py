@@ -1,103 +1,42 @@
-"""Cases: answered questions, taken apart into claims that facts can be found for."""
+"""Cases in the words of Spark, and what their values were made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from shedder.cql.expression import (
-    BY_TIME,
-    JOINS,
-    OF_PAIRS,
-    SET_FUNCTIONS,
-    Aggregate,
-    AggregateFunction,
-)
-from shedder.cql.query import BoundQuery
-from shedder.queries.answer import Answer
-from spark_ingest.verdict import Claim
+from shedder.cql.expression import Aggregate, Column, inputs, walk
+from shedder.cql.render import POSITION, SqlDialect, render
+from shedder.queries.cases import Case
+from spark_ingest.scores import Made
 
-# Which sources answer an aggregate, where an answer has several.
-_OWN_SOURCES = {
-    AggregateFunction.COUNT: {"count", "moments"},
-    AggregateFunction.COUNT_DISTINCT: {"hll", "theta"},
-    AggregateFunction.QUANTILE: {"log-buckets", "kll"},
-    AggregateFunction.TOP: {"frequent"},
-    **{function: {"first and last"} for function in BY_TIME},
-    **{function: {"cross moments"} for function in OF_PAIRS},
-    **{function: {"count-min"} for function in JOINS},
-    **{function: {"theta"} for function in SET_FUNCTIONS},
-}
-_MOMENTS = {"moments"}
-_THINNED = "thinned panes"  # ... and this answers every one, where tuples were skipped.
-
-Key = tuple[Any, ...]
-"""The values of a group's keys, as Arrow gives them to Python."""
 Facts = dict[str, Any]
 """By name: what was counted for one aggregate of one case in one group; `rows` always."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Case:
-    """A question and its answer. number: of the question, in the report."""
-
-    number: int
-    query: BoundQuery
-    answer: Answer
-
-    @property
-    def judgeable(self) -> bool:
-        """Whether every group of the answer can be told by its outputs."""
-        return None not in self._key_columns()
-
-    def aggregates(self) -> list[tuple[str, Aggregate]]:
-        """Outputs that are an aggregate and nothing else: name and aggregate."""
-        return [
-            (output.name, output.expression)
-            for output in self.query.outputs
-            if isinstance(output.expression, Aggregate)
-        ]
-
-    def keys(self) -> list[Key | None]:
-        """The key of each row of the answer; None for the row of `others`."""
-        columns = [self.answer.table[name].to_pylist() for name in self._key_columns() if name]
-        keys: list[Key | None] = list(zip(*columns, strict=True)) if columns else [()]
-        if self.answer.others is not None:
-            keys[self.answer.others] = None
-        return keys
-
-    def claims(self, name: str) -> Iterator[tuple[Key, Claim]]:
-        """What the answer says of one output, group by group; without the row of `others`."""
-        table = self.answer.table
-        values, met = table[name].to_pylist(), table[name + "_met"].to_pylist()
-        bounds = table[name + "_bound"].to_pylist()
-        listed = name + "_low" not in table.column_names
-        nothing = [None] * len(values)
-        lows = nothing if listed else table[name + "_low"].to_pylist()
-        highs = nothing if listed else table[name + "_high"].to_pylist()
-        rows = zip(self.keys(), values, lows, highs, bounds, met, strict=True)
-        for key, value, low, high, bound, flag in rows:
-            if key is not None:
-                yield key, Claim(value, low, high, bound, flag)
-
-    def source(self, aggregate: Aggregate) -> str:
-        """What this one value was made from, as far as the answer's sources tell."""
-        own = _OWN_SOURCES.get(aggregate.function, _MOMENTS) | {_THINNED}
-        sources = self.answer.sources
-        return "+".join(sorted(own.intersection(sources)) or sources) or "unknown"
-
-    def _key_columns(self) -> list[str | None]:
-        by_expression = {output.expression: output.name for output in self.query.outputs}
-        return [by_expression.get(group) for group in self.query.groups]
+def made_of(case: Case, aggregate: Aggregate, shapes: Mapping[str, str]) -> Made:
+    """What a value was made of; shapes: of the stream's columns, in words."""
+    read = [n.name for part in inputs(aggregate) for n in walk(part) if isinstance(n, Column)]
+    column = read[-1] if aggregate.conditions else (read or [""])[0]
+    return Made(column, shapes.get(column, ""), case.answer.thinning, case.size_bytes)
 
 
-def aggregate_name(aggregate: Aggregate) -> str:
-    """The aggregate as reports call it."""
-    match aggregate.function:
-        case AggregateFunction.COUNT if aggregate.argument is None:
-            return "COUNT(*)"
-        case AggregateFunction.COUNT_DISTINCT:
-            return "COUNT(DISTINCT)"
-        case function:
-            return str(function.value)
+def condition_of(case: Case, time_column: str) -> str:
+    """In Spark's words, which tuples are in the answer: its window, position and WHERE."""
+    time, answer = quoted(time_column), case.answer
+    parts = [f"{quoted(POSITION)} < {answer.position}"]
+    parts += [f"{time} >= {_moment(answer.start_us)}"] if answer.start_us is not None else []
+    parts += [f"{time} < {_moment(answer.end_us)}"] if answer.end_us is not None else []
+    if case.query.where is not None:
+        parts.append(f"coalesce({render(case.query.where, SqlDialect.SPARK)}, FALSE)")
+    return "(" + " AND ".join(parts) + ")"
+
+
+def quoted(name: str) -> str:
+    """A name as Spark reads it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _moment(us: int) -> str:
+    """A constant of the runs' own type: casting the column would cost more than all the rest."""
+    return f"CAST(timestamp_micros({us}) AS TIMESTAMP_NTZ)"

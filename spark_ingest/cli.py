@@ -1,4 +1,4 @@
-"""The commands that Spark brings to the command line: `accuracy` and `demo`."""
+"""The commands that Spark brings to the command line: accuracy, backfill, demo, spark-demo."""
 
 from __future__ import annotations
 
@@ -93,6 +93,71 @@ def accuracy(
     return ExitCode.PRECISION
 
 
+def backfill(
+    files: Annotated[
+        str, typer.Argument(help="Parquet that Spark can read: a directory, a file, or s3a://...")
+    ],
+    stream: Annotated[str, typer.Argument(help="Whose past it is.")],
+    connect: Annotated[
+        str, typer.Option(metavar="HOST:PORT", envvar="SHEDDER_CONNECT", help="The server.")
+    ],
+    name: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Of this backfill; the same one goes on where it ended."),
+    ],
+    token: Annotated[
+        str | None, typer.Option(envvar="SHEDDER_TOKEN", help="Who you are; it needs admin.")
+    ] = None,
+    ca: Annotated[str | None, typer.Option(metavar="FILE", help="Who signed the server's.")] = None,
+    insecure: Annotated[bool, typer.Option(help="Without TLS, on this machine.")] = False,
+    aside: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where rows go that the stream cannot take."),
+    ] = None,
+    part_rows: Annotated[int, typer.Option(min=1, help="About so many rows to a part.")] = 1 << 20,
+    overlap: Annotated[
+        bool, typer.Option(help="Event times may be among those that the stream has.")
+    ] = False,
+    heap_mb: Annotated[int, typer.Option(min=512, help="Of Spark's JVM.")] = 4096,
+) -> int:
+    """Bring years of Parquet into a stream's past, all at once, while the stream goes on.
+
+    Killed, it goes on where it ended when it is called again.
+
+    - `shedder backfill s3a://flights/1987-2025/ flights --connect localhost:7077 --name years`
+    """
+    from spark_ingest.backfill import backfill as run
+    from spark_ingest.executors import Service
+    from spark_ingest.session import SparkSettings, spark_session
+
+    console = Console(stderr=True, highlight=False)
+    given = {"token": token, "ca": ca, "insecure": insecure or None}
+    service = Service(connect, {key: value for key, value in given.items() if value is not None})
+    with ExitStack() as stack:
+        with console.status("starting Spark"):
+            spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb)))
+        progress = stack.enter_context(Progress(console=console, transient=True))
+        task = progress.add_task(f"backfill {stream}", total=None)
+
+        def told(rows: int, total: int) -> None:
+            progress.update(task, completed=rows, total=total)
+
+        done = run(
+            spark.read.parquet(files),
+            service,
+            stream,
+            name=name,
+            aside=aside,
+            part_rows=part_rows,
+            overlap=overlap,
+            told=told,
+        )
+    said = "were part of it before" if done.duplicate else f"in {done.seconds:,.1f} s"
+    poison = f"; {done.poison:,} rows kept in {aside}" if done.poison else ""
+    console.print(f"{stream}: {done.rows:,} rows of its past {said}{poison}")
+    return ExitCode.FINE
+
+
 def demo(
     report: Annotated[
         Path, typer.Option(metavar="DIR", help="Where report.html and report.json go.")
@@ -111,6 +176,22 @@ def demo(
         report=report, replay_s=seconds, questions=questions, sample_rows=sample_rows
     )
     held = run_tour(settings, Console(highlight=False))
+    return ExitCode.FINE if held else ExitCode.PRECISION
+
+
+def spark_demo(
+    report: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where report.html and report.json go.")
+    ] = Path("build/spark-demo"),
+    years: Annotated[int, typer.Option(min=1, help="How often the year's flights are sent.")] = 3,
+) -> int:
+    """A million flights through Spark: summarised on executors, and forwarded as tuples.
+
+    Ends with 0 only when both ways took every flight once and every interval held as it says.
+    """
+    from spark_ingest.demo.spark import run_spark_demo
+
+    held = run_spark_demo(report, Console(highlight=False), years=years)
     return ExitCode.FINE if held else ExitCode.PRECISION
 
 

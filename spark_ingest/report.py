@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -13,10 +13,19 @@ from typing import Any
 
 import jinja2
 
+from shedder.queries.verdict import number
 from shedder.version import __version__
-from spark_ingest import plots
-from spark_ingest.scores import Judged, Score, attainments, certain, pooled, scores
-from spark_ingest.verdict import number
+from spark_ingest import cost_plots, plots
+from spark_ingest.scores import (
+    GroupCount,
+    Judged,
+    Score,
+    attainments,
+    by_data,
+    certain,
+    pooled,
+    scores,
+)
 
 _WORST = 12
 _MISSES_MAX = 60
@@ -31,12 +40,22 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """What the exact answers took: passes over the tuples, for so many questions, seconds."""
+
+    passes: int
+    questions: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What was asked of a database and how its answers did.
 
     subject: what was judged, for the title. questions: texts; Judged.question is an index here.
     unjudged: values for which the judge has no truth (rows of `others`).
-    seed: of the questions; None when they were not drawn.
+    seed: of the questions; None when they were not drawn. groups: what became of them.
+    effort: of the judge, if it was measured.
     """
 
     subject: str
@@ -47,11 +66,14 @@ class Report:
     refused: tuple[Refusal, ...] = ()
     unjudged: int = 0
     notes: tuple[str, ...] = ()
+    groups: GroupCount = field(default_factory=GroupCount)
+    effort: Effort | None = None
 
     @property
     def gates(self) -> list[Score]:
-        """All that must hold: per aggregate and source, pooled, and the certain ones."""
-        return [*scores(self.judged), *pooled(self.judged), *certain(self.judged)]
+        """All that must hold: per aggregate and source, per column, pooled, and certain."""
+        by_kind = [*scores(self.judged), *by_data(self.judged)]
+        return [*by_kind, *pooled(self.judged), *certain(self.judged)]
 
     @property
     def passed(self) -> bool:
@@ -95,6 +117,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "gates": [_score(score) for score in report.gates],
         "attainment": [dataclasses.asdict(one) for one in attainments(report.judged)],
         "unjudged": report.unjudged,
+        "groups": dataclasses.asdict(report.groups),
+        "effort": None if report.effort is None else dataclasses.asdict(report.effort),
         "notes": list(report.notes),
         "refused": [dataclasses.asdict(one) for one in report.refused],
         "questions": list(report.questions),
@@ -111,18 +135,22 @@ def to_html(report: Report) -> str:
     environment.filters["share"] = share
     template = files("spark_ingest").joinpath("report.html.j2").read_text(encoding="utf-8")
     inexact = scores(report.judged)
-    everything = pooled(report.judged)
+    everything, data = pooled(report.judged), by_data(report.judged)
     return environment.from_string(template).render(
         report=report,
         version=__version__,
         overall=everything[-1] if everything else None,
         scores=inexact,
+        data=data,
         pooled=everything,
         certain=certain(report.judged),
         unbounded=sum(j.verdict.claim.bound == "none" for j in report.judged),
         misses=report.misses[:_MISSES_MAX],
         attainments=attainments(report.judged),
         coverage_svg=plots.coverage_plot([*inexact, *everything]) if inexact else "",
+        data_svg=plots.coverage_plot(data) if data else "",
+        thinning_svg=cost_plots.thinning_plot(report.judged),
+        bytes_svg=cost_plots.bytes_plot(report.judged),
         error_svg=plots.error_plot(report.judged),
         place_svg=plots.place_plot(report.judged),
         spread_svg=plots.spread_plot(report.judged),
@@ -176,6 +204,7 @@ def _value(one: Judged) -> dict[str, Any]:
         "error": _plain(verdict.error),
         "half_width": _plain(verdict.half_width),
         "attained": verdict.attained,
+        **dataclasses.asdict(one.made),
     }
 
 

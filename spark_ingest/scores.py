@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 from scipy.stats import binom
 
-from spark_ingest.verdict import Verdict
+from shedder.queries.verdict import Verdict
 
 MISSING = "(missing groups)"
 """The aggregate's name under which the bound on groups that an answer lacks is judged."""
@@ -23,12 +23,27 @@ _BAND = 0.001
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """What a value was made of.
+
+    column: that was aggregated; empty for COUNT(*). shape: of the column's data, in words.
+    thinning: the smallest share of the tuples that was read. size_bytes: of the synopses of a
+    standing query, or of what was read of the archive; None where nobody knows.
+    """
+
+    column: str = ""
+    shape: str = ""
+    thinning: float = 1.0
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A verdict and where it came from.
 
     question: number of the question. key: the group, printed; empty without groups.
     aggregate: as the language writes it. source: what the answer was made from.
-    confidence: that the interval claims; 1.0 when it claims certainty.
+    confidence: that the interval claims; 1.0 when it claims certainty. made: of what.
     """
 
     question: int
@@ -37,6 +52,7 @@ class Judged:
     source: str
     confidence: float
     verdict: Verdict
+    made: Made = Made()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,21 @@ class Attainment:
     attained: int
 
 
+@dataclass(slots=True)
+class GroupCount:
+    """Groups of all answers that list every group they know.
+
+    answers: with groups. there: groups in truth. answered: of these. declared: missing, and so
+    small that the answer says it may lack them. undeclared: missing beyond that.
+    """
+
+    answers: int = 0
+    there: int = 0
+    answered: int = 0
+    declared: int = 0
+    undeclared: int = 0
+
+
 def gate(confidences: Sequence[float], alarm: float = ALARM) -> int:
     """The smallest number of hits that is believable of intervals with these confidences.
 
@@ -106,6 +137,15 @@ def band(confidences: Sequence[float], outside: float = _BAND) -> tuple[float, f
 def scores(judged: Iterable[Judged]) -> list[Score]:
     """Coverage per aggregate and source of intervals that claim less than certainty."""
     return [_score(*name, rows) for name, rows in _cells(judged, lambda j: j.confidence < 1.0)]
+
+
+def by_data(judged: Iterable[Judged]) -> list[Score]:
+    """Coverage per column that was aggregated and the shape of its data, all aggregates together.
+
+    The scores have columns as aggregates and shapes as sources.
+    """
+    inexact = [j for j in judged if j.confidence < 1.0 and j.made.column]
+    return [_score(*name, rows) for name, rows in _cells(inexact, _of_interval, _data)]
 
 
 def certain(judged: Iterable[Judged]) -> list[Score]:
@@ -139,13 +179,27 @@ def attainments(judged: Iterable[Judged]) -> list[Attainment]:
     ]
 
 
+def _kind(one: Judged) -> tuple[str, str]:
+    return one.aggregate, one.source
+
+
+def _data(one: Judged) -> tuple[str, str]:
+    return one.made.column, one.made.shape
+
+
+def _of_interval(one: Judged) -> bool:
+    return one.verdict.claim.bound == "interval"
+
+
 def _cells(
-    judged: Iterable[Judged], wanted: Callable[[Judged], bool]
+    judged: Iterable[Judged],
+    wanted: Callable[[Judged], bool],
+    named: Callable[[Judged], tuple[str, str]] = _kind,
 ) -> list[tuple[tuple[str, str], list[Judged]]]:
     found: dict[tuple[str, str], list[Judged]] = {}
     for one in judged:
         if one.verdict.claim.bound != "none" and wanted(one):
-            found.setdefault((one.aggregate, one.source), []).append(one)
+            found.setdefault(named(one), []).append(one)
     return sorted(found.items())
 
 

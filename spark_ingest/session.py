@@ -11,9 +11,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from shedder.errors import FailedPrecondition
 from spark_ingest.java import Java, JavaChoice, find_java
 
 # Errors only. The gateway announces any level that differs from the one named for its own class.
@@ -27,7 +29,34 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark %p %c{1}: %m%n
 """
-_BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Each statement is code of its own: with only the first compiler the JVM keeps 48 MB, which some
+# hundred fill, and then it compiles nothing any more.
+_BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+
+
+SPARK_MAJOR_MIN = 4
+"""Its SQL is what exact answers are written in, and `mapInArrow` what executors build with."""
+
+
+class UnsupportedSpark(FailedPrecondition):
+    """This Spark is older than any that is known to work."""
+
+
+def check_spark(version: str) -> None:
+    """Refuse a Spark that is too old.
+
+    Args:
+      version: as Spark says it, 4.0.1 or 4.1.0-SNAPSHOT.
+
+    Raises:
+      UnsupportedSpark: it says which would do.
+    """
+    major = version.partition(".")[0]
+    if not major.isdecimal() or int(major) < SPARK_MAJOR_MIN:
+        raise UnsupportedSpark(
+            f"Spark {version} is not supported, {SPARK_MAJOR_MIN}.0 or newer is; here "
+            "`pip install 'shedder[spark]'` brings one, and the cluster's must not be older"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +84,9 @@ def spark_session(
       java: the runtime; None finds one as SHEDDER_JAVA says.
 
     Raises:
-      NoJava: no usable runtime.
+      NoJava: no usable runtime. UnsupportedSpark: the installed PySpark is too old.
     """
+    check_spark(pyspark.__version__)
     chosen = settings or SparkSettings()
     runtime = java or find_java(JavaChoice.from_environment())
     with ExitStack() as stack:
@@ -70,12 +100,18 @@ def spark_session(
                 }
             )
         )
-        # What the judge uses of pandas (none of it) works with pandas 3.
-        stack.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        stack.enter_context(without_pandas())
         session = _start(chosen, scratch)
         stack.callback(_stop, session)
         yield session
+
+
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """What is used of pandas here (none of it) works with pandas 3, whatever PySpark warns of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        yield
 
 
 def _start(settings: SparkSettings, scratch: Path) -> SparkSession:

@@ -1,4 +1,4 @@
-"""Questions to test answers with: seeded, random, and of every aggregate the language has."""
+"""Questions to test answers with: seeded, random, of every aggregate and window there is."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _PERCENTS = (2, 5, 10, 20, 50)
 _CONFIDENCES = (90, 95, 95, 99)
 _TOP = 5
+_SHARES = (0.02, 0.05, 0.2)
 
 ANYTHING = 1e15
 """An absolute target that any interval meets: the answer is what the cheapest source says."""
 
-_FUNCTIONS = (
+FUNCTIONS = (
     "COUNT(*)",
     "COUNT",
     "SUM",
@@ -37,15 +38,21 @@ _FUNCTIONS = (
     "COUNT(DISTINCT)",
     "QUANTILE",
     "TOP",
+    "FREQUENT",
     "DISTINCT_BOTH",
     "DISTINCT_ONLY",
     "JACCARD",
+    "CDF",
+    "HISTOGRAM",
 )
+"""The aggregates that are asked for in turn, as the language writes them."""
+
 # Every one-time function costs the same to ask; of standing ones the sketches are what is judged.
 _STANDING = (
     "COUNT(DISTINCT)",
     "QUANTILE",
     "TOP",
+    "FREQUENT",
     "DISTINCT_BOTH",
     "COUNT(DISTINCT)",
     "QUANTILE",
@@ -55,7 +62,20 @@ _STANDING = (
     "JACCARD",
     "SELF_JOIN_SIZE",
     "JOIN_SIZE",
+    "SUM",
+    "HISTOGRAM",
 )
+# Where a part of the tuples is read, every aggregate is an estimate.
+_THINNED = (*_STANDING, "COUNT(*)", "SUM", "AVG", "VAR", "CDF", "HISTOGRAM", "CORR")
+_LEVELS = (2, 4, 8, 16, 64)
+
+WINDOWS = {
+    "RangeWindow": (0.15, 0.7),
+    "LandmarkWindow": (0.1, 0.15),
+    "SnapshotWindow": (0.5, 0.0),
+    "UnboundedWindow": (0.25, 0.15),
+}
+"""By kind of window: the shares of one-time and of standing questions that are asked over it."""
 
 _T = TypeVar("_T")
 
@@ -72,7 +92,7 @@ class Question:
 
 
 def questions(
-    profile: Profile, *, seed: int, count: int, standing_share: float = 0.15
+    profile: Profile, *, seed: int, count: int, standing_share: float = 0.25
 ) -> list[Question]:
     """Draw `count` questions about a stream; the same seed and profile give the same ones.
 
@@ -80,24 +100,32 @@ def questions(
       profile: what the data look like; at least one column of numbers.
       seed: of all that is drawn.
       count: how many, >= 0.
-      standing_share: of the questions, in [0, 1], that are asked of standing queries.
+      standing_share: of the questions, in [0, 1], that are asked of standing queries; every other
+        one of these is thinned.
     """
     asked = round(count * standing_share)
     rng = np.random.default_rng(seed)
-    once = [_draw(profile, rng, _FUNCTIONS[at % len(_FUNCTIONS)]) for at in range(count - asked)]
-    standing = [
-        _draw(profile, rng, _STANDING[at % len(_STANDING)], standing=True) for at in range(asked)
-    ]
-    return once + standing
+    found = [_draw(profile, rng, FUNCTIONS[at % len(FUNCTIONS)]) for at in range(count - asked)]
+    for at in range(asked):
+        thinned = at % 2 == 1
+        names = _THINNED if thinned else _STANDING
+        name = names[at // 2 % len(names)]
+        found.append(_draw(profile, rng, name, standing=True, thinned=thinned))
+    return found
 
 
 def _draw(
-    profile: Profile, rng: np.random.Generator, function: str, *, standing: bool = False
+    profile: Profile,
+    rng: np.random.Generator,
+    function: str,
+    *,
+    standing: bool = False,
+    thinned: bool = False,
 ) -> Question:
     group = _group(profile, rng)
     aggregate = _aggregate(profile, rng, function)
     condition = _condition(profile, rng)
-    window = _standing_window(profile, rng) if standing else _window(profile, rng)
+    window = _window(profile, rng, standing=standing)
     sql = " ".join(
         part
         for part in (
@@ -106,6 +134,7 @@ def _draw(
             f"WHERE {condition}" if condition else "",
             f"GROUP BY {group}" if group else "",
             _target(rng),
+            f"THINNING 1/{_pick(rng, _LEVELS)}" if thinned else "",
         )
         if part
     )
@@ -123,12 +152,22 @@ def _aggregate(profile: Profile, rng: np.random.Generator, function: str) -> str
         case "TOP":
             listed = [c for c in profile.columns if c.type is not ColumnType.DOUBLE]
             return f"TOP({_name(rng, listed or profile.columns)}, {_TOP})"
+        case "FREQUENT":
+            listed = [c for c in profile.columns if c.type is not ColumnType.DOUBLE]
+            promise = _pick(rng, ("", " NO FALSE POSITIVES"))
+            share = _pick(rng, _SHARES)
+            return f"FREQUENT({_name(rng, listed or profile.columns)}, {share}{promise})"
         case "SELF_JOIN_SIZE":
             return f"SELF_JOIN_SIZE({_name(rng, profile.columns)})"
         case "JOIN_SIZE":
             return f"JOIN_SIZE({_name(rng, profile.numbers)}, {_name(rng, profile.numbers)})"
         case "QUANTILE":
             return f"QUANTILE({_name(rng, profile.numbers)}, {_pick(rng, _QUANTILES)})"
+        case "CDF":
+            column = _pick(rng, profile.numbers)
+            return f"CDF({quoted(column.name)}, {_literal(column, _pick(rng, column.values))})"
+        case "HISTOGRAM":
+            return f"HISTOGRAM({_edges(rng, _pick(rng, profile.numbers))})"
         case "DISTINCT_BOTH" | "DISTINCT_ONLY" | "JACCARD":
             sides = ", ".join(_comparison(rng, _pick(rng, profile.columns)) for _ in range(2))
             return f"{function}({_name(rng, profile.columns)}, {sides})"
@@ -166,23 +205,50 @@ def _comparison(rng: np.random.Generator, column: ColumnProfile) -> str:
     return f"{name} {_pick(rng, ('=', '<>'))} {_pick(rng, values)}"
 
 
-def _window(profile: Profile, rng: np.random.Generator) -> str:
+def _window(profile: Profile, rng: np.random.Generator, *, standing: bool) -> str:
     """Mostly snapshots of random length, so that questions share as few tuples as can be."""
-    length = profile.end_us - profile.start_us
-    if rng.random() < 0.25:
-        return ""
-    covered = int(length * math.exp(rng.uniform(math.log(0.02), 0.0)))
-    start = profile.start_us + int(rng.integers(0, max(length - covered, 1)))
-    return f" [FROM {_moment(start)} TO {_moment(start + max(covered, 1_000_000))}]"
+    shares = [share[standing] for share in WINDOWS.values()]
+    length_us = profile.end_us - profile.start_us
+    match str(rng.choice(list(WINDOWS), p=shares)):
+        case "RangeWindow":
+            return f" [{_range(rng, length_us)}]"
+        case "LandmarkWindow":
+            share = float(rng.uniform(0.05, 0.6))
+            return f" [FROM {_moment(profile.start_us + int(length_us * share))}]"
+        case "SnapshotWindow":
+            covered = int(length_us * math.exp(rng.uniform(math.log(0.02), 0.0)))
+            start = profile.start_us + int(rng.integers(0, max(length_us - covered, 1)))
+            return f" [FROM {_moment(start)} TO {_moment(start + max(covered, 1_000_000))}]"
+        case _:
+            return ""
 
 
-def _standing_window(profile: Profile, rng: np.random.Generator) -> str:
-    length = profile.end_us - profile.start_us
-    share = float(rng.uniform(0.05, 0.6))
-    if rng.random() < 0.3:
-        return f" [FROM {_moment(profile.start_us + int(length * share))}]"
-    slide_s = max(int(length * share / 40 / 1_000_000), 1)
-    return f" [RANGE INTERVAL '{slide_s * 40}' SECOND SLIDE INTERVAL '{slide_s}' SECOND]"
+def _range(rng: np.random.Generator, length_us: int) -> str:
+    """Sliding, by a sixtieth, tumbling, and with old panes that become coarser."""
+    slide_s = max(int(length_us * float(rng.uniform(0.05, 0.6)) / 40 / 1_000_000), 1)
+    whole = f"RANGE INTERVAL '{slide_s * 40}' SECOND"
+    match _pick(rng, ("slides", "slides", "", "tumbles", "collapses")):
+        case "slides":
+            return f"{whole} SLIDE INTERVAL '{slide_s}' SECOND"
+        case "tumbles":
+            return f"{whole} SLIDE INTERVAL '{slide_s * 40}' SECOND"
+        case "collapses":
+            return f"{whole} SLIDE INTERVAL '{slide_s}' SECOND COLLAPSE"
+        case _:
+            return whole
+
+
+def _edges(rng: np.random.Generator, column: ColumnProfile) -> str:
+    """The arguments of a histogram: edges at quantiles, or equal parts between two of them."""
+    chosen = sorted(rng.choice(len(column.values), min(len(column.values), 5), replace=False))
+    edges = [_literal(column, column.values[int(at)]) for at in chosen]
+    if rng.random() < 0.5:
+        return f"{quoted(column.name)}, {int(rng.integers(2, 9))}, {edges[0]}, {edges[-1]}"
+    return f"{quoted(column.name)}, [{', '.join(edges)}]"
+
+
+def _literal(column: ColumnProfile, value: object) -> str:
+    return literal_text(Literal(value, column.type))  # type: ignore[arg-type]
 
 
 def _moment(us: int) -> str:

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from synopses.appending import appended
 from synopses.errors import BadParameter
-from synopses.header import Kind, seal, unseal
+from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_input
 from synopses.key_kernels import at_least, below
 from synopses.profile import Profile
+from synopses.resizing import ResizableSample
 from synopses.sample_profiles import BY_HASH, BY_WEIGHT, UNIFORM
 
 _Key = TypeVar("_Key", np.uint64, np.float64)
@@ -59,7 +60,7 @@ _NO_ROOM: Final = np.zeros(0)
 
 
 @dataclass(slots=True, eq=False)
-class BottomK:
+class BottomK(ResizableSample):
     """The rows with the k smallest keys: with uniform keys, a simple random sample.
 
     keys: uint64 [held]; every key seen that is below `threshold`; at most 2k between cuts, and at
@@ -117,7 +118,7 @@ class BottomK:
         stay = below if len(below) <= self.k else below[self._cut()]
         return Kept.of(stay, held, np.arange(len(other.keys)))
 
-    def resize(self, k: int) -> Kept:
+    def resize(self, k: int, /) -> Kept:
         """Change k. A larger k fills up with the tuples still to come below the threshold."""
         if k < 1:
             raise BadParameter("k", k, "1 or more")
@@ -146,9 +147,10 @@ class BottomK:
         """
         body = unseal(image, Kind.BOTTOM_K)
         k, threshold = body.unpack(_KEYED)
-        keys = body.array(np.uint64, (-1,))
+        keys = body.array(np.uint64)
         body.end()
-        return cls(k, threshold, keys)
+        with parameters_of_bytes():
+            return cls(k, threshold, keys)
 
     def _enter(self, keys: NDArray[np.uint64], entered: NDArray[np.int64]) -> Kept:
         held = len(self.keys)
@@ -168,7 +170,7 @@ class BottomK:
 
 
 @dataclass(slots=True, eq=False)
-class HashSample:
+class HashSample(ResizableSample):
     """All rows of a random part of a column's values: rows of one value stay or go together.
 
     hashes: uint64 [held], a hash of the row's value; every row seen whose hash is below
@@ -231,7 +233,7 @@ class HashSample:
             stay = stay[self._cut()]
         return Kept.of(stay, held, np.arange(len(other.hashes)))
 
-    def resize(self, rows_max: int) -> Kept:
+    def resize(self, rows_max: int, /) -> Kept:
         """Change how many rows may be held; values that went out do not come back."""
         if rows_max < 1:
             raise BadParameter("rows_max", rows_max, "1 or more")
@@ -251,9 +253,10 @@ class HashSample:
         """
         body = unseal(image, Kind.HASH_SAMPLE)
         rows_max, threshold = body.unpack(_KEYED)
-        hashes = body.array(np.uint64, (-1,))
+        hashes = body.array(np.uint64)
         body.end()
-        return cls(rows_max, threshold, hashes)
+        with parameters_of_bytes():
+            return cls(rows_max, threshold, hashes)
 
     def _cut(self) -> NDArray[np.int64]:
         # The first hash that does not fit goes out with all its rows: strictly below stays.
@@ -264,7 +267,7 @@ class HashSample:
 
 
 @dataclass(slots=True, eq=False)
-class WeightedBottomK:
+class WeightedBottomK(ResizableSample):
     """The rows with the k largest priorities weight / u: heavy rows for certain, light by chance.
 
     weights: float64 [held], > 0. priorities: float64 [held], weight / u with u uniform in (0, 1).
@@ -343,7 +346,7 @@ class WeightedBottomK:
             stay = stay[self._cut()]
         return Kept.of(stay, held, np.arange(len(other.weights)))
 
-    def resize(self, k: int) -> Kept:
+    def resize(self, k: int, /) -> Kept:
         """Change k. A larger k fills up with the tuples still to come above tau."""
         if k < 1:
             raise BadParameter("k", k, "1 or more")
@@ -364,10 +367,11 @@ class WeightedBottomK:
         """
         body = unseal(image, Kind.WEIGHTED_BOTTOM_K)
         k, tau = body.unpack(_WEIGHTED)
-        weights = body.array(np.float64, (-1,))
+        weights = body.array(np.float64)
         priorities = body.array(np.float64, weights.shape)
         body.end()
-        return cls(k, tau, weights, priorities)
+        with parameters_of_bytes():
+            return cls(k, tau, weights, priorities)
 
     def _append(self, weights: NDArray[np.float64], priorities: NDArray[np.float64]) -> None:
         self.weights, self._weights_room = appended(self.weights, weights, self._weights_room)
@@ -388,5 +392,9 @@ def _smallest(keys: NDArray[_Key], k: int) -> tuple[NDArray[np.int64], _Key | No
     """Indices (ascending) of the k smallest keys, and the (k+1)-th smallest (None: no more)."""
     if len(keys) <= k:
         return np.arange(len(keys)), None
-    order = np.argpartition(keys, k)
-    return np.sort(order[:k]), keys[order[k]]
+    limit = np.partition(keys, k)[k]
+    stay = np.flatnonzero(keys < limit)
+    if stay.size < k:
+        equal = np.flatnonzero(keys == limit)[: k - stay.size]
+        stay = np.sort(np.concatenate((stay, equal)))
+    return stay, limit

@@ -1,4 +1,4 @@
-"""Exact counts of (group, cell) pairs: a grid of counters for the bulk, a hash map for the rest."""
+"""Exact counts of (group, cell) pairs: pages of counters for the bulk, a hash map for the rest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.bucket_cells import SHIFT_MIN, ZERO, coarser
+from synopses.bucket_cells import SHIFT_MIN, ZERO, cells_of, coarser
 from synopses.cell_counts import SPREAD, CellCounts, Slots
-from synopses.cell_grid import CellGrid, layout_of
-from synopses.inputs import as_input
+from synopses.cell_pages import CellPages
+from synopses.errors import CannotSubtract
+from synopses.inputs import UNGROUPED, as_input
 
-_GRID_ENTRIES_MIN = 320  # Up to here the map is smaller than the table of a grid.
-_GRID_SHARE = 4  # The layout is reconsidered when the map has grown to 1/4 of the grid.
+_ENTRIES_MIN = 320  # Up to here the map is smaller than the tables that lead to pages.
+_GROUP_MIN = 16  # Entries of a group from which on its pages are about as small.
+_SEVERAL = 5  # Different cells of a group that let expect many.
+_WRAP = 1 << 16
 
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -65,31 +68,22 @@ def _add(
 class BucketCounts:
     """int64 counts of (group, cell) pairs, held where they are cheapest to hold.
 
-    A pair is in the grid if the grid has a place for it, else in the map, never in both; where it
-    is says nothing about the answer. 26 to 52 bytes a touched cell in the map, 4 a counter in the
-    grid, which is used for groups and cells for which that is less.
+    A pair's count is the sum of what pages and map hold; where that is says nothing about the
+    answer. 26 to 52 bytes a touched cell in the map, where groups begin; 2 a counter in pages.
     """
 
-    __slots__ = ("grid", "map", "shift")
+    __slots__ = ("map", "pages", "shift")
 
     def __init__(self, shift: int = SHIFT_MIN) -> None:
         """Make no counts at all."""
         self.map = CellCounts()
-        self.grid: CellGrid | None = None
+        self.pages: CellPages | None = None
         self.shift = shift
 
     @property
     def size_bytes(self) -> int:
         """Bytes really held."""
-        return self.map.size_bytes + (0 if self.grid is None else self.grid.size_bytes)
-
-    @property
-    def _is_map_heavy(self) -> bool:
-        """Whether the map holds so much that another layout may be better."""
-        if self.grid is not None and self.grid.held.size == 1:
-            return True  # Its row is cheap, and its map should stay almost empty.
-        held = 0 if self.grid is None else self.grid.size_bytes
-        return self.map.used >= _GRID_ENTRIES_MIN and _GRID_SHARE * self.map.size_bytes >= held
+        return self.map.size_bytes + (0 if self.pages is None else self.pages.size_bytes)
 
     def update(
         self,
@@ -103,9 +97,13 @@ class BucketCounts:
         ids: int32 [n]; size 0: all values are of group 0.
         """
         while values.size:
-            if self.grid is not None:
-                self.grid.grow(counts.size)
-                rest = self.grid.tally(ids, values, counts, extremes)
+            if self.pages is not None:
+                self.pages.grow(counts.size)
+                rest, wrapped = self.pages.tally(ids, values, counts, extremes)
+                if wrapped.size:
+                    self._carry(_only(ids, wrapped), values[wrapped])
+                if not rest.size:
+                    return
                 ids, values = _only(ids, rest), _only(values, rest)
             bits = values.view(np.int64)
             row, self.map.used = _add(
@@ -115,87 +113,143 @@ class BucketCounts:
             if row == values.size:
                 return
             ids, values = ids[row:], values[row:]
-            self._make_room(counts.size)
+            self._make_room(counts.size, ids)
 
-    def _make_room(self, groups: int) -> None:
-        if self._is_map_heavy:
-            self._hold(self.entries(), groups)
+    def _carry(self, ids: NDArray[np.int32], values: NDArray[np.float64]) -> None:
+        """Count 2^16 of each of these values."""
+        groups = ids.astype(np.int64) if ids.size else np.zeros(values.size, np.int64)
+        counts = np.full(values.size, _WRAP, np.int64)
+        self.map.merge(CellCounts.of(groups, cells_of(values, self.shift), counts))
+
+    def _make_room(self, groups: int, coming: NDArray[np.int32] = UNGROUPED) -> None:
+        """The map is full: groups that hold much of it get pages, or else it doubles.
+
+        So do groups of which many values are still `coming`, where those that are here have had
+        several different ones: most of a map that grew for them would be moved at once.
+        """
+        if self.map.used >= _ENTRIES_MIN:
+            held = self.map.held_by_group(groups)
+            heavy = held >= _GROUP_MIN
+            if coming.size and self.map.used >= _SEVERAL * np.count_nonzero(held):
+                many = np.bincount(coming, minlength=groups) >= 2 * _GROUP_MIN
+                heavy |= many & (2 * held >= _SEVERAL)
+            if heavy.any():
+                self._hold(self.map.unordered(), groups, heavy)
         if self.map.used * 2 > self.map.used_max:
             self.map.widen()
 
-    def _hold(self, entries: Entries, groups: int) -> None:
-        """Hold exactly these entries, in the layout that suits them."""
-        held, cells, counts = entries
-        self.grid = None
-        if held.size >= _GRID_ENTRIES_MIN:
-            blocks, rows = layout_of(held, cells, counts, shift=self.shift)
-            if blocks.size and rows.size:
-                self.grid = CellGrid(blocks, rows, groups, self.shift)
-                rest = self.grid.add(held, cells, counts)
-                held, cells, counts = held[rest], cells[rest], counts[rest]
-        self.map = CellCounts.of(held, cells, counts)
+    def _hold(self, entries: Entries, groups: int, heavy: NDArray[np.bool_]) -> None:
+        """Hold these entries beside what is in pages; those of heavy groups in pages, too."""
+        if self.pages is None and heavy.any():
+            self.pages = CellPages(groups, self.shift)
+        if self.pages is not None:
+            self.pages.grow(groups)
+            self.pages.ask_again()
+            self.pages.admit(np.flatnonzero(heavy))
+            entries = self.pages.add(entries)
+        self.map = CellCounts.of(*entries)
+
+    def _hold_anew(self, entries: Entries, groups: int) -> None:
+        """Hold exactly these entries."""
+        self.pages = None
+        heavy = np.bincount(entries[0], minlength=groups) >= _GROUP_MIN
+        self._hold(entries, groups, heavy & (entries[0].size >= _ENTRIES_MIN))
 
     def merge(self, other: Self, groups: int, sign: int = 1) -> None:
         """Add sign * the other's counts; groups: of both."""
-        if self.shift == other.shift and self._take_grid(other.grid, groups, sign):
-            self.map.merge(other.map, sign)
+        if self.shift != other.shift:
+            shift = max(self.shift, other.shift)
+            self.collapse(shift, groups)
+            self._add(_wider(other.entries(), other.shift, shift), groups, sign)
             return
-        slots, shift = len(self.map.slots), max(self.shift, other.shift)
-        self.collapse(shift, groups)
-        self._add(_wider(other.entries(), other.shift, shift), groups, sign)
-        if len(self.map.slots) > slots and self._is_map_heavy:
-            self._hold(self.entries(), groups)
+        left = None if other.pages is None else self._take_pages(other.pages, groups, sign)
+        if other.map.used:  # Before what is left, for the other may be this one.
+            self._take_map(other.map, groups, sign)
+        if left is not None and left[0].size:
+            self.map.merge(CellCounts.of(*left), sign)
+        if sign < 0 and self.pages is not None and self.pages.is_mostly_empty:
+            self._hold_anew(self.entries(), groups)
 
-    def _take_grid(self, grid: CellGrid | None, groups: int, sign: int) -> bool:
-        """Add the other's grid counter by counter, if what it does not hold is not held here."""
-        if grid is None:
-            return self.grid is None
-        if self.grid is None and self.map.used == 0 and sign > 0:
-            self.grid = grid.regrouped(np.arange(grid.rows.size), groups)
-            return True
-        return self.grid is not None and self.grid.add_alike(grid, sign)
+    def check_taken(self, other: Self) -> None:
+        """Each of the other's values must be in a bucket here.
+
+        Raises:
+          CannotSubtract: one is not.
+        """
+        shift = max(self.shift, other.shift)
+        groups, cells, counts = _wider(self.entries(), self.shift, shift)
+        their_groups, their_cells, taken = _wider(other.entries(), other.shift, shift)
+        held = np.zeros(taken.size, np.int64)
+        if counts.size:
+            keys, wanted = (groups << 32) | cells, (their_groups << 32) | their_cells
+            at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+            held = np.where(keys[at] == wanted, counts[at], 0)
+        short = np.flatnonzero(held < taken)
+        if short.size:
+            bucket = f"count of bucket {their_cells[short[0]]} of group {their_groups[short[0]]}"
+            raise CannotSubtract(bucket, int(held[short[0]] - taken[short[0]]))
+
+    def _take_pages(self, other: CellPages, groups: int, sign: int) -> Entries | None:
+        """Add sign * the other's counts; returns what is left for the map."""
+        if self.pages is None and sign < 0:
+            return other.entries()
+        if self.pages is None:
+            self.pages = other.regrouped(np.arange(other.rows.size), groups)
+            return None
+        self.pages.grow(groups)
+        return self.pages.add_pages(other, sign)
+
+    def _take_map(self, other: CellCounts, groups: int, sign: int) -> None:
+        if self.pages is not None:
+            self._add(other.unordered(), groups, sign)
+            return
+        slots = len(self.map.slots)
+        self.map.merge(other, sign)
+        if len(self.map.slots) > slots:
+            self._make_room(groups)
 
     def _add(self, entries: Entries, groups: int, sign: int) -> None:
-        held, cells, amounts = entries
-        if self.grid is not None and held.size:
-            self.grid.grow(groups)
-            rest = self.grid.add(held, cells, amounts, sign)
-            held, cells, amounts = held[rest], cells[rest], amounts[rest]
-        if held.size:
-            self.map.merge(CellCounts.of(held, cells, amounts), sign)
+        if self.pages is not None and entries[0].size:
+            self.pages.grow(groups)
+            entries = self.pages.add(entries, sign)
+        if entries[0].size:
+            slots = len(self.map.slots)
+            self.map.merge(CellCounts.of(*entries), sign)
+            if len(self.map.slots) > slots:
+                self._make_room(groups)
 
     def collapse(self, shift: int, groups: int) -> None:
         """Make all cells 2^(shift - its present) times as wide; counts are as exact as before."""
         if shift > self.shift:
             entries = _wider(self.entries(), self.shift, shift)
             self.shift = shift
-            self._hold(entries, groups)
+            self._hold_anew(entries, groups)
 
     def entries(self) -> Entries:
         """Groups, cells and counts of all non-zero entries, by group, then by cell. Shapes [n]."""
         sparse = self.map.entries()
-        if self.grid is None:
+        if self.pages is None:
             return sparse
-        dense = self.grid.entries()
+        dense = self.pages.entries()
         if not sparse[0].size:
             return dense
         groups, cells, counts = (np.concatenate(pair) for pair in zip(dense, sparse, strict=True))
         order = np.argsort((groups << 32) | cells, kind="stable")
-        return groups[order], cells[order], counts[order]
+        return _summed(groups[order], cells[order], counts[order])
 
     @classmethod
     def of(cls, entries: Entries, groups: int, shift: int = SHIFT_MIN) -> Self:
         """The counts of these entries; shapes [n], pairs different."""
         made = cls(shift)
-        made._hold(entries, groups)
+        made._hold_anew(entries, groups)
         return made
 
     def regrouped(self, places: NDArray[np.int64], groups: int) -> Self:
         """New counts in which group g is group places[g] of `groups`; at -1: left out."""
         made = type(self)(self.shift)
         made.map = self.map.regrouped(places)
-        if self.grid is not None:
-            made.grid = self.grid.regrouped(places, groups)
+        if self.pages is not None:
+            made.pages = self.pages.regrouped(places, groups)
         return made
 
 
@@ -208,9 +262,18 @@ def _wider(entries: Entries, shift: int, wanted: int) -> Entries:
     """Entries at a coarser shift; those that fall together are added."""
     groups, cells, counts = entries
     wide = coarser(cells, shift, wanted)
-    if not groups.size or wanted == shift:
-        return groups, wide, counts
     # Coarser cells stay in order, so what falls together stands together.
-    first = np.append(True, (np.diff(groups) != 0) | (np.diff(wide) != 0))
+    return (groups, wide, counts) if wanted == shift else _summed(groups, wide, counts)
+
+
+def _summed(
+    groups: NDArray[np.int64], cells: NDArray[np.int64], counts: NDArray[np.int64]
+) -> Entries:
+    """Entries in order, of which equal ones are added, and those are left out that give nothing."""
+    if not groups.size:
+        return groups, cells, counts
+    first = np.append(True, (np.diff(groups) != 0) | (np.diff(cells) != 0))
     starts = np.flatnonzero(first)
-    return groups[starts], wide[starts], np.add.reduceat(counts, starts)
+    sums = np.add.reduceat(counts, starts)
+    kept = starts[sums != 0]
+    return groups[kept], cells[kept], sums[sums != 0]

@@ -8,7 +8,10 @@ the whole range without tables. The interval:
   - above, from the relative standard error sqrt(3 ln 2 - 1)/sqrt(m) = 1.039/sqrt(m), which holds
     for merged registers (Ertl, sect. 4.5; DataSketches' non-HIP error is the same).
 Certain whatever the luck of the hashes: never fewer than the occupied registers, never more than
-the values taken in. Ends are rounded outwards to whole numbers.
+the values taken in; only where these are equal is the number exact. An interval that lies above the
+values taken in has missed; it is drawn anew with twice the deviations, and if it still does
+(crafted values, cut off from the hashes' luck), only what is certain is said. Ends are rounded
+outwards to whole numbers.
 """
 
 from __future__ import annotations
@@ -73,17 +76,14 @@ def estimate_distinct(
     z = z_of(confidence)
     slots = histogram.sum(axis=1).astype(np.float64)
     occupied = slots - histogram[:, 0]
-    raw = raw_estimate(histogram)
-    few = _linear(occupied, slots) <= _OCCUPANCY_MAX * slots
-    spread = z * RELATIVE_ERROR / np.sqrt(np.maximum(slots, 1))
-    low = np.where(few, _inverted(occupied - 0.5, slots, -z), raw / (1 + spread))
-    high = raw / np.maximum(1 - spread, 1e-9)
-    high = np.where(few, _inverted(occupied + 0.5, slots, z), high)
-    most = taken.astype(np.float64)
-    low = np.clip(np.floor(low), occupied, most)
-    high = np.clip(np.ceil(high), low, most)
+    raw, most = raw_estimate(histogram), taken.astype(np.float64)
+    low, high = _ends(raw, occupied, slots, z)
+    wider, _ = _ends(raw, occupied, slots, 2 * z)
+    low = np.where(low <= most, low, np.where(wider <= most, wider, occupied))
+    low = np.clip(low, occupied, most)
+    high = np.clip(high, low, most)
     value = np.clip(np.rint(raw), low, high)
-    bound = np.where(low == high, Bound.EXACT, Bound.INTERVAL).astype(np.uint8)
+    bound = np.where(occupied == most, Bound.EXACT, Bound.INTERVAL).astype(np.uint8)
     return Estimates(
         value.astype(np.int64),
         low.astype(np.int64),
@@ -93,6 +93,16 @@ def estimate_distinct(
         confidence,
         "hll",
     )
+
+
+def _ends(raw: Column, occupied: Column, slots: Column, z: float) -> tuple[Column, Column]:
+    """What the hashes alone say: both ends, so many deviations off."""
+    few = _linear(occupied, slots) <= _OCCUPANCY_MAX * slots
+    spread = z * RELATIVE_ERROR / np.sqrt(np.maximum(slots, 1))
+    low = np.where(few, _inverted(occupied - 0.5, slots, -z), raw / (1 + spread))
+    high = raw / np.maximum(1 - spread, 1e-9)
+    high = np.where(few, _inverted(occupied + 0.5, slots, z), high)
+    return np.floor(low), np.ceil(high)
 
 
 def _linear(occupied: Column, slots: Column) -> Column:

@@ -112,6 +112,18 @@ class CellCounts:
         plain = (keys - np.uint64(1)).view(np.int64)
         return plain >> 32, plain & 0xFFFFFFFF, counts
 
+    def held_by_group(self, groups: int) -> NDArray[np.int64]:
+        """How many slots each of `groups` groups has; int64 [groups]."""
+        keys = self.slots[:, 0]
+        owners = ((keys - np.uint64(1)) >> np.uint64(32)).astype(np.int64)[keys != 0]
+        return np.bincount(owners, minlength=groups)
+
+    def unordered(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Groups, cells and counts of all non-zero entries, in any order. Shapes [n]."""
+        touched = self._touched()
+        plain = (touched[:, 0] - np.uint64(1)).view(np.int64)
+        return plain >> 32, plain & 0xFFFFFFFF, touched[:, 1].astype(np.int64)
+
     @classmethod
     def of(
         cls, groups: NDArray[np.int64], cells: NDArray[np.int64], counts: NDArray[np.int64]

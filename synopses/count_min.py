@@ -19,7 +19,8 @@ from synopses.hashed_counters import (
 )
 from synopses.header import Kind
 from synopses.intervals import hashed
-from synopses.profile import Profile, Share, Statistics, Thinning
+from synopses.intervals.interval import error_share
+from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 
 SOURCE = "count-min"
 
@@ -47,12 +48,13 @@ class GroupedCountMin(GroupedHashedCounters):
         sizes=range(LG_WIDTH_MIN + 1, LG_WIDTH_MAX + 1),
         default=12,
         linear=True,
-        thinning=Thinning.NEVER,
-        thinned="none: of pairs of tuples, far more than the share that was skipped is missing",
+        thinning=Thinning.ROWS,
+        thinned="scaled counts are near the true ones as vectors, Cauchy-Schwarz, union bound",
         share=Share.VALUE,
         error_of=_error_of,
         bytes_of=bytes_of,
         power=0.5,
+        cost=Cost(read=5.0, read_grouped=8.8, kept=7.1, kept_grouped=30.6, always=1.2),
     )
     __slots__ = ()
     _kind: ClassVar[Kind] = Kind.COUNT_MIN
@@ -74,15 +76,17 @@ class GroupedCountMin(GroupedHashedCounters):
           hashes: uint64 [keys], as in update.
           confidence: of each interval by itself.
           group: which one.
+
+        Raises:
+          BadParameter: the confidence is not inside (0, 1).
         """
+        miss = error_share(confidence)
         if self.exact[group]:
             return Estimates.exact(self._exact_counts(hashes, group), SOURCE)
         found = np.take_along_axis(self.tables(group), self.cells(hashes), axis=1).min(axis=0)
         total = float(self.totals()[group])
         most = found.astype(np.float64)
-        low = hashed.least_with_excess(
-            most, np.full(most.size, total), width=self.width, miss=1 - confidence
-        )
+        low = hashed.least_with_excess(most, np.full(most.size, total), width=self.width, miss=miss)
         null = np.zeros(found.size, np.bool_)
         bound = np.full(found.size, Bound.INTERVAL, np.uint8)
         return Estimates(

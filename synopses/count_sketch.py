@@ -18,6 +18,7 @@ from synopses.hashed_counters import (
 )
 from synopses.header import Kind
 from synopses.intervals import hashed
+from synopses.intervals.interval import error_share
 from synopses.profile import Profile, Share, Statistics, Thinning
 
 SOURCE = "count-sketch"
@@ -74,11 +75,14 @@ class GroupedCountSketch(GroupedHashedCounters):
           hashes: uint64 [keys], as in update.
           confidence: of each interval by itself.
           group: which one.
+
+        Raises:
+          BadParameter: the confidence is not inside (0, 1).
         """
+        miss = error_share(confidence)
         cells = self.cells(hashes)
         found = np.take_along_axis(self.tables(group), np.where(cells < 0, ~cells, cells), axis=1)
         rows = np.where(cells < 0, -found, found).astype(np.float64).T
-        miss = 1 - confidence
         moment = self._moments_most(np.array([group]), hashed.moments_miss(miss))
         value, low, high = hashed.occurrences(rows, float(moment[0]), width=self.width, miss=miss)
         value = np.maximum(value, 0.0)
@@ -88,12 +92,17 @@ class GroupedCountSketch(GroupedHashedCounters):
         return Estimates(value, low, high, bound, null, confidence, SOURCE)
 
     def second_moment(self, confidence: float) -> Estimates:
-        """Sum of squared counts per group: float64."""
+        """Sum of squared counts per group: float64.
+
+        Raises:
+          BadParameter: the confidence is not inside (0, 1).
+        """
+        miss = error_share(confidence)
         value = counter_products.of_keys(self, self)
         low, high = value.copy(), value.copy()
         large = np.flatnonzero(~self.exact)
         value[large], low[large], high[large] = hashed.second_moment(
-            counter_products.of_tables(self, self, large), width=self.width, miss=1 - confidence
+            counter_products.of_tables(self, self, large), width=self.width, miss=miss
         )
         return _estimates(value, low, high, large, confidence)
 
@@ -102,11 +111,12 @@ class GroupedCountSketch(GroupedHashedCounters):
 
         Raises:
           CannotMerge: widths or seeds differ.
+          BadParameter: the confidence is not inside (0, 1).
         """
+        miss = error_share(confidence)
         value = counter_products.of_keys(self, other)
         low, high = value.copy(), value.copy()
         large = np.flatnonzero(~(self.exact & other.exact))
-        miss = 1 - confidence
         moments = hashed.moments_miss(miss)
         value[large], low[large], high[large] = hashed.inner_product(
             counter_products.of_tables(self, other, large),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.errors import CorruptSynopsis
+from synopses.errors import CannotSubtract, CorruptSynopsis
 from synopses.inputs import as_input
 
 Entries = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]
@@ -19,7 +19,11 @@ def readable(
 
 
 def less(entries: Entries, taken: Entries) -> Entries:
-    """The entries without those counts; what is at zero is left out. By group, then by key."""
+    """The entries without those counts; what is at zero is left out. By group, then by key.
+
+    Raises:
+      CannotSubtract: a key has fewer.
+    """
     groups = np.concatenate((entries[0], taken[0]))
     keys = np.concatenate((entries[1], taken[1]))
     counts = np.concatenate((entries[2], -taken[2]))
@@ -29,6 +33,10 @@ def less(entries: Entries, taken: Entries) -> Entries:
     new[1:] = (np.diff(groups) != 0) | (keys[1:] != keys[:-1])
     first = np.flatnonzero(new)
     sums = np.add.reduceat(counts[order], first)
+    short = first[sums < 0]
+    if short.size:
+        what = f"count of key {keys[short[0]]:#x} of group {groups[short[0]]}"
+        raise CannotSubtract(what, int(sums[sums < 0][0]))
     kept = first[sums != 0]
     return readable(groups[kept], keys[kept], sums[sums != 0])
 

@@ -9,11 +9,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.errors import BadParameter
 from synopses.estimate import Estimates
-from synopses.grouped import grown, scattered
+from synopses.grouped import check_taken, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_input
-from synopses.profile import Profile, Share, Thinning, exactly
+from synopses.inputs import as_ids
+from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q")
 
@@ -38,6 +39,7 @@ class GroupedCount:
         share=Share.VALUE,
         error_of=exactly,
         bytes_of=lambda _size, _statistics: 8,
+        cost=Cost(read=0.1, read_grouped=2.0, kept=0.9, kept_grouped=8.8, always=0.1),
     )
     __slots__ = ("_counts", "_groups")
 
@@ -67,26 +69,44 @@ class GroupedCount:
         self._groups = max(self._groups, groups)
 
     def update(self, ids: NDArray[np.int32] | None, n: int) -> None:
-        """Count n tuples; ids int32 [n] are their groups (None: all are of group 0)."""
-        assert ids is None or len(ids) == n
+        """Count n tuples; ids int32 [n] are their groups (None: all are of group 0).
+
+        Raises:
+          BadParameter: n is negative, or an id is not that of a group.
+        """
+        if n < 0:
+            raise BadParameter("n", n, ">= 0")
         if ids is None:
             self.grow(1)
             self._counts[0] += n
         else:
-            _count(self._counts, as_input(ids, np.int32))
+            _count(self._counts, as_ids(ids, n, self._groups))
 
     def count(self) -> Estimates:
         """Tuples per group: int64, exact."""
         return Estimates.exact(self.counts.copy(), "count")
 
     def merge(self, other: Self) -> Self:
-        """Add the other's tuples, in place."""
+        """Add the other's tuples, in place.
+
+        Raises:
+          CannotMerge: the other is of another kind.
+        """
+        same_kind(self, other)
         self.grow(other.groups)
         self._counts[: other.groups] += other.counts
         return self
 
     def subtract(self, other: Self) -> Self:
-        """Take away the other's tuples, which must be among these, in place."""
+        """Take away the other's tuples, which must be among these, in place.
+
+        Raises:
+          CannotMerge: the other is of another kind.
+          CannotSubtract: a group has fewer tuples.
+        """
+        same_kind(self, other)
+        check_taken(self.counts, other.counts)
+        self.grow(other.groups)
         self._counts[: other.groups] -= other.counts
         return self
 

@@ -16,6 +16,13 @@ class CannotMerge(SynopsisError):
         )
 
 
+class CannotSubtract(SynopsisError):
+    """What is to be taken out was never put in."""
+
+    def __init__(self, what: str, left: int) -> None:
+        super().__init__(f"cannot subtract: {what} would be {left}")
+
+
 class CorruptSynopsis(SynopsisError):
     """The bytes are not what `to_bytes` wrote."""
 
@@ -27,4 +34,5 @@ class BadParameter(SynopsisError):
     """A parameter is outside what the summary can be built or asked with."""
 
     def __init__(self, parameter: str, value: object, expected: str) -> None:
+        self.parameter, self.value, self.expected = parameter, value, expected
         super().__init__(f"{parameter} is {value!r}, expected {expected}")

@@ -11,29 +11,31 @@ from numpy.typing import NDArray
 
 from synopses import frequent_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.estimate import TopItem
+from synopses.estimate import Estimates, TopItem
 from synopses.frequent_entries import (
     Entries,
     ItemKind,
     Values,
-    first_of_each,
     image_of,
     most_frequent,
     read_entries,
     read_image,
+    text_bytes,
 )
+from synopses.frequent_lists import Counted, frequent_lists, top_lists
 from synopses.frequent_profile import ENTRIES_MAX, ENTRIES_MIN, FREQUENT
-from synopses.grouped import grown, scattered
-from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_ids, as_input
+from synopses.grouped import grown, same_kind, scattered
+from synopses.header import Kind, parameters_of_bytes, seal, unseal
+from synopses.inputs import as_ids, as_input, same_rows
+from synopses.resizing import Resizable
+from synopses.threshold import Promise, check_share
 
-_TEXT_BYTES = 49  # Of a Python string beside its characters.
-_SAMPLED_TEXTS = 64
 _PARAMETERS = struct.Struct("<qqB")
+_WEIGHT_MAX = 2.0**63
 _NONE: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
 
 
-class GroupedFrequent:
+class GroupedFrequent(Resizable):
     """Most frequent values per group with certain bounds (Misra-Gries, as in DataSketches).
 
     A group has counters for at most 3/4 of `entries` values. When they run out, the median counter
@@ -89,15 +91,8 @@ class GroupedFrequent:
         axes = 5 * self._starts.nbytes
         values = self._born.nbytes + self._free.nbytes + self._store.nbytes
         if self.items is ItemKind.TEXT:
-            sample = self._store[: self._live : max(1, self._live // _SAMPLED_TEXTS)]
-            texts = [text for text in sample.tolist() if text is not None]  # Freed places.
-            characters = sum(map(len, texts))
-            values += self._live * _TEXT_BYTES + self._live * characters // max(len(texts), 1)
+            values += text_bytes(self._store[: int(self._state[kernels.NEXT])])
         return axes + self._arena.nbytes + values
-
-    @property
-    def _live(self) -> int:
-        return int(self._state[kernels.NEXT])
 
     @property
     def error(self) -> NDArray[np.int64]:
@@ -136,12 +131,27 @@ class GroupedFrequent:
           values: the values; only values[rows] is called, for the rows whose value gets a counter
             (a numpy array of `items.dtype`, or a wrapper that decodes these rows only).
           weights: int64 [n], how often each occurs (<= 0 is skipped); None: once.
+
+        Raises:
+          BadParameter: an id is not that of a group, the columns differ in length, or the weights
+            add up to more than int64 holds.
         """
-        assert ids is None or len(ids) == len(keys)
         if ids is None and not self._groups:
             self.grow(1)
         amounts = _NONE if weights is None else as_input(weights, np.int64)
-        self._take(as_ids(ids), as_input(keys, np.uint64), values, amounts, _NONE)
+        words = as_input(keys, np.uint64)
+        groups = as_ids(ids, words.size, self._groups)
+        if weights is not None:
+            same_rows(words.size, weights=amounts)
+            self._check_weights(amounts)
+        self._take(groups, words, values, amounts, _NONE)
+
+    def _check_weights(self, weights: NDArray[np.int64]) -> None:
+        """What they and all that was counted weigh must be an int64, in whatever group."""
+        weight = float(np.maximum(weights, 0).sum(dtype=np.float64))
+        total = weight + float(self._totals.max(initial=0))
+        if total >= _WEIGHT_MAX:
+            raise BadParameter("total of the weights", total, f"< {_WEIGHT_MAX:.3g}")
 
     def _take(
         self,
@@ -213,11 +223,14 @@ class GroupedFrequent:
 
         Raises:
           CannotMerge: table sizes or kinds of values differ.
+          BadParameter: a total would be more than int64 holds.
         """
+        same_kind(self, other)
         if self.entries != other.entries:
             raise CannotMerge("entries", self.entries, other.entries)
         if self.items != other.items:
             raise CannotMerge("items", self.items.name, other.items.name)
+        self._check_weights(other.totals.max(initial=0, keepdims=True))
         self.grow(other.groups)
         theirs = other._entries()
         totals = self._totals.copy()
@@ -237,7 +250,7 @@ class GroupedFrequent:
             as_input(shifts, np.int64),
         )
 
-    def resize(self, entries: int) -> Self:
+    def resize(self, entries: int, /) -> Self:
         """Keep tables of this size from now on, in place, with the most frequent values.
 
         `error` grows by the largest count that finds no room, and by no more: a list of the most
@@ -249,9 +262,7 @@ class GroupedFrequent:
         smaller = type(self)(self._groups, entries, self.items)
         kept, error = most_frequent(self._entries(), self.error, entries * 3 // 4)
         smaller._absorb(kept, error, self.totals)
-        for name in self.__slots__:
-            setattr(self, name, getattr(smaller, name))
-        return self
+        return self._become(smaller)
 
     # --- questions ---------------------------------------------------------------------------
 
@@ -275,20 +286,29 @@ class GroupedFrequent:
         """
         if k < 1:
             raise BadParameter("k", k, ">= 1")
+        _, counted = self.tracked()
+        return top_lists(counted, self.error, k)
+
+    def frequent(self, share: float, promise: Promise, late: int = 0) -> Estimates:
+        """The values that make up `share`, in (0, 1], of their group's weight, as `top` lists them.
+
+        An item is `guaranteed` where it is frequent for certain. The bound of a list is NONE where
+        none must be missing and one may be: `error` reaches the threshold. late: so much more
+        weight, of any values, is allowed for in each group.
+        """
+        check_share(share)
+        _, counted = self.tracked()
+        totals = self.totals, self.totals
+        return frequent_lists(counted, self.error, totals, share=share, promise=promise, late=late)
+
+    def tracked(self) -> tuple[NDArray[np.uint64], Counted]:
+        """Every value that has a counter, by group: their keys, and how often they were seen.
+
+        Any other value of a group was seen `error` times at most.
+        """
         entries = self._entries()
-        groups, low = entries.groups, entries.counts + self._offsets[entries.groups] - entries.lates
-        high = low + entries.lates
-        listed = first_of_each(k, groups, low, entries.values, self._groups)
-        unlisted = np.ones(groups.size, np.bool_)
-        unlisted[listed] = False
-        outside = self.error  # What an unlisted value may occur at most.
-        np.maximum.at(outside, groups[unlisted], high[unlisted])
-        sure = low >= outside[groups]
-        columns = (entries.values, low, low, high, sure)
-        rows = zip(*(column[listed].tolist() for column in columns), strict=True)
-        items = [TopItem(*row) for row in rows]
-        ends = np.cumsum(np.bincount(groups[listed], minlength=self._groups)).tolist()
-        return [items[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        low = entries.counts + self._offsets[entries.groups] - entries.lates
+        return entries.keys, Counted.of(entries, low)
 
     def image(self, group: int) -> bytes:
         """A group as a DataSketches frequent-items sketch.
@@ -379,6 +399,7 @@ class GroupedFrequent:
         entries = read_entries(body, items, size)
         offsets, totals = body.array(np.int64, (size,)), body.array(np.int64, (size,))
         body.end()
-        made = cls(size, room_max, items)
-        made._absorb(entries, offsets, totals)
+        with parameters_of_bytes():
+            made = cls(size, room_max, items)
+            made._absorb(entries, offsets, totals)
         return made

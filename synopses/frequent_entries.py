@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -20,6 +20,9 @@ _IMAGE = struct.Struct("<BBBBBBHIIqq")
 _IMAGE_EMPTY = struct.Struct("<BBBBBBH")
 _FAMILY = 10
 _FLAG_EMPTY = 5  # DataSketches sets both of its bits for emptiness.
+_TEXT_BYTES = 49  # Of a Python string beside its characters.
+_SAMPLED_TEXTS = 64
+_TOTAL_MAX = 1 << 62  # Two of them have room in an int64.
 _NO_LONGS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
@@ -53,13 +56,17 @@ class Entries:
     lates: NDArray[np.int64]
     values: NDArray[Any]
 
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Entries:
+        """These rows, in this order."""
+        return Entries(
+            self.groups[rows], self.keys[rows], self.counts[rows], self.lates[rows],
+            self.values[rows],
+        )  # fmt: skip
+
     def moved(self, places: NDArray[np.int64]) -> Entries:
         """Group g becomes group places[g]; those placed at -1 are left out."""
         groups = places[self.groups]
-        kept = groups >= 0
-        return Entries(
-            groups[kept], self.keys[kept], self.counts[kept], self.lates[kept], self.values[kept]
-        )
+        return replace(self, groups=groups).take(groups >= 0)
 
     def parts(self, items: ItemKind) -> list[NDArray[Any] | bytes]:
         """The columns as the body of an envelope."""
@@ -90,12 +97,14 @@ def most_frequent(
     purged = np.zeros(offsets.size, np.int64)
     purged[entries.groups[first_out]] = entries.counts[first_out]
     left = entries.counts - purged[entries.groups]
-    kept = left > 0
-    stay = Entries(
-        entries.groups[kept], entries.keys[kept], left[kept], entries.lates[kept],
-        entries.values[kept],
-    )  # fmt: skip
-    return stay, offsets + purged
+    return replace(entries, counts=left).take(left > 0), offsets + purged
+
+
+def text_bytes(texts: NDArray[Any]) -> int:
+    """What texts take, by the mean length of up to 64 of them; None is in places that are free."""
+    sample = texts[:: max(1, texts.size // _SAMPLED_TEXTS)].tolist()
+    lengths = [len(text) for text in sample if text is not None]
+    return texts.size * _TEXT_BYTES + texts.size * sum(lengths) // max(len(lengths), 1)
 
 
 def read_entries(body: Body, items: ItemKind, groups: int) -> Entries:
@@ -104,7 +113,7 @@ def read_entries(body: Body, items: ItemKind, groups: int) -> Entries:
     Raises:
       CorruptSynopsis: they do not fit together.
     """
-    where = body.array(np.int32, (-1,)).astype(np.int64)
+    where = body.array(np.int32).astype(np.int64)
     if where.size and not (where.min() >= 0 and where.max() < groups):
         raise CorruptSynopsis("group", int(where.max()), f"0 to {groups - 1}")
     keys = body.array(np.uint64, where.shape)
@@ -118,8 +127,9 @@ def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:
     lengths = body.array(np.int64, (size,))
     ends = np.cumsum(lengths).tolist()
     text = body.raw()
-    if size and (lengths.min() < 0 or ends[-1] != len(text)):
-        raise CorruptSynopsis("text length", len(text), ends[-1])
+    inside = not size or 0 <= int(lengths.min()) <= int(lengths.max()) <= len(text)
+    if not inside or (ends or [0])[-1] != len(text):
+        raise CorruptSynopsis("text length", len(text), (ends or [0])[-1])
     values = np.empty(size, object)
     try:
         texts = [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
@@ -127,28 +137,6 @@ def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:
         raise CorruptSynopsis("text", error.object[error.start : error.end], "UTF-8") from error
     values[:] = texts
     return values
-
-
-def first_of_each(
-    k: int,
-    groups: NDArray[np.int64],
-    low: NDArray[np.int64],
-    values: NDArray[Any],
-    group_count: int,
-) -> NDArray[np.int64]:
-    """Rows of the k largest `low` of each group, by group, then falling, equal ones by value.
-
-    Values are compared only where the k-th place is tied or taken: texts compare slowly.
-    """
-    starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=group_count))))
-    order = np.lexsort((-low, groups))
-    last = np.minimum(starts[:-1] + k, starts[1:]) - 1
-    least = low[order][last] if order.size else low
-    near = np.flatnonzero(low >= least[groups])
-    near = near[np.argsort(values[near], kind="stable")]
-    near = near[np.lexsort((-low[near], groups[near]))]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(groups[near], minlength=group_count))))
-    return near[np.arange(near.size) - starts[groups[near]] < k]
 
 
 def image_of(
@@ -187,7 +175,7 @@ def read_image(image: bytes, items: ItemKind) -> tuple[Entries, int, int]:
         raise CorruptSynopsis("frequent-items image", f"{len(image)} bytes", f">= {_IMAGE.size}")
     size, _, total, error = _IMAGE.unpack_from(image)[-4:]
     values_at = _IMAGE.size + 8 * size
-    if len(image) < values_at or total < 0 or error < 0:
+    if len(image) < values_at or not 0 <= total < _TOTAL_MAX or error < 0:
         raise CorruptSynopsis("entries of an image", size, "as many as it holds")
     counts = np.frombuffer(image, np.int64, size, _IMAGE.size).copy()
     if size and not 0 < int(counts.min()) <= int(counts.max()) <= total:

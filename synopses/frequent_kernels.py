@@ -183,31 +183,36 @@ def count_keys(
     group, weight, shift = 0, 1, 0
     left = np.empty((room_max, CELLS), np.int64)
     start, room, total = starts[0], rooms[0], 0
+    last = news.size - 1
     for row in range(first, news.size):
+        this = np.uint64(row)  # Unsigned: no place counts from the end.
+        new = news[this]
         if grouped:
-            if row + _AHEAD < news.size:
-                far = ids[row + _AHEAD]
-                home = (news[row + _AHEAD] * SPREAD) >> _shift(max(rooms[far], ROOM_MIN))
-                prefetch(arena, starts[far] + int(home))
-            group = ids[row]
-            start, room = starts[group], rooms[group]
+            soon = np.uint64(min(row + _AHEAD, last))
+            far = np.uint32(ids[soon])
+            home = (news[soon] * SPREAD) >> _shift(max(rooms[far], ROOM_MIN))
+            prefetch(arena, starts[far] + int(home))
+            group = ids[this]
+            start, room = starts[np.uint32(group)], rooms[np.uint32(group)]
         if weighted:
-            weight = weights[row]
+            weight = weights[this]
         if merging:
-            shift = shifts[row]
+            shift = shifts[this]
         if weight <= 0:
             continue
-        key, at = np.int64(news[row]), 0
+        key, at, found = np.int64(new), np.uint64(0), False
         if room > 0:
             mask = np.uint64(room - 1)
-            place = (news[row] * SPREAD) >> _shift(room)
-            at = start + int(place)
+            place = (new * SPREAD) >> _shift(room)
+            at = np.uint64(start) + place
             while arena[at, COUNT] != 0 and arena[at, KEY] != key:
                 place = (place + np.uint64(1)) & mask
-                at = start + int(place)
-        if room > 0 and arena[at, COUNT] != 0:
+                at = np.uint64(start) + place
+            found = arena[at, COUNT] != 0
+        if found:
             arena[at, COUNT] += weight
-            arena[at, LATE] += shift
+            if merging:
+                arena[at, LATE] += shift
         else:
             if room == 0 or (active[group] >= room * 3 // 4 and room < room_max):
                 wider = max(2 * room, ROOM_MIN)
@@ -215,7 +220,7 @@ def count_keys(
                     totals[0] += total
                     return row
                 start, room = _widen(arena, starts, rooms, group, wider, state), wider
-                at = _place(arena, start, room, int(key))
+                at = np.uint64(_place(arena, start, room, int(key)))
             if state[FREE] > 0:
                 state[FREE] -= 1
                 ref = np.int64(free[state[FREE]])

@@ -189,7 +189,7 @@ class GroupTable:
         """
         body = unseal(data, Kind.GROUP_TABLE)
         (groups_max,) = body.unpack(_PARAMETERS)
-        hashes = body.array(np.uint64, (-1,))
+        hashes = body.array(np.uint64)
         body.end()
         table = cls(groups_max)
         table._known = hashes

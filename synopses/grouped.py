@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.errors import CannotMerge, CannotSubtract
+
 
 def grown(rows: NDArray[Any], groups: int, fill: Any = 0) -> NDArray[Any]:
     """The same rows with room for at least `groups`; capacity doubles, new rows hold `fill`.
@@ -30,3 +32,27 @@ def scattered(
     moved[:] = fill
     moved[ids] = rows
     return moved
+
+
+def same_kind(left: object, right: object) -> None:
+    """Only summaries of one kind can be put together.
+
+    Raises:
+      CannotMerge: these are of two.
+    """
+    if type(left) is not type(right):
+        raise CannotMerge("kind", type(left).__name__, type(right).__name__)
+
+
+def check_taken(held: NDArray[np.int64], taken: NDArray[np.int64]) -> None:
+    """No group may lose more tuples than it has; shapes [groups] and [other groups].
+
+    Raises:
+      CannotSubtract: one would.
+    """
+    had = np.zeros(taken.size, np.int64)
+    had[: held.size] = held[: taken.size]
+    short = np.flatnonzero(had < taken)
+    if short.size:
+        group = int(short[0])
+        raise CannotSubtract(f"count of group {group}", int(had[group] - taken[group]))

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from synopses import counter_kernels as kernels
 from synopses.counter_entries import Entries, check_entries, less, readable
 from synopses.counter_kernels import DEPTH, multipliers
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.grouped import grown, scattered
+from synopses.errors import BadParameter, CannotMerge, CannotSubtract, CorruptSynopsis
+from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
 from synopses.profile import Statistics
+from synopses.resizing import Resizable
 
 LG_WIDTH_MIN, LG_WIDTH_MAX = 4, 24
 _KEYS_PER_CELL = 4  # 16 bytes a place, at most 3/4 used: no larger than the 8-byte cells.
@@ -38,7 +39,7 @@ def bytes_of(lg_width: int, statistics: Statistics) -> int:
     return (DEPTH * 8 << lg_width) + _GROUP_BYTES
 
 
-class GroupedHashedCounters:
+class GroupedHashedCounters(Resizable):
     """What Count-Min and CountSketch share: state, updating, merging, resizing, bytes.
 
     dense: int64 [large groups, DEPTH, width]. A group is counted key by key, exactly, until it has
@@ -119,8 +120,10 @@ class GroupedHashedCounters:
         Args:
           ids: int32 [n], group of each; None: all are of group 0.
           hashes: uint64 [n], of which every bit must be good (murmur_* in hashing.py, first half).
+
+        Raises:
+          BadParameter: an id is not that of a group, or there are not as many as hashes.
         """
-        assert ids is None or len(ids) == len(hashes)
         if ids is None and not self._groups:
             self.grow(1)
         words = as_input(hashes, np.uint64)
@@ -128,7 +131,7 @@ class GroupedHashedCounters:
             table = self._dense[self._rows[0]]
             kernels.add_to_one(table, self._multipliers, self.lg_width, self._bits, words)
             return
-        self._add(as_ids(ids), words, _UNWEIGHTED)
+        self._add(as_ids(ids, words.size, self._groups), words, _UNWEIGHTED)
 
     def _add(
         self, ids: NDArray[np.int32], words: NDArray[np.uint64], weights: NDArray[np.int64]
@@ -166,9 +169,12 @@ class GroupedHashedCounters:
         self._rooms[groups] = self._held[groups] = 0
 
     def _widen_arena(self) -> None:
-        """Make a new arena without gaps, with as much room again as is in use."""
+        """Make a new arena with as much room again as is in use."""
         used = int(self._rooms.sum())
-        room = max(2 * used, used + 2 * int(self._rooms.max()), _ARENA_MIN)
+        self._repack(max(2 * used, used + 2 * int(self._rooms.max()), _ARENA_MIN))
+
+    def _repack(self, room: int) -> None:
+        """Make a new arena without gaps."""
         keys, counts = np.zeros(room, np.uint64), np.zeros(room, np.int64)
         self._arena_used = kernels.repack(
             self._keys, self._counts, self._starts, self._rooms, keys, counts
@@ -189,19 +195,36 @@ class GroupedHashedCounters:
     def subtract(self, other: Self) -> Self:
         """Take the other's counts out again, in place; they must be in.
 
-        A group that has become large stays so, whatever is left of it.
+        A group that has become large stays so, whatever is left of it. Of large groups, what was
+        not in shows only in Count-Min's tables, whose counters are never negative.
 
         Raises:
           CannotMerge: widths or seeds differ.
+          CannotSubtract: a group was not given these keys; nothing is taken out then.
         """
         self.check(other)
-        self._add_tables(other, -1)
+        self._check_taken(other)
         groups, keys, counts = other.entries()
         small = self._rows[groups] < 0
+        left = less(self.entries(), (groups[small], keys[small], counts[small]))
+        self._add_tables(other, -1)
         self._add(*readable(groups[~small], keys[~small], -counts[~small]))
         if small.any():
-            self._subtract_keys((groups[small], keys[small], counts[small]))
+            self._hold_keys(left)
         return self
+
+    def _check_taken(self, other: Self) -> None:
+        """A small group has no large part, and no counter of a Count-Min may become negative."""
+        large = ~other.exact
+        poor = np.flatnonzero(large & self.exact[: other.groups])
+        if poor.size:
+            held, taken = self._held[poor[0]], keys_max(self.lg_width) + 1
+            raise CannotSubtract(f"number of keys of group {poor[0]}", int(held) - taken)
+        large[other.entries()[0]] = True
+        for group in np.flatnonzero(large & ~self.exact[: other.groups]).tolist():
+            least = int((self.tables(group) - other.tables(group)).min())
+            if least < 0 and not self._signed:
+                raise CannotSubtract(f"a counter of group {group}", least)
 
     def check(self, other: Self) -> None:
         """Two that are put together must be alike; room is made for the other's groups.
@@ -209,6 +232,7 @@ class GroupedHashedCounters:
         Raises:
           CannotMerge: widths or seeds differ.
         """
+        same_kind(self, other)
         if self.lg_width != other.lg_width:
             raise CannotMerge("lg_width", self.lg_width, other.lg_width)
         if self.seed != other.seed:
@@ -222,14 +246,13 @@ class GroupedHashedCounters:
             self._make_dense(newly)
         kernels.add_tables(self._dense, self._rows, other._dense, theirs, sign)
 
-    def _subtract_keys(self, taken: Entries) -> None:
-        """Counts of small groups; keys that are at zero go, so that their places are free."""
-        left = less(self.entries(), taken)
+    def _hold_keys(self, entries: Entries) -> None:
+        """These are the counts of small groups now; places of other keys are free."""
         self._counts[:] = 0
         self._rooms[:] = self._held[:] = self._arena_used = 0
-        self._add(*left)
+        self._add(*entries)
 
-    def resize(self, lg_width: int) -> Self:
+    def resize(self, lg_width: int, /) -> Self:
         """Fold the tables to this width, in place; groups with too many keys for it get tables.
 
         Folding gives the very table that had always been so narrow.
@@ -246,6 +269,7 @@ class GroupedHashedCounters:
         large = np.flatnonzero(self._held[: self._groups] > keys_max(lg_width))
         if large.size:
             self._make_dense(large)
+        self._repack(int(self._rooms.sum()))
         return self
 
     # --- what questions read -----------------------------------------------------------------
@@ -345,7 +369,7 @@ class GroupedHashedCounters:
             raise CorruptSynopsis("lg_width", lg_width, f"{LG_WIDTH_MIN} to {LG_WIDTH_MAX}")
         large = np.flatnonzero(body.array(np.uint8, (groups,)))
         dense = body.array(np.int64, (large.size, DEPTH, 1 << lg_width))
-        ids = body.array(np.int32, (-1,))
+        ids = body.array(np.int32)
         keys = body.array(np.uint64, (ids.size,))
         counts = body.array(np.int64, (ids.size,))
         body.end()

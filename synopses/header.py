@@ -1,7 +1,7 @@
 """The envelope of every serialised synopsis: what it is, how it was built, that it is whole.
 
-Layout, little-endian: magic `SYNO`, format version u8, kind u8, parameter length u16, seed u64,
-body length u64, parameters, body, and the CRC-32C of all bytes before it as u32. The body is a row
+Little-endian: magic `SYNO`, layout of this kind u8, kind u8, parameter length u16, seed u64, body
+length u64, parameters, body, and the CRC-32C of all bytes before it as u32. The body is a row
 of arrays without names; each summary knows their order and reads them back with `Body`.
 """
 
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numba import njit
 from numpy.typing import DTypeLike, NDArray
 
-from synopses.errors import CorruptSynopsis
+from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.inputs import as_input
 
 MAGIC = b"SYNO"
-VERSION = 1
 _FIXED = struct.Struct("<4sBBHQQ")
 _CHECKSUM = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
@@ -34,7 +34,6 @@ class Kind(IntEnum):
 
     COUNT = 1
     MOMENTS = 2
-    DISTINCT = 3
     LOG_BUCKETS = 4
     KLL = 5
     FREQUENT = 6
@@ -47,6 +46,17 @@ class Kind(IntEnum):
     FIRST_LAST = 13
     COUNT_MIN = 14
     COUNT_SKETCH = 15
+    DISTINCT = 16  # 3 was the same without coupons.
+    REQ = 17
+    STRATIFIED = 18
+
+
+LAYOUTS: Final[Mapping[Kind, int]] = {
+    **dict.fromkeys(Kind, 1),
+    Kind.KLL: 2,  # 1 had no values that wait for the sketch, or had them under the same number.
+    Kind.REQ: 2,
+}
+"""The layout of each kind's parameters and parts. One that changes gets the next number."""
 
 
 def _crc_tables() -> NDArray[np.uint32]:
@@ -110,7 +120,7 @@ def seal(
     """
     parts = [_sized(part) for part in body]
     length = sum(len(part) for part in parts)
-    fixed = _FIXED.pack(MAGIC, VERSION, kind, len(parameters), seed, length)
+    fixed = _FIXED.pack(MAGIC, LAYOUTS[kind], kind, len(parameters), seed, length)
     whole = b"".join((fixed, parameters, *parts))
     return whole + _CHECKSUM.pack(crc32c(whole))
 
@@ -118,6 +128,19 @@ def seal(
 def _sized(part: NDArray[Any] | bytes) -> bytes:
     raw = part if isinstance(part, bytes) else np.ascontiguousarray(part).tobytes()
     return _LENGTH.pack(len(raw)) + raw
+
+
+@contextmanager
+def parameters_of_bytes() -> Iterator[None]:
+    """Where parameters that were read are refused, it is the bytes that are wrong.
+
+    Raises:
+      CorruptSynopsis: for a BadParameter.
+    """
+    try:
+        yield
+    except BadParameter as error:
+        raise CorruptSynopsis(error.parameter, error.value, error.expected) from error
 
 
 @dataclass(slots=True)
@@ -139,16 +162,16 @@ class Body:
         self.rest = self.rest[_LENGTH.size + length :]
         return part
 
-    def array(self, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The next part as a writable array; -1 as the only length means whatever fits.
+    def array(self, dtype: DTypeLike, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+        """The next part as a writable array; without a shape, as long as the part.
 
         Raises:
           CorruptSynopsis: the part has another size.
         """
         raw = self.raw()
         width = np.dtype(dtype).itemsize
-        if shape == (-1,):
-            expected = len(raw) // width * width
+        if shape is None:
+            expected, shape = len(raw) // width * width, (len(raw) // width,)
         elif min(shape) < 0:
             raise CorruptSynopsis("array shape", shape, "no negative length")
         else:
@@ -173,15 +196,15 @@ def unseal(data: bytes, kind: Kind) -> Body:
     """Open an envelope.
 
     Raises:
-      CorruptSynopsis: truncated, damaged, of another kind or of a newer format version.
+      CorruptSynopsis: truncated, damaged, of another kind or of another layout.
     """
     if len(data) < _FIXED.size + _CHECKSUM.size:
         raise CorruptSynopsis("length", len(data), f">= {_FIXED.size + _CHECKSUM.size}")
-    magic, version, found, parameters, seed, length = _FIXED.unpack_from(data)
+    magic, layout, found, parameters, seed, length = _FIXED.unpack_from(data)
     if magic != MAGIC:
         raise CorruptSynopsis("magic", magic, MAGIC)
-    if version != VERSION:
-        raise CorruptSynopsis("format version", version, VERSION)
+    if found == kind and layout != LAYOUTS[kind]:
+        raise CorruptSynopsis(f"layout of {kind.name.lower()}", layout, LAYOUTS[kind])
     whole = _FIXED.size + parameters + length
     if len(data) != whole + _CHECKSUM.size:
         raise CorruptSynopsis("length", len(data), whole + _CHECKSUM.size)

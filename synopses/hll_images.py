@@ -10,23 +10,33 @@ follows as a coupon (HLL_4). Read here and not by the library, which damaged ima
 
 from __future__ import annotations
 
+import math
 import struct
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.coupons import held_max
 from synopses.errors import BadParameter, CorruptSynopsis
 
 _IMAGE = struct.Struct("<BBBBBBBBdddii")
 _HEAD = struct.Struct("<BBBBBBBB")
 _UPDATABLE_HLL_8 = 0x0A  # Mode HLL, target HLL_8.
-_EMPTY, _OUT_OF_ORDER = 4, 16  # Flags. Out of order: no HIP estimate, bounds are those of unions.
+_EMPTY, _COMPACT, _OUT_OF_ORDER = (
+    4,
+    8,
+    16,
+)  # Flags. Out of order: no HIP estimate, bounds are those of unions.
 _LIST, _SET, _HLL = 0, 1, 2
 _COUPONS_AT = {_LIST: 8, _SET: 12}
 _LONGEST = 21  # lg_k, as in DataSketches.
 _SLOT_BITS = 26
 _EXCEPTION = 15
 _REGISTER_MAX = 63
+
+_HLL_8 = 2 << 2  # The target, beside a mode.
+LIST_MAX = 7  # The eighth coupon makes a set of a list.
+_SETS_FROM = 8  # Smaller sketches of the library turn from lists to registers.
 
 Slots = tuple[NDArray[np.int64], NDArray[np.uint8]]
 
@@ -42,10 +52,41 @@ def write_image(registers: NDArray[np.uint8], lg_k: int) -> bytes:
     return preamble + registers.tobytes()
 
 
-def read_image(image: bytes, lg_k: int) -> Slots:
-    """Slots and registers of an image of any mode and target, folded to 2^lg_k slots.
+def write_coupons(slots: NDArray[np.int64], registers: NDArray[np.uint8], lg_k: int) -> bytes:
+    """The image of few values: a list, or a set, of coupons; compact, target HLL_8.
 
-    A slot may come more than once: the largest register counts.
+    Args:
+      slots: int64 [n], of 26 bits, different. registers: uint8 [n].
+      lg_k: n is at most what a sketch of 2^lg_k registers holds as coupons: 7, and from lg_k 8 on
+        three quarters of 2^(lg_k - 3).
+    """
+    coupons = np.sort(slots | registers.astype(np.int64) << _SLOT_BITS).astype(np.uint32)
+    size = coupons.size
+    if size <= LIST_MAX:
+        flags = _COMPACT | (0 if size else _EMPTY)
+        return _HEAD.pack(2, 1, 7, lg_k, 3, flags, size, _LIST | _HLL_8) + coupons.tobytes()
+    room = max(5, math.ceil(math.log2(size / 0.75)))
+    head = _HEAD.pack(3, 1, 7, lg_k, room, _COMPACT, 0, _SET | _HLL_8)
+    return head + struct.pack("<I", size) + coupons.tobytes()
+
+
+def coupons_max(lg_k: int) -> int:
+    """How many coupons an image can have, of those that a group holds."""
+    return LIST_MAX if lg_k < _SETS_FROM else held_max(lg_k)
+
+
+def folded(registers: NDArray[np.uint8], lg_k: int) -> NDArray[np.uint8]:
+    """Rows of 2^lg_k registers that say what these longer rows said of the same values."""
+    times = registers.shape[1] >> lg_k
+    rows: NDArray[np.uint8] = registers.reshape(len(registers), times, 1 << lg_k).max(axis=1)
+    return rows
+
+
+def read_image(image: bytes, lg_k: int) -> tuple[NDArray[np.int64], NDArray[np.uint8], bool]:
+    """Slots and registers of an image of any mode and target, and whether they are coupons.
+
+    Coupons have slots of 26 bits, registers are folded to 2^lg_k. A slot may come more than once:
+    the largest register counts.
 
     Raises:
       CorruptSynopsis: it is no image of an HLL sketch.
@@ -60,16 +101,17 @@ def read_image(image: bytes, lg_k: int) -> Slots:
     if mode > _HLL or target > 2:
         raise CorruptSynopsis("mode of an HLL image", form, "a list, a set or registers")
     if flags & _EMPTY:
-        return np.zeros(0, np.int64), np.zeros(0, np.uint8)
+        return np.zeros(0, np.int64), np.zeros(0, np.uint8), True
     if held < lg_k:
         raise BadParameter("lg_k", lg_k, f"<= {held}, that of the image")
     if mode == _HLL:
         slots, registers = _unpacked(image, 1 << held, target, least)
+        slots &= (1 << lg_k) - 1
     else:
         slots, registers = _coupons(image, _COUPONS_AT[mode])
     if registers.size and registers.max() > _REGISTER_MAX:
         raise CorruptSynopsis("register", int(registers.max()), f"<= {_REGISTER_MAX}")
-    return slots & ((1 << lg_k) - 1), registers
+    return slots, registers, mode != _HLL
 
 
 def _coupons(image: bytes, start: int) -> Slots:

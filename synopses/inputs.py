@@ -10,23 +10,80 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import DTypeLike, NDArray
+
+from synopses.errors import BadParameter
 
 
 def as_input(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-    """A read-only, contiguous view of the array; copied only when dtype or layout demand it."""
+    """A read-only, contiguous view of the array; copied only when dtype or layout demand it.
+
+    Raises:
+      BadParameter: its values are not all values of the dtype (2.5 and 2^40 are no int32).
+    """
     flags = array.flags
-    if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
-        array = np.array(array, dtype=dtype, order="C")
+    if array.dtype != dtype:
+        array = _converted(array, np.dtype(dtype))
+    elif not (flags.c_contiguous and flags.aligned):
+        array = np.array(array, order="C")
     else:
         array = array.view()  # Asking whether it is writeable would warn for broadcast arrays.
     array.setflags(write=False)
     return array
 
 
+def _converted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise BadParameter("dtype of an array", str(array.dtype), str(dtype))
+    made = np.array(array, dtype=dtype, order="C")
+    if not np.can_cast(array.dtype, dtype, "safe") and dtype.kind in "iu":
+        changed = np.flatnonzero(made != array)
+        if changed.size:
+            raise BadParameter("a number", int(array[changed[0]]), f"an {dtype}")
+    return made
+
+
 UNGROUPED: NDArray[np.int32] = as_input(np.empty(0, np.int32), np.int32)
 
 
-def as_ids(ids: NDArray[np.int32] | None) -> NDArray[np.int32]:
-    """Group ids as kernels take them; no ids at all (None) mean that every tuple is in group 0."""
-    return UNGROUPED if ids is None else as_input(ids, np.int32)
+def as_ids(ids: NDArray[np.int32] | None, rows: int, groups: int) -> NDArray[np.int32]:
+    """Group ids as kernels take them; no ids at all (None) mean that every tuple is in group 0.
+
+    Args:
+      ids: int32 [rows].
+      rows: how many tuples there are.
+      groups: how many groups the summary has; a kernel would write to the memory behind them.
+
+    Raises:
+      BadParameter: there are more or fewer ids than tuples, or one is not 0 to groups - 1.
+    """
+    if ids is None:
+        return UNGROUPED
+    if ids.shape != (rows,):
+        same_rows(rows, ids=ids)
+    taken = as_input(ids, np.int32)
+    if _most(taken) >= groups:
+        outside = taken[(taken < 0) | (taken >= groups)]
+        raise BadParameter("group id", int(outside[0]), f"0 to {groups - 1}: grow() makes room")
+    return taken
+
+
+def same_rows(rows: int, **columns: NDArray[Any]) -> None:
+    """All columns must have so many rows.
+
+    Raises:
+      BadParameter: one has not.
+    """
+    for name, column in columns.items():
+        if column.shape != (rows,):
+            raise BadParameter(f"shape of {name}", column.shape, f"{(rows,)}, as the others")
+
+
+@njit(nogil=True, cache=True)
+def _most(ids: NDArray[np.int32]) -> np.int64:
+    """The largest id, a negative one being beyond all others; -1 of none."""
+    most = np.uint32(0)
+    for row in range(ids.size):
+        most = max(most, np.uint32(ids[row]))
+    return np.int64(most) if ids.size else np.int64(-1)

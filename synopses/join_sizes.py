@@ -13,6 +13,7 @@ from synopses import counter_products
 from synopses.count_min import GroupedCountMin
 from synopses.estimate import Bound, Estimates
 from synopses.intervals import hashed
+from synopses.intervals.interval import error_share
 
 SOURCE = "count-min"
 
@@ -43,7 +44,7 @@ def join_size(left: GroupedCountMin, right: GroupedCountMin, confidence: float) 
 
 def _half(confidence: float) -> float:
     """At which confidence each of two bounds is asked, so that both hold with the given one."""
-    return (1 + confidence) / 2
+    return 1 - error_share(confidence) / 2
 
 
 def _joined(

@@ -1,8 +1,9 @@
 """Kernels that find the few rows of a batch whose key enters a sample.
 
-Every row is written where the next one found belongs, and the place moves on by 0 or 1: no branch
-that nobody can predict. Keys that a row's number or value determines are computed on the way, not
-kept, because nearly all are looked at once and lose.
+Keys that a row's number or value determines are computed a block at a time, which the machine does
+for several at once, and not kept, because nearly all are looked at once and lose. Where the
+smallest of a block is small enough, every row is written where the next one found belongs, and the
+place moves on by 0 or 1: no branch that nobody can predict.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from synopses.hashing import GOLDEN, joined, splitmix, uniform
 
 Rows = NDArray[np.int64]
+
+_BLOCK = 64
+_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @njit(nogil=True, cache=True)
@@ -30,22 +34,36 @@ def below(keys: NDArray[np.uint64], threshold: np.uint64) -> Rows:
 @njit(nogil=True, cache=True)
 def positions_below(start: np.uint64, count: int, threshold: np.uint64) -> Rows:
     """Indices of the `count` positions from a start (position_start) on whose key is below."""
-    found = np.empty(count, np.int64)
+    found, keys = np.empty(count, np.int64), np.empty(_BLOCK, np.uint64)
     size = 0
-    for row in range(count):
-        found[size] = row
-        size += int(splitmix(start + np.uint64(row) * GOLDEN) < threshold)
+    for first in range(0, count, _BLOCK):
+        base, rows, least = start + np.uint64(first) * GOLDEN, min(_BLOCK, count - first), _MOST
+        for row in range(rows):
+            key = splitmix(base + np.uint64(row) * GOLDEN)
+            keys[row] = key
+            least = key if key < least else least
+        if least < threshold:
+            for row in range(rows):
+                found[size] = first + row
+                size += int(keys[row] < threshold)
     return found[:size].copy()
 
 
 @njit(nogil=True, cache=True)
 def joined_below(hashes: NDArray[np.uint64], salt: np.uint64, threshold: np.uint64) -> Rows:
     """Indices of the hashes that are below the threshold when combined with the salt."""
-    found = np.empty(hashes.size, np.int64)
+    found, keys = np.empty(hashes.size, np.int64), np.empty(_BLOCK, np.uint64)
     size = 0
-    for row in range(hashes.size):
-        found[size] = row
-        size += int(joined(hashes[row], salt) < threshold)
+    for first in range(0, hashes.size, _BLOCK):
+        part, least = hashes[first : first + _BLOCK], _MOST
+        for row in range(part.size):
+            key = joined(part[row], salt)
+            keys[row] = key
+            least = key if key < least else least
+        if least < threshold:
+            for row in range(part.size):
+                found[size] = first + row
+                size += int(keys[row] < threshold)
     return found[:size].copy()
 
 
@@ -65,10 +83,17 @@ def positions_at_least(
     weights: NDArray[np.float64], sign: float, start: np.uint64, bar: float
 ) -> Rows:
     """The same for sign * weight and the uniform numbers of the positions from a start on."""
-    found = np.empty(weights.size, np.int64)
+    found, enters = np.empty(weights.size, np.int64), np.empty(_BLOCK, np.bool_)
     size = 0
-    for row in range(weights.size):
-        found[size] = row
-        key = splitmix(start + np.uint64(row) * GOLDEN)
-        size += sign * weights[row] >= bar * uniform(key)
+    for first in range(0, weights.size, _BLOCK):
+        part, base = weights[first : first + _BLOCK], start + np.uint64(first) * GOLDEN
+        some = False
+        for row in range(part.size):
+            key = splitmix(base + np.uint64(row) * GOLDEN)
+            enters[row] = sign * part[row] >= bar * uniform(key)
+            some |= enters[row]
+        if some:
+            for row in range(part.size):
+                found[size] = first + row
+                size += int(enters[row])
     return found[:size].copy()

@@ -29,6 +29,7 @@ COUNT, SUM, REST, LEAST, MOST, MEAN, SQUARES, ANCHOR = range(8)
 CELLS = 8
 _NEAR = 1 << 14  # Groups whose state stays in a cache of a MiB.
 _AHEAD = 24  # Rows between bringing a group's state near and changing it.
+_LANES = 128  # Sums that grow side by side.
 _BLOCK = 256  # Values whose mean is taken first, so that their spread needs no division each.
 
 Floats = NDArray[np.float64]
@@ -73,10 +74,11 @@ def add_doubles_to_one(
     floats: Floats, ints: Integers, infinite: Integers, step: int, values: Floats
 ) -> None:
     """Count, sum, extremes of doubles, all of group 0."""
+    first = _add_in_lanes(floats, ints, step, values) if values.size >= 2 * _LANES else 0
     total, rest = floats[0, SUM], floats[0, REST]
     least, most = floats[0, LEAST], floats[0, MOST]
     finite = 0
-    for row in range(values.size):
+    for row in range(first, values.size):
         x = values[row]
         least = x if x < least else least
         most = x if x > most else most
@@ -91,6 +93,39 @@ def add_doubles_to_one(
     floats[0, SUM], floats[0, REST] = total, rest
     floats[0, LEAST], floats[0, MOST] = least, most
     ints[0, COUNT] += finite * step
+
+
+@njit(nogil=True, cache=True)
+def _add_in_lanes(floats: Floats, ints: Integers, step: int, values: Floats) -> int:
+    """Add a whole number of rows of lanes to group 0; returns how many values these are.
+
+    One sum after the other waits for the one before; each lane has a sum of its own. None are
+    added where one is not finite, or a lane's sum would not be.
+    """
+    totals, rests = np.zeros(_LANES), np.zeros(_LANES)
+    leasts, mosts = np.full(_LANES, np.inf), np.full(_LANES, -np.inf)
+    whole = values.size // _LANES * _LANES
+    for first in range(0, whole, _LANES):
+        for lane in range(_LANES):
+            x = values[first + lane]
+            leasts[lane] = x if x < leasts[lane] else leasts[lane]
+            mosts[lane] = x if x > mosts[lane] else mosts[lane]
+            total, error = _two_sum(totals[lane], x)
+            totals[lane] = total
+            rests[lane] += error
+    total, rest = floats[0, SUM], floats[0, REST]
+    least, most = floats[0, LEAST], floats[0, MOST]
+    for lane in range(_LANES):
+        total, error = _two_sum(total, totals[lane])
+        rest += error + rests[lane]
+        least = leasts[lane] if leasts[lane] < least else least
+        most = mosts[lane] if mosts[lane] > most else most
+    if not abs(rest) < np.inf:  # Whatever was not finite on the way has made this a NaN.
+        return 0
+    floats[0, SUM], floats[0, REST] = total, rest
+    floats[0, LEAST], floats[0, MOST] = least, most
+    ints[0, COUNT] += whole * step
+    return whole
 
 
 @njit(nogil=True, cache=True)

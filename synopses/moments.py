@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from synopses import moment_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge
 from synopses.estimate import Estimates
-from synopses.grouped import grown, scattered
+from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids, as_input
-from synopses.profile import Profile, Share, Thinning, exactly
+from synopses.out_of_range import in_range, known_in_range
+from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q??")
 _SOURCE = "moments"
@@ -53,6 +54,7 @@ class GroupedMoments:
         share=Share.VALUE,
         error_of=exactly,
         bytes_of=lambda _size, _statistics: 8 * kernels.CELLS + 16,
+        cost=Cost(read=2.0, read_grouped=3.3, kept=7.8, kept_grouped=11.6, always=0.6),
     )
     __slots__ = ("_empty", "_floats", "_groups", "_infinite", "_ints", "integer", "spread")
 
@@ -100,12 +102,14 @@ class GroupedMoments:
         Args:
           ids: int32 [n], group of each value; None: all are of group 0.
           values: int64 or float64 [n], as the summary was built.
+
+        Raises:
+          BadParameter: these are other numbers, or an id is not that of a group.
         """
-        assert ids is None or len(ids) == len(values)
         if ids is None and not self._groups:
             self.grow(1)
         column = as_input(values, np.int64 if self.integer else np.float64)
-        groups, step = as_ids(ids), 1
+        groups, step = as_ids(ids, column.size, self._groups), 1
         if self.spread:
             step = 0
             if ids is None:
@@ -125,6 +129,7 @@ class GroupedMoments:
         Raises:
           CannotMerge: one is of integers, or keeps variance, and the other not.
         """
+        same_kind(self, other)
         if self.integer != other.integer:
             raise CannotMerge("integer", self.integer, other.integer)
         if self.spread != other.spread:
@@ -189,6 +194,35 @@ class GroupedMoments:
         sums[(below > 0) & (above > 0)] = np.nan
         return sums
 
+    def sums(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Sum per group, wider than one number: each [groups].
+
+        Of integers the low and the high word of 128 bits, int64. Of doubles the sum, rounded once,
+        and what rounding left of it, float64; where the sum is infinite or NaN that is 0.
+        """
+        if self.integer:
+            return self._cells(kernels.SUM).copy(), self._cells(kernels.REST).copy()
+        sums = self._double_sums()
+        finite = np.isfinite(sums)
+        total, rest = self._numbers(kernels.SUM), self._numbers(kernels.REST)
+        left = np.zeros(self._groups)
+        left[finite] = (total[finite] - sums[finite]) + rest[finite]
+        return sums, left
+
+    def squares(self) -> NDArray[np.float64]:
+        """Sum of squared distances from the mean, float64 [groups].
+
+        NaN with infinities, infinite where squares are beyond the range of doubles.
+
+        Raises:
+          BadParameter: the summary was not built to keep it.
+        """
+        if not self.spread:
+            raise BadParameter("variance", False, "a summary built with variance=True")
+        whole = self.counts() == self._cells(kernels.COUNT)
+        squares = self._numbers(kernels.SQUARES)
+        return np.where(whole, np.where(np.isfinite(squares), squares, np.inf), np.nan)
+
     def mean(self) -> Estimates:
         """Mean per group: float64; null where empty or where infinities of both signs meet."""
         counts = self.counts()
@@ -197,20 +231,25 @@ class GroupedMoments:
     def variance(self) -> Estimates:
         """Variance per group (divisor n - 1): float64; null below two values or with infinities.
 
+        Without a bound where squared distances are beyond the range of doubles, above or below.
+
         Raises:
           BadParameter: the summary was not built to keep it.
         """
-        if not self.spread:
-            raise BadParameter("variance", False, "a summary built with variance=True")
         seen = self._cells(kernels.COUNT)
         known = (seen >= 2) & (self.counts() == seen)
-        values = self._numbers(kernels.SQUARES) / np.maximum(seen - 1, 1)
-        return _doubles(values, ~known)
+        squares = self.squares()
+        constant = self._cells(kernels.LEAST) == self._cells(kernels.MOST)
+        if not self.integer:
+            constant = self._numbers(kernels.LEAST) == self._numbers(kernels.MOST)
+        squares = np.where(constant | in_range(squares), squares, np.nan)
+        return known_in_range(squares / np.maximum(seen - 1, 1), ~known, _SOURCE)
 
     def deviation(self) -> Estimates:
         """Standard deviation per group: the square root of `variance`."""
         variance = self.variance()
-        return _doubles(np.sqrt(variance.value), variance.null)
+        root = np.sqrt(variance.value)
+        return replace(variance, value=root, low=root, high=root)
 
     def minimum(self) -> Estimates:
         """Smallest value per group, in the column's type; null where empty."""

@@ -15,6 +15,7 @@ class Share(Enum):
 
     VALUE = "of the value"
     TUPLES = "of the group's tuples"
+    TAIL = "of the tuples beyond the value"
 
 
 class Thinning(Enum):
@@ -23,6 +24,38 @@ class Thinning(Enum):
     ROWS = "rows"  # Any random part of the rows: what was read stands for the rest.
     HASH = "hash"  # A random part of the column's values, with all rows of each.
     NEVER = "never"  # Skipping would spoil it for good.
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU that a summary takes, in ns, of one group and where tuples are of a thousand groups.
+
+    Measured by benchmarks/thinning.py on one core of the machine of docs/benchmarks.md, at sizes
+    that negotiation gives by default: take the ratios for true, not the digits. What finding the
+    groups of tuples costs is in the counts of rows.
+
+    read, read_grouped: per tuple, when none is skipped.
+    kept, kept_grouped: per tuple that is read, when others are skipped: gathering it, and what an
+      interval needs beside the summary itself.
+    always: per arriving tuple then, read or not: nulls and the range, hashes of all values.
+    """
+
+    read: float
+    read_grouped: float
+    kept: float
+    kept_grouped: float
+    always: float
+
+    def ns_per_tuple(self, level: int, *, grouped: bool) -> float:
+        """CPU per arriving tuple when the share 2^-level of them is read."""
+        if level == 0:
+            return self.read_grouped if grouped else self.read
+        kept = self.kept_grouped if grouped else self.kept
+        return self.always + kept * 2.0**-level
+
+
+CHOOSING_NS = 0.6
+"""Per arriving tuple and level in use: which rows it keeps, whatever synopses read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +76,9 @@ TYPICAL = Statistics()
 class Profile:
     """One kind of summary as an allocator, a planner and a reader of documentation see it.
 
+    Where a summary has a size, it has two names: the parameter (`sizes`, `error_of`, `bytes_of`,
+    `for_error`, the summary's `resize`), and bytes (`size_within`, `error_at`, `resize_to`).
+
     question: what it answers, in the words of the language.
     size: the parameter that sets its memory ("lg_k"), "" where there is none.
     sizes: the values that this parameter can have, ascending; (0,) where there is none.
@@ -54,6 +90,8 @@ class Profile:
       share, that is exceeded with probability 1 - confidence at most; 0 where answers are exact.
     bytes_of: (size, statistics) -> bytes that one group holds when it is full.
     power: error falls about as bytes ** -power.
+    grows: whether `resize` makes a summary larger, too; others forget for good.
+    cost: CPU per tuple; None for what no pane keeps.
     """
 
     question: str
@@ -67,6 +105,27 @@ class Profile:
     error_of: Callable[[int, Statistics, float], float]
     bytes_of: Callable[[int, Statistics], int]
     power: float = 0.0
+    grows: bool = False
+    cost: Cost | None = None
+
+    def cost_ns_per_tuple(self, level: int, *, grouped: bool = False) -> float:
+        """CPU per arriving tuple when the share 2^-level of them is read; 0 reads all.
+
+        What choosing the rows costs comes on top, once per level in use (`CHOOSING_NS`). A level
+        need not be cheaper than none: what is known of all tuples costs as much as a plain sum.
+
+        Args:
+          level: >= 0. grouped: tuples are of about a thousand groups.
+
+        Raises:
+          BadParameter: the level is negative, or not 0 for a summary that is never thinned; or
+            no pane keeps such a summary, so that nobody has measured it.
+        """
+        if level < 0 or (level and self.thinning is Thinning.NEVER):
+            raise BadParameter("level", level, ">= 0, and 0 for what is never thinned")
+        if self.cost is None:
+            raise BadParameter("summary", self.question, "one that panes keep")
+        return self.cost.ns_per_tuple(level, grouped=grouped)
 
     def size_within(self, size_bytes: int, statistics: Statistics = TYPICAL) -> int:
         """The largest size of which a group takes no more than these bytes.

@@ -1,4 +1,4 @@
-"""The profiles of the bottom-k samples: uniform, by the hash of a column, by weight.
+"""The profiles of the bottom-k samples: uniform, of strata, by the hash of a column, by weight.
 
 Sizes are rows; bytes are those of the keys, of which up to twice as many are held between cuts.
 """
@@ -35,6 +35,10 @@ def _weights_and_priorities(k: int, _statistics: Statistics) -> int:
     return 2 * 16 * k
 
 
+def _keys_and_strata(k: int, _statistics: Statistics) -> int:
+    return 2 * 12 * k + 32
+
+
 UNIFORM: Final = Profile(
     question="any aggregate behind any filter",
     size="k",
@@ -47,6 +51,21 @@ UNIFORM: Final = Profile(
     error_of=_share_error,
     bytes_of=_keys,
     power=_POWER,
+    grows=True,
+)
+STRATIFIED: Final = Profile(
+    question="any aggregate by group behind any filter",
+    size="k",
+    sizes=_SIZES,
+    default=_DEFAULT,
+    linear=False,
+    thinning=Thinning.NEVER,
+    thinned="none: rows that were skipped are not counted in their strata",
+    share=Share.TUPLES,
+    error_of=_share_error,
+    bytes_of=_keys_and_strata,
+    power=_POWER,
+    grows=True,
 )
 BY_HASH: Final = Profile(
     question="COUNT(DISTINCT x) behind any filter",
@@ -60,6 +79,7 @@ BY_HASH: Final = Profile(
     error_of=_value_error,
     bytes_of=_keys,
     power=_POWER,
+    grows=True,
 )
 BY_WEIGHT: Final = Profile(
     question="SUM(x) of a heavy tail behind any filter",
@@ -73,4 +93,5 @@ BY_WEIGHT: Final = Profile(
     error_of=_value_error,
     bytes_of=_weights_and_priorities,
     power=_POWER,
+    grows=True,
 )

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from synopses import theta_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
-from synopses.grouped import grown, scattered
+from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_input
+from synopses.inputs import as_ids, as_input
 from synopses.intervals.distinct import distinct_by_hash
+from synopses.resizing import Resizable
 from synopses.theta_images import THRESHOLD_MAX, read_image, write_image
 from synopses.theta_profile import LG_K_MAX, LG_K_MIN, THETA
 
@@ -23,7 +24,7 @@ _PARAMETERS = struct.Struct("<qi")
 _SLACK = 4  # A quarter of an arena of many groups is room for those that grow.
 
 
-class GroupedTheta:
+class GroupedTheta(Resizable):
     """The 2^lg_k smallest hashes of each group: distinct values, and sets to be compared.
 
     thresholds: a group's theta times 2^63. Every value seen whose hash is below it is held; it is
@@ -107,12 +108,14 @@ class GroupedTheta:
         Args:
           ids: int32 [n], group of each value; None: all are of group 0.
           hashes: uint64 [n], the first halves of murmur_*.
+
+        Raises:
+          BadParameter: an id is not that of a group, or there are not as many as hashes.
         """
-        assert ids is None or len(ids) == len(hashes)
         if ids is None and not self._groups:
             self.grow(1)
         words = as_input(hashes, np.uint64)
-        groups = None if ids is None else as_input(ids, np.int32)
+        groups = None if ids is None else as_ids(ids, words.size, self._groups)
         row = 0
         while True:
             if groups is None:
@@ -146,6 +149,7 @@ class GroupedTheta:
         Raises:
           CannotMerge: the two keep different numbers of hashes.
         """
+        same_kind(self, other)
         if self.lg_k != other.lg_k:
             raise CannotMerge("lg_k", self.lg_k, other.lg_k)
         self.grow(other.groups)
@@ -190,9 +194,12 @@ class GroupedTheta:
         kernels.settle(*state, 1 << self.lg_k, self._groups)
 
     def _make_room(self) -> None:
-        """A new arena: full tables are twice as large, and those that moved leave no gap."""
+        """A new arena: tables that are or will soon be full double, those that moved leave no gap.
+
+        Groups that grow alike would else fill one arena after the other.
+        """
         starts, sizes = self._tables
-        full = 4 * self._held[: self._groups] >= 3 * sizes
+        full = 8 * self._held[: self._groups] >= 5 * sizes
         growing = full & (sizes > 0) & (sizes < 2 << self.lg_k)
         wider = np.where(growing, 2 * sizes, sizes)
         room = int(wider.sum())
@@ -204,7 +211,7 @@ class GroupedTheta:
         self._starts[: self._groups] = places
         self._sizes[: self._groups] = wider
 
-    def resize(self, lg_k: int) -> Self:
+    def resize(self, lg_k: int, /) -> Self:
         """Keep the 2^lg_k smallest hashes from now on, in place.
 
         Smaller is as if there had never been more; larger fills up below the theta that there is.
@@ -216,9 +223,7 @@ class GroupedTheta:
             raise BadParameter("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
         self.lg_k = lg_k
         resized = type(self).from_bytes(self.to_bytes())
-        for name in self.__slots__:
-            setattr(self, name, getattr(resized, name))
-        return self
+        return self._become(resized)
 
     # --- questions ---------------------------------------------------------------------------
 
@@ -328,7 +333,7 @@ class GroupedTheta:
             raise CorruptSynopsis("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
         thresholds = body.array(np.uint64, (groups,))
         held = body.array(np.int64, (groups,))
-        hashes = body.array(np.uint64, (-1,))
+        hashes = body.array(np.uint64)
         body.end()
         _check(thresholds, held, hashes, 1 << lg_k)
         made = cls(groups, lg_k)

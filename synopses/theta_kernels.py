@@ -11,7 +11,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.hashing import leading_zeros
+from synopses.prefetch import prefetch
+
 SMALLEST = 4  # Places of a group's first table.
+_BLOCK = 128
+_COUNTED_BITS = 10
 
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
@@ -82,12 +87,36 @@ def _lower(
 
 
 @njit(nogil=True, cache=True)
+def _ranked(values: Words, rank: int, limit: np.uint64) -> np.uint64:
+    """The value of this rank, from 0; all are below the limit.
+
+    Hashes are spread evenly, so that counting by their first bits leaves few to be looked at.
+    """
+    shift = max(_COUNTED_BITS, 64 - int(leading_zeros(limit))) - _COUNTED_BITS
+    by = np.uint64(shift)
+    counts = np.zeros((1 << _COUNTED_BITS) + 1, np.int64)
+    for value in values:
+        counts[value >> by] += 1
+    bucket = 0
+    while rank >= counts[bucket]:
+        rank -= counts[bucket]
+        bucket += 1
+    near = np.empty(counts[bucket], np.uint64)
+    size = 0
+    for value in values:
+        if value >> by == np.uint64(bucket):
+            near[size] = value
+            size += 1
+    return np.uint64(np.partition(near, rank)[rank])
+
+
+@njit(nogil=True, cache=True)
 def _cut(
     arena: Words, starts: Longs, sizes: Longs, held: Longs, thresholds: Words, at: int, k: int
 ) -> None:
     """Keep the k smallest hashes of a group; the next one is the threshold."""
     kept = _kept(arena, starts[at], sizes[at], thresholds[at])
-    _lower(arena, starts, sizes, held, thresholds, at, np.partition(kept, k)[k])
+    _lower(arena, starts, sizes, held, thresholds, at, _ranked(kept, k, thresholds[at]))
 
 
 @njit(nogil=True, cache=True)
@@ -138,22 +167,43 @@ def take_many(
     hashes: Words,
 ) -> tuple[int, int]:
     """Take hashes[first:] in until the arena is full; returns (next row, end of the arena)."""
-    for row in range(first, hashes.size):
-        at = ids[row]
-        value = hashes[row] >> np.uint64(1)
-        if value >= thresholds[at] or value == np.uint64(0):
-            continue
-        size = sizes[at]
-        if size and arena[_place(arena, starts[at], size, value)] == value:
-            continue
-        if _full(held[at], size):
-            moved = _make_place(arena, end, starts, sizes, held, thresholds, at, k)
-            if moved < 0:
-                return row, end
-            end = moved
-            if value >= thresholds[at]:
+    one, free = np.uint64(1), np.uint64(0)
+    for start in range(first, hashes.size, _BLOCK):
+        of, words = ids[start : start + _BLOCK], hashes[start : start + _BLOCK]
+        for row in range(of.size):  # All of a block are on their way before the first is needed.
+            at = np.uint32(of[row])
+            value = words[row] >> one
+            prefetch(arena, int(np.uint64(starts[at]) + (value & np.uint64(sizes[at] - 1))))
+        for row in range(of.size):
+            at = np.uint32(of[row])
+            value = words[row] >> one
+            if value >= thresholds[at] or value == free:
                 continue
-        held[at] += _put(arena, starts[at], sizes[at], value)
+            size = sizes[at]
+            if size:
+                mask, begin = np.uint64(size - 1), np.uint64(starts[at])
+                place = value & mask
+                found = arena[begin + place]
+                while found not in (free, value):
+                    place = (place + one) & mask
+                    found = arena[begin + place]
+                if found == value:
+                    continue
+                if not _full(held[at], size):
+                    arena[begin + place] = value
+                    held[at] += 1
+                    continue
+            moved = _make_place(arena, end, starts, sizes, held, thresholds, int(at), k)
+            if moved < 0:
+                return start + row, end
+            end = moved
+            if value < thresholds[at]:
+                mask, begin = np.uint64(sizes[at] - 1), np.uint64(starts[at])
+                place = value & mask
+                while arena[begin + place] != free:
+                    place = (place + one) & mask
+                arena[begin + place] = value
+                held[at] += 1
     return hashes.size, end
 
 
@@ -170,22 +220,39 @@ def take_one(
     hashes: Words,
 ) -> tuple[int, int]:
     """The same for one group: most hashes of a long stream fail the first test."""
-    threshold, start, size = thresholds[0], starts[0], sizes[0]
+    threshold, begin, mask = thresholds[0], np.uint64(starts[0]), np.uint64(sizes[0] - 1)
+    one, free, size = np.uint64(1), np.uint64(0), sizes[0]
+    count = held[0]
     for row in range(first, hashes.size):
-        value = hashes[row] >> np.uint64(1)
-        if value >= threshold or value == np.uint64(0):
+        value = hashes[np.uint64(row)] >> one  # Unsigned: no place counts from the end.
+        if value >= threshold or value == free:
             continue
-        if size and arena[_place(arena, start, size, value)] == value:
-            continue
-        if _full(held[0], size):
-            moved = _make_place(arena, end, starts, sizes, held, thresholds, 0, k)
-            if moved < 0:
-                return row, end
-            end = moved
-            threshold, start, size = thresholds[0], starts[0], sizes[0]
-            if value >= threshold:
+        if size:
+            place = value & mask
+            found = arena[begin + place]
+            while found not in (free, value):
+                place = (place + one) & mask
+                found = arena[begin + place]
+            if found == value:
                 continue
-        held[0] += _put(arena, start, size, value)
+            if not _full(count, size):
+                arena[begin + place] = value
+                count += 1
+                continue
+        held[0] = count
+        moved = _make_place(arena, end, starts, sizes, held, thresholds, 0, k)
+        if moved < 0:
+            return row, end
+        end = moved
+        threshold, begin, mask = thresholds[0], np.uint64(starts[0]), np.uint64(sizes[0] - 1)
+        size, count = sizes[0], held[0]
+        if value < threshold:
+            place = value & mask
+            while arena[begin + place] != free:
+                place = (place + one) & mask
+            arena[begin + place] = value
+            count += 1
+    held[0] = count
     return hashes.size, end
 
 
@@ -256,9 +323,18 @@ def move_tables(
 ) -> None:
     """Put each group's hashes into its table in another arena, zeros on entry."""
     for at in range(starts.size):
-        for place in range(starts[at], starts[at] + sizes[at]):
-            if arena[place] != np.uint64(0):
-                _put(into, new_starts[at], new_sizes[at], arena[place])
+        old = arena[starts[at] : starts[at] + sizes[at]]
+        new = into[new_starts[at] : new_starts[at] + new_sizes[at]]
+        if new.size == old.size:
+            new[:] = old
+            continue
+        one, free, mask = np.uint64(1), np.uint64(0), np.uint64(new.size - 1)
+        for value in old:
+            if value != free:
+                place = value & mask
+                while new[place] != free:
+                    place = (place + one) & mask
+                new[place] = value
 
 
 @njit(nogil=True, cache=True)

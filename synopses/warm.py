@@ -16,6 +16,7 @@ from synopses.count_min import GroupedCountMin
 from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
+from synopses.deal import block_sizes, deal, move, move_texts, places, undealt
 from synopses.distinct import GroupedDistinct
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
@@ -41,9 +42,11 @@ from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.join_sizes import join_size, self_join_size
 from synopses.key_kernels import joined_below, positions_at_least, positions_below
+from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 from synopses.small_keys import SmallKeys
+from synopses.stratified_sample import StratifiedBottomK
 from synopses.theta import GroupedTheta
 
 _ROWS = 100
@@ -60,7 +63,12 @@ def compile_kernels() -> None:
     table = GroupTable(_ROWS)
     table.assign(combine(keys, h1))
     _exercise(table)
-    _fill_grid()
+    _deal()
+    _exercise(StratifiedBottomK(1, 1))
+    StratifiedBottomK(1, 1).update(ids, position_start(0, 0))
+    _fill_pages()
+    many = GroupedDistinct(_ROWS, 7)  # Their coupons need a larger arena.
+    many.update(np.arange(_ROWS, dtype=np.int32), h1, h2)
     _look_up_keys(ids, keys, values)
     for grouped in (ids, None):
         for summary, columns in (
@@ -74,6 +82,7 @@ def compile_kernels() -> None:
             (GroupedTheta(1, 5), (h1,)),
             (GroupedFrequent(1, 8), (keys, np.arange(_ROWS))),
             (GroupedCountMin(1, LG_WIDTH_MIN), (keys,)),
+            (GroupedKll(1, 8), (values,)),
         ):
             summary.update(grouped, *columns)
             _exercise(summary)
@@ -95,17 +104,16 @@ def _count(keys: NDArray[np.uint64]) -> None:
     join_size(GroupedCountMin(1, 8), small, 0.95)
 
 
-def _fill_grid() -> None:
-    """Log buckets of many values, whose counters have 32 bits or, for billions of them, 64."""
+def _fill_pages() -> None:
+    """Log buckets of many values, of one group and of several."""
     values = np.geomspace(1.0, 1e3, 10 * _ROWS)
-    many = GroupedLogBuckets(2)
-    for ids in (np.zeros(values.size, np.int32), None):
-        buckets = GroupedLogBuckets(1)
-        for _ in range(34):
-            buckets.update(ids, values)
-            many.update(ids, values)
-            buckets.merge(buckets)  # 2^34 of each: too many for 32 bits.
-        buckets.merge(many)
+    ids = np.zeros(values.size, np.int32)
+    one, many = GroupedLogBuckets(1), GroupedLogBuckets(2)
+    for _ in range(2):
+        one.update(None, values)
+        many.update(ids, values)
+    one.merge(many).subtract(many)
+    many.merge(one).quantile(0.5)
 
 
 def _look_up_keys(
@@ -134,6 +142,21 @@ def _merge(summary: Any) -> None:
         summary.distinct(0.95)
     if isinstance(summary, GroupedTheta):
         summary.thin(1)
+
+
+def _deal() -> None:
+    sizes = block_sizes(_ROWS, 3)
+    dealt = deal(0, 0, sizes)
+    to = places(dealt, None, sizes)
+    places(dealt, np.arange(_ROWS), sizes)
+    undealt(np.arange(_ROWS), 0, _ROWS)
+    for width in (1, 4, 8):
+        values = np.zeros(_ROWS, f"u{width}")
+        move(values, to, np.empty_like(values))
+    ends = np.arange(_ROWS + 1)
+    move_texts(
+        ends.astype(np.int32), np.zeros(_ROWS, np.uint8), to, ends, np.empty(_ROWS, np.uint8)
+    )
 
 
 def compile_question_kernels() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 _LG_FAN = 3
 _FAN = 1 << _LG_FAN  # With 8 children a node, nodes are a seventh of the leaves; with 2, as many.
+
+_AHEAD = 2  # Merges that a window makes for later ones.
 
 
 class Mergeable(Protocol):
@@ -44,6 +46,10 @@ class WindowTree(Generic[S]):
     is, and at most 22 for each level: O(log n) for n leaves. A window of up to 8 leaves is merged
     anew, and nothing is kept.
 
+    Where a new middle begins all merges before it are new. So a middle counts only some leaves
+    after it could, and most windows make two merges ahead, of these or of those that a window soon
+    needs whose first leaf is no longer that of a large node.
+
     Merges are kept while there is room; beyond it, windows are merged from what there is, from all
     leaves if it must be. Without a limit, the order of merges follows from the window alone, never
     from what was asked before: equal leaves give equal bits, after a restart too. Leaves are never
@@ -54,8 +60,8 @@ class WindowTree(Generic[S]):
     """
 
     __slots__ = (
-        "_before", "_behind", "_empty", "_full", "_leaves", "_middle", "_nodes", "_order", "_room",
-        "_seen", "_size_of", "size",
+        "_ahead", "_before", "_behind", "_empty", "_full", "_leaves", "_middle", "_next", "_nodes",
+        "_order", "_room", "_seen", "_size_of", "size",
     )  # fmt: skip
 
     def __init__(self, empty: Callable[[], S], size_of: Callable[[S], NDArray[np.int64]]) -> None:
@@ -73,6 +79,8 @@ class WindowTree(Generic[S]):
         self._middle: int | None = None
         self._before: dict[int, _Held[S]] = {}
         self._behind: dict[int, _Held[S]] = {}
+        self._next: int | None = None  # The middle that comes, and merges up to it.
+        self._ahead: dict[int, _Held[S]] = {}
         self._seen: int | None = None  # One past the last leaf that a merge may know.
         self.size = np.zeros_like(size_of(empty()))
         self._room: NDArray[np.int64] | None = None
@@ -86,6 +94,16 @@ class WindowTree(Generic[S]):
             insort(self._order, number)
         self._leaves[number] = summary
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a merge found no room: windows are merged from more parts than they need be."""
+        return self._full
+
+    def numbers_in(self, first: int | None, end: int) -> list[int]:
+        """Which leaves first <= number < end there are, ascending."""
+        start = 0 if first is None else bisect_left(self._order, first)
+        return self._order[start : bisect_left(self._order, end)]
+
     def drop_before(self, number: int) -> dict[int, S]:
         """Forget the leaves before this one, which are returned, and every merge of them."""
         at = bisect_left(self._order, number)
@@ -94,7 +112,8 @@ class WindowTree(Generic[S]):
         if at:
             old = [key for key in self._nodes if key[1] << _LG_FAN * key[0] < number]
             self._drop(self._nodes, old)
-            self._drop(self._before, [start for start in self._before if start < number])
+            for kept in (self._before, self._ahead):
+                self._drop(kept, [start for start in kept if start < number])
             if self._middle is not None and self._middle < number:
                 self._start_at(None)
         return dropped
@@ -114,6 +133,7 @@ class WindowTree(Generic[S]):
         """Keep nothing but the leaves; the next window is merged from them."""
         self._drop(self._nodes, list(self._nodes))
         self._start_at(None)
+        self._look_ahead_to(None)
         self._seen = None
 
     def merged(self, first: int, end: int) -> S | None:
@@ -126,6 +146,8 @@ class WindowTree(Generic[S]):
             if middle != self._middle:
                 self._start_at(middle)
             parts = [*self._up_to_middle(first, middle), *self._from_middle(middle, end)]
+            if end % _FAN and end - first >= _FAN**2:  # Else there is enough, or little, to merge.
+                self._prepare(first, middle, _cut(first, end))
         return self._joined(parts) if parts else None
 
     # --- the two sides of the middle -----------------------------------------------------------
@@ -134,25 +156,52 @@ class WindowTree(Generic[S]):
         self._middle = middle
         self._drop(self._before, list(self._before))
         self._drop(self._behind, list(self._behind))
+        if middle is not None and middle == self._next:
+            self._before, self._ahead, self._next = self._ahead, self._before, None
 
     def _up_to_middle(self, first: int, middle: int) -> list[S]:
         """The leaves first <= number < middle: up to 7, then what is kept of the nodes."""
         self._drop(self._before, [start for start in self._before if start < first])
-        leaves: list[S] = []
-        missing: list[tuple[int, int]] = []
-        at = first
-        while at < middle and at not in self._before:
-            level = _level_of(at, middle - at)
-            if level:
-                missing.append((at, level))
-            else:
-                leaves += self._leaf(at)
-            at += _FAN**level
+        leaves, missing = _way_up(first, middle, self._before)
+        at = missing[-1][0] + _FAN ** missing[-1][1] if missing else first + leaves
         rest = self._before[at].parts if at < middle else []
         for start, level in reversed(missing):
-            node = self._node(level, start >> _LG_FAN * level)
-            rest = self._keep(self._before, start, [*node, *rest])
-        return [*leaves, *rest]
+            rest = self._keep_node(self._before, start, level, rest)
+        return [*(part for n in range(first, first + leaves) for part in self._leaf(n)), *rest]
+
+    def _keep_node(
+        self, where: dict[int, _Held[S]], start: int, level: int, rest: list[S]
+    ) -> list[S]:
+        """The node that starts there, and the rest behind it."""
+        return self._keep(where, start, [*self._node(level, start >> _LG_FAN * level), *rest])
+
+    def _look_ahead_to(self, middle: int | None) -> None:
+        self._next = middle
+        self._drop(self._ahead, list(self._ahead))
+
+    def _prepare(self, first: int, middle: int, coming: int) -> None:
+        """Make two merges that later windows need: before the next middle, or before this one."""
+        if coming > middle:
+            if coming != self._next:
+                self._look_ahead_to(coming)
+            self._drop(self._ahead, [start for start in self._ahead if start < first])
+            self._go_back(self._ahead, first, coming)
+        elif self._next is None:
+            self._go_back(self._before, first + _FAN, middle)
+
+    def _go_back(self, where: dict[int, _Held[S]], first: int, middle: int) -> None:
+        """Make two of the merges from there to this middle, from there backwards."""
+        for _ in range(_AHEAD):
+            _, missing = _way_up(first, middle, where)
+            if not missing:
+                return
+            start, level = missing[-1]
+            at = start + _FAN**level
+            rest = where[at].parts if at < middle else []
+            self._keep_node(where, start, level, rest)
+            if self._full:  # What windows need now comes first.
+                self._look_ahead_to(None)
+                return
 
     def _from_middle(self, middle: int, end: int) -> list[S]:
         """The leaves middle <= number < end: what is kept of the nodes, then up to 7 leaves."""
@@ -238,7 +287,22 @@ def middle_of(first: int, end: int) -> int:
     """Where a window is cut: of the numbers in (first, end], the last that 8 divides most often.
 
     Whole nodes lead from there to both ends, and it moves once in as many slides as it is divided.
+    In windows of 64 leaves and more the last of them, an eighth to a 64th, are not looked at: so
+    the next middle is known before it counts.
     """
+    return _cut(first, end - _delay(end - first))
+
+
+def _delay(leaves: int) -> int:
+    """How many leaves after it could a middle counts: enough for what is to be merged ahead."""
+    level = 0
+    while _FAN ** (level + 1) <= leaves:
+        level += 1
+    return _FAN ** (level - 1) if level > 1 else 0
+
+
+def _cut(first: int, end: int) -> int:
+    """Of the numbers in (first, end], the last that 8 divides most often."""
     level, middle = 0, end
     while _FAN**level <= end - first:  # Of a higher power there is one multiple at most.
         shift = _LG_FAN * (level + 1)
@@ -252,13 +316,33 @@ def merges_max(leaves: int) -> int:
     """How many merges a tree holds, at most, while it has so many leaves.
 
     Of nodes on each level one per 8^level leaves and one that reaches beyond them; on the sides of
-    the middle at most 7 for each level and side, and not more than there are nodes of 8 leaves.
+    the middle, and before the next, at most 7 for each level and side, and on each side not more
+    than there are nodes of 8 leaves.
     """
     nodes = levels = 0
     while _FAN ** (levels + 1) <= leaves:
         levels += 1
         nodes += leaves // _FAN**levels + 1
-    return nodes + min(2 * (_FAN - 1) * levels, leaves // _FAN)
+    ahead = min((_FAN - 1) * levels, leaves // _FAN) if levels > 1 else 0
+    return nodes + min(2 * (_FAN - 1) * levels, leaves // _FAN) + ahead
+
+
+def _way_up(first: int, middle: int, held: Mapping[int, Any]) -> tuple[int, list[tuple[int, int]]]:
+    """How many leaves, then the starts and levels of which nodes, lead from first to the middle.
+
+    Only up to a start that is held.
+    """
+    leaves = 0
+    missing: list[tuple[int, int]] = []
+    at = first
+    while at < middle and at not in held:
+        level = _level_of(at, middle - at)
+        if level:
+            missing.append((at, level))
+        else:
+            leaves += 1
+        at += _FAN**level
+    return leaves, missing
 
 
 def _level_of(number: int, room: int) -> int:

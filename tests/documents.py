@@ -39,7 +39,7 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page that is executed; the settings and command pages are generated."""
-    generated = {"settings.md", "cli.md", "benchmarks.md", "coverage.md"}
+    generated = {"settings.md", "cli.md", "benchmarks.md", "coverage.md", "coverage_progressive.md"}
     return [
         ROOT / "README.md",
         *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in generated),
@@ -96,6 +96,8 @@ class Console:
             "LANG": "C.UTF-8",
             "COLUMNS": "100",
             "SHEDDER_LISTEN": f"127.0.0.1:{self.port}",
+            # A page is run by the code that it stands beside, wherever that was installed from.
+            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         }
 
     def localized(self, text: str) -> str:

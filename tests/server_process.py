@@ -23,9 +23,16 @@ class ServerProcess:
         self.address = "127.0.0.1:0"
         self._directory = directory
         self._log = directory.parent / "server.log"
-        named = {f"SHEDDER_{name.upper()}": value for name, value in settings.items()}
+        # What is counted must not depend on how busy the machine is, where nobody asks for that.
+        given = {"overload": "off", **settings}
+        named = {f"SHEDDER_{name.upper()}": value for name, value in given.items()}
         self._environment = os.environ | named
         self._process = self._started()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit status."""

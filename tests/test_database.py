@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
+from shedder.engine.summarise import Plans, Summariser
 from shedder.errors import (
     BadBatch,
     BadQuery,
@@ -36,6 +37,7 @@ from shedder.errors import (
 from shedder.queries.database import Database
 from shedder.server.server import running
 from shedder.settings import Settings
+from shedder.streams.conform import conform
 
 SECOND = 1_000_000
 NOON = 1_767_268_800 * SECOND  # 2026-01-01 12:00 UTC
@@ -269,7 +271,7 @@ def test_parameters_are_bound_as_values(db: Database) -> None:
             "JOIN|join",
         ),
         ("SELECT " + "(" * 10_000 + "1" + ")" * 10_000, BadQuery, "words|deep"),
-        ("DELETE FROM visits", ShedderError, "DELETE"),
+        ("DELETE FROM visits WHERE", BadQuery, "line 1"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused_with_the_value(
@@ -383,6 +385,24 @@ def test_the_answer_is_a_table_that_pandas_takes(db: Database) -> None:
     frame = db.execute("SELECT page, COUNT(*) AS n FROM visits GROUP BY page").table.to_pandas()
     assert isinstance(frame, pd.DataFrame)
     assert frame.n.sum() == 30
+
+
+def test_summaries_built_elsewhere_are_merged_once(db: Database) -> None:
+    db.register("ms", "SELECT page, COUNT(*) AS n, SUM(visitor) AS s FROM visits GROUP BY page")
+    builder = Summariser(Plans.from_json(db.plans("visits")))
+    for batch in conform(visits(900), builder.schema):
+        builder.add(batch)
+    made = builder.summaries().to_bytes()
+    assert db.merge("visits", made, producer="p", sequence=0).rows == 900
+    assert db.merge("visits", made, producer="p", sequence=0).duplicate
+    with pytest.raises(SequenceGap):
+        db.merge("visits", made, producer="p", sequence=7)
+    with pytest.raises(BadBatch, match="no summaries"):
+        db.merge("visits", made[:-1])
+    assert {row["page"]: row["n"] for row in db.query("ms").answer().rows()} == dict.fromkeys(
+        ("/", "/a", "/b"), 300
+    )
+    assert db.ledger("visits").applied == 900
 
 
 def test_garbage_bytes_never_reach_a_stream(db: Database) -> None:

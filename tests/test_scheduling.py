@@ -39,6 +39,15 @@ def test_a_thread_gives_way_alone(more, expected):
     assert niceness() == before
 
 
+def test_a_thread_that_one_which_gives_way_has_started_gives_way_no_more_for_it():
+    def work() -> tuple[int, int]:
+        give_way(BULK)
+        started = on_a_thread(lambda: (give_way(LATE), niceness())[1])
+        return started, on_a_thread(lambda: (give_way(0), niceness())[1])
+
+    assert on_a_thread(work) == (min(19, niceness() + LATE), min(19, niceness() + BULK))
+
+
 def test_short_slices_keep_niceness_and_policy():
     def work() -> tuple[bool, int, int]:
         give_way(BULK)

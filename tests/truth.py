@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -97,3 +98,21 @@ def by_group(ids: NDArray[np.int32], values: NDArray[Any], groups: int) -> list[
     order = np.argsort(ids, kind="stable")
     ends = np.cumsum(np.bincount(ids, minlength=groups))
     return np.split(values[order], ends[:-1])
+
+
+def keeps_its_promise(
+    items: Sequence[Mapping[str, Any]],
+    bound: str,
+    counts: Mapping[Any, int],
+    share: float,
+    *,
+    positives: bool,
+) -> bool:
+    """Whether a list of FREQUENT is true. positives: it was to have no false positives."""
+    threshold = Fraction(repr(share)) * sum(counts.values())
+    frequent = {value: count for value, count in counts.items() if count >= threshold}
+    listed = {item["value"]: item["count"] for item in items}
+    held = all(item["low"] <= counts[item["value"]] <= item["high"] for item in items)
+    held &= all(item["value"] in frequent for item in items if positives or item["guaranteed"])
+    held &= bound != "exact" or listed == frequent
+    return bound == "none" or (held and (positives or frequent.keys() <= listed.keys()))

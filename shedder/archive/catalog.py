@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from shedder.archive.backfills_in_catalog import BackfillsInCatalog
 from shedder.archive.entries import (
+    Copy,
+    Footer,
     Pane,
     QueryEntry,
+    Rolled,
     Run,
     StreamEntry,
     basics_from_json,
@@ -20,6 +24,9 @@ from shedder.archive.entries import (
     schema_from_json,
     schema_to_json,
 )
+from shedder.archive.marks import MarksInCatalog
+from shedder.archive.migrations import migrate, statements_of
+from shedder.archive.rollups_in_catalog import RollupsInCatalog
 from shedder.archive.tables import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -28,8 +35,8 @@ from shedder.archive.tables import (
     row_checksum,
     translated,
 )
+from shedder.cql.layout import layout_from_text, layout_text
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import Layout
 from shedder.errors import (
     CorruptData,
     NewerFormat,
@@ -41,11 +48,12 @@ from shedder.errors import (
 
 _STREAM_COLUMNS = "id, name, definition, retained_from, retained_position"
 _RUN_COLUMNS = (
-    "stream_id, first_position, end_position, file, bytes, crc, min_ts, max_ts, layout, basics"
+    "stream_id, first_position, end_position, file, bytes, crc, min_ts, max_ts, layout, basics, "
+    "blocks, footer_offset, footer_crc, purged, halvings"
 )
 
 
-class Catalog:
+class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
     """An open catalog; any thread may call it. Several changes: `with catalog.transaction():`.
 
     Every method raises CorruptData when rows fail their checksum or the file is no database,
@@ -151,15 +159,25 @@ class Catalog:
         rows = self._select("streams", _STREAM_COLUMNS, "ORDER BY id")
         return [StreamEntry(row[0], schema_from_json(row[2]), *row[3:]) for row in rows]
 
+    def put_stream(self, entry: StreamEntry) -> None:
+        """Change a stream's definition; its id and name stay."""
+        definition = schema_to_json(entry.schema)
+        retained = (entry.retained_from_us, entry.retained_position)
+        self._insert("streams", entry.id, entry.schema.name, definition, *retained)
+
     def set_retained(self, stream_id: int, from_us: int, position: int) -> None:
         """Note that retention has removed tuples: before an event time, below a position."""
         with self.transaction():
             for row in self._select("streams", _STREAM_COLUMNS, "WHERE id = ?", stream_id):
                 self._insert("streams", *row[:3], from_us, position)
+            where = "WHERE stream_id = ? AND end_position <= ?"
+            self._run(f"DELETE FROM emptied {where}", stream_id, position)  # noqa: S608
 
     def drop_stream(self, stream_id: int) -> None:
         """Forget a stream and its runs. Its id is not used again."""
         with self.transaction():
+            self._drop_marks(stream_id)
+            self._drop_backfills(stream_id)
             self._run("DELETE FROM runs WHERE stream_id = ?", stream_id)
             self._run("DELETE FROM streams WHERE id = ?", stream_id)
 
@@ -198,20 +216,30 @@ class Catalog:
     # --- runs ---
 
     def add_run(self, run: Run) -> None:
-        """Make a run part of the archive; its file must be in place and durable."""
-        self._insert(
-            "runs",
-            run.stream_id,
-            run.first_position,
-            run.end_position,
-            run.file,
-            run.size_bytes,
-            run.crc,
-            run.low_us,
-            run.high_us,
-            run.layout.value,
-            basics_to_json(run.basics),
-        )
+        """Make a run and what is beside it part of the archive; all files must be in place."""
+        with self.transaction():
+            self._insert(
+                "runs",
+                run.stream_id,
+                run.first_position,
+                run.end_position,
+                run.file,
+                run.size_bytes,
+                run.crc,
+                run.low_us,
+                run.high_us,
+                layout_text(run.layout),
+                basics_to_json(run.basics),
+                run.blocks,
+                None if run.footer is None else run.footer.offset,
+                None if run.footer is None else run.footer.crc,
+                run.purged,
+                run.halvings,
+            )
+            for copy in run.copies:
+                self.add_copy(run, copy)
+            for rolled in run.rolled:
+                self.add_rolled(run, rolled)
 
     def runs(self, stream_id: int | None = None) -> list[Run]:
         """The runs of a stream, or of all, in order of position."""
@@ -219,18 +247,18 @@ class Catalog:
         arguments = () if stream_id is None else (stream_id,)
         order = "ORDER BY stream_id, first_position"
         rows = self._select("runs", _RUN_COLUMNS, where + order, *arguments)
-        return [
-            Run(*row[:8], Layout(row[8]), basics_from_json(row[9]))  # type: ignore[call-arg]
-            for row in rows
-        ]
+        copies, rolled = self.copies(), self.rolled()
+        return [_run(row, copies.get(row[:2], ()), rolled.get(row[:2], ())) for row in rows]
 
     def drop_run(self, run: Run) -> None:
         """Forget a run; its file becomes an orphan."""
-        self._run(
-            "DELETE FROM runs WHERE stream_id = ? AND first_position = ?",
-            run.stream_id,
-            run.first_position,
-        )
+        with self.transaction():
+            self._drop_marks(run.stream_id, run.first_position)
+            self._run(
+                "DELETE FROM runs WHERE stream_id = ? AND first_position = ?",
+                run.stream_id,
+                run.first_position,
+            )
 
     # --- panes ---
 
@@ -259,6 +287,12 @@ class Catalog:
         """Delete panes that begin before an event time."""
         with self.transaction():
             self._run("DELETE FROM panes WHERE query = ? AND start_us < ?", query, before_us)
+
+    def drop_panes_at(self, query: str, starts_us: Sequence[int]) -> None:
+        """Delete the panes that begin at these event times; those that are not there stay away."""
+        with self.transaction():
+            for start_us in starts_us:
+                self._run("DELETE FROM panes WHERE query = ? AND start_us = ?", query, start_us)
 
     # --- checkpoint ---
 
@@ -323,8 +357,12 @@ class Catalog:
             if found != "ok":
                 raise CorruptData(f"{self.path} is damaged: {found}")
             if not new:
-                self._check_tables()
+                self._check_tables(version)
+            old = 0 < version < SCHEMA_VERSION
             if read_only:
+                if old:  # read a copy, brought up to date in memory
+                    self._connection = _copy(self._connection)
+                    migrate(self._connection, version)
                 return
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = FULL")
@@ -336,12 +374,15 @@ class Catalog:
                 run(f"PRAGMA application_id = {APPLICATION_ID}")
                 run(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 run("COMMIT")
+            elif old:
+                migrate(self._connection, version)
 
-    def _check_tables(self) -> None:
+    def _check_tables(self, version: int) -> None:
         """The tables' definitions have no checksum of their own; we know what they are."""
-        sql = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-        found = {row[0] for row in self._connection.execute(sql)}
-        strange = found.symmetric_difference(TABLE_STATEMENTS)
+        with closing(sqlite3.connect(":memory:")) as known:
+            for statement in statements_of(version):
+                known.execute(statement)
+            strange = _objects(self._connection) ^ _objects(known)
         if strange:
             raise CorruptData(f"{self.path} is damaged: not the tables it should have: {strange}")
 
@@ -368,6 +409,25 @@ class Catalog:
     def _run(self, sql: str, *arguments: Any) -> None:
         with self._lock, translated(self.path):
             self._connection.execute(sql, arguments)
+
+
+def _run(row: tuple[Any, ...], copies: tuple[Copy, ...], rolled: tuple[Rolled, ...]) -> Run:
+    footer = None if row[11] is None else Footer(row[11], row[12])
+    basics = basics_from_json(row[9])
+    known = (layout_from_text(row[8]), basics, row[10], footer, copies, rolled, *row[13:])
+    return Run(*row[:8], *known)
+
+
+def _objects(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
+    """Tables and indexes: type, name, table, definition."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+
+
+def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.backup(copy)
+    connection.close()
+    return copy
 
 
 def _create(path: Path) -> None:

@@ -14,15 +14,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shedder.archive.aside import aside
 from shedder.archive.catalog import Catalog
 from shedder.archive.directory import format_of
 from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import Files, OsFiles
 from shedder.archive.log_recovery import Assessment, assess
+from shedder.archive.progress import Progress, Told
 from shedder.archive.records import Batch, Kind
-from shedder.archive.runs import verify_run
+from shedder.archive.runs import missing_text, read_run, verify_run
 from shedder.archive.segment import Damage, scan
-from shedder.errors import CorruptData, DirectoryLocked, ShedderError, StorageFailed
+from shedder.errors import Cancelled, CorruptData, DirectoryLocked, ShedderError, StorageFailed
+
+_Emptied = list[tuple[int, int, int]]
+"""Stream, first position, end position."""
 
 
 @dataclass(slots=True)
@@ -49,38 +54,45 @@ class Report:
         return not self.damages
 
 
-def check(directory: Path, files: Files | None = None) -> Report:
+def check(directory: Path, files: Files | None = None, progress: Progress | None = None) -> Report:
     """Verify every checksum in a data directory, and that no position is missing.
 
     Args:
       directory: a data directory.
       files: the file system; the real one when None.
+      progress: told of the bytes of runs; cancel it from another thread.
 
     Raises:
       CorruptData: it is not a data directory.
       NewerFormat: a newer version wrote it.
       DirectoryLocked: a process serves it.
-      StorageFailed: it cannot be read.
+      StorageFailed: it cannot be read. Cancelled.
     """
     files = OsFiles() if files is None else files
+    progress = progress or Progress("check", "bytes")
     report = Report()
     if format_of(directory) is None:
         raise CorruptData(f"{directory} is not a data directory: it has no FORMAT")
-    with _quiet(directory):
+    with quiet(directory):
         try:
-            streams, runs, at_least = _check_catalog(directory, report)
-            _check_runs(files, directory, runs, report)
-            found = assess(files, directory / "log", at_least)
-            ends = _check_log(files, found, streams, report)
-            _check_positions(streams, runs, ends, report)
+            streams, runs, quarantined, emptied, at_least = _check_catalog(directory, report)
+            progress.total += sum(run.size_bytes for run in runs)
+            _check_runs(files, directory, runs, quarantined, report, progress)
+            found = aside(lambda: assess(files, directory / "log", at_least), progress.advance)
+            ends = _check_log(files, found, streams, report, progress)
+            _check_positions(streams, runs, emptied, ends, report)
         except OSError as error:
             raise StorageFailed(f"cannot read {directory}: {error}") from error
     return report
 
 
 @contextmanager
-def _quiet(directory: Path) -> Iterator[None]:
-    """Keep servers out meanwhile, without writing to the lock file."""
+def quiet(directory: Path) -> Iterator[None]:
+    """Keep servers out of a directory meanwhile, without writing to its lock file.
+
+    Raises:
+      DirectoryLocked: a process serves it. StorageFailed.
+    """
     path = directory / "LOCK"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,12 +113,15 @@ def _quiet(directory: Path) -> Iterator[None]:
 
 def _check_catalog(
     directory: Path, report: Report
-) -> tuple[dict[int, StreamEntry], list[Run], int]:
-    """Streams, runs and the checkpoint's sequence, as far as they can be read."""
+) -> tuple[dict[int, StreamEntry], list[Run], set[tuple[int, int]], _Emptied, int]:
+    """Streams, runs, which of them are in quarantine, emptied stretches, the checkpoint's sequence.
+
+    As far as they can be read.
+    """
     path = directory / "catalog.sqlite"
     if not path.exists():
         report.damages.append(f"{path} is missing")
-        return {}, [], 0
+        return {}, [], set(), [], 0
     with tempfile.TemporaryDirectory(prefix="shedder-check-") as copies:
         for name in (path.name, f"{path.name}-wal"):  # SQLite would write beside the original
             if (directory / name).exists():
@@ -115,31 +130,49 @@ def _check_catalog(
             catalog = Catalog.open(Path(copies) / path.name)
         except ShedderError as error:
             report.damages.append(str(error).replace(copies, str(directory)))
-            return {}, [], 0
+            return {}, [], set(), [], 0
         problems = [text.replace(copies, str(directory)) for text in catalog.problems()]
         report.damages += problems
         try:
             streams = {entry.id: entry for entry in catalog.streams()}
             runs, at_least = catalog.runs(), catalog.checkpoint_sequence()
+            emptied = catalog.emptied()
+            quarantined = {(mark.stream_id, mark.first_position) for mark in catalog.quarantined()}
         except ShedderError:  # already among the problems
-            streams, runs, at_least = {}, [], 0
+            streams, runs, quarantined, emptied, at_least = {}, [], set(), [], 0
         catalog.close()
     report.streams = len(streams)
-    return streams, runs, at_least
+    return streams, runs, quarantined, emptied, at_least
 
 
-def _check_runs(files: Files, directory: Path, runs: list[Run], report: Report) -> None:
+def _check_runs(
+    files: Files,
+    directory: Path,
+    runs: list[Run],
+    quarantined: set[tuple[int, int]],
+    report: Report,
+    progress: Progress,
+) -> None:
     for run in runs:
+        if (run.stream_id, run.first_position) in quarantined:
+            report.damages.append(f"{missing_text(run)} are in quarantine")
+            continue
         try:
-            verify_run(files, directory, run)
-            _check_parquet(directory / "runs" / run.file, run)
+            verify_run(files, directory, run, progress.advance)
+            _check_parquet(directory / "runs" / run.file, run, progress.advance)
+            for copy in run.copies:
+                verify_run(files, directory, run.of_copy(copy), progress.advance)
+            for rolled in run.rolled:
+                verify_run(files, directory, run.of_rolled(rolled), progress.advance)
+        except Cancelled:
+            raise
         except ShedderError as error:
             report.damages.append(str(error))
             continue
         report.runs += 1
         report.run_rows += run.rows
         report.run_bytes += run.size_bytes
-    known = {run.file for run in runs}
+    known = {name for run in runs for name in run.files}
     root = directory / "runs"
     for folder in files.names(root):
         for name in files.names(root / folder):
@@ -147,7 +180,7 @@ def _check_runs(files: Files, directory: Path, runs: list[Run], report: Report) 
                 report.notes.append(f"{root / folder / name} is an orphan")
 
 
-def _check_parquet(path: Path, run: Run) -> None:
+def _check_parquet(path: Path, run: Run, told: Told) -> None:
     try:
         with pq.ParquetFile(path) as file:
             rows, metadata = file.metadata.num_rows, file.metadata.metadata or {}
@@ -159,10 +192,16 @@ def _check_parquet(path: Path, run: Run) -> None:
         raise CorruptData(
             f"{path} has {rows} rows at positions {said}, the catalog says {run.rows} at {want}"
         )
+    for _ in read_run(path, run, [], told):  # the positions, where they are a column
+        pass
 
 
 def _check_log(
-    files: Files, found: Assessment, streams: dict[int, StreamEntry], report: Report
+    files: Files,
+    found: Assessment,
+    streams: dict[int, StreamEntry],
+    report: Report,
+    progress: Progress,
 ) -> dict[int, list[tuple[int, int]]]:
     """The stretches of positions in the log, per stream, in order."""
     report.segments = len(found.segments)
@@ -180,6 +219,7 @@ def _check_log(
         file = files.open(segment.path)
         try:
             for record in scan(file, segment.path, segment.head, end=segment.size):
+                progress.advance()
                 if isinstance(record, Damage) or record.kind != Kind.BATCH:
                     continue
                 header = Batch.from_bytes(record.header)
@@ -207,21 +247,31 @@ def _check_body(body: pa.Buffer, header: Batch, where: str, report: Report) -> N
 def _check_positions(
     streams: dict[int, StreamEntry],
     runs: list[Run],
+    emptied: _Emptied,
     stretches: dict[int, list[tuple[int, int]]],
     report: Report,
 ) -> None:
-    """Every position from 0 is in a run, in the log, or was removed by retention."""
+    """Every position from 0 is in a run, in the log, or was removed by retention or a purge.
+
+    Those below 0 are of what was backfilled: given out in stretches, of which not all are used.
+    """
     for stream, entry in streams.items():
         name = entry.schema.name
-        in_runs = [(r.first_position, r.end_position) for r in runs if r.stream_id == stream]
-        reached = 0
+        in_runs = sorted(
+            [(r.first_position, r.end_position) for r in runs if r.stream_id == stream]
+            + [(first, end) for number, first, end in emptied if number == stream]
+        )
+        reached = min([first for first, _ in in_runs[:1]] + [0])
         for first, end in in_runs:
             if first < reached:
                 report.damages.append(f"stream {name!r}: two runs hold position {first}")
-            elif max(reached, entry.retained_position) < first:
-                _missing(name, max(reached, entry.retained_position), first, "in no run", report)
+            elif first < 0:
+                pass
+            elif max(reached, entry.retained_position, 0) < first:
+                begin = max(reached, entry.retained_position, 0)
+                _missing(name, begin, first, "in no run", report)
             reached = max(reached, end)
-        reached = max(reached, entry.retained_position)
+        reached = max(reached, entry.retained_position, 0)
         for first, end in stretches[stream]:
             if first > reached:
                 _missing(name, reached, first, "in no run and not in the log", report)

@@ -41,6 +41,7 @@ class GroupCommit:
       is not durable, in order, before their futures fail. Until it returns, `submit` refuses, so
       that the owner can go back to the state of the last durable entry.
     bytes_max: what may be on its way at once.
+    own_thread: there is a disk thread; else whoever made this gathers groups and commits them.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class GroupCommit:
         failed: FailureHandler | None = None,
         *,
         bytes_max: int = BYTES_MAX,
+        own_thread: bool = True,
     ) -> None:
         if bytes_max <= 0:
             raise BadSetting(f"bytes_max is {bytes_max}; it must be positive")
@@ -62,16 +64,21 @@ class GroupCommit:
         self._in_flight_bytes = 0
         self._refusing: ShedderError | None = None
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="shedder-disk", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if own_thread:
+            self._thread = threading.Thread(target=self._run, name="shedder-disk", daemon=True)
+            self._thread.start()
 
-    def submit(self, kind: int, parts: Sequence[Bytes], token: object = None) -> Future[int]:
+    def submit(
+        self, kind: int, parts: Sequence[Bytes], token: object = None, *, urgent: bool = False
+    ) -> Future[int]:
         """Queue a record; its future gives its sequence when it is durable.
 
         Args:
           kind: of the record.
           parts: header, then body; must not change until the future is done.
           token: anything; comes back in the entry.
+          urgent: small, and of the engine's own: it is taken however much is on its way.
 
         Raises:
           Overloaded: too many bytes are on their way.
@@ -85,7 +92,8 @@ class GroupCommit:
                 raise type(self._refusing).from_message(str(self._refusing))
             if self._closing:
                 raise Draining("the log takes no more records")
-            if self._in_flight_bytes and self._in_flight_bytes + size > self._bytes_max:
+            full = self._in_flight_bytes and self._in_flight_bytes + size > self._bytes_max
+            if full and not urgent:
                 raise Overloaded(
                     f"{self._in_flight_bytes} bytes wait for the disk; {size} more are over the "
                     f"limit of {self._bytes_max}"
@@ -96,18 +104,33 @@ class GroupCommit:
             self._changed.notify_all()
         return entry.future
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Of the records that were taken and are not durable yet."""
+        return self._in_flight_bytes
+
     def close(self) -> None:
         """Make durable what waits, hand it on, and stop the thread. The log stays open."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+        while group := self.gather():
+            self.commit(group)
+
+    def gather(self) -> list[Entry]:
+        """Take all that waits for the disk now; nothing when a thread of its own does."""
+        with self._changed:
+            group = list(self._waiting)
+            self._waiting.clear()
+            return group
 
     def _run(self) -> None:
         give_way(BULK)
         while group := self._next_group():
             try:
-                self._commit(group)
+                self.commit(group)
             except Exception as error:  # a bug in a handler: stop, loudly, with everyone told
                 self._stop(group, error)
                 raise
@@ -117,11 +140,10 @@ class GroupCommit:
         with self._changed:
             while not self._waiting and not self._closing:
                 self._changed.wait()
-            group = list(self._waiting)
-            self._waiting.clear()
-            return group
+            return self.gather()
 
-    def _commit(self, group: list[Entry]) -> None:
+    def commit(self, group: list[Entry]) -> None:
+        """Write a group that was gathered, fsync, and tell everyone what came of it."""
         sequences: list[int] = []
         failure: ShedderError | None = None
         try:

@@ -14,10 +14,27 @@ from shedder.errors import BadSetting, CorruptData, DirectoryLocked, NewerFormat
 
 FORMAT_FIRST = 1  # What a directory is made with.
 FORMAT_LEVELS = 2  # There are, or were, records of kind LEVEL and panes with thinned segments.
-FORMAT_VERSION = FORMAT_LEVELS  # The newest that is read.
+FORMAT_SIZES = 3  # There are, or were, records of kind SIZES and panes of several sizes.
+FORMAT_BUILT = 4  # There are, or were, records of kind BUILT.
+FORMAT_LOAD = 5  # There are, or were, records of levels that load has set, or must not change.
+FORMAT_TENANTS = 6  # There are, or were, streams of others than the default tenant.
+FORMAT_DROPS = 7  # There are, or were, batches of which some tuples were dropped at the door.
+FORMAT_FOLLOW = 8  # There are, or were, summaries whose tuples follow, and such tuples.
+FORMAT_VERSION = FORMAT_FOLLOW  # The newest that is read.
 
 _OURS = frozenset(
-    {"FORMAT", "LOCK", "catalog.sqlite", "log", "runs", "tmp", "quarantine", "lost+found"}
+    {
+        "FORMAT",
+        "LOCK",
+        "catalog.sqlite",
+        "log",
+        "runs",
+        "backfills",
+        "indexes",
+        "tmp",
+        "quarantine",
+        "lost+found",
+    }
 )
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.layout import Hybrid, Layout, layout_from_text, layout_text
+from shedder.cql.on_overload import THINS, OnOverload, Policy
+from shedder.cql.query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statement import ColumnDefinition
 from shedder.cql.types import ColumnType
+from synopses.deal import block_sizes
 
 Value = bool | int | float | str | None
 """A column's value in the catalog: timestamps in µs, dates in days."""
@@ -55,11 +61,70 @@ class ColumnBasics:
 
 
 @dataclass(frozen=True, slots=True)
+class Footer:
+    """Where a Parquet file's metadata begins, and the CRC-32C of all from there to the end.
+
+    The metadata hold the checksums of the rest, so that a part can be verified without the whole.
+    """
+
+    offset: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A sampled copy of a run: the tuples whose place, uniform in (0, 1), is at least `reduction`.
+
+    Given how many there are, they are a simple random sample of the run's; a copy at a larger
+    reduction is a part of one at a smaller. file: path below `runs/`. rows: tuples in it.
+    """
+
+    reduction: float
+    file: str
+    rows: int
+    size_bytes: int
+    crc: int
+    footer: Footer
+
+
+@dataclass(frozen=True, slots=True)
+class RollupEntry:
+    """A rollup of a stream, as it was said. id is never reused."""
+
+    id: int
+    name: str
+    stream_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """A run's partial aggregates, as a rollup says.
+
+    rollup_id: whose. file: path below `runs/`. rows: of the file, one per window and group.
+    deleted: how many rows of the run were deleted, and are left out; the file is used only while
+    that is how many there are.
+    """
+
+    rollup_id: int
+    file: str
+    rows: int
+    size_bytes: int
+    crc: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A closed stretch [first_position, end_position) of a stream, in one Parquet file.
 
     file: path below `runs/`. crc: CRC-32C of the whole file. low_us, high_us: smallest and largest
-    event time. basics: by column name.
+    event time. layout: in which it was written, also if the stream's is another one now. blocks:
+    exchangeable parts of the file, 1 when only the whole is a sample. footer: None in files of
+    catalogs of version 1. basics: by column name. copies: sampled ones, by rising reduction.
+    rolled: partial aggregates, by rollup. purged: how many of the positions have no row any more,
+    since what was deleted there was taken out of the file. halvings: of the last of the equal
+    blocks, into a half, a quarter ..., each of which counts in `blocks`.
     """
 
     stream_id: int
@@ -72,11 +137,83 @@ class Run:
     high_us: int
     layout: Layout
     basics: dict[str, ColumnBasics]
+    blocks: int = 1
+    footer: Footer | None = None
+    copies: tuple[Copy, ...] = ()
+    rolled: tuple[Rolled, ...] = ()
+    purged: int = 0
+    halvings: int = 0
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The run's file, those of its copies and of its partial aggregates."""
+        return (self.file, *(c.file for c in self.copies), *(r.file for r in self.rolled))
+
+    def rolled_by(self, rollup_id: int) -> Rolled | None:
+        """Its partial aggregates of a rollup; None: there are none yet."""
+        return next((each for each in self.rolled if each.rollup_id == rollup_id), None)
+
+    def of_rolled(self, rolled: Rolled) -> Run:
+        """The run with the file of partial aggregates in the place of its own, to be verified."""
+        return replace(
+            self,
+            file=rolled.file,
+            size_bytes=rolled.size_bytes,
+            crc=rolled.crc,
+            footer=None,
+            blocks=1,
+            copies=(),
+            rolled=(),
+        )
+
+    def of_copy(self, copy: Copy) -> Run:
+        """The run with a copy's file in the place of its own, to be verified or read."""
+        return replace(
+            self,
+            file=copy.file,
+            size_bytes=copy.size_bytes,
+            crc=copy.crc,
+            footer=copy.footer,
+            blocks=1,
+            copies=(),
+            rolled=(),
+        )
+
+    @property
+    def is_backfilled(self) -> bool:
+        """Whether its tuples were written elsewhere: neither log nor live sample has had them."""
+        return self.first_position < 0
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether rows lie in blocks, each with its position, and not in order of position."""
+        return isinstance(self.layout, Hybrid)
 
     @property
     def rows(self) -> int:
-        """Tuples in the run."""
+        """Tuples in the file."""
+        return self.stretch - self.purged
+
+    @property
+    def stretch(self) -> int:
+        """Positions of the run, those that were purged among them."""
         return self.end_position - self.first_position
+
+    @property
+    def block_sizes(self) -> NDArray[np.int64]:
+        """Tuples of each block, shape [blocks]."""
+        return block_sizes(self.rows, self.blocks - self.halvings, self.halvings)
+
+    @property
+    def small_blocks(self) -> NDArray[np.int64]:
+        """Numbers of the parts of the divided block, the smallest first; other blocks are equal."""
+        parts = self.halvings + 1 if self.halvings else 0
+        return np.arange(self.blocks)[::-1][:parts]
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether each row's position is a column of the file; else the row's place tells it."""
+        return self.is_dealt or self.purged > 0
 
     def overlaps(self, start_us: int | None, end_us: int | None) -> bool:
         """Whether some event time in [start_us, end_us) may be in the run; None is unbounded."""
@@ -96,6 +233,7 @@ class Pane:
 
 def schema_to_json(schema: StreamSchema) -> str:
     """The definition of a stream as the catalog keeps it."""
+    tenant = {} if schema.tenant == DEFAULT_TENANT else {"tenant": schema.tenant}
     return json.dumps(
         {
             "name": schema.name,
@@ -103,8 +241,10 @@ def schema_to_json(schema: StreamSchema) -> str:
             "time_column": schema.time_column,
             "lateness_us": schema.lateness_us,
             "retain_us": schema.retain_us,
-            "layout": schema.layout.value,
+            "layout": layout_text(schema.layout),
+            **_overload_to_json(schema.on_overload),
             "seed": schema.seed,
+            **tenant,
         }
     )
 
@@ -121,9 +261,20 @@ def schema_from_json(text: str) -> StreamSchema:
         time_column=fields["time_column"],
         lateness_us=fields["lateness_us"],
         retain_us=fields["retain_us"],
-        layout=Layout(fields["layout"]),
+        layout=layout_from_text(fields["layout"]),
+        on_overload=OnOverload(Policy(fields.get("on_overload", "THIN")), fields.get("least")),
         seed=fields["seed"],
+        tenant=fields.get("tenant", DEFAULT_TENANT),
     )
+
+
+def _overload_to_json(on_overload: OnOverload) -> dict[str, str]:
+    """Of THIN nothing, as of streams that were made before there were others."""
+    if on_overload == THINS:
+        return {}
+    column = on_overload.column
+    said = {"on_overload": on_overload.policy.value}
+    return said if column is None else {**said, "least": column}
 
 
 def basics_to_json(basics: dict[str, ColumnBasics]) -> str:

@@ -8,17 +8,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shedder.archive import exact_worker
 from shedder.archive.exact_worker import LENGTH, Limits
+from shedder.archive.progress import Progress
 from shedder.cql.render import POSITION
 from shedder.errors import (
     BudgetExceeded,
@@ -32,11 +35,21 @@ from shedder.errors import (
 RELATION = "stream"  # what the SQL of `ExactWorker.query` reads from
 
 _MI = 1 << 20
+_NOTHING: Mapping[str, Sequence[Path]] = MappingProxyType({})
+_STEP_S = 0.05  # How soon one who waits for a turn notices that it was called off.
 _ERRORS: dict[str, type[ShedderError]] = {
     "budget": BudgetExceeded,
     "files": CorruptData,
     "bug": InternalError,
 }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Without:
+    """Rows that are in files and deleted: the files, and the rows' positions, int64."""
+
+    files: Sequence[Path]
+    positions: NDArray[np.int64]
 
 
 class ExactWorker:
@@ -94,19 +107,31 @@ class ExactWorker:
         schema: pa.Schema,
         timeout_s: float | None = None,
         tail_positions: Sequence[int] | None = None,
+        dealt_files: Sequence[Path] = (),
+        without: Without | None = None,
+        progress: Progress | None = None,
+        more: Sequence[pa.RecordBatch] = (),
+        beside: Mapping[str, Sequence[Path]] = _NOTHING,
     ) -> pa.Table:
         """Run one SELECT over the relation `stream`.
 
         Args:
           sql: DuckDB SQL, as `cql.render.exact_sql` makes it.
-          files: Parquet files with at least the columns of `schema`.
+          files: Parquet files with at least the columns of `schema`, in order of position.
           tail: record batches of `schema`, the rows that are in no file yet.
           schema: the stream's columns.
           timeout_s: from now, the wait for other queries included.
           tail_positions: of the first row of each batch of the tail; if given, the relation has
             the column POSITION, too, and each file's name begins with its first row's position.
+          dealt_files: further files, which have POSITION as a column, rows in any order.
+          more: further rows, of the schema; if tail_positions is given, with POSITION.
+          without: rows of some of the files that are not part of the relation.
+          progress: by which it may be called off.
+
+          beside: further relations by name, of all columns of Parquet files; at least one each.
 
         Raises:
+          Cancelled: it was called off; the process was killed.
           DeadlineExceeded: not done in time; the process was killed.
           BudgetExceeded: more memory, spill space or result bytes were needed than there are.
           CorruptData: a file could not be read.
@@ -114,13 +139,21 @@ class ExactWorker:
         """
         allowed_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + allowed_s
-        if not self._turn.acquire(timeout=max(0.0, allowed_s)):
-            raise DeadlineExceeded(f"no exact answer within {allowed_s:g} s: others were before it")
+        progress = Progress("an exact answer", "tuples") if progress is None else progress
+        while not self._turn.acquire(timeout=_STEP_S):
+            progress.advance()
+            if time.monotonic() >= deadline:
+                raise DeadlineExceeded(
+                    f"no exact answer within {allowed_s:g} s: others were before it"
+                )
         position = None
         if tail_positions is not None:
             position, tail = POSITION, _numbered(tail, tail_positions)
+        tail = [*tail, *more]
         try:
-            return self._ask(sql, files, tail, schema, deadline, allowed_s, position)
+            paths = (files, dealt_files)
+            rest = (without, progress, beside)
+            return self._ask(sql, paths, tail, schema, deadline, allowed_s, position, *rest)
         finally:
             self._turn.release()
 
@@ -137,12 +170,15 @@ class ExactWorker:
     def _ask(
         self,
         sql: str,
-        files: Sequence[Path],
+        files: tuple[Sequence[Path], Sequence[Path]],
         tail: Sequence[pa.RecordBatch],
         schema: pa.Schema,
         deadline: float,
         allowed_s: float,
         position: str | None,
+        without: Without | None,
+        progress: Progress,
+        beside: Mapping[str, Sequence[Path]],
     ) -> pa.Table:
         process = self._running()
         late = threading.Event()
@@ -156,17 +192,23 @@ class ExactWorker:
         timer.start()
         header = {
             "sql": sql,
-            "files": [str(path.absolute()) for path in files],
+            "files": [str(path.absolute()) for path in files[0]],
+            "dealt": [str(path.absolute()) for path in files[1]],
             "columns": schema.names,
             "position": position,
+            "beside": {
+                name: [str(path.absolute()) for path in paths] for name, paths in beside.items()
+            },
+            "marked": [str(path.absolute()) for path in without.files] if without else [],
         }
         if position is not None:
             schema = schema.append(pa.field(position, pa.int64()))
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            _send(process.stdin, header, tail, schema)
-            error, table = _receive(process.stdout)
+            with progress.calling(process.kill):
+                _send(process.stdin, header, tail, schema, without)
+                error, table = _receive(process.stdout)
         except (OSError, EOFError, pa.ArrowException) as broken:
             self._forget()
             if late.is_set():
@@ -220,13 +262,21 @@ class ExactWorker:
 
 
 def _send(
-    out: Any, header: dict[str, Any], tail: Sequence[pa.RecordBatch], schema: pa.Schema
+    out: Any,
+    header: dict[str, Any],
+    tail: Sequence[pa.RecordBatch],
+    schema: pa.Schema,
+    without: Without | None,
 ) -> None:
     text = json.dumps(header).encode()
     out.write(LENGTH.pack(len(text)) + text)
     with pa.ipc.new_stream(out, schema) as writer:
         for batch in tail:
             writer.write_batch(batch)
+    if without is not None and without.files:
+        deleted = pa.record_batch([pa.array(without.positions)], [POSITION])
+        with pa.ipc.new_stream(out, deleted.schema) as writer:
+            writer.write_batch(deleted)
     out.flush()
 
 

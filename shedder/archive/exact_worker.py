@@ -5,9 +5,10 @@ quick to start. It reads requests from its standard input and writes replies to 
 standard output; when the input ends it exits at once, also in the middle of a query, so it never
 outlives its parent.
 
-A request is a length (uint32, little-endian), a JSON object {sql, files, columns, position} and an
-Arrow IPC stream: the tail. A reply is a length and a JSON object {error, message}, and when error
-is null an Arrow IPC stream: the result.
+A request is a length (uint32, little-endian), a JSON object {sql, files, dealt, columns, position,
+marked, beside} and an Arrow IPC stream: the tail; if there are marked files, a second one: the
+positions of their deleted rows. A reply is a length and a JSON object {error, message}, and when
+error is null an Arrow IPC stream: the result.
 """
 
 from __future__ import annotations
@@ -50,14 +51,30 @@ class Limits:
 class Request:
     """One query: `sql` over the relation `stream`.
 
-    position: the relation's column of positions, which the tail has; None: not wanted.
+    position: the relation's column of positions, which the tail and the dealt files have; of the
+    other files, names and order of rows tell it. None: not wanted. marked: files in which rows are
+    deleted, those whose positions `deleted` has. beside: further
+    relations, of all columns of files.
     """
 
     sql: str
     files: list[str]
+    dealt: list[str]
     columns: list[str]
     position: str | None
     tail: pa.Table
+    marked: list[str]
+    deleted: pa.Table | None
+    beside: dict[str, list[str]]
+
+    @property
+    def all_files(self) -> list[str]:
+        """All that may be read."""
+        return [
+            *self.files,
+            *self.dealt,
+            *(name for names in self.beside.values() for name in names),
+        ]
 
 
 def answer(request: Request, limits: Limits) -> pa.Table:
@@ -74,10 +91,19 @@ def answer(request: Request, limits: Limits) -> pa.Table:
     }
     with duckdb.connect(config=config) as database:
         database.execute("SET TimeZone = 'UTC'")
-        database.execute(f"SET allowed_paths = [{_quoted(request.files)}]")
+        # By a file's statistics, which leave NaN out, DuckDB takes x = NaN for never true, and
+        # x > 0 for always true where all numbers are larger.
+        database.execute("SET disabled_optimizers = 'statistics_propagation'")
+        database.execute(f"SET allowed_paths = [{_quoted(request.all_files)}]")
         database.execute("SET enable_external_access = false")
         database.register("tail", request.tail)
+        if request.deleted is not None:
+            database.register("deleted", request.deleted)
         database.execute(f"CREATE TEMP VIEW stream AS {_relation(request)}")
+        for name, files in request.beside.items():
+            options = "hive_partitioning = false, union_by_name = true"
+            source = f"read_parquet([{_quoted(files)}], {options})"
+            database.execute(f"CREATE TEMP VIEW {_name(name)} AS SELECT * FROM {source}")  # noqa: S608
         database.execute("SET lock_configuration = true")
         return _bounded(database.sql(request.sql), limits.result_bytes_max)
 
@@ -94,18 +120,45 @@ def _bounded(result: duckdb.DuckDBPyRelation, bytes_max: int) -> pa.Table:
 
 
 def _relation(request: Request) -> str:
-    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in request.columns)
-    options, of_runs, of_tail = "hive_partitioning = false", "", ""
+    """Ordered and dealt files, each without and with deleted rows, and the tail."""
+    columns = ", ".join(_name(name) for name in request.columns)
+    of_ordered = of_others = ""
     if request.position is not None:
-        name = '"' + request.position.replace('"', '""') + '"'
-        first = f"CAST(substr(parse_filename(filename), 1, {POSITION_DIGITS}) AS BIGINT)"
+        of_ordered = f", {_OF_ORDER} AS {_name(request.position)}"
+        of_others = f", {_name(request.position)}"
+    parts = []
+    marked = set(request.marked)
+    for files, is_dealt in ((request.files, False), (request.dealt, True)):
+        more = of_others if is_dealt else of_ordered
+        for deleted in (False, True):
+            some = [name for name in files if (name in marked) == deleted]
+            if some:
+                numbered = not is_dealt and (deleted or bool(more))
+                source = _source(some, numbered=numbered, deleted=deleted)
+                parts.append(f"SELECT {columns}{more} FROM {source}")  # noqa: S608
+    parts.append(f"SELECT {columns}{of_others} FROM tail")  # noqa: S608  (quoted)
+    return " UNION ALL ".join(parts)
+
+
+def _source(files: list[str], *, numbered: bool, deleted: bool) -> str:
+    """Files, by whose names and order of rows positions are known if they are to be numbered."""
+    options = "hive_partitioning = false"
+    if numbered:
         options += ", filename = true, file_row_number = true"
-        of_runs, of_tail = f", {first} + file_row_number AS {name}", f", {name}"
-    tail = f"SELECT {columns}{of_tail} FROM tail"  # noqa: S608  (quoted)
-    if not request.files:
-        return tail
-    runs = f"read_parquet([{_quoted(request.files)}], {options})"
-    return f"SELECT {columns}{of_runs} FROM {runs} UNION ALL {tail}"  # noqa: S608  (quoted)
+    source = f"read_parquet([{_quoted(files)}], {options})"
+    if not deleted:
+        return source
+    position = _OF_ORDER if numbered else "__position"
+    return f"{source} WHERE {position} NOT IN (SELECT __position FROM deleted)"  # noqa: S608
+
+
+_OF_ORDER = (
+    f"CAST(substr(parse_filename(filename), 1, {POSITION_DIGITS}) AS BIGINT) + file_row_number"
+)
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _quoted(names: list[str]) -> str:
@@ -144,7 +197,14 @@ def _read_request(source: Any) -> Request:
     with pa.ipc.open_stream(source) as reader:
         tail = reader.read_all()
     position = header.get("position")
-    return Request(header["sql"], header["files"], header["columns"], position, tail)
+    files, dealt = header["files"], header["dealt"]
+    marked, deleted = header["marked"], None
+    if marked:
+        with pa.ipc.open_stream(source) as reader:
+            deleted = reader.read_all()
+    columns = header["columns"]
+    beside = header["beside"]
+    return Request(header["sql"], files, dealt, columns, position, tail, marked, deleted, beside)
 
 
 def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
@@ -169,7 +229,8 @@ def main() -> None:
         try:
             table = answer(request, limits)
         except (duckdb.Error, MemoryError, ResultTooLarge, pa.ArrowException) as error:
-            _reply(out, {"error": _error_kind(error, request.files), "message": str(error)}, None)
+            kind = _error_kind(error, request.all_files)
+            _reply(out, {"error": kind, "message": str(error)}, None)
         else:
             _reply(out, {"error": None, "message": ""}, table)
 

@@ -23,7 +23,7 @@ class WriteFile(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes in the file after the last write that succeeded."""
+        """Bytes in the file after the last write that succeeded; of `reuse`, those written."""
 
     def write(self, parts: Sequence[Bytes]) -> None:
         """Append all parts; when it fails, some of their bytes may be in the file."""
@@ -54,6 +54,9 @@ class ReadFile(Protocol):
     def read_into(self, offset: int, parts: Sequence[memoryview]) -> int:
         """Fill parts from offset; return the bytes that were read."""
 
+    def expect(self, stretches: Sequence[tuple[int, int]]) -> None:
+        """Nothing will be read but these, begins and lengths: a hint that changes no result."""
+
     def close(self) -> None:
         """Close."""
 
@@ -67,11 +70,20 @@ class Files(Protocol):
     def append(self, path: Path) -> WriteFile:
         """An existing file, to be written at its end."""
 
+    def reuse(self, path: Path) -> WriteFile:
+        """An existing file, to be written over from its beginning."""
+
     def open(self, path: Path) -> ReadFile:
         """An existing file, to be read."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Atomically give a file another name."""
+
+    def links(self, path: Path) -> int:
+        """How many names a file has."""
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; EXDEV where the target is on another file system."""
 
     def unlink(self, path: Path) -> None:
         """Remove a name."""
@@ -89,13 +101,13 @@ class Files(Protocol):
 class OsWriteFile:
     """A real file opened for writing."""
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int, size: int | None = None) -> None:
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
-        self._size = os.fstat(self._descriptor).st_size
+        self._size = os.fstat(self._descriptor).st_size if size is None else size
 
     @property
     def size(self) -> int:
-        """Bytes in the file after the last write that succeeded."""
+        """Where the next write goes: bytes in the file, those of an older one left out."""
         return self._size
 
     def write(self, parts: Sequence[Bytes]) -> None:
@@ -129,7 +141,8 @@ class OsWriteFile:
 
     def close(self) -> None:
         """Close without sync."""
-        os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1  # Its number will be another file.
+        os.close(descriptor)
 
 
 class OsReadFile:
@@ -169,9 +182,17 @@ class OsReadFile:
                 waiting[0] = waiting[0][got:]
         return total
 
+    def expect(self, stretches: Sequence[tuple[int, int]]) -> None:
+        """Let the system read these ahead, and no more than these (it would read up to 8 MB)."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            for begin, length in stretches:
+                os.posix_fadvise(self._descriptor, begin, length, os.POSIX_FADV_WILLNEED)
+
     def close(self) -> None:
         """Close."""
-        os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1  # Its number will be another file.
+        os.close(descriptor)
 
 
 class OsFiles:
@@ -185,6 +206,10 @@ class OsFiles:
         """An existing file, to be written at its end."""
         return OsWriteFile(path, os.O_RDWR)
 
+    def reuse(self, path: Path) -> WriteFile:
+        """An existing file, to be written over from its beginning."""
+        return OsWriteFile(path, os.O_RDWR, size=0)
+
     def open(self, path: Path) -> ReadFile:
         """An existing file, to be read."""
         return OsReadFile(path)
@@ -192,6 +217,14 @@ class OsFiles:
     def rename(self, source: Path, target: Path) -> None:
         """Atomically give a file another name."""
         source.rename(target)
+
+    def links(self, path: Path) -> int:
+        """How many names a file has."""
+        return path.stat().st_nlink
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; EXDEV where the target is on another file system."""
+        os.link(source, target)
 
     def unlink(self, path: Path) -> None:
         """Remove a name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -26,6 +26,7 @@ from shedder.archive.segment import (
     record_parts,
     scan,
 )
+from shedder.archive.spares import Spares
 from shedder.errors import BatchTooLarge, DiskFull, ShedderError, StorageFailed
 
 MARK = 0
@@ -52,7 +53,10 @@ class Log:
     next_sequence: int
     durable_sequence: int
     _durable_size: int
+    _spares: Spares
+    _readers: int = 0
     _failed: ShedderError | None = None
+    _keepers: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -83,6 +87,7 @@ class Log:
         quarantine = directory / "quarantine" if quarantine is None else quarantine
         try:
             files.make_directory(directory)
+            spares = Spares(files, directory)
             segments, recovery = inspect(files, directory, quarantine, at_least)
             last = segments[-1].path if segments else directory
             headless = any(path > last for path in recovery.lost_segments)
@@ -112,6 +117,7 @@ class Log:
             next_sequence=next_sequence,
             durable_sequence=next_sequence,
             _durable_size=active.size,
+            _spares=spares,
         )
 
     @property
@@ -187,6 +193,16 @@ class Log:
         with self._lock:
             segments = list(self._segments)
             end = self._active.size
+            self._readers += 1
+        try:
+            yield from self._read_segments(segments, from_sequence, end)
+        finally:
+            with self._lock:
+                self._readers -= 1
+
+    def _read_segments(
+        self, segments: list[SegmentState], from_sequence: int, end: int
+    ) -> Iterator[Record]:
         for number, segment in enumerate(segments):
             last = number == len(segments) - 1
             if not last and segments[number + 1].head.first_sequence <= from_sequence:
@@ -202,29 +218,69 @@ class Log:
                 raise StorageFailed(f"cannot read {segment.path}: {error}") from error
 
     def drop_before(self, sequence: int) -> int:
-        """Delete the segments that hold no record at or after sequence.
+        """Drop the segments that hold no record at or after sequence.
+
+        Their files are kept for the next segments, as far as `Spares` takes them.
 
         Returns:
-          the bytes that were freed.
+          the bytes that the log has become shorter by.
 
         Raises:
-          StorageFailed: a segment could not be deleted; the log is as it was.
+          StorageFailed: a segment could not be dropped; those before it are.
         """
         freed = 0
-        while True:
-            with self._lock:
-                if len(self._segments) < 2 or self._segments[1].head.first_sequence > sequence:
-                    break
-                oldest = self._segments[0]
-                try:
-                    self._files.unlink(oldest.path)
-                except FileNotFoundError:
-                    pass
-                except OSError as error:
-                    raise StorageFailed(f"cannot delete {oldest.path}: {error}") from error
-                del self._segments[0]
-            freed += oldest.size
+        try:
+            while True:
+                with self._lock:
+                    if (
+                        self._keepers
+                        or len(self._segments) < 2
+                        or self._segments[1].head.first_sequence > sequence
+                    ):
+                        break
+                    oldest = self._segments[0]
+                    self._remove(oldest)
+                    del self._segments[0]
+                freed += oldest.size
+        finally:
+            self._spares.settle()
         return freed
+
+    def _remove(self, segment: SegmentState) -> None:
+        """Take a segment's name away."""
+        # Who reads it has it open: an unlinked file stays as it is, a reused one does not.
+        may_keep = not self._readers and segment.size <= self._segment_bytes
+        try:
+            if not (may_keep and self._spares.keep(segment.path)):
+                self._files.unlink(segment.path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StorageFailed(f"cannot delete {segment.path}: {error}") from error
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """No segment is deleted meanwhile; `drop_before` does nothing."""
+        with self._lock:
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keepers -= 1
+
+    def durable_files(self, from_sequence: int) -> list[tuple[Path, int]]:
+        """The segments with the records from a sequence on, and how much of each is durable.
+
+        Only the last one still changes, and it grows.
+        """
+        with self._lock:
+            held = list(zip(self._segments, [*self._segments[1:], None], strict=True))
+            return [
+                (segment.path, segment.size if after is not None else self._durable_size)
+                for segment, after in held
+                if after is None or after.head.first_sequence > from_sequence
+            ]
 
     def close(self) -> None:
         """Sync, mark the end as durable, and close. A log that failed is just closed."""
@@ -233,7 +289,7 @@ class Log:
                 self.sync()
                 with suppress(DiskFull):  # the mark only makes later damage easier to tell
                     self.append(MARK, [b""])
-                    self.sync()
+                    self._end_segment()
         finally:
             self._active.close()
             self._failed = StorageFailed(f"the log in {self.directory} is closed")
@@ -270,9 +326,10 @@ class Log:
 
     def _roll(self) -> None:
         """Begin the next segment; the present one becomes durable first."""
-        self.sync()
+        self._end_segment()
+        spare = self._spares.take()
         try:
-            active, state = _create_segment(self._files, self.directory, self.next_sequence)
+            active, state = _create_segment(self._files, self.directory, self.next_sequence, spare)
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 raise DiskFull(f"{self.directory}: no space for the next segment") from error
@@ -282,8 +339,19 @@ class Log:
             self._segments[-1].size = self._active.size
             self._segments.append(state)
             self._active = active
+            self._durable_size = active.size
         self._salt = state.head.salt
-        self._durable_size = active.size
+
+    def _end_segment(self) -> None:
+        """Make it durable, without the bytes of an older segment behind its last record."""
+        self.sync()
+        if not self._segments[-1].head.is_reused:
+            return
+        try:
+            self._active.truncate(self._active.size)
+            self._active.sync()
+        except OSError as error:
+            raise self._poison(f"cannot end the segment: {error}") from error
 
     def _poison(self, problem: str) -> StorageFailed:
         """Take no more records, and let nothing be read that may not be on disk."""
@@ -298,19 +366,27 @@ class Log:
 
 
 def _create_segment(
-    files: Files, directory: Path, first_sequence: int
+    files: Files, directory: Path, first_sequence: int, spare: Path | None = None
 ) -> tuple[WriteFile, SegmentState]:
-    """A new segment with a durable head and a durable name; nothing is left when it fails."""
+    """A new segment with a durable head and a durable name; nothing is left when it fails.
+
+    spare: a file to write it over. It gets the segment's name once the head is durable, so that
+    no file of that name ever has another head.
+    """
     path = directory / f"{first_sequence:020d}.log"
-    head = SegmentHead(secrets.randbits(32), first_sequence)
-    file = files.create(path)
+    head = SegmentHead(secrets.randbits(32), first_sequence, is_reused=spare is not None)
+    name = path if spare is None else spare
+    file = files.create(path) if spare is None else files.reuse(spare)
     try:
         file.write([head.to_bytes()])
         file.sync()
+        if spare is not None:
+            files.rename(spare, path)
+            name = path
         files.sync_directory(directory)
     except OSError:
         file.close()
-        files.unlink(path)
+        files.unlink(name)
         raise
     return file, SegmentState(path, head, file.size)
 

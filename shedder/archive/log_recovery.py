@@ -25,7 +25,8 @@ _COPY_BYTES = 4 << 20
 class LogRecovery:
     """What opening a log found.
 
-    records: valid records. torn_bytes: cut off the end because they were never acknowledged.
+    records: valid records. torn_bytes: cut off the end because they were never acknowledged; not
+    counted in a reused segment, where most of what is cut off are the bytes of the older one.
     damages: bytes that were durable once and hold no valid record any more. quarantined: copies of
     damaged bytes, and of whole records that were cut off with a torn tail. lost_segments: files
     whose head is gone, so that nothing in them can be verified.
@@ -80,11 +81,13 @@ def segment_paths(files: Files, directory: Path) -> list[Path]:
 class Assessment:
     """What a log's files say, before anything is done about it.
 
-    segments: the readable ones; the last one's size is already without its torn tail. copies: what
-    belongs into quarantine. stillborn: a last segment that power failed on before it held anything.
+    segments: the readable ones; the last one's size is already without its torn tail, which has
+    tail_bytes. copies: what belongs into quarantine. stillborn: a last segment that power failed on
+    before it held anything.
     """
 
     segments: tuple[SegmentState, ...]
+    tail_bytes: int
     report: LogRecovery
     copies: tuple[Damage, ...]
     stillborn: Path | None
@@ -104,11 +107,11 @@ def assess(files: Files, directory: Path, at_least: int) -> Assessment:
     """
     scanned, lost, stillborn = _scan_all(files, directory)
     damages, copies = list(lost), list[Damage]()
-    torn_bytes = 0
+    tail_bytes = 0
     if scanned and not any(bad.path > scanned[-1].state.path for bad in lost):
         torn = _torn_from(scanned[-1], at_least)
         if torn is not None:
-            torn_bytes, worth_keeping = _cut(scanned[-1], torn)
+            tail_bytes, worth_keeping = _cut(scanned[-1], torn)
             if worth_keeping is not None:
                 copies.append(worth_keeping)
     if scanned:
@@ -124,13 +127,13 @@ def assess(files: Files, directory: Path, at_least: int) -> Assessment:
             max((bad.first_sequence + bad.length // RECORD_HEAD_BYTES for bad in lost), default=0),
         ),
         records=sum(len(part.found) for part in scanned) - len(found),
-        torn_bytes=torn_bytes,
+        torn_bytes=0 if scanned and scanned[-1].state.head.is_reused else tail_bytes,
         damages=tuple(damages + found),
         quarantined=(),
         lost_segments=tuple(damage.path for damage in lost),
     )
     states = tuple(segment.state for segment in scanned)
-    return Assessment(states, report, tuple(copies + found), stillborn)
+    return Assessment(states, tail_bytes, report, tuple(copies + found), stillborn)
 
 
 def inspect(
@@ -151,7 +154,7 @@ def inspect(
     copied = tuple(_copy(files, damage, quarantine) for damage in found.copies if damage.length)
     if found.stillborn is not None:
         files.unlink(found.stillborn)
-    if found.report.torn_bytes:
+    if found.tail_bytes:
         _truncate(files, found.segments[-1].path, found.segments[-1].size)
     return list(found.segments), replace(found.report, quarantined=copied)
 

@@ -9,6 +9,8 @@ and polars read all of them.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,36 +19,54 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shedder.archive.entries import ColumnBasics, Value
+from shedder.cql.render import POSITION
 
 ROW_GROUP_ROWS_MAX = 1 << 20
 ROW_GROUP_BYTES = 128 << 20
 TEXT_CHARACTERS_MAX = 1024
 
 _SAMPLE_ROWS = 16_384
+_TEXTS_MAX = 2_048  # Of a column that is dealt as a dictionary; a block has 32,768 rows or more.
+_TEXTS_BYTES_MAX = 128 << 10
 _DICTIONARY_SHARE = 0.3  # distinct values in the sample, above which a dictionary costs more
 
 
-def open_writer(sink: Any, table: pa.Table, metadata: dict[str, str]) -> pq.ParquetWriter:
-    """A Parquet writer with encodings that suit the table's values."""
+def open_writer(
+    sink: Any, table: pa.Table, metadata: dict[str, str], statistics: Sequence[str] | None = None
+) -> pq.ParquetWriter:
+    """A Parquet writer with encodings that suit the table's values.
+
+    Args:
+      sink: a file, or its name.
+      table: rows like those that will be written, with all columns.
+      metadata: of the file.
+      statistics: columns whose smallest and largest values are kept by row group; None: all.
+    """
     dictionary, encodings = [], {}
+    is_dealt = any(pa.types.is_dictionary(kind) for kind in table.schema.types)
     for field, column in zip(table.schema, table.columns, strict=True):
-        encoding = choose_encoding(column)
+        encoding = "DELTA_BINARY_PACKED" if field.name == POSITION else choose_encoding(column)
         if encoding == "DICTIONARY":
             dictionary.append(field.name)
         else:
             encodings[field.name] = encoding
-    return pq.ParquetWriter(
+    writer = pq.ParquetWriter(
         sink,
-        table.schema.with_metadata(metadata),
+        table.schema.remove_metadata() if is_dealt else table.schema.with_metadata(metadata),
         compression="zstd",
         compression_level=1,
         use_dictionary=dictionary,  # type: ignore[arg-type]
         column_encoding=encodings,
-        write_statistics=True,
+        write_statistics=True if statistics is None else list(statistics),
         write_page_checksum=True,
         coerce_timestamps="us",
         version="2.6",
+        store_schema=not is_dealt,  # Readers shall get texts, not how they came here.
+        max_rows_per_page=ROW_GROUP_ROWS_MAX,  # pages end at 1 MiB; 20,000 rows would be too few
     )
+    if is_dealt:
+        writer.add_key_value_metadata(metadata)
+    return writer
 
 
 def row_group_rows(table: pa.Table) -> int:
@@ -57,7 +77,9 @@ def row_group_rows(table: pa.Table) -> int:
 
 def choose_encoding(column: pa.ChunkedArray[Any]) -> str:
     """A Parquet encoding's name, from the type and a sample of the values."""
-    if pa.types.is_boolean(column.type):
+    if pa.types.is_dictionary(column.type):
+        return "DICTIONARY"
+    if pa.types.is_boolean(column.type) or pa.types.is_decimal(column.type):
         return "PLAIN"
     if _distinct_share(column) < _DICTIONARY_SHARE:
         return "DICTIONARY"
@@ -68,19 +90,38 @@ def choose_encoding(column: pa.ChunkedArray[Any]) -> str:
     return "BYTE_STREAM_SPLIT"
 
 
+def few_texts(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
+    """A column of texts as a dictionary and numbers, where there are few; None: there are many.
+
+    Numbers are moved, and written, in a fifth of the time of texts. Each row group that is written
+    of the column has the whole dictionary, so it must be small.
+    """
+    sample = _sample(column)
+    if pc.count_distinct(sample).as_py() > _TEXTS_MAX:
+        return None
+    found: pa.ChunkedArray[Any] = column.dictionary_encode().unify_dictionaries()
+    if not found.num_chunks:
+        return None
+    texts = cast(Any, found.chunk(0)).dictionary
+    return found if len(texts) <= _TEXTS_MAX and texts.nbytes <= _TEXTS_BYTES_MAX else None
+
+
 def _distinct_share(column: pa.ChunkedArray[Any]) -> float:
     """Distinct values per row, in up to 16,384 rows from eight places."""
+    sample = _sample(column)
+    return pc.count_distinct(sample).as_py() / max(1, len(sample))
+
+
+def _sample(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     rows = len(column)
     if rows <= _SAMPLE_ROWS:
-        sample = column
-    else:
-        piece = _SAMPLE_ROWS // 8
-        starts = np.linspace(0, rows - piece, 8).astype(np.int64)
-        sample = pa.chunked_array(
-            [chunk for start in starts for chunk in column.slice(int(start), piece).chunks],
-            column.type,
-        )
-    return pc.count_distinct(sample).as_py() / max(1, len(sample))
+        return column
+    piece = _SAMPLE_ROWS // 8
+    starts = np.linspace(0, rows - piece, 8).astype(np.int64)
+    return pa.chunked_array(
+        [chunk for start in starts for chunk in column.slice(int(start), piece).chunks],
+        column.type,
+    )
 
 
 def basics_of(table: pa.Table) -> dict[str, ColumnBasics]:
@@ -91,10 +132,23 @@ def basics_of(table: pa.Table) -> dict[str, ColumnBasics]:
     }
 
 
+def _plain_ends(column: pa.ChunkedArray[Any]) -> tuple[float, float] | None:
+    """Smallest and largest of numbers; None where one is NaN or NULL, or there are none."""
+    if column.null_count or not len(column):
+        return None
+    chunks = [chunk.to_numpy() for chunk in column.chunks if len(chunk)]
+    lows = [float(chunk.min()) for chunk in chunks]  # NaN where one is
+    if any(map(math.isnan, lows)):
+        return None
+    return min(lows), max(float(chunk.max()) for chunk in chunks)
+
+
 def _column_basics(column: pa.ChunkedArray[Any]) -> ColumnBasics:
     nulls = column.null_count
+    if pa.types.is_floating(column.type) and (ends := _plain_ends(column)) is not None:
+        return ColumnBasics(0, *ends)
     if pa.types.is_floating(column.type):
-        nulls += int(pc.sum(pc.is_nan(column).cast(pa.int64())).as_py() or 0)
+        nulls += int(pc.sum(pc.is_nan(column)).as_py() or 0)  # type: ignore[type-var]
         if nulls == len(column):
             return ColumnBasics(nulls, None, None)
     if pa.types.is_temporal(column.type):

@@ -5,17 +5,27 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from shedder.archive.deletions import Deleted
 from shedder.archive.entries import Run
 from shedder.archive.files import Files
+from shedder.archive.layouts.blocks import Block, Wanted, read_blocks, read_groups
+from shedder.archive.layouts.checked_file import Footers
+from shedder.archive.layouts.parts import Part
+from shedder.archive.layouts.shells import read_shells
+from shedder.archive.progress import Told, nobody
 from shedder.archive.runs import verify_run
+from shedder.cql.render import POSITION
+from shedder.errors import CorruptData
 
 
 class RunFiles:
@@ -32,6 +42,21 @@ class RunFiles:
         self._pins: Counter[str] = Counter()
         self._doomed: set[str] = set()
         self._verified: set[str] = set()
+        self._keepers = 0
+        self._footers = Footers()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """No file is removed meanwhile."""
+        with self._lock:
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keepers -= 1
+                if not self._keepers:
+                    self.remove(sorted(self._doomed))
 
     def recover(self, runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[Run, ...]]:
         """Remove files that are of no run.
@@ -46,7 +71,7 @@ class RunFiles:
             for name in self._files.names(root / folder)
             if name.endswith(".parquet")
         }
-        orphans = tuple(sorted(sizes.keys() - {run.file for run in runs}))
+        orphans = tuple(sorted(sizes.keys() - {name for run in runs for name in run.files}))
         for name in orphans:
             self._files.unlink(root / name)
         missing = tuple(run for run in runs if sizes.get(run.file, -1) != run.size_bytes)
@@ -54,10 +79,16 @@ class RunFiles:
 
     def trust(self, run: Run) -> None:
         """This process has just written the file."""
-        self._verified.add(run.file)
+        self._verified.update(run.files)
 
-    def verified(self, runs: Iterable[Run]) -> tuple[Path, ...]:
-        """The files of runs.
+    def trust_name(self, name: str) -> None:
+        """This process has just written the file of this name."""
+        self._verified.add(name)
+
+    def verified(
+        self, runs: Iterable[Run], told: Callable[[int], None] | None = None
+    ) -> tuple[Path, ...]:
+        """The files of runs; told as in `verify_run`.
 
         Raises:
           CorruptData: one is damaged or missing.
@@ -66,10 +97,58 @@ class RunFiles:
         paths = []
         for run in runs:
             if self._verify and run.file not in self._verified:
-                verify_run(self._files, self._directory, run)
+                verify_run(self._files, self._directory, run, told)
                 self._verified.add(run.file)
             paths.append(self._directory / "runs" / run.file)
         return tuple(paths)
+
+    def read_blocks(
+        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
+    ) -> Iterator[Block]:
+        """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
+        if run.footer is None:
+            self.verified((run,))
+        path = self._directory / "runs" / run.file
+        return read_blocks(self._files, path, run, numbers, wanted, self._footers, told)
+
+    def distrust(self, run: Run) -> None:
+        """A part of the file was found to be damaged: verify it before its next use."""
+        self._footers.forget()
+        self._verified.discard(run.file)
+
+    def damaged(
+        self, runs: Iterable[Run], told: Callable[[int], None] | None = None
+    ) -> list[tuple[Run, str]]:
+        """Those of some runs whose files are not what they were, and what is wrong.
+
+        Raises:
+          StorageFailed: one cannot be read, which is no proof of damage.
+        """
+        found = []
+        for run in runs:
+            try:
+                self.verified((run,), told)
+            except CorruptData as error:
+                found.append((run, str(error)))
+        return found
+
+    def set_aside(self, run: Run) -> bool:
+        """Keep what is left of a damaged file in quarantine/; False when that does not work."""
+        self._verified.discard(run.file)
+        aside = self._directory / "quarantine" / run.file.replace("/", "-")
+        try:
+            if not aside.exists():
+                self._files.link(self._directory / "runs" / run.file, aside)
+                self._files.sync_directory(aside.parent)
+        except OSError:  # It is gone, or must stay where it is: nobody reads it there, either.
+            return False
+        return True
+
+    def read_groups(self, run: Run, groups: Sequence[int], wanted: Wanted) -> Iterator[pa.Table]:
+        """Some row groups of a run. A file of version 1 is verified as a whole before."""
+        if run.footer is None:
+            self.verified((run,))
+        return read_groups(self._files, self._directory / "runs" / run.file, run, groups, wanted)
 
     def pin(self, names: Sequence[str]) -> None:
         """Keep files until they are unpinned as often."""
@@ -89,8 +168,9 @@ class RunFiles:
         """Unlink files that no run names any more, now or when nobody reads them."""
         with self._lock:
             for name in names:
-                if self._pins[name] > 0:
-                    self._doomed.add(name)
+                if self._keepers or self._pins[name] > 0:
+                    if (self._directory / "runs" / name).exists():
+                        self._doomed.add(name)  # Else the name is free, for one that is made anew.
                     continue
                 del self._pins[name]
                 self._doomed.discard(name)
@@ -99,17 +179,35 @@ class RunFiles:
                     self._files.unlink(self._directory / "runs" / name)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Files of runs that are read as a whole; each one's checksum was verified.
+
+    ordered: a row's place tells its position. dealt: POSITION is a column. marked:
+    those of both in which rows are deleted. deleted: the positions of these, int64, in order.
+    """
+
+    ordered: tuple[Path, ...]
+    dealt: tuple[Path, ...]
+    marked: tuple[Path, ...]
+    deleted: NDArray[np.int64]
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Snapshot:
     """A stream as it was at one moment: files, and the tail that is in none of them.
 
     Taking one is quick: no file is read. The files stay on disk until `release`, or until the
     snapshot is forgotten.
-    runs: pruned by time, in order of position. tail: batches in order, not pruned;
+    runs: pruned by time, in order of position. missing: those that should be among them and are
+    damaged: whoever answers from this has to say so. deleted: by first position of a run, its rows
+    that are to be skipped. tail: batches in order, not pruned;
     tail_positions: of their first rows. end_position: the position after the last tuple.
     """
 
     runs: tuple[Run, ...]
+    missing: tuple[Run, ...]
+    deleted: Mapping[int, Deleted]
     tail: tuple[pa.RecordBatch, ...]
     tail_positions: tuple[int, ...]
     end_position: int
@@ -118,7 +216,7 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         """Keep the files of the runs on disk."""
-        names = [run.file for run in self.runs]
+        names = [name for run in (*self.runs, *self.missing) for name in run.files]
         self.files.pin(names)
         self._finalizer = weakref.finalize(self, self.files.unpin, names)
         self._finalizer.atexit = False
@@ -134,6 +232,134 @@ class Snapshot:
           StorageFailed: a file cannot be read.
         """
         return self.files.verified(self.runs)
+
+    def selection(self, done: Container[int] = frozenset()) -> Selection:
+        """The files of all runs but those that are done with, by first position.
+
+        Raises:
+          CorruptData: a file is damaged or missing.
+          StorageFailed: a file cannot be read.
+        """
+        runs = [run for run in self.runs if run.first_position not in done]
+        marked = [run for run in runs if run.first_position in self.deleted]
+        deleted = [self.deleted[run.first_position].positions(run) for run in marked]
+        return Selection(
+            ordered=self.files.verified(run for run in runs if not run.has_positions),
+            dealt=self.files.verified(run for run in runs if run.has_positions),
+            marked=self.files.verified(marked),
+            deleted=np.concatenate([np.empty(0, np.int64), *deleted]),
+        )
+
+    def read_blocks(
+        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
+    ) -> Iterator[Block]:
+        """Some of the blocks of one of the runs; of its file nothing else is read.
+
+        Args:
+          run: of `runs`.
+          numbers: of blocks, in [0, run.blocks); any k of them are a simple random sample.
+          wanted: which columns of them, which event times.
+          told: called now and then; what it raises ends the reading.
+
+        Yields:
+          without the deleted rows, which count in `Block.rows` as if nobody wanted them.
+
+        Raises:
+          CorruptData: the file is missing, or what was read of it fails its checksum.
+          StorageFailed: it cannot be read.
+        """
+        return self._live_blocks(run, run, numbers, wanted, told)
+
+    def read_shells(
+        self,
+        run: Run,
+        numbers: Sequence[int],
+        wanted: Wanted,
+        seed: int,
+        told: Told = nobody,
+    ) -> Iterator[Block]:
+        """Some shells of one of the runs, see layouts/shells.py.
+
+        Raises:
+          CorruptData, StorageFailed: as `read_blocks`.
+        """
+
+        def read(source: Run, of: Wanted) -> Iterator[Block]:
+            return self._live_blocks(run, source, [0], of, told)
+
+        return read_shells(read, run, numbers, wanted, seed)
+
+    def read_part(self, part: Part, wanted: Wanted) -> Iterator[Block]:
+        """What a layout gives of a run, see `part_of`; the run itself where a copy is damaged.
+
+        Raises:
+          CorruptData: a file is missing, or what was read of it fails its checksum.
+          StorageFailed: it cannot be read.
+        """
+        run = part.run
+        if part.copy is not None:
+            with suppress(CorruptData):  # the scrub drops it
+                return iter(list(self._live_blocks(run, part.source, part.blocks, wanted)))
+            return self._live_blocks(run, run, [0], wanted)
+        return self._live_blocks(run, run, part.blocks, wanted)
+
+    def _live_blocks(
+        self, run: Run, source: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
+    ) -> Iterator[Block]:
+        """Blocks of a run, or of a copy of it, without the rows that are deleted."""
+        deleted = self.deleted.get(run.first_position)
+        if deleted is None:
+            yield from self.files.read_blocks(source, numbers, wanted, told)
+            return
+        gone = deleted.mask(run)
+        columns = tuple(dict.fromkeys((*wanted.columns, POSITION)))
+        more = replace(wanted, columns=columns)
+        for block in self.files.read_blocks(source, numbers, more, told):
+            at = block.table[POSITION].to_numpy() - run.first_position
+            live = block.table.filter(pa.array(~gone[at])).select(list(wanted.columns))
+            yield replace(block, table=live)
+
+    def read_groups(self, run: Run, groups: Sequence[int], wanted: Wanted) -> Iterator[pa.Table]:
+        """Some row groups of one of the runs, without the rows that are deleted.
+
+        Args:
+          run: of `runs`.
+          groups: numbers of row groups of its file.
+          wanted: which columns of them, POSITION among them, and which event times.
+
+        Raises:
+          CorruptData: the file is missing, or what was read of it fails its checksum.
+          StorageFailed: it cannot be read.
+        """
+        deleted = self.deleted.get(run.first_position)
+        gone = None if deleted is None else deleted.mask(run)
+        for table in self.files.read_groups(run, groups, wanted):
+            if gone is None:
+                yield table
+            else:
+                at = table[POSITION].to_numpy() - run.first_position
+                yield table.filter(pa.array(~gone[at]))
+
+    def without_damage(
+        self,
+        told: Callable[[int], None] | None = None,
+        done: Container[int] = frozenset(),
+    ) -> list[tuple[Run, str]]:
+        """Verify the files of runs; those that are damaged become `missing`, and are returned.
+
+        Args:
+          told: called with the bytes that were read, every few; what it raises ends the reading.
+          done: first positions of runs that need not be verified.
+
+        Raises:
+          StorageFailed: a file cannot be read.
+        """
+        runs = [run for run in self.runs if run.first_position not in done]
+        damaged = self.files.damaged(runs, told)
+        bad = {run.first_position for run, _ in damaged}
+        self.missing = (*self.missing, *(run for run, _ in damaged))
+        self.runs = tuple(run for run in self.runs if run.first_position not in bad)
+        return damaged
 
     def release(self) -> None:
         """Let retention delete the files."""

@@ -1,71 +1,41 @@
-"""Runs: writing a closed stretch of a stream as a Parquet file, verifying it, reading it back."""
+"""Runs: writing a closed stretch of a stream in its layout, verifying it, reading it back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from shedder.archive.entries import Run, StreamEntry
-from shedder.archive.files import DISK_FULL_ERRNOS, Bytes, Files, WriteFile
-from shedder.archive.parquet import basics_of, open_writer, row_group_rows
-from shedder.archive.segment import checksum
-from shedder.errors import CorruptData, DiskFull, StorageFailed
-
-FORMAT = "1"
-SCAN_ROWS = 65_536
-
-_COPY_BYTES = 4 << 20
-
-
-class _Sink:
-    """A file object for Arrow: writes through the seam, and sums the checksum up."""
-
-    def __init__(self, file: WriteFile) -> None:
-        self._file = file
-        self.crc = 0
-        self.size = 0
-        self.closed = False
-
-    def write(self, data: Bytes) -> int:
-        """Append data; Arrow's pages are large, so nothing is buffered."""
-        self._file.write([data])
-        self.crc = checksum(data, self.crc)
-        length = memoryview(data).nbytes
-        self.size += length
-        return length
-
-    def tell(self) -> int:
-        """Bytes written."""
-        return self.size
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        """The owner of the file closes it."""
-        self.closed = True
-
-    def readable(self) -> bool:
-        """No."""
-        return False
-
-    def writable(self) -> bool:
-        """Yes."""
-        return True
-
-    def seekable(self) -> bool:
-        """No."""
-        return False
+from shedder.archive.files import Files
+from shedder.archive.layouts.eager import EagerLayout
+from shedder.archive.layouts.hybrid import HybridLayout
+from shedder.archive.layouts.lazy import LazyLayout
+from shedder.archive.layouts.plain import PlainLayout
+from shedder.archive.layouts.protocol import ArchiveLayout
+from shedder.archive.layouts.rows import Rows
+from shedder.archive.progress import STEP_BYTES, Told, nobody
+from shedder.archive.run_writer import RunPlace
+from shedder.cql.intervals import timestamp_text
+from shedder.cql.layout import Eager, Hybrid, Layout, Lazy, Plain
+from shedder.errors import CorruptData, StorageFailed
 
 
-def run_file(stream_id: int, first_position: int, end_position: int) -> str:
-    """A run's path below `runs/`."""
-    return f"{stream_id}/{first_position:020d}-{end_position:020d}.parquet"
+def implementation(layout: Layout) -> ArchiveLayout:
+    """What writes and reads runs of a layout."""
+    match layout:
+        case Plain():
+            return PlainLayout()
+        case Eager():
+            return EagerLayout()
+        case Lazy():
+            return LazyLayout()
+        case Hybrid():
+            return HybridLayout()
 
 
 def write_run(
@@ -74,8 +44,9 @@ def write_run(
     stream: StreamEntry,
     first_position: int,
     batches: Sequence[pa.RecordBatch],
+    previous: Run | None = None,
 ) -> Run:
-    """Write a run's file, durably and in place; the catalog has to be told afterwards.
+    """Write a run in its stream's layout, durably; the catalog has to be told afterwards.
 
     Args:
       files: the file system.
@@ -83,72 +54,47 @@ def write_run(
       stream: whose run it is.
       first_position: of the first row; the rows' positions are contiguous.
       batches: at least one row.
+      previous: the stream's run before it, if there is one.
 
     Raises:
       DiskFull, StorageFailed: nothing is in `runs/`.
     """
+    layout = implementation(stream.schema.layout)
+    place = RunPlace(files, directory)
     table = pa.Table.from_batches(batches)
-    end_position = first_position + table.num_rows
-    name = run_file(stream.id, first_position, end_position)
-    target = directory / "runs" / name
-    temporary = directory / "tmp" / name.replace("/", "-")
-    metadata = {
-        "shedder.format": FORMAT,
-        "shedder.stream": stream.schema.name,
-        "shedder.stream_id": str(stream.id),
-        "shedder.first_position": str(first_position),
-        "shedder.end_position": str(end_position),
-        "shedder.layout": stream.schema.layout.value,
-    }
-    basics = basics_of(table)
-    times = basics[stream.schema.time_column]
-    assert isinstance(times.low, int)
-    assert isinstance(times.high, int)
-    try:
-        files.make_directory(target.parent)
-        with suppress(FileNotFoundError):
-            files.unlink(temporary)
-        size, crc = _write_file(files, temporary, table, metadata)
-        files.rename(temporary, target)
-        files.sync_directory(target.parent)
-    except OSError as error:
-        with suppress(OSError):
-            files.unlink(temporary)
-        if error.errno in DISK_FULL_ERRNOS:
-            raise DiskFull(f"no space for run {name}: {error}") from error
-        raise StorageFailed(f"cannot write run {name}: {error}") from error
-    return Run(
-        stream_id=stream.id,
-        first_position=first_position,
-        end_position=end_position,
-        file=name,
-        size_bytes=size,
-        crc=crc,
-        low_us=times.low,
-        high_us=times.high,
-        layout=stream.schema.layout,
-        basics=basics,
-    )
+    return layout.insert(place, stream, Rows.whole(table, first_position), previous)
 
 
-def _write_file(
-    files: Files, path: Path, table: pa.Table, metadata: dict[str, str]
-) -> tuple[int, int]:
-    """Write and fsync; returns the file's size and checksum."""
-    file = files.create(path)
-    try:
-        sink = _Sink(file)
-        target = pa.PythonFile(sink, mode="w")  # type: ignore[arg-type]
-        with open_writer(target, table, metadata) as writer:
-            writer.write_table(table, row_group_size=row_group_rows(table))
-        file.sync()
-    finally:
-        file.close()
-    return sink.size, sink.crc
+def read_run(
+    path: Path, run: Run, columns: Sequence[str] | None = None, told: Told = nobody
+) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+    """The rows of a run in order of position, in batches of at most 65,536.
+
+    Args:
+      path: of the run's file, which must have been verified.
+      run: what it is.
+      columns: those that are wanted, all when None.
+      told: called between reads; what it raises ends the reading.
+
+    Yields:
+      positions, int64 [rows], rising, with gaps where rows were purged; and the rows.
+
+    Raises:
+      CorruptData: it is no Parquet file, or a page fails its checksum, or rows are missing.
+    """
+    return implementation(run.layout).scan(path, run, columns, told)
 
 
-def verify_run(files: Files, directory: Path, run: Run) -> None:
+def verify_run(
+    files: Files, directory: Path, run: Run, told: Callable[[int], None] | None = None
+) -> None:
     """Compare the file with what the catalog says.
+
+    Args:
+      files: the file system.
+      directory: the data directory.
+      run: what the catalog says.
+      told: called with the bytes that were read, every few; what it raises ends the reading.
 
     Raises:
       CorruptData: it is missing, or its size or checksum differs.
@@ -167,8 +113,11 @@ def verify_run(files: Files, directory: Path, run: Run) -> None:
                 f"{path} has {file.size} bytes, not {run.size_bytes}; it held {_positions(run)}"
             )
         crc = 0
-        for offset in range(0, run.size_bytes, _COPY_BYTES):
-            crc = google_crc32c.extend(crc, file.read(offset, _COPY_BYTES))
+        for offset in range(0, run.size_bytes, STEP_BYTES):
+            data = file.read(offset, STEP_BYTES)
+            crc = google_crc32c.extend(crc, data)
+            if told is not None:
+                told(len(data))
     except OSError as error:
         raise StorageFailed(f"cannot read {path}: {error}") from error
     finally:
@@ -179,33 +128,10 @@ def verify_run(files: Files, directory: Path, run: Run) -> None:
         )
 
 
-def read_run(
-    path: Path, run: Run, columns: Sequence[str] | None = None
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of a run in order of position, in batches of at most 65,536.
-
-    Args:
-      path: of the run's file, which must have been verified.
-      run: what it is.
-      columns: those that are wanted, all when None.
-
-    Yields:
-      the position of the first row, and the rows.
-
-    Raises:
-      CorruptData: it is no Parquet file, or a page fails its checksum, or rows are missing.
-    """
-    position = run.first_position
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            names = None if columns is None else list(columns)
-            for batch in file.iter_batches(SCAN_ROWS, columns=names, use_threads=False):
-                yield position, batch.replace_schema_metadata(None)
-                position += batch.num_rows
-    except (OSError, pa.ArrowException) as error:
-        raise CorruptData(f"cannot read {path}: {error}") from error
-    if position != run.end_position:
-        raise CorruptData(f"{path} ends at position {position}, not {run.end_position}")
+def missing_text(run: Run) -> str:
+    """The tuples of a run, for messages that say that they are not there."""
+    stretch = f"{timestamp_text(run.low_us)} to {timestamp_text(run.high_us)}"
+    return f"{run.rows:,} tuples, {_positions(run)}, event times {stretch},"
 
 
 def _positions(run: Run) -> str:

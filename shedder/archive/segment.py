@@ -23,7 +23,7 @@ HEADER_BYTES_MAX = 0xFFFF
 BODY_BYTES_MAX = 0x7FFFFFFF
 
 _SEGMENT_MAGIC = b"SHEDLOG\0"
-_SEGMENT = struct.Struct("<8sIIQI")  # magic, version, salt, first sequence, zero; then checksum
+_SEGMENT = struct.Struct("<8sIIQI")  # magic, version, salt, first sequence, reused; then checksum
 _MARKER = b"SHR1"
 _RECORD = struct.Struct("<QIIIHBB")  # sequence, checksum, body, unsynced, header, kind, zero
 _SEARCH_BYTES = 1 << 20
@@ -73,14 +73,21 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
-    """What a segment says about itself: the seed of its checksums and its first sequence."""
+    """What a segment says about itself: the seed of its checksums and its first sequence.
+
+    is_reused: it is written over an older segment, whose bytes follow its last record until the
+    next segment begins.
+    """
 
     salt: int
     first_sequence: int
+    is_reused: bool = False
 
     def to_bytes(self) -> bytes:
         """The 64 bytes at the segment's beginning."""
-        fields = _SEGMENT.pack(_SEGMENT_MAGIC, SEGMENT_VERSION, self.salt, self.first_sequence, 0)
+        fields = _SEGMENT.pack(
+            _SEGMENT_MAGIC, SEGMENT_VERSION, self.salt, self.first_sequence, self.is_reused
+        )
         return (fields + struct.pack("<I", google_crc32c.value(fields))) * 2
 
     @classmethod
@@ -96,12 +103,12 @@ class SegmentHead:
                 copy[28:], "little"
             ):
                 continue
-            magic, version, salt, first_sequence, _ = _SEGMENT.unpack(copy[:28])
+            magic, version, salt, first_sequence, is_reused = _SEGMENT.unpack(copy[:28])
             if magic != _SEGMENT_MAGIC:
                 continue
             if version > SEGMENT_VERSION:
                 raise NewerFormat(f"{path} has log format {version}, this is {SEGMENT_VERSION}")
-            return cls(salt, first_sequence)
+            return cls(salt, first_sequence, bool(is_reused))
         raise CorruptData(f"{path}: both copies of the segment head (bytes 0-63) are damaged")
 
 

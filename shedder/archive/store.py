@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from shedder.archive.backfilled_runs import POSITION_MIN, BackfilledRuns
 from shedder.archive.catalog import Catalog
+from shedder.archive.compartments import end_of_run
+from shedder.archive.damaged_runs import DamagedRuns
+from shedder.archive.deleted_rows import DeletedRows
 from shedder.archive.directory import (
-    FORMAT_LEVELS,
+    FORMAT_FIRST,
     DirectoryLock,
     format_of,
     refuse_strangers,
@@ -25,10 +31,16 @@ from shedder.archive.directory import (
 )
 from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import Files, OsFiles
+from shedder.archive.indexed_runs import IndexedRuns
 from shedder.archive.log import SEGMENT_BYTES, Log
 from shedder.archive.log_recovery import LogRecovery
+from shedder.archive.progress import Told, nobody
+from shedder.archive.purged_runs import PurgedRuns
+from shedder.archive.retired_runs import RetiredRuns
+from shedder.archive.rolled_runs import RolledRuns, known_rollup
 from shedder.archive.run_files import RunFiles, Snapshot
-from shedder.archive.runs import SCAN_ROWS, read_run, write_run
+from shedder.archive.runs import write_run
+from shedder.archive.scan import scan_snapshot, stretches
 from shedder.archive.stream_state import StreamState
 from shedder.archive.tail import Piece
 from shedder.cql.query import StreamSchema
@@ -53,7 +65,7 @@ def _open_parts(
 ) -> tuple[Catalog, Log]:
     """Catalog and log of a locked directory, made when missing; undo closes them."""
     new = format_of(directory) is None
-    for name in ("runs", "tmp", "quarantine"):
+    for name in ("runs", "indexes", "tmp", "quarantine"):
         files.make_directory(directory / name)
     path = directory / "catalog.sqlite"
     if not new and path.name not in files.names(directory):
@@ -73,7 +85,9 @@ def _open_parts(
     return catalog, log
 
 
-class Store:
+class Store(
+    DamagedRuns, DeletedRows, PurgedRuns, RetiredRuns, RolledRuns, IndexedRuns, BackfilledRuns
+):
     """An open data directory. Make it with `Store.open`."""
 
     def __init__(
@@ -89,7 +103,7 @@ class Store:
         self.directory = directory
         self.log = log
         self.catalog = catalog
-        self._files = files
+        self.files = files
         self._directory_lock = lock
         self._run_files = RunFiles(files, directory, verify=verify_runs)
         self._lock = threading.RLock()
@@ -99,6 +113,25 @@ class Store:
         self._streams = {
             entry.id: StreamState(entry, by_stream.get(entry.id, [])) for entry in catalog.streams()
         }
+        for mark in catalog.quarantined():
+            self._streams[mark.stream_id].quarantined[mark.first_position] = mark
+        for (stream, first), scans in catalog.scans().items():
+            self._streams[stream].scans[first] = scans
+        for (stream_id, first_position), deleted in catalog.deleted().items():
+            self._streams[stream_id].deleted[first_position] = deleted
+        for deletion in catalog.deletions():
+            self._streams[deletion.stream_id].deletions.append(deletion)
+        for (stream_id, first_position), scrubbed_us in catalog.scrubbed().items():
+            self._streams[stream_id].scrubbed[first_position] = scrubbed_us
+        for stream_id, _, end_position in catalog.emptied():
+            state = self._streams[stream_id]
+            state.emptied_position = max(state.emptied_position, end_position)
+        self._fences = {}
+        for stream_id, column in catalog.indexes():
+            self._streams[stream_id].indexes += (column,)
+        for rollup in catalog.rollups():
+            state = self._streams[rollup.stream_id]
+            state.rollups[rollup.id] = (rollup, known_rollup(rollup, state))
         self.recovery = self._recover()
 
     @classmethod
@@ -151,14 +184,20 @@ class Store:
         finally:
             self._directory_lock.release()
 
-    def allow_levels(self) -> None:
-        """From now on versions that know no LEVEL records refuse the directory.
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """No file of runs and no segment of the log is deleted meanwhile."""
+        with self.log.kept(), self._run_files.kept():
+            yield
+
+    def allow(self, version: int) -> None:
+        """From now on versions of Shedder that know no format `version` refuse the directory.
 
         Raises:
           DiskFull, StorageFailed: the format could not be raised.
         """
-        if format_of(self.directory) != FORMAT_LEVELS:
-            write_format(self._files, self.directory, FORMAT_LEVELS)
+        if (format_of(self.directory) or FORMAT_FIRST) < version:
+            write_format(self.files, self.directory, version)
 
     # --- streams ---
 
@@ -179,7 +218,9 @@ class Store:
             state = self._state(stream)
             self.catalog.drop_stream(stream)
             del self._streams[stream]
-            self._run_files.remove([run.file for run in state.runs])
+            self._run_files.remove([name for run in state.runs for name in run.files])
+        self._sweep_backfills(stream)
+        self.sweep_indexes(stream)
 
     def streams(self) -> list[StreamEntry]:
         """All streams, by id."""
@@ -195,11 +236,6 @@ class Store:
         """The position that the stream's next tuple gets."""
         with self._lock:
             return self._state(stream).end_position
-
-    def retained_from_us(self, stream: int) -> int | None:
-        """Retention has removed tuples with event times before this; None: it has removed none."""
-        with self._lock:
-            return self._state(stream).entry.retained_from_us
 
     # --- tail and runs ---
 
@@ -240,8 +276,9 @@ class Store:
     def cut(self, stream: int) -> Run | None:
         """Write the present tail as a run; `add` and `snapshot` go on meanwhile.
 
-        Where damage has torn a hole into the positions, the run ends before the hole: call again
-        until None comes back to write all.
+        Where damage has torn a hole into the positions, the run ends before the hole; where it
+        would span more than a compartment of what is retained, there: call again until None comes
+        back to write all.
 
         Raises:
           DiskFull, StorageFailed: the tail is as it was.
@@ -254,26 +291,46 @@ class Store:
                 if not pieces:
                     return None
                 state.tail.frozen = pieces[-1].end_position
+            schema = state.entry.schema
+            end = end_of_run(pieces, schema.time_column, schema.retain_us)
+            with self._lock:
+                pieces = state.tail.split(end)
+                state.tail.frozen = end
+            batches = [piece.batch for piece in pieces]
             run = write_run(
-                self._files,
+                self.files,
                 self.directory,
                 state.entry,
                 pieces[0].first_position,
-                [piece.batch for piece in pieces],
+                batches,
+                state.runs[-1] if state.runs else None,
             )
+            if state.rollups:
+                run = self._rolled_up(state, run, batches)
             with self.catalog.turn(), self._lock:
                 if self._streams.get(stream) is not state:  # dropped meanwhile
-                    self._run_files.remove([run.file])
+                    self._run_files.remove(run.files)
                     return None
                 try:
                     self.catalog.add_run(run)
                 except DiskFull:
-                    self._run_files.remove([run.file])  # an orphan would keep the disk full
+                    self._run_files.remove(run.files)  # an orphan would keep the disk full
                     raise
                 self._run_files.trust(run)
                 state.runs.append(run)
                 state.tail.drop(len(pieces))
             return run
+
+    def is_wide(self, stream: int) -> bool:
+        """Whether the tail spans more event time than one run may."""
+        with self._lock:
+            state = self._state(stream)
+            pieces = state.tail.stretch()
+        if not pieces:
+            return False
+        schema = state.entry.schema
+        end = end_of_run(pieces, schema.time_column, schema.retain_us)
+        return end < pieces[-1].end_position
 
     def snapshot(
         self, stream: int, start_us: int | None = None, end_us: int | None = None
@@ -291,8 +348,15 @@ class Store:
         with self._lock:
             state = self._state(stream)
             pieces = tuple(state.tail.pieces)
+            wanted = [run for run in state.runs if run.overlaps(start_us, end_us)]
             return Snapshot(
-                runs=tuple(run for run in state.runs if run.overlaps(start_us, end_us)),
+                runs=tuple(run for run in wanted if state.readable(run)),
+                missing=tuple(run for run in wanted if not state.readable(run)),
+                deleted={
+                    run.first_position: state.deleted[run.first_position]
+                    for run in wanted
+                    if run.first_position in state.deleted
+                },
                 tail=tuple(piece.batch for piece in pieces),
                 tail_positions=tuple(piece.first_position for piece in pieces),
                 end_position=state.end_position,
@@ -306,60 +370,49 @@ class Store:
         end_us: int | None = None,
         columns: Sequence[str] | None = None,
         *,
-        from_position: int = 0,
+        from_position: int = POSITION_MIN,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The stream's tuples in order of position, as of the first `next`: runs, then tail.
 
         Runs wholly outside of [start_us, end_us) are left out; rows outside of it may come along.
-        Tuples before from_position are left out.
+        Tuples before from_position are left out, and so are deleted ones: the batches end there.
 
         Yields:
           the position of the first row, and at most 65,536 rows.
 
         Raises:
-          CorruptData: a file is damaged.
+          CorruptData: a file is damaged, or a run that is wanted is in quarantine.
+        """
+        for first, batch, live in self.scan_live(
+            stream, start_us, end_us, columns, from_position=from_position
+        ):
+            if live is None:
+                yield first, batch
+            else:
+                for begin, end in stretches(live):
+                    yield first + begin, batch.slice(begin, end - begin)
+
+    def scan_live(
+        self,
+        stream: int,
+        start_us: int | None = None,
+        end_us: int | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        from_position: int = POSITION_MIN,
+        told: Told = nobody,
+    ) -> Iterator[tuple[int, pa.RecordBatch, NDArray[np.bool_] | None]]:
+        """As `scan`, in batches that deletions do not cut up.
+
+        Yields:
+          the position of the first row; rows, deleted ones among them; which of them are not
+          deleted, bool [rows], or None: all.
+
+        Raises:
+          CorruptData: a file is damaged, or a run that is wanted is in quarantine.
         """
         with self.snapshot(stream, start_us, end_us) as snapshot:
-            for run in snapshot.runs:
-                if run.end_position > from_position:
-                    (path,) = snapshot.files.verified((run,))
-                    for first, batch in read_run(path, run, columns):
-                        yield from _after(from_position, first, batch)
-            for first, batch in zip(snapshot.tail_positions, snapshot.tail, strict=True):
-                wanted = batch if columns is None else batch.select(list(columns))
-                for offset in range(0, batch.num_rows, SCAN_ROWS):
-                    part = wanted.slice(offset, SCAN_ROWS)
-                    yield from _after(from_position, first + offset, part)
-
-    def apply_retention(self, stream: int, before_us: int) -> int:
-        """Remove the runs all of whose event times are before an instant.
-
-        Returns:
-          how many rows were removed. Their files go when no snapshot holds them.
-        """
-        with self.catalog.turn(), self._lock:
-            state = self._state(stream)
-            old = [run for run in state.runs if run.high_us < before_us]
-            if not old:
-                return 0
-            before = state.entry.retained_from_us
-            newest_us = max(run.high_us for run in old) + 1
-            entry = replace(
-                state.entry,
-                retained_from_us=newest_us if before is None else max(before, newest_us),
-                retained_position=max(
-                    state.entry.retained_position, *(run.end_position for run in old)
-                ),
-            )
-            assert entry.retained_from_us is not None
-            with self.catalog.transaction():
-                for run in old:
-                    self.catalog.drop_run(run)
-                self.catalog.set_retained(stream, entry.retained_from_us, entry.retained_position)
-            state.entry = entry
-            state.runs = [run for run in state.runs if run.high_us >= before_us]
-            self._run_files.remove([run.file for run in old])
-            return sum(run.rows for run in old)
+            yield from scan_snapshot(snapshot, columns, from_position, told)
 
     # --- checkpoint and log ---
 
@@ -401,18 +454,11 @@ class Store:
 
     def _recover(self) -> StoreRecovery:
         """Empty tmp/, remove orphans, and note runs whose files are not there."""
-        for name in self._files.names(self.directory / "tmp"):
+        for name in self.files.names(self.directory / "tmp"):
             with suppress(IsADirectoryError):
-                self._files.unlink(self.directory / "tmp" / name)
+                self.files.unlink(self.directory / "tmp" / name)
         runs = [run for state in self._streams.values() for run in state.runs]
         orphans, missing = self._run_files.recover(runs)
+        self._recover_backfills()
+        missing = tuple(run for run in missing if self._state(run.stream_id).readable(run))
         return StoreRecovery(self.log.recovery, orphans, missing)
-
-
-def _after(
-    position: int, first: int, batch: pa.RecordBatch
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """What of a batch, whose first row is at `first`, is at or after a position; maybe nothing."""
-    skipped = max(0, position - first)
-    if skipped < batch.num_rows:
-        yield first + skipped, batch.slice(skipped)

@@ -5,24 +5,51 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from shedder.archive.entries import Run, StreamEntry
+from shedder.archive.deletions import Deleted, Deletion
+from shedder.archive.entries import RollupEntry, Run, StreamEntry
+from shedder.archive.marks import Quarantine, Scans
 from shedder.archive.tail import Tail
+from shedder.cql.rollup import Rollup
 
 
 @dataclass(slots=True, eq=False)
 class StreamState:
-    """What the store knows of a stream. cutting: held while a run is written."""
+    """What the store knows of a stream. cutting: held while a run is written;
+    deleting: while rows are being looked for that shall go.
+
+    quarantined: by first position, the runs that are damaged; they are among `runs`, too. scans:
+    by first position, how runs of a lazy stream were scanned. rewriting: held while a run is
+    written anew. deleted: by first position, rows that are read no more. deletions: all there
+    ever were. emptied_position: below it lie all runs that were purged to nothing. indexes:
+    columns that have a value index. rollups: by id. scrubbed: by first position, when a scrub in
+    the background found the run whole. backfilled: rows that came in by backfills, ever.
+    """
 
     entry: StreamEntry
     runs: list[Run]
+    quarantined: dict[int, Quarantine] = field(default_factory=dict)
+    scans: dict[int, Scans] = field(default_factory=dict)
+    rewriting: threading.Lock = field(default_factory=threading.Lock)
+    deleted: dict[int, Deleted] = field(default_factory=dict)
+    scrubbed: dict[int, int] = field(default_factory=dict)
+    deletions: list[Deletion] = field(default_factory=list)
+    emptied_position: int = 0
+    backfilled: int = 0
+    indexes: tuple[str, ...] = ()
+    rollups: dict[int, tuple[RollupEntry, Rollup]] = field(default_factory=dict)
     tail: Tail = field(default_factory=Tail)
     cutting: threading.Lock = field(default_factory=threading.Lock)
+    deleting: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def covered(self) -> int:
-        """All tuples below this position are in a run, or were removed by retention."""
+        """All tuples below this position are in a run, or were removed from one, or with it."""
         in_runs = self.runs[-1].end_position if self.runs else 0
-        return max(in_runs, self.entry.retained_position)
+        return max(in_runs, self.emptied_position, self.entry.retained_position)
+
+    def readable(self, run: Run) -> bool:
+        """Whether a run is whole, as far as is known."""
+        return run.first_position not in self.quarantined
 
     @property
     def end_position(self) -> int:

@@ -13,7 +13,7 @@ import google_crc32c
 
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 9
 APPLICATION_ID = 0x53484544  # "SHED"
 
 _SCRIPT = """
@@ -26,7 +26,46 @@ CREATE TABLE queries (name TEXT PRIMARY KEY, text TEXT NOT NULL, parameters TEXT
 CREATE TABLE runs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
   end_position INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, bytes INTEGER NOT NULL,
   crc INTEGER NOT NULL, min_ts INTEGER NOT NULL, max_ts INTEGER NOT NULL, layout TEXT NOT NULL,
-  basics TEXT NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position));
+  basics TEXT NOT NULL, blocks INTEGER NOT NULL, footer_offset INTEGER, footer_crc INTEGER,
+  purged INTEGER NOT NULL, halvings INTEGER NOT NULL,
+  checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position));
+CREATE TABLE quarantined (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  found_us INTEGER NOT NULL, problem TEXT NOT NULL, checksum INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, first_position));
+CREATE TABLE copies (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  reduction REAL NOT NULL, file TEXT NOT NULL UNIQUE, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  crc INTEGER NOT NULL, footer_offset INTEGER NOT NULL, footer_crc INTEGER NOT NULL,
+  checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position, reduction));
+CREATE TABLE scans (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  dead REAL NOT NULL, scans INTEGER NOT NULL, misses INTEGER NOT NULL, checksum INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, first_position));
+CREATE TABLE deleted (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  rows INTEGER NOT NULL, packed BLOB NOT NULL, checksum INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, first_position));
+CREATE TABLE deletions (number INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL,
+  text TEXT NOT NULL, rows INTEGER NOT NULL, low_us INTEGER NOT NULL, high_us INTEGER NOT NULL,
+  position INTEGER NOT NULL, deleted_us INTEGER NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE emptied (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  end_position INTEGER NOT NULL, checksum INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, first_position));
+CREATE TABLE scrubs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  scrubbed_us INTEGER NOT NULL, checksum INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, first_position));
+CREATE TABLE indexes (stream_id INTEGER NOT NULL, column_name TEXT NOT NULL,
+  checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, column_name));
+CREATE TABLE rollups (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+  stream_id INTEGER NOT NULL, text TEXT NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE rolled (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
+  rollup_id INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, rows INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, crc INTEGER NOT NULL, deleted INTEGER NOT NULL,
+  checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position, rollup_id));
+CREATE TABLE backfills (stream_id INTEGER NOT NULL, name TEXT NOT NULL,
+  first_position INTEGER NOT NULL, end_position INTEGER NOT NULL, layout TEXT NOT NULL,
+  plan TEXT NOT NULL, rows INTEGER NOT NULL, adopted_us INTEGER, checksum INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, name));
+CREATE TABLE backfill_parts (stream_id INTEGER NOT NULL, name TEXT NOT NULL, part INTEGER NOT NULL,
+  rows INTEGER NOT NULL, poison INTEGER NOT NULL, runs TEXT NOT NULL, queries TEXT NOT NULL,
+  summaries BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, name, part));
 CREATE TABLE panes (query TEXT NOT NULL, start_us INTEGER NOT NULL, version INTEGER NOT NULL,
   blob BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us));
 CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence INTEGER NOT NULL,
@@ -37,7 +76,26 @@ CREATE TABLE checkpoint_parts (key TEXT PRIMARY KEY, blob BLOB NOT NULL,
 
 TABLE_STATEMENTS = [statement.strip() for statement in _SCRIPT.split(";") if statement.strip()]
 
-TABLES = ("streams", "queries", "runs", "panes", "checkpoint", "checkpoint_parts")
+TABLES = (
+    "streams",
+    "queries",
+    "runs",
+    "quarantined",
+    "copies",
+    "scans",
+    "deleted",
+    "deletions",
+    "emptied",
+    "scrubs",
+    "indexes",
+    "rollups",
+    "rolled",
+    "backfills",
+    "backfill_parts",
+    "panes",
+    "checkpoint",
+    "checkpoint_parts",
+)
 
 
 def row_checksum(values: tuple[Any, ...] | list[Any]) -> int:

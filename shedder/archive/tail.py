@@ -67,6 +67,25 @@ class Tail:
             found.append(piece)
         return found
 
+    def split(self, position: int) -> list[Piece]:
+        """Let a piece end at a position inside of the first stretch; the pieces before it."""
+        found: list[Piece] = []
+        for number, piece in enumerate(self.pieces):
+            if piece.first_position >= position:
+                break
+            if piece.end_position > position:
+                rows = position - piece.first_position
+                parts = [
+                    Piece(piece.first_position, piece.batch.slice(0, rows), piece.sequence),
+                    Piece(position, piece.batch.slice(rows), piece.sequence),
+                ]
+                self.size_bytes += sum(part.size_bytes for part in parts) - piece.size_bytes
+                self.pieces[number] = parts[0]
+                self.pieces.insert(number + 1, parts[1])
+                return [*found, parts[0]]
+            found.append(piece)
+        return found
+
     def drop(self, count: int) -> None:
         """Remove the first pieces."""
         for _ in range(count):

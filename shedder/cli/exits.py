@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from shedder.errors import (
     AlreadyExists,
+    Cancelled,
     DataLoss,
     DeadlineExceeded,
     FailedPrecondition,
@@ -41,6 +42,8 @@ def exit_code(error: ShedderError) -> ExitCode:
     match error:
         case PrecisionUnavailable():
             return ExitCode.PRECISION
+        case Cancelled():
+            return ExitCode.INTERRUPTED
         case DataLoss():
             return ExitCode.DAMAGED
         case Unauthenticated() | PermissionDenied():

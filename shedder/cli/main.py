@@ -12,10 +12,13 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from shedder.cli.backup import backup, restore
 from shedder.cli.check import check
 from shedder.cli.exits import ExitCode, exit_code
 from shedder.cli.push import push
+from shedder.cli.scrub import scrub
 from shedder.cli.serve import serve
+from shedder.cli.simulate import simulate
 from shedder.cli.sql import sql
 from shedder.cli.talk import say
 from shedder.cli.tokens import token
@@ -54,6 +57,10 @@ app.command()(serve)
 app.command()(sql)
 app.command()(push)
 app.command()(check)
+app.command()(backup)
+app.command()(restore)
+app.command()(scrub)
+app.command()(simulate)
 app.command()(token)
 
 

@@ -29,8 +29,9 @@ from shedder.cli.connection import (
 )
 from shedder.cli.files import FileFormat, Reading, RowFile, TimeUnit, column_type, format_of
 from shedder.cli.talk import console, say
+from shedder.cql.layout import DEFAULT_LAYOUT
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, CreateStream, Layout
+from shedder.cql.statement import ColumnDefinition, CreateStream
 from shedder.cql.text import quoted, text_of_stream
 from shedder.cql.types import ColumnType
 from shedder.errors import BadSetting, InvalidRequest, UnknownColumn, UnknownStream
@@ -126,7 +127,7 @@ def _new_stream(
         ColumnDefinition(column, kind, nullable=column != time_column)
         for column, kind in columns.items()
     )
-    return CreateStream(name, defined, time_column, lateness_us, None, Layout.PLAIN, False)
+    return CreateStream(name, defined, time_column, lateness_us, None, DEFAULT_LAYOUT, False)
 
 
 def _known_columns(

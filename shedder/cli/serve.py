@@ -10,6 +10,7 @@ import typer
 
 from shedder.cli.logs import log_to_stderr
 from shedder.cli.talk import say
+from shedder.garbage import keep_what_is_loaded, loading
 from shedder.settings import Settings
 
 
@@ -76,13 +77,14 @@ def serve(
         reflection=reflection,
     )
     log_to_stderr(settings)
-    # Heavy (gRPC, numba); `shedder --help` does without.
-    from shedder.engine.engine import Engine
-    from shedder.server.listening import checked_address
-    from shedder.server.server import serve as serve_engine
+    with loading():  # Heavy (gRPC, numba); `shedder --help` does without.
+        from shedder.engine.engine import Engine
+        from shedder.server.listening import checked_address
+        from shedder.server.server import serve as serve_engine
 
     checked_address(settings)  # Before recovery, which may take a while.
     with closing(Engine.open(data, settings)) as engine:
+        keep_what_is_loaded()
         if settings.insecure:
             say("no TLS, no tokens: everybody on this machine may read, write and drop", "yellow")
         serve_engine(engine, settings, lambda address: print(address, flush=True))

@@ -19,6 +19,7 @@ from shedder.cli.output import Format
 from shedder.cli.script import is_complete, statements
 from shedder.cli.sql import show
 from shedder.cli.talk import say
+from shedder.cli.waiting import executed
 from shedder.errors import BadSetting, ShedderError
 from shedder.queries.answer import Answer
 from shedder.queries.database import Database
@@ -99,7 +100,7 @@ class Shell:
 
     def _run(self, text: str) -> None:
         for statement in statements(text):
-            answer = self._database.execute(statement, timeout_s=self._timeout_s)
+            answer = executed(self._database, statement, self._timeout_s)
             self._show(answer)
             if statement.lower().startswith(_CHANGES_NAMES):
                 self._completer.refresh()

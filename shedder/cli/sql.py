@@ -23,6 +23,7 @@ from shedder.cli.exits import ExitCode
 from shedder.cli.output import Format, chosen, is_status, write
 from shedder.cli.script import statements
 from shedder.cli.talk import say
+from shedder.cli.waiting import executed
 from shedder.errors import BadSetting
 from shedder.queries.answer import Answer
 from shedder.queries.database import Database
@@ -128,7 +129,7 @@ def _run(
     met = True
     for text in texts:
         for statement in statements(text):
-            answer = database.execute(statement, timeout_s=timeout_s)
+            answer = executed(database, statement, timeout_s)
             show(answer, form, quiet=quiet)
             met = met and answer.met is not False
     return met

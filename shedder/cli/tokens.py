@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from shedder.cli.talk import say
+from shedder.cql.query import DEFAULT_TENANT
 from shedder.errors import BadSetting
 from shedder.server.identity import Scope, new_token
 
@@ -20,6 +21,9 @@ def token(
         Path, typer.Option("--file", "-f", metavar="FILE", help="The tokens file to add it to.")
     ],
     scope: Annotated[list[Scope], typer.Option(help="What it may do; may be repeated.")],
+    tenant: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose streams it uses.")
+    ] = DEFAULT_TENANT,
     days: Annotated[
         int | None, typer.Option(min=1, help="Until it expires; for ever when not said.")
     ] = None,
@@ -31,7 +35,7 @@ def token(
     - `shedder token collector --scope ingest --file tokens.toml > collector.token`
     """
     expires = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    secret, entry = new_token(name, scope, expires)
+    secret, entry = new_token(name, scope, expires, tenant)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "a") as tokens:

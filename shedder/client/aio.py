@@ -17,10 +17,10 @@ from shedder.cql.query import StreamSchema
 from shedder.errors import InternalError
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
-from shedder.v1 import control_pb2, ingest_pb2, query_pb2
+from shedder.v1 import control_pb2, ingest_pb2, query_pb2, synopses_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
-from shedder.wire.ingest import ledger_from_wire, schema_from_wire
+from shedder.wire.ingest import ledger_from_wire, receipt_from_wire, schema_from_wire
 from shedder.wire.parameters import parameters_to_wire
 
 
@@ -104,6 +104,26 @@ class AsyncClient:
         request = ingest_pb2.GetLedgerRequest(stream=stream)
         response = await self._connection.call(self._connection.ingest.GetLedger, request)
         return ledger_from_wire(response)
+
+    async def plans(self, stream: str) -> str:
+        """What somebody elsewhere must know to build the stream's summaries."""
+        request = synopses_pb2.GetPlansRequest(stream=stream)
+        response = await self._patiently(self._connection.synopses.GetPlans, request)
+        plans: str = response.plans
+        return plans
+
+    async def merge(
+        self, stream: str, summaries: bytes, *, producer: str, epoch: int = 0, sequence: int
+    ) -> Receipt:
+        """Merge summaries into the stream's standing queries; as `Client.merge`, with a number."""
+        request = synopses_pb2.MergeRequest(
+            stream=stream,
+            producer=ingest_pb2.Producer(name=producer, epoch=epoch),
+            sequence=sequence,
+            summaries=summaries,
+        )
+        response = await self._patiently(self._connection.synopses.Merge, request)
+        return receipt_from_wire(response.receipt)
 
     async def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""

@@ -12,7 +12,10 @@ from shedder.client.target import Target
 from shedder.v1.control_pb2_grpc import ControlStub
 from shedder.v1.ingest_pb2_grpc import IngestStub
 from shedder.v1.query_pb2_grpc import QueryStub
+from shedder.v1.synopses_pb2_grpc import SynopsesStub
+from shedder.wire.batches import append_stream
 from shedder.wire.heap import keep_big_blocks
+from shedder.wire.invoked import invoke
 
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
 
@@ -26,8 +29,11 @@ class AsyncConnection:
         self._metadata = target.metadata
         self._channel = target.aio_channel()
         self.ingest: Any = IngestStub(self._channel)
+        self.append_stream = append_stream(self._channel)
         self.query: Any = QueryStub(self._channel)
+        self.invoke = invoke(self._channel)
         self.control: Any = ControlStub(self._channel)
+        self.synopses: Any = SynopsesStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
     async def check(self, timeout_s: float) -> None:

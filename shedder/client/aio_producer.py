@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.failures import Patience, patiently_async
-from shedder.client.outbox import Outbox, Request, epoch_after
+from shedder.client.outbox import Outbox, epoch_after, hello
 from shedder.cql.query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
@@ -30,6 +30,7 @@ class AsyncProducer:
         self.epoch = 0
         self.schema: StreamSchema
         self._limits = BatchLimits()
+        self.help_wanted = False
         self._outbox = Outbox(stream, name)
         self._call: Any = None
 
@@ -104,7 +105,7 @@ class AsyncProducer:
         else:
             self._disconnect()
 
-    async def _send(self, request: Request) -> None:
+    async def _send(self, request: bytes) -> None:
         try:
             await self._connection.write(self._call, request)
         except ShedderError:
@@ -112,6 +113,7 @@ class AsyncProducer:
 
     async def _await_receipt(self) -> None:
         response = await patiently_async(self._receive, self._patience())
+        self.help_wanted = response.help_wanted
         self._outbox.acknowledge(receipt_from_wire(response.receipt), response.credits)
 
     async def _receive(self) -> ingest_pb2.AppendStreamResponse:
@@ -131,11 +133,9 @@ class AsyncProducer:
 
     async def _connect(self) -> None:
         """Open the stream and send what has no receipt."""
-        producer = ingest_pb2.Producer(name=self.name, epoch=self.epoch)
-        hello = Request.Hello(stream=self.stream, producer=producer)
-        self._call = self._connection.open(self._connection.ingest.AppendStream)
+        self._call = self._connection.open(self._connection.append_stream)
         try:
-            await self._connection.write(self._call, Request(hello=hello))
+            await self._connection.write(self._call, hello(self.stream, self.name, self.epoch))
             welcome = await self._read()
             self._outbox.credits = max(1, welcome.credits)
             for request in self._outbox.resend():

@@ -8,10 +8,11 @@ from typing import Any
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.failures import deadline_s
 from shedder.client.standing import invoke_request, slide
+from shedder.errors import CorruptData
 from shedder.queries.answer import Answer
 from shedder.queries.database import Receipt
 from shedder.v1 import query_pb2
-from shedder.wire.answers import answer_from_wire
+from shedder.wire.invoked import LastAnswer
 
 
 class AsyncQuery:
@@ -20,6 +21,7 @@ class AsyncQuery:
     def __init__(self, connection: AsyncConnection, described: query_pb2.StandingQuery) -> None:
         self._connection = connection
         self._described = described
+        self._last = LastAnswer()
 
     @property
     def name(self) -> str:
@@ -44,15 +46,18 @@ class AsyncQuery:
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
         request = invoke_request(self.name, after, timeout_s)
-        invoke = self._connection.query.Invoke
-        response = await self._connection.call(invoke, request, deadline_s(timeout_s))
-        return answer_from_wire(response.answer)
+        response = await self._connection.call(
+            self._connection.invoke, request, deadline_s(timeout_s)
+        )
+        answer = self._last.read(response)
+        if answer is None:
+            raise CorruptData(f"the server sent no answer of {self.name!r}")
+        return answer
 
     async def latest(self) -> Answer | None:
         """The last answer that was computed, at once; None before the first."""
         request = query_pb2.InvokeRequest(name=self.name, latest=True)
-        response = await self._connection.call(self._connection.query.Invoke, request)
-        return answer_from_wire(response.answer) if response.HasField("answer") else None
+        return self._last.read(await self._connection.call(self._connection.invoke, request))
 
     async def subscribe(self) -> AsyncIterator[Answer]:
         """Every slide's answer from now on: `async for answer in await query.subscribe()`."""

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, cast, overload
 
 import pyarrow as pa
 
+from shedder.archive.progress import Progress
+from shedder.client.backfill import BackfillCalls
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, deadline_s, patiently
 from shedder.client.names import OwnNames
 from shedder.client.outbox import epoch_after
 from shedder.client.producer import Producer
+from shedder.client.spilling import SpillingProducer
 from shedder.client.standing import RemoteQuery
 from shedder.client.target import Target
+from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.query import StreamSchema
-from shedder.errors import InternalError
+from shedder.engine.summarise import Plans, Summariser
+from shedder.errors import InternalError, PlansChanged
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode
 from shedder.streams.conform import conform
-from shedder.v1 import control_pb2, ingest_pb2, query_pb2
+from shedder.v1 import control_pb2, ingest_pb2, query_pb2, synopses_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
 from shedder.wire.ingest import ledger_from_wire, receipt_from_wire, schema_from_wire
 from shedder.wire.parameters import parameters_to_wire
 
 
-class Client:
+class Client(BackfillCalls):
     """A database on a server. Make it with `shedder.connect`. Safe from any thread."""
 
     def __init__(self, target: Target, *, timeout_s: float, patience_s: float) -> None:
@@ -43,21 +50,44 @@ class Client:
             raise
 
     def execute(
-        self, sql: str, params: Params | None = None, *, timeout_s: float | None = None
+        self,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        watch: Callable[[Progress], None] | None = None,
     ) -> Answer:
         """Run one statement; a query is answered once, other statements with their status.
 
+        Args:
+          sql: the statement.
+          params: values for its parameters.
+          timeout_s: how long it may take.
+          watch: is told of each long piece of work at the server when it begins, and may cancel
+            it; how far it is comes ten times a second.
+
         Raises:
           BadQuery: the text is wrong; the message shows where.
-          DeadlineExceeded: not done within `timeout_s`.
+          DeadlineExceeded: not done within `timeout_s`. Cancelled.
         """
         request = query_pb2.ExecuteRequest(
-            sql=sql, parameters=parameters_to_wire(params), timeout_s=timeout_s
+            sql=sql,
+            parameters=parameters_to_wire(params),
+            timeout_s=timeout_s,
+            progress_period_s=None if watch is None else PROGRESS_PERIOD_S,
         )
         call = self._connection.open(self._connection.query.Execute, request, deadline_s(timeout_s))
         response = None
-        while (better := self._connection.read(call)) is not None:
-            response = better
+        try:
+            with Watched(watch, call.cancel) as watched:
+                while (news := self._connection.read(call)) is not None:
+                    if news.HasField("progress"):
+                        watched.told(news.progress)
+                    else:
+                        response = news
+        except BaseException:
+            call.cancel()  # After Ctrl-C the server need not go on, either.
+            raise
         if response is None:
             raise InternalError("the server ended the call before its answer")
         return answer_from_wire(response.answer)
@@ -104,18 +134,36 @@ class Client:
             with self.producer(stream, name, epoch=epoch) as opened:
                 return _push_all(opened, chain(first, batches), sequence)
 
-    def producer(self, stream: str, name: str, *, epoch: int | None = None) -> Producer:
+    @overload
+    def producer(
+        self, stream: str, name: str, *, epoch: int | None = None, spill: None = None
+    ) -> Producer: ...
+    @overload
+    def producer(
+        self, stream: str, name: str, *, epoch: int | None = None, spill: str | Path
+    ) -> SpillingProducer: ...
+    def producer(
+        self, stream: str, name: str, *, epoch: int | None = None, spill: str | Path | None = None
+    ) -> Producer | SpillingProducer:
         """A producer that keeps batches in flight and goes on where it stopped.
 
         Args:
           stream: to append to.
           name: the producer's; stable over restarts.
           epoch: its incarnation; None goes on in the newest one.
+          spill: a directory of this machine; what the server cannot take now waits there, and
+            pushes do not wait. None: they wait, as long as the client's patience lasts.
 
         Raises:
           StaleEpoch: a newer incarnation has written.
+          DirectoryLocked, CorruptData, FailedPrecondition, StorageFailed: of the spill.
         """
-        return Producer(self._connection, stream, name, epoch=epoch, patience_s=self._patience_s)
+        patience_s = self._patience_s
+        if spill is None:
+            return Producer(self._connection, stream, name, epoch=epoch, patience_s=patience_s)
+        return SpillingProducer(
+            self._connection, stream, name, epoch=epoch, patience_s=patience_s, spill=Path(spill)
+        )
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow."""
@@ -152,6 +200,115 @@ class Client:
         request = ingest_pb2.GetLedgerRequest(stream=stream)
         return ledger_from_wire(self._connection.call(self._connection.ingest.GetLedger, request))
 
+    def plans(self, stream: str) -> str:
+        """What somebody elsewhere must know to build the stream's summaries."""
+        request = synopses_pb2.GetPlansRequest(stream=stream)
+        plans: str = self._patiently(self._connection.synopses.GetPlans, request).plans
+        return plans
+
+    def merge(
+        self,
+        stream: str,
+        summaries: bytes,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+        tuples_follow: bool = False,
+    ) -> Receipt:
+        """Merge summaries into the stream's standing queries; returns when answers know them.
+
+        Lost connections are tried again.
+
+        Args:
+          stream: the stream's name. summaries: as engine.summarise.Summariser builds them.
+          producer, epoch, sequence: as for `push`, which shares the numbers.
+          tuples_follow: `follow` will bring the tuples for the archive.
+
+        Raises:
+          PlansChanged, BadBatch, BatchTooLarge, BadTimestamp: nothing of them is kept.
+          Overloaded, Unreachable: also after having tried again for a while.
+        """
+        with self._names.name(producer) as name:
+            if sequence is None:
+                _, sequence = epoch_after(self._describe(stream, name), name, epoch)
+            request = synopses_pb2.MergeRequest(
+                stream=stream,
+                producer=ingest_pb2.Producer(name=name, epoch=epoch),
+                sequence=sequence,
+                summaries=summaries,
+                tuples_follow=tuples_follow,
+            )
+            merged = self._patiently(self._connection.synopses.Merge, request)
+            return receipt_from_wire(merged.receipt)
+
+    def summarise(
+        self,
+        stream: str,
+        data: Any,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+        tuples_follow: bool = False,
+    ) -> Receipt:
+        """Send what rows come to instead of the rows: standing queries know all of them at once.
+
+        The work is done here, and the server only merges. One-time queries and the archive know
+        the rows once they have followed; without `tuples_follow` they never do.
+
+        Args:
+          stream, producer, epoch, sequence: as for `push`; all rows are one number.
+          data: as for `push`. tuples_follow: `follow` will bring these rows.
+
+        Raises:
+          SchemaMismatch, BadTimestamp, BatchTooLarge: nothing of them is kept.
+          PlansChanged: queries came and went all the while.
+          Overloaded, Unreachable: also after having tried again for a while.
+        """
+        plans = Plans.from_json(self.plans(stream))
+        rows_max = min(ROWS_PER_BATCH, plans.limits.rows_max)
+        batches = list(conform(data, plans.schema, rows_max=rows_max, limits=plans.limits))
+
+        def send(plans: Plans) -> Receipt:
+            return self.merge(
+                stream,
+                _summaries(plans, batches),
+                producer=producer,
+                epoch=epoch,
+                sequence=sequence,
+                tuples_follow=tuples_follow,
+            )
+
+        try:
+            return send(plans)
+        except PlansChanged:  # Nothing was stored.
+            return send(Plans.from_json(self.plans(stream)))
+
+    def follow(
+        self, stream: str, data: Any, *, producer: str, epoch: int = 0, sequence: int | None = None
+    ) -> Receipt:
+        """Append rows whose summaries came before, for the archive; no query reads them again.
+
+        Args:
+          stream, data: as for `push`. producer: another name than that of the summaries, with
+            numbers of its own. epoch, sequence: as for `push`.
+
+        Raises:
+          BadBatch: no summaries have come whose rows were to follow.
+          SchemaMismatch, BadTimestamp, Overloaded, Unreachable: as for `push`.
+        """
+        described = self._describe(stream, producer)
+        if sequence is None:
+            _, sequence = epoch_after(described, producer, epoch)
+        limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+        rows_max = min(ROWS_PER_BATCH, limits.rows_max)
+        receipt = Receipt(stream, 0, 0)
+        batches = conform(data, schema_from_wire(described), rows_max=rows_max, limits=limits)
+        for number, batch in enumerate(batches, sequence):
+            receipt = self._append(stream, producer, epoch, number, batch, summarised=True)
+        return receipt
+
     def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""
         self.set_control("stream", stream, "seal", "")
@@ -183,9 +340,17 @@ class Client:
         self.close()
 
     def _append(
-        self, stream: str, producer: str, epoch: int, sequence: int, batch: pa.RecordBatch
+        self,
+        stream: str,
+        producer: str,
+        epoch: int,
+        sequence: int,
+        batch: pa.RecordBatch,
+        *,
+        summarised: bool = False,
     ) -> Receipt:
-        message = {"sequence": sequence, "rows": batch.num_rows, "arrow": encode(batch)}
+        message: dict[str, Any] = {"sequence": sequence, "summarised": summarised}
+        message |= {"rows": batch.num_rows, "arrow": encode(batch)}
         request = ingest_pb2.AppendRequest(
             stream=stream,
             producer=ingest_pb2.Producer(name=producer, epoch=epoch),
@@ -203,6 +368,13 @@ class Client:
     def _patiently(self, method: Any, request: Any) -> Any:
         """A call that may be repeated without harm."""
         return patiently(lambda: self._connection.call(method, request), Patience(self._patience_s))
+
+
+def _summaries(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
+    builder = Summariser(plans, secrets.randbits(61))  # No two builders keep the same ranks.
+    for batch in batches:
+        builder.add(batch)
+    return builder.summaries().to_bytes()
 
 
 def _push_all(

@@ -10,10 +10,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from shedder.client.failures import translated
 from shedder.client.target import Target
+from shedder.v1.backfill_pb2_grpc import BackfillStub
 from shedder.v1.control_pb2_grpc import ControlStub
 from shedder.v1.ingest_pb2_grpc import IngestStub
 from shedder.v1.query_pb2_grpc import QueryStub
+from shedder.v1.synopses_pb2_grpc import SynopsesStub
+from shedder.wire.batches import append_stream
 from shedder.wire.heap import keep_big_blocks
+from shedder.wire.invoked import invoke
 
 Response = TypeVar("Response")
 
@@ -27,8 +31,12 @@ class Connection:
         self._metadata = target.metadata
         self._channel = target.channel()
         self.ingest = IngestStub(self._channel)
+        self.append_stream = append_stream(self._channel)
         self.query = QueryStub(self._channel)
+        self.invoke = invoke(self._channel)
         self.control = ControlStub(self._channel)
+        self.synopses = SynopsesStub(self._channel)
+        self.backfill = BackfillStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
     def check(self, timeout_s: float) -> None:

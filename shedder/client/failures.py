@@ -27,16 +27,40 @@ def deadline_s(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else timeout_s + 1.0
 
 
-class Patience:
-    """How long one piece of work may be tried again. Each wait is longer than the one before.
+LONGEST_S = 5.0  # No wait is made longer than this; the server may ask for more.
+
+
+class Backoff:
+    """How long to wait after each failure in a row: what the server says, and ever longer.
 
     The waits are spread at random, so that many clients do not come back at the same moment.
     """
 
+    def __init__(self) -> None:
+        self._tries = 0
+
+    def wait_s(self, error: ShedderError) -> float:
+        """How long to wait before the next try.
+
+        Raises:
+          error: trying again does not help.
+        """
+        wait_ms = retry_after_ms(error)
+        if wait_ms is None:
+            raise error
+        hint_s, longer = wait_ms / 1000, min(1 << self._tries, 8)
+        self._tries += 1
+        longest_s = max(hint_s, min(hint_s * longer, LONGEST_S))
+        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+class Patience:
+    """How long one piece of work may be tried again."""
+
     def __init__(self, total_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until = clock() + total_s
-        self._tries = 0
+        self._backoff = Backoff()
 
     def wait_s(self, error: ShedderError) -> float:
         """How long to wait before the next try.
@@ -44,14 +68,9 @@ class Patience:
         Raises:
           error: trying again does not help, or the patience has an end.
         """
-        wait_ms = retry_after_ms(error)
-        if wait_ms is None:
-            raise error
-        longer = min(1 << self._tries, 8)
-        wait_s = wait_ms / 1000 * longer * random.uniform(0.5, 1.0)  # noqa: S311
+        wait_s = self._backoff.wait_s(error)
         if self._clock() + wait_s > self._until:
             raise error
-        self._tries += 1
         return wait_s
 
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
 
 import pyarrow as pa
 
 from shedder.errors import FailedPrecondition, StaleEpoch
 from shedder.queries.database import Receipt
-from shedder.streams.batches import encode
+from shedder.streams.batches import encoded
 from shedder.v1 import ingest_pb2
-
-Request = ingest_pb2.AppendStreamRequest
+from shedder.wire.batches import append_stream_bytes
 
 
 @dataclass(slots=True)
 class _Sent:
     """One batch. numbered: by us, not by the caller. again: it may be stored already."""
 
-    request: Request
+    request: bytes
+    sequence: int
     numbered: bool
     again: bool = False
 
@@ -45,17 +44,20 @@ class Outbox:
         return len(self._waiting)
 
     @property
+    def unacknowledged(self) -> int:
+        """The number of the oldest batch that has no receipt; of the next one when all have."""
+        return self._waiting[0].sequence if self._waiting else self.next_sequence
+
+    @property
     def is_full(self) -> bool:
         """Whether a receipt must be awaited before another batch is sent."""
         return len(self._waiting) >= self.credits
 
-    def add(self, batch: pa.RecordBatch, sequence: int | None) -> Request:
-        """Number a batch and keep it; returns what to send."""
+    def add(self, batch: pa.RecordBatch, sequence: int | None) -> bytes:
+        """Number a batch and keep it; returns the serialised request."""
         number = self.next_sequence if sequence is None else sequence
-        # Built in place: a Batch of its own would be copied into the request, megabytes and all.
-        message = {"sequence": number, "rows": batch.num_rows, "arrow": encode(batch)}
-        request = Request(batch=cast(Any, message))
-        self._waiting.append(_Sent(request, numbered=sequence is None))
+        request = append_stream_bytes(number, batch.num_rows, encoded(batch))
+        self._waiting.append(_Sent(request, number, numbered=sequence is None))
         self.next_sequence = number + 1
         return request
 
@@ -70,16 +72,24 @@ class Outbox:
         self.receipt = receipt
         if receipt.duplicate and sent.numbered and not sent.again:
             raise FailedPrecondition(
-                f"sequence {sent.request.batch.sequence} of producer {self._producer!r} in stream "
+                f"sequence {sent.sequence} of producer {self._producer!r} in stream "
                 f"{self._stream!r} was used by somebody else; give each producer its own name"
             )
         return receipt
 
-    def resend(self) -> Iterator[Request]:
+    def resend(self) -> Iterator[bytes]:
         """What has no receipt, after the connection was lost: some of it may be stored."""
         for sent in self._waiting:
             sent.again = True
             yield sent.request
+
+
+def hello(stream: str, producer: str, epoch: int) -> bytes:
+    """The first request of an AppendStream, serialised."""
+    message = ingest_pb2.AppendStreamRequest.Hello(
+        stream=stream, producer=ingest_pb2.Producer(name=producer, epoch=epoch)
+    )
+    return ingest_pb2.AppendStreamRequest(hello=message).SerializeToString()
 
 
 def epoch_after(

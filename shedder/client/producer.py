@@ -7,9 +7,11 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow as pa
+
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, patiently
-from shedder.client.outbox import Outbox, Request, epoch_after
+from shedder.client.outbox import Outbox, epoch_after, hello
 from shedder.cql.query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
@@ -22,13 +24,13 @@ from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 class _Open:
     """An open AppendStream: requests go into a queue that gRPC reads on a thread of its own."""
 
-    def __init__(self, connection: Connection, hello: Request) -> None:
+    def __init__(self, connection: Connection, hello: bytes) -> None:
         self._connection = connection
-        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self._requests.put(hello)
-        self._call = connection.open(connection.ingest.AppendStream, self._iterator())
+        self._call = connection.open(connection.append_stream, self._iterator())
 
-    def send(self, request: Request) -> None:
+    def send(self, request: bytes) -> None:
         self._requests.put(request)
 
     def read(self) -> ingest_pb2.AppendStreamResponse:
@@ -41,7 +43,7 @@ class _Open:
         self._requests.put(None)
         self._call.cancel()
 
-    def _iterator(self) -> Iterator[Request]:
+    def _iterator(self) -> Iterator[bytes]:
         while (request := self._requests.get()) is not None:
             yield request
 
@@ -52,6 +54,10 @@ class Producer:
     Numbers begin at 0 with each epoch and have no gaps. After a crash of the producer,
     `next_sequence` says which batch comes next: everything before it is stored. When the
     connection is lost, what has no receipt is sent again.
+
+    patience_s: how long it tries again when the server is gone or full. help_wanted: as the last
+    receipt said, the server has more to do than it can: what `Client.summarise` sends instead of
+    tuples would help it.
     """
 
     def __init__(
@@ -64,9 +70,10 @@ class Producer:
         patience_s: float,
     ) -> None:
         self._connection = connection
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self.stream = stream
         self.name = name
+        self.help_wanted = False
         self._outbox = Outbox(stream, name)
         self._open: _Open | None = None
         described = patiently(self._describe, self._patience())
@@ -94,23 +101,57 @@ class Producer:
           SchemaMismatch, BadTimestamp: these rows were not sent; those before them were.
           ShedderError: an earlier batch was refused.
         """
-        rows_max = min(ROWS_PER_BATCH, self._limits.rows_max)
-        batches = conform(data, self.schema, rows_max=rows_max, limits=self._limits)
-        if self._open is None and not len(self._outbox):
-            patiently(self._connect, self._patience())
+        batches = self.conformed(data)
+        self.open()
         for number, batch in enumerate(batches):
             while self._outbox.is_full:
-                self._await_receipt()
-            given = None if sequence is None else sequence + number
-            request = self._outbox.add(batch, given)
-            if self._open is not None:
-                self._open.send(request)
+                self.await_receipt()
+            self.send(batch, None if sequence is None else sequence + number)
         return self.next_sequence
+
+    # --- step by step, for who must not wait for long ----------------------------------------
+
+    @property
+    def outbox(self) -> Outbox:
+        """What has no receipt yet."""
+        return self._outbox
+
+    def conformed(self, data: Any) -> Iterator[pa.RecordBatch]:
+        """The data as batches of the stream.
+
+        Raises:
+          SchemaMismatch, BadTimestamp.
+        """
+        rows_max = min(ROWS_PER_BATCH, self._limits.rows_max)
+        return conform(data, self.schema, rows_max=rows_max, limits=self._limits)
+
+    def open(self) -> None:
+        """Connect, unless there is something to be sent again, which connects by itself."""
+        if self._open is None and not len(self._outbox):
+            patiently(self._connect, self._patience())
+
+    def send(self, batch: pa.RecordBatch, sequence: int | None) -> None:
+        """Send one conformed batch; there must be room in the outbox."""
+        request = self._outbox.add(batch, sequence)
+        if self._open is not None:
+            self._open.send(request)
+
+    def await_receipt(self) -> None:
+        """The oldest batch's receipt, over as many connections as it takes."""
+        response = patiently(self._receive, self._patience())
+        self.help_wanted = response.help_wanted
+        self._outbox.acknowledge(receipt_from_wire(response.receipt), response.credits)
+
+    def disconnect(self) -> None:
+        """Let go of the connection; what has no receipt is sent again over the next one."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     def flush(self) -> Receipt:
         """Wait until everything is durable; the last batch's receipt (rows 0: there was none)."""
         while len(self._outbox):
-            self._await_receipt()
+            self.await_receipt()
         return self._outbox.receipt
 
     def close(self) -> None:
@@ -118,7 +159,7 @@ class Producer:
         try:
             self.flush()
         finally:
-            self._disconnect()
+            self.disconnect()
 
     def __enter__(self) -> Self:
         return self
@@ -132,12 +173,7 @@ class Producer:
         if error is None:
             self.close()
         else:
-            self._disconnect()
-
-    def _await_receipt(self) -> None:
-        """The oldest batch's receipt, over as many connections as it takes."""
-        response = patiently(self._receive, self._patience())
-        self._outbox.acknowledge(receipt_from_wire(response.receipt), response.credits)
+            self.disconnect()
 
     def _receive(self) -> ingest_pb2.AppendStreamResponse:
         try:
@@ -146,14 +182,12 @@ class Producer:
             assert self._open is not None
             return self._open.read()
         except ShedderError:
-            self._disconnect()
+            self.disconnect()
             raise
 
     def _connect(self) -> None:
         """Open the stream and send what has no receipt."""
-        producer = ingest_pb2.Producer(name=self.name, epoch=self.epoch)
-        hello = Request.Hello(stream=self.stream, producer=producer)
-        opened = _Open(self._connection, Request(hello=hello))
+        opened = _Open(self._connection, hello(self.stream, self.name, self.epoch))
         try:
             self._outbox.credits = max(1, opened.read().credits)
         except ShedderError:
@@ -167,10 +201,5 @@ class Producer:
         request = ingest_pb2.DescribeStreamRequest(stream=self.stream, producer=self.name)
         return self._connection.call(self._connection.ingest.DescribeStream, request)
 
-    def _disconnect(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-
     def _patience(self) -> Patience:
-        return Patience(self._patience_s)
+        return Patience(self.patience_s)

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shedder.client.failures import deadline_s
+from shedder.errors import CorruptData
 from shedder.queries.answer import Answer
 from shedder.queries.database import Receipt
 from shedder.v1 import query_pb2
 from shedder.wire.answers import answer_from_wire
+from shedder.wire.invoked import LastAnswer
 from shedder.wire.status import named_error
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ class RemoteQuery:
     def __init__(self, connection: Connection, described: query_pb2.StandingQuery) -> None:
         self._connection = connection
         self._described = described
+        self._last = LastAnswer()
 
     @property
     def name(self) -> str:
@@ -50,15 +53,16 @@ class RemoteQuery:
           PrecisionUnavailable: the contract is FAIL and a value misses its target.
         """
         request = invoke_request(self.name, after, timeout_s)
-        invoke = self._connection.query.Invoke
-        response = self._connection.call(invoke, request, deadline_s(timeout_s))
-        return answer_from_wire(response.answer)
+        response = self._connection.call(self._connection.invoke, request, deadline_s(timeout_s))
+        answer = self._last.read(response)
+        if answer is None:
+            raise CorruptData(f"the server sent no answer of {self.name!r}")
+        return answer
 
     def latest(self) -> Answer | None:
         """The last answer that was computed, at once; None before the first."""
         request = query_pb2.InvokeRequest(name=self.name, latest=True)
-        response = self._connection.call(self._connection.query.Invoke, request)
-        return answer_from_wire(response.answer) if response.HasField("answer") else None
+        return self._last.read(self._connection.call(self._connection.invoke, request))
 
     def subscribe(self) -> Iterator[Answer]:
         """Every slide's answer from now on; a slow reader gets the latest, with `missed` set.

@@ -11,8 +11,10 @@ from typing import Protocol
 
 from shedder.cql.expression import AggregateFunction
 from shedder.cql.types import ColumnType
+from synopses.out_of_range import SQUARES_MIN
 
 _DECIMAL_DIGITS_MAX = 30
+_NAN = "CAST('NaN' AS DOUBLE)"
 
 
 class AggregateSql(Protocol):
@@ -42,6 +44,9 @@ class AggregateSql(Protocol):
     def top(self, k: int) -> str:
         """The first k of (v, n) by n from the largest, then v from the smallest, as a list."""
 
+    def wide(self, count: str) -> str:
+        """A count as an integer whose product with another has room."""
+
 
 def _decimal(q: float) -> str:
     """q as it was written, so that 0.07 of 100 is the 7th."""
@@ -50,15 +55,19 @@ def _decimal(q: float) -> str:
 
 
 def of_pairs(function: AggregateFunction, first: str, second: str) -> str:
-    """COVAR_POP, COVAR_SAMP, CORR or REGR_SLOPE of two columns of DOUBLE, in either's words.
+    """A function of OF_PAIRS of two columns of DOUBLE, in either's words.
 
-    Over any infinity, over nothing, where a column that is divided by is constant, and where the
-    squares are beyond the range of DOUBLE: NULL.
+    Over any infinity, over nothing and where a column that is divided by is constant: NULL. Where
+    the squares are beyond the range of DOUBLE: NaN, which no other answer is.
     """
     x = f"CASE WHEN {second} IS NOT NULL THEN {first} END"
     y = f"CASE WHEN {first} IS NOT NULL THEN {second} END"
     infinity = "CAST('Infinity' AS DOUBLE)"
-    divided = {AggregateFunction.CORR: (x, y), AggregateFunction.REGR_SLOPE: (y,)}
+    divided = {
+        AggregateFunction.CORR: (x, y),
+        AggregateFunction.REGR_SLOPE: (y,),
+        AggregateFunction.REGR_INTERCEPT: (y,),
+    }
     refused = [f"max(abs({part})) = {infinity}" for part in (x, y)]
     refused += [f"min({part}) = max({part})" for part in divided.get(function, ())]
     found = f"{function.value.lower()}({x}, {y})"
@@ -67,7 +76,18 @@ def of_pairs(function: AggregateFunction, first: str, second: str) -> str:
         value = f"greatest(CAST(-1 AS DOUBLE), least(CAST(1 AS DOUBLE), {found}))"
     # NaN is above infinity in both.
     known = f"WHEN abs({found}) < {infinity} THEN {value}"
-    return f"CASE WHEN {' OR '.join(refused)} THEN NULL {known} END"
+    lost = f"WHEN {found} IS NOT NULL THEN {_NAN}"
+    return f"CASE WHEN {' OR '.join(refused)} THEN NULL {known} {lost} END"
+
+
+def _variance(number: str) -> str:
+    """VAR of a column of DOUBLE, in either's words: NaN where the squares are out of range."""
+    found, rest = f"var_samp({number})", f"(count({number}) - 1)"
+    refused = f"{rest} < 1 OR max(abs({number})) = CAST('Infinity' AS DOUBLE)"
+    constant = f"WHEN min({number}) = max({number}) THEN CAST(0 AS DOUBLE)"
+    squares = f"{found} * {rest}"
+    inside = f"{squares} >= {SQUARES_MIN!r} AND {squares} < CAST('Infinity' AS DOUBLE)"
+    return f"CASE WHEN {refused} THEN NULL {constant} WHEN {inside} THEN {found} ELSE {_NAN} END"
 
 
 class DuckDbAggregates:
@@ -90,10 +110,9 @@ class DuckDbAggregates:
         return f"nullif(sum({value}), CAST('NaN' AS DOUBLE))"
 
     def variance(self, value: str) -> str:
-        """Welford's, which infinities make NaN."""
+        """Welford's."""
         number = f"CAST({value} AS DOUBLE)"
-        found = f"nullif(var_samp({number}), CAST('NaN' AS DOUBLE))"
-        return f"CASE WHEN isinf(max(abs({number}))) THEN NULL ELSE {found} END"
+        return _variance(number)
 
     def by_time(self, value: str, *, last: bool) -> str:
         """Rows whose value is NULL are passed over."""
@@ -116,6 +135,10 @@ class DuckDbAggregates:
         """A slice of an ordered list."""
         return f"list({{'value': v, 'count': n}} ORDER BY n DESC, v)[1:{k}]"
 
+    def wide(self, count: str) -> str:
+        """128 bits."""
+        return f"CAST({count} AS HUGEINT)"
+
 
 class SparkAggregates:
     """Implements AggregateSql for Spark 4."""
@@ -134,11 +157,9 @@ class SparkAggregates:
         return f"nanvl(avg({value}), CAST(NULL AS DOUBLE))"
 
     def variance(self, value: str) -> str:
-        """NaN where an infinity takes part."""
+        """As DuckDB's."""
         number = f"CAST({value} AS DOUBLE)"
-        infinite = f"max(abs({number})) = CAST('Infinity' AS DOUBLE)"
-        found = f"nanvl(var_samp({number}), CAST(NULL AS DOUBLE))"
-        return f"CASE WHEN {infinite} THEN NULL ELSE {found} END"
+        return _variance(number)
 
     def by_time(self, value: str, *, last: bool) -> str:
         """Rows whose order is NULL are passed over, those whose value is NULL are not."""
@@ -166,6 +187,10 @@ class SparkAggregates:
         item = "e -> struct(e.v AS value, -e.m AS count)"
         # collect_list of nothing is an empty list.
         return f"CASE WHEN count(*) > 0 THEN transform(slice({ordered}, 1, {k}), {item}) END"
+
+    def wide(self, count: str) -> str:
+        """38 digits."""
+        return f"CAST({count} AS DECIMAL(38, 0))"
 
 
 def set_sql(engine: AggregateSql, function: AggregateFunction, left: str, right: str) -> str:

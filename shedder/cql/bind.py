@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from shedder.cql.expression import (
+    LISTS,
     Aggregate,
     AggregateFunction,
     Call,
@@ -14,6 +15,7 @@ from shedder.cql.expression import (
     Literal,
     walk,
 )
+from shedder.cql.histograms import is_histogram
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import OrderKey, Output, Select, TargetKind
 from shedder.cql.text import text_of
@@ -87,6 +89,8 @@ def bind(select: Select, schema: StreamSchema) -> BoundQuery:
         weight=select.weight,
         reduction=select.reduction,
         columns=_columns(read, schema),
+        thinning=select.thinning,
+        costing=select.costing,
     )
 
 
@@ -143,7 +147,8 @@ class _Binder:
         return self.after_groups(node, groups)
 
     def _part(self, node: Expression) -> Expression:
-        if isinstance(node, Aggregate) and node.function is AggregateFunction.TOP:
+        listed = isinstance(node, Aggregate) and node.function in LISTS
+        if listed or is_histogram(node):
             raise TypeMismatch(f"{text_of(node)} is a list; it stands alone in the select list")
         return self.bound(node)
 
@@ -160,6 +165,33 @@ class _Binder:
                 raise UnknownColumn(name, list(self._columns))
             [name] = matches
         return Column(name, self._columns[name].type)
+
+
+class RowBinder:
+    """Binding without aggregates: a condition and outputs of single rows."""
+
+    @staticmethod
+    def has_aggregates(select: Select) -> bool:
+        """Whether any output is made of many rows."""
+        return bool(_aggregates(item.expression for item in select.outputs))
+
+    @staticmethod
+    def bound(
+        where: Expression | None, outputs: Sequence[Output], schema: StreamSchema
+    ) -> tuple[Expression | None, tuple[Output, ...], tuple[str, ...]]:
+        """The condition and outputs with all types, and the columns that they read.
+
+        Raises:
+          UnknownColumn, TypeMismatch, BadQuery.
+        """
+        binder = _Binder(schema, outputs)
+        bound = tuple(Output(item.name, binder.value(item.expression)) for item in outputs)
+        condition = None
+        if where is not None:
+            condition = binder.condition("WHERE", binder.with_aliases(where))
+            _forbid_aggregates("WHERE", condition)
+        read = [item.expression for item in bound] + ([] if condition is None else [condition])
+        return condition, bound, _columns(read, schema)
 
 
 def _replaced(
@@ -209,7 +241,7 @@ def _check_grouped(node: Expression, groups: Sequence[Expression]) -> None:
 
 def _check_order(order: Sequence[OrderKey]) -> None:
     for key in order:
-        if isinstance(key.expression, Aggregate) and key.expression.type is None:
+        if isinstance(key.expression, (Aggregate, Call)) and key.expression.type is None:
             raise TypeMismatch(f"{text_of(key.expression)} is a list and has no order")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
@@ -11,38 +10,38 @@ from decimal import Decimal
 from sqlglot import exp
 
 from shedder.cql.dialect import WINDOW
-from shedder.cql.expression import Expression, Literal
-from shedder.cql.intervals import duration_text
+from shedder.cql.expression import Expression
+from shedder.cql.intervals import INT64_MAX
 from shedder.cql.later import later
+from shedder.cql.layout import DEFAULT_LAYOUT, Layout, layout_of
 from shedder.cql.limits import Limits
-from shedder.cql.literals import Bindings, converted
-from shedder.cql.raw import RawCreateStream, RawDuration, RawNumber, RawSelect, RawWindow
+from shedder.cql.literals import Bindings
+from shedder.cql.on_overload import resolved
+from shedder.cql.raw import RawCreateStream, RawLayout, RawNumber, RawSelect
+from shedder.cql.sizes import SIZES
 from shedder.cql.source import Source, start_of
 from shedder.cql.statement import (
+    WEIGHT_MAX,
     ColumnDefinition,
     Contract,
+    Costing,
     CreateStream,
-    LandmarkWindow,
-    Layout,
     OrderKey,
     Output,
-    RangeWindow,
     Reduction,
+    Rewrite,
     Select,
-    SnapshotWindow,
     Target,
     TargetKind,
-    UnboundedWindow,
-    Window,
 )
 from shedder.cql.text import name_of, text_of_select
-from shedder.cql.translate import Translator, column_type
+from shedder.cql.translate import Translator
+from shedder.cql.type_names import column_type
 from shedder.cql.types import ColumnType
+from shedder.cql.window_clause import duration_us, positive_us, window_of
 from shedder.errors import BadQuery, Unimplemented
 
 CONFIDENCE = 0.95
-SLIDES_PER_RANGE = 60
-WEIGHT_MAX = 1e9
 COLUMNS_MAX = 1_000
 
 _KNOWN = {"expressions", "from_", "where", "group", "having", "order", "limit"}
@@ -80,7 +79,7 @@ def selected(raw: RawSelect, source: Source, bindings: Bindings, limits: Limits)
         text="",
         outputs=outputs,
         stream=table.name,
-        window=_window(table.meta.get(WINDOW), translator, source, limits),
+        window=window_of(table.meta.get(WINDOW), translator, source, limits),
         where=translator.expression(where.this) if where else None,
         groups=_groups(select.args.get("group"), outputs, translator, source),
         having=translator.expression(having.this) if having else None,
@@ -91,6 +90,8 @@ def selected(raw: RawSelect, source: Source, bindings: Bindings, limits: Limits)
         contract=Contract(raw.contract or "WIDEN"),
         weight=_weight(raw.weight, translator, source),
         reduction=_reduction(raw.reduction, translator, source),
+        thinning=raw.thinning,
+        costing=_costing(raw, translator, source),
     )
     return replace(query, text=text_of_select(query))
 
@@ -180,77 +181,6 @@ def _limit(limit: exp.Limit | None, translator: Translator, source: Source) -> i
     return value
 
 
-# --- windows ------------------------------------------------------------------------------------
-
-
-def _window(
-    raw: RawWindow | None, translator: Translator, source: Source, limits: Limits
-) -> Window:
-    if raw is None or (raw.length is None and raw.begin is None):
-        return UnboundedWindow()
-    if raw.begin is not None:
-        start_us = _moment(raw.begin, translator, source)
-        if raw.end is None:
-            return LandmarkWindow(start_us)
-        end_us = _moment(raw.end, translator, source)
-        if end_us <= start_us:
-            raise source.error("the window ends before it begins", raw.start)
-        return SnapshotWindow(start_us, end_us)
-    assert raw.length is not None
-    range_us = _positive_us(raw.length, "RANGE", translator, source)
-    if raw.slide is None:
-        slide_us = _default_slide_us(range_us)
-    else:
-        slide_us = _positive_us(raw.slide, "SLIDE", translator, source)
-    panes = range_us // math.gcd(range_us, slide_us)
-    if panes > limits.panes_max:
-        raise source.error(
-            f"RANGE {duration_text(range_us)} SLIDE {duration_text(slide_us)} needs {panes:,} "
-            f"panes; at most {limits.panes_max:,} are kept",
-            raw.start,
-        )
-    return RangeWindow(range_us, slide_us)
-
-
-def _default_slide_us(range_us: int) -> int:
-    """A sixtieth of the range; where 60 does not divide it, the next larger part that does."""
-    pieces = next(count for count in range(SLIDES_PER_RANGE, 0, -1) if range_us % count == 0)
-    return range_us // pieces
-
-
-def _positive_us(raw: RawDuration, what: str, translator: Translator, source: Source) -> int:
-    us = _duration_us(raw, translator, source)
-    if us <= 0:
-        raise source.error(f"{what} must be longer than 0, not {us} microseconds", raw.start)
-    return us
-
-
-def _duration_us(raw: RawDuration, translator: Translator, source: Source) -> int:
-    try:
-        value = translator.interval(raw.amount, raw.unit).value
-    except ValueError as error:
-        raise source.error(str(error), raw.start) from error
-    assert isinstance(value, int)
-    return value
-
-
-def _moment(node: exp.Expr, translator: Translator, source: Source) -> int:
-    literal = translator.constant(node)
-    try:
-        match literal:
-            case Literal(value=int(us), type=ColumnType.TIMESTAMP):
-                return us
-            case Literal(value=int(days), type=ColumnType.DATE):
-                return days * 86_400_000_000
-            case Literal(value=str(text)):
-                moment = converted(text, ColumnType.TIMESTAMP).value
-                assert isinstance(moment, int)
-                return moment
-    except ValueError as error:
-        raise source.wrong(node, str(error)) from error
-    raise source.wrong(node, "a window begins and ends at a TIMESTAMP '2026-01-31 10:42:07'")
-
-
 # --- precision ----------------------------------------------------------------------------------
 
 
@@ -338,7 +268,43 @@ def _reduction(
     return Reduction(raw[0], tuple(arguments))
 
 
+# --- what it may cost ---------------------------------------------------------------------------
+
+
+def _costing(raw: RawSelect, translator: Translator, source: Source) -> Costing | None:
+    if not raw.costing:
+        if raw.rewrites is not None:
+            raise BadQuery("REWRITE says how limits may be kept; COSTING AT MOST says which")
+        return None
+    amounts: dict[str, float] = {}
+    for number, unit in raw.costing:
+        amount = _number(number, "COSTING AT MOST", translator, source) * SIZES.get(unit, 1)
+        resource = "NS" if unit == "NS" else "BYTES"
+        if resource in amounts:
+            raise source.error(f"COSTING has a limit of {unit} already", number.start)
+        if not 0 < amount <= INT64_MAX:
+            raise source.error(
+                f"COSTING AT MOST takes more than 0 and less than 2^63 {resource}, not {amount:g}",
+                number.start,
+            )
+        if resource == "BYTES" and not amount.is_integer():
+            raise source.error(f"{amount:g} is no whole number of bytes", number.start)
+        amounts[resource] = amount
+    size_bytes = amounts.get("BYTES")
+    rewrites = tuple(r for r in Rewrite if raw.rewrites is None or r.value in raw.rewrites)
+    return Costing(None if size_bytes is None else int(size_bytes), amounts.get("NS"), rewrites)
+
+
 # --- streams ------------------------------------------------------------------------------------
+
+
+def tumbling(raw: RawSelect) -> RawSelect:
+    """The query of a rollup: its window slides by its length unless it says how."""
+    table = raw.select.args["from_"].this if raw.select.args.get("from_") else None
+    window = table.meta.get(WINDOW) if isinstance(table, exp.Table) else None
+    if isinstance(table, exp.Table) and window is not None and window.slide is None:
+        table.meta[WINDOW] = replace(window, slide=window.length)
+    return raw
 
 
 def created_stream(
@@ -347,7 +313,7 @@ def created_stream(
     """The stream that was said.
 
     Raises:
-      BadQuery: with the place. Unimplemented: a layout of a later version.
+      BadQuery: with the place.
     """
     translator = Translator(source, bindings, limits)
     columns: dict[str, ColumnDefinition] = {}
@@ -371,28 +337,36 @@ def created_stream(
     columns[time.name.lower()] = replace(time, nullable=False)
     lateness_us = 0
     if raw.lateness is not None:
-        lateness_us = _duration_us(raw.lateness, translator, source)
+        lateness_us = duration_us(raw.lateness, translator, source)
         if lateness_us < 0:
             raise source.error("LATENESS cannot be negative", raw.lateness.start)
     retain_us = None
     if raw.retain is not None:
-        retain_us = _positive_us(raw.retain, "RETAIN", translator, source)
+        retain_us = positive_us(raw.retain, "RETAIN", translator, source)
     return CreateStream(
         name=str(raw.name.name),
         columns=tuple(columns.values()),
         time_column=time.name,
         lateness_us=lateness_us,
         retain_us=retain_us,
-        layout=_layout(raw.layout),
+        layout=DEFAULT_LAYOUT
+        if raw.layout is None
+        else said_layout(raw.layout, translator, source),
         if_not_exists=raw.if_not_exists,
+        on_overload=resolved(raw.on_overload, columns.values()),
     )
 
 
-def _layout(name: str | None) -> Layout:
-    if name is None or name.lower() == "plain":
-        return Layout.PLAIN
-    if re.fullmatch("eager|lazy|hybrid", name, re.IGNORECASE):
-        raise Unimplemented(
-            f"ARCHIVE {name}: not in this version; it comes with the archive; there is plain"
-        )
-    raise BadQuery(f"no archive layout {name!r}; there is plain")
+def said_layout(raw: RawLayout, translator: Translator, source: Source) -> Layout:
+    """The layout that was said.
+
+    Raises:
+      BadQuery: with the place.
+    """
+    arguments = [
+        (name, _number(number, "ARCHIVE", translator, source)) for name, number in raw.arguments
+    ]
+    try:
+        return layout_of(raw.name, tuple(arguments))
+    except BadQuery as error:
+        raise source.error(str(error), raw.start) from None

@@ -7,38 +7,59 @@ A parsed statement travels in the meta of a `Var` node, because the parser retur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import TokenType
 
-from shedder.cql.intervals import UNITS_US
+from shedder.cql.changes import ChangesParser
+from shedder.cql.costing_words import read_costing, read_rewrites, read_share
 from shedder.cql.later import LATER, later
-from shedder.cql.pure_parser import pure_parser
+from shedder.cql.layout_words import read_layout
+from shedder.cql.on_overload import THINS, read_on_overload
 from shedder.cql.raw import (
+    RawAlterQuery,
+    RawAlterStream,
     RawColumn,
     RawCreateQuery,
+    RawCreateRollup,
     RawCreateStream,
-    RawDuration,
     RawExplain,
     RawNumber,
     RawSelect,
-    RawWindow,
 )
 from shedder.cql.reserved import PHRASES, WORDS
-from shedder.cql.shares import EXPECTED, LEVELS
-from shedder.cql.statement import AlterQuery, Describe, DropQuery, DropStream, Show
-
-if TYPE_CHECKING:
-    from sqlglot.parser import Parser
-else:
-    Parser = pure_parser().Parser
+from shedder.cql.statement import (
+    WEIGHT_MAX,
+    AlterActivity,
+    AlterOverload,
+    AlterWeight,
+    Backup,
+    CreateIndex,
+    Describe,
+    DropIndex,
+    DropQuery,
+    DropRollup,
+    DropStream,
+    ExplainAllocation,
+    Purge,
+    Scrub,
+    Show,
+)
+from shedder.cql.window_words import WindowsParser
+from synopses.threshold import Promise
 
 STATEMENT = "cql"  # the key of a node's meta
 WINDOW = "cql_window"
 
-_STATEMENTS = "SELECT, CREATE, ALTER, DROP, SHOW, DESCRIBE or EXPLAIN"
+_STATEMENTS = (
+    "SELECT, CREATE, ALTER, DROP, INSERT, DELETE, BACKUP, SCRUB, PURGE, SHOW, DESCRIBE or EXPLAIN"
+)
+
+
+_SHOWN = ("STREAMS", "QUERIES", "TABLES", "RUNS", "INDEXES", "ROLLUPS", "TENANTS")
+_COST_WORDS = ("THINNING", "COSTING", "REWRITE")
 
 
 class CqlTokenizer(tokens.Tokenizer):
@@ -60,19 +81,20 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class CqlParser(Parser):
+class CqlParser(ChangesParser, WindowsParser):
     """sqlglot's parser with the statements, windows and clauses of CQL."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-        name: Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")
+        **{name: ChangesParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")},
+        "FREQUENT": lambda self: self._frequent(),
     }
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-        "CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+        "CASE": ChangesParser.NO_PAREN_FUNCTION_PARSERS["CASE"]
     }
     COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
-        kind: Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)
+        kind: ChangesParser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)
     }
     PLACEHOLDER_PARSERS: ClassVar[dict[Any, Any]] = {
         TokenType.PLACEHOLDER: lambda self: self._parameter()
@@ -97,6 +119,19 @@ class CqlParser(Parser):
             return self._drop()
         if self._match_text_seq("ALTER"):
             return self._alter()
+        if self._match_text_seq("DELETE"):
+            return self._delete()
+        if self._match_text_seq("INSERT"):
+            return self._insert()
+        if self._match_text_seq("BACKUP"):
+            if not self._match_text_seq("TO"):
+                self.raise_error("expected TO and the name of a backup in quotes")
+            return Backup(self._text("the name of a backup in quotes"))
+        if self._match_text_seq("SCRUB"):
+            return Scrub()
+        if self._match_text_seq("PURGE"):
+            self._match_text_seq("STREAM")
+            return Purge(self._name("the name of a stream"))
         if self._match_text_seq("SHOW"):
             return self._show()
         if self._match_text_seq("DESCRIBE") or self._match(TokenType.DESC):
@@ -105,30 +140,45 @@ class CqlParser(Parser):
         if self._match_text_seq("EXPLAIN"):
             if self._match(TokenType.SELECT, advance=False):
                 return RawExplain(self._select())
-            return RawExplain(self._name("SELECT or the name of a query"))
+            plain = self._curr and self._curr.token_type is not TokenType.IDENTIFIER
+            if plain and self._match_text_seq("ALLOCATION"):  # In quotes it is a query's name.
+                return ExplainAllocation()
+            if self._match(TokenType.CREATE):
+                if not self._match_text_seq("QUERY"):
+                    self.raise_error("expected QUERY, a name, AS and a SELECT")
+                return RawExplain(RawCreateQuery(*self._named_select("the name of the query")))
+            return RawExplain(self._name("SELECT, CREATE QUERY or the name of a query"))
         if word in LATER and self._curr.token_type is not TokenType.IDENTIFIER:
             raise later(LATER[word])
         self.raise_error(f"expected {_STATEMENTS}")
         raise AssertionError("raise_error raises")
 
-    def _create(self) -> RawCreateStream | RawCreateQuery:
+    def _create(self) -> RawCreateStream | RawCreateQuery | RawCreateRollup | CreateIndex:
         if self._match_text_seq("OR", "REPLACE"):
             raise later("CREATE OR REPLACE")
         start = self._curr.start
+        if self._match_text_seq("INDEX"):
+            return CreateIndex(*self._indexed_column(("IF", "NOT", "EXISTS")))
         if self._match_text_seq("STREAM"):
             return self._create_stream(start)
         if self._match_text_seq("QUERY"):
-            if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
-            name = self._name("the name of the query")
-            if not self._match(TokenType.ALIAS):
-                self.raise_error("expected AS and a SELECT")
-            if not self._match(TokenType.SELECT, advance=False):
-                self.raise_error("expected a SELECT")
-            return RawCreateQuery(name, self._select(), if_not_exists)
-        if self._match_texts(("TABLE", "VIEW", "INDEX", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
+            return RawCreateQuery(*self._named_select("the name of the query"))
+        if self._match_text_seq("ROLLUP"):
+            return RawCreateRollup(*self._named_select("the name of the rollup"))
+        if self._match_texts(("TABLE", "VIEW", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
             raise later(f"CREATE {self._prev.text.upper()}")
-        self.raise_error("expected STREAM or QUERY")
+        self.raise_error("expected STREAM, QUERY, ROLLUP or INDEX")
         raise AssertionError("raise_error raises")
+
+    def _named_select(self, what: str) -> tuple[str, RawSelect, bool]:
+        """[IF NOT EXISTS] name AS SELECT ...: name, query, and whether it may exist."""
+        if_not_exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
+        name = self._name(what)
+        if not self._match(TokenType.ALIAS):
+            self.raise_error("expected AS and a SELECT")
+        if not self._match(TokenType.SELECT, advance=False):
+            self.raise_error("expected a SELECT")
+        return name, self._select(), if_not_exists
 
     def _create_stream(self, start: int) -> RawCreateStream:
         if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
@@ -144,7 +194,9 @@ class CqlParser(Parser):
         while self._curr:
             clause = self._stream_clause()
             if clause is None or clause[0] in said:
-                self.raise_error("expected TIMESTAMP BY, LATENESS, RETAIN or ARCHIVE, each once")
+                self.raise_error(
+                    "expected TIMESTAMP BY, LATENESS, RETAIN, ARCHIVE or ON OVERLOAD, each once"
+                )
             assert clause is not None
             said[clause[0]] = clause[1]
         return RawCreateStream(
@@ -154,6 +206,7 @@ class CqlParser(Parser):
             lateness=said.get("lateness"),
             retain=said.get("retain"),
             layout=said.get("layout"),
+            on_overload=said.get("on_overload", THINS),
             if_not_exists=if_not_exists,
             start=start,
         )
@@ -166,7 +219,9 @@ class CqlParser(Parser):
         if self._match_text_seq("RETAIN"):
             return "retain", None if self._match_text_seq("FOREVER") else self._duration()
         if self._match_text_seq("ARCHIVE"):
-            return "layout", self._name("a layout: plain")
+            return "layout", read_layout(self)
+        if self._match_text_seq("ON", "OVERLOAD"):
+            return "on_overload", read_on_overload(self)
         return None
 
     def _column_definition(self) -> RawColumn:
@@ -184,33 +239,47 @@ class CqlParser(Parser):
         assert isinstance(kind, exp.DataType)
         return RawColumn(name, kind, nullable)
 
-    def _drop(self) -> DropStream | DropQuery:
-        if not self._match_texts(("STREAM", "QUERY")):
-            if self._match_texts(("TABLE", "VIEW", "INDEX", "SCHEMA")):
+    def _drop(self) -> DropStream | DropQuery | DropRollup | DropIndex:
+        if self._match_text_seq("INDEX"):
+            return DropIndex(*self._indexed_column(("IF", "EXISTS")))
+        if not self._match_texts(("STREAM", "QUERY", "ROLLUP")):
+            if self._match_texts(("TABLE", "VIEW", "SCHEMA")):
                 raise later(f"DROP {self._prev.text.upper()}")
-            self.raise_error("expected STREAM or QUERY")
+            self.raise_error("expected STREAM, QUERY, ROLLUP or INDEX")
         kind = self._prev.text.upper()
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of the {kind.lower()}")
-        return DropStream(name, if_exists) if kind == "STREAM" else DropQuery(name, if_exists)
+        match kind:
+            case "STREAM":
+                return DropStream(name, if_exists)
+            case "QUERY":
+                return DropQuery(name, if_exists)
+            case _:
+                return DropRollup(name, if_exists)
 
-    def _alter(self) -> AlterQuery:
-        if not self._match_text_seq("QUERY"):
-            raise later("ALTER of anything but a QUERY")
-        name = self._name("the name of the query")
-        if not self._match_text_seq("SET", "THINNING"):
-            self.raise_error("expected SET THINNING and a share: 1/8")
-        share = ""
-        while self._curr and len(share) < len(EXPECTED):
-            share += self._curr.text
-            self._advance()
-        if share not in LEVELS:
-            self.raise_error(f"expected {EXPECTED}")
-        return AlterQuery(name, LEVELS[share])
+    def _alter(
+        self,
+    ) -> RawAlterQuery | RawAlterStream | AlterOverload | AlterWeight | AlterActivity:
+        if self._match_text_seq("QUERY"):
+            return self._alter_query()
+        if not self._match_text_seq("STREAM"):
+            raise later("ALTER of anything but a QUERY or a STREAM")
+        stream = self._name("the name of the stream")
+        if self._match_text_seq("SET", "ON", "OVERLOAD"):
+            return AlterOverload(stream, read_on_overload(self))
+        if not self._match_text_seq("SET", "ARCHIVE"):
+            self.raise_error("expected SET ARCHIVE and a layout, or SET ON OVERLOAD and a policy")
+        return RawAlterStream(stream, read_layout(self))
+
+    def _weight(self) -> float:
+        weight = float(self._prev.text) if self._match(TokenType.NUMBER) else 0.0
+        if not 0 < weight <= WEIGHT_MAX:
+            self.raise_error(f"expected a number over 0, at most {WEIGHT_MAX:g}")
+        return weight
 
     def _show(self) -> Show:
-        if not self._match_texts(("STREAMS", "QUERIES", "TABLES")):
-            self.raise_error("expected STREAMS, QUERIES or TABLES")
+        if not self._match_texts(_SHOWN):
+            self.raise_error(f"expected {', '.join(_SHOWN[:-1])} or {_SHOWN[-1]}")
         return Show(self._prev.text.upper())
 
     # --- queries ------------------------------------------------------------------------------
@@ -222,6 +291,8 @@ class CqlParser(Parser):
         said: dict[str, Any] = {}
         while self._curr:
             clause = self._answer_clause()
+            if clause is None and self._match_text_seq("PRODUCER", advance=False):
+                break  # Of an INSERT.
             if clause is None:
                 self.raise_error(f"unexpected {self._curr.text!r}")
             assert clause is not None
@@ -235,7 +306,20 @@ class CqlParser(Parser):
             contract=said.get("ELSE"),
             weight=said.get("WEIGHT"),
             reduction=said.get("REDUCE BY"),
+            thinning=said.get("THINNING", 0),
+            costing=said.get("COSTING", ()),
+            rewrites=said.get("REWRITE"),
         )
+
+    def _frequent(self) -> exp.Expr:
+        """The arguments of FREQUENT; the words of its promise become a text after them."""
+        arguments = self._parse_csv(self._parse_disjunction)
+        for promise in Promise:
+            if self._match_text_seq(*promise.value.split()):
+                arguments.append(exp.Literal.string(promise.value))
+        if not self._match(TokenType.R_PAREN, advance=False):
+            self.raise_error(f"expected ) or {' or '.join(each.value for each in Promise)}")
+        return self.expression(exp.Anonymous(this="FREQUENT", expressions=arguments))
 
     def _answer_clause(self) -> tuple[str, Any] | None:
         if self._match_text_seq("WITHIN"):
@@ -250,6 +334,12 @@ class CqlParser(Parser):
             return "WEIGHT", self._number()
         if self._match_text_seq("REDUCE", "BY"):
             return "REDUCE BY", self._reduction()
+        if self._match_text_seq("THINNING"):
+            return "THINNING", read_share(self)
+        if self._match_text_seq("COSTING"):
+            return "COSTING", read_costing(self)
+        if self._match_text_seq("REWRITE"):
+            return "REWRITE", read_rewrites(self)
         return None
 
     def _target(self) -> tuple[RawNumber, str]:
@@ -295,60 +385,11 @@ class CqlParser(Parser):
     def _stream_alias(self) -> exp.Expr | None:
         if self._match(TokenType.ALIAS):
             return self._identifier("another name for the stream")
-        if self._match_texts(("WITHIN", "CONFIDENCE", "WEIGHT", "REDUCE"), advance=False):
+        words = ("WITHIN", "CONFIDENCE", "WEIGHT", "REDUCE", "PRODUCER", *_COST_WORDS)
+        if self._match_texts(words, advance=False):
             return None
         alias: exp.Expr | None = self._parse_id_var(any_token=False, tokens={TokenType.VAR})
         return alias
-
-    # --- windows ------------------------------------------------------------------------------
-
-    def _window(self) -> RawWindow:
-        start = self._curr.start
-        if self._match_text_seq("RANGE", "UNBOUNDED"):
-            window = RawWindow(start=start)
-        elif self._match_text_seq("RANGE"):
-            length = self._duration()
-            slide = self._duration() if self._match_text_seq("SLIDE") else None
-            window = RawWindow(length=length, slide=slide, start=start)
-        elif self._match(TokenType.FROM):
-            begin = self._parse_bitwise()
-            end = self._parse_bitwise() if self._match_text_seq("TO") else None
-            window = RawWindow(begin=begin, end=end, start=start)
-        elif self._match_text_seq("ROWS"):
-            raise later("[ROWS n] windows")
-        elif self._match(TokenType.PARTITION_BY):
-            raise later("[PARTITION BY ... ROWS n] windows")
-        elif self._match_text_seq("NOW"):
-            raise later("[NOW] windows")
-        else:
-            self.raise_error("expected RANGE, FROM, ROWS, PARTITION BY or NOW")
-        if not self._match(TokenType.R_BRACKET):
-            self.raise_error("expected ] at the end of the window")
-        return window
-
-    def _duration(self) -> RawDuration:
-        start = self._curr.start
-        self._match(TokenType.INTERVAL)
-        amount = self._parse_unary_literal()
-        unit = None
-        if self._curr and self._curr.text.upper() in UNITS_US:
-            unit = self._curr.text.upper()
-            self._advance()
-        return RawDuration(amount, unit, start)
-
-    def _parse_interval(
-        self,
-        require_interval: bool = True,
-        parse_function_unit: bool = True,  # noqa: ARG002
-    ) -> exp.Interval | None:
-        """INTERVAL in an expression, in the spellings of windows."""
-        if not require_interval or not self._match(TokenType.INTERVAL, advance=False):
-            return None
-        raw = self._duration()
-        unit = None if raw.unit is None else exp.Var(this=raw.unit)
-        node = self.expression(exp.Interval(this=raw.amount, unit=unit))
-        node.meta["start"] = raw.start
-        return node
 
     # --- words --------------------------------------------------------------------------------
 
@@ -381,6 +422,11 @@ class CqlParser(Parser):
             self.raise_error(f"expected {what}")
         assert isinstance(found, exp.Identifier)
         return found
+
+    def _text(self, what: str) -> str:
+        if not self._match(TokenType.STRING):
+            self.raise_error(f"expected {what}")
+        return str(self._prev.text)
 
     def _name(self, what: str) -> str:
         return str(self._identifier(what).name)

@@ -189,7 +189,7 @@ _OPS: dict[Op, Evaluate] = {
     Op.EXTRACT: _extract,
     Op.CONCAT: _concat,
 }
-assert set(_OPS) == set(Op)
+assert set(_OPS) == set(Op) - {Op.HISTOGRAM}  # That is a list of aggregates.
 
 
 def true_rows(condition: pa.Array[Any]) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from shedder.cql.types import ColumnType
+from synopses.threshold import Promise
 
 
 class Op(Enum):
@@ -49,6 +50,7 @@ class Op(Enum):
     DATE_TRUNC = "DATE_TRUNC"  # args[0] is a VARCHAR literal: the unit
     EXTRACT = "EXTRACT"  # args[0] is a VARCHAR literal: the unit
     CONCAT = "||"
+    HISTOGRAM = "HISTOGRAM"  # args: the COUNT of each bucket; a list, without type
 
 
 class AggregateFunction(Enum):
@@ -63,13 +65,15 @@ class AggregateFunction(Enum):
     LAST = "LAST"
     VAR = "VAR"  # sample variance, n - 1
     STDDEV = "STDDEV"
-    COVAR_POP = "COVAR_POP"  # of two arguments, and so are the next three
+    COVAR_POP = "COVAR_POP"  # of two arguments, and so are the next four
     COVAR_SAMP = "COVAR_SAMP"  # n - 1
     CORR = "CORR"
     REGR_SLOPE = "REGR_SLOPE"  # of the first over the second
+    REGR_INTERCEPT = "REGR_INTERCEPT"  # of the first where the second is 0
     COUNT_DISTINCT = "COUNT_DISTINCT"
     QUANTILE = "QUANTILE"  # parameter: q in [0, 1]; discrete: a value of the data
     TOP = "TOP"  # parameter: k
+    FREQUENT = "FREQUENT"  # parameter: a share of the values, of which `promise` says more
     SELF_JOIN_SIZE = "SELF_JOIN_SIZE"  # sum over values of (tuples with it) squared
     JOIN_SIZE = "JOIN_SIZE"  # sum over values of (first is it) times (second is it)
     DISTINCT_BOTH = "DISTINCT_BOTH"  # conditions p, q: values in a tuple with p and in one with q
@@ -89,10 +93,15 @@ OF_PAIRS = frozenset(
         AggregateFunction.COVAR_SAMP,
         AggregateFunction.CORR,
         AggregateFunction.REGR_SLOPE,
+        AggregateFunction.REGR_INTERCEPT,
     }
 )
 
 JOINS = frozenset({AggregateFunction.SELF_JOIN_SIZE, AggregateFunction.JOIN_SIZE})
+
+
+# Their values are lists, without type.
+LISTS = frozenset({AggregateFunction.TOP, AggregateFunction.FREQUENT})
 
 
 BY_TIME = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
@@ -125,10 +134,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """An aggregate function over the tuples of a group. TOP has type None: it is a list.
+    """An aggregate function over the tuples of a group. Those of LISTS have type None.
 
     second: the other argument of a function of pairs, or of JOIN_SIZE.
-    conditions: p and q of one of SET_FUNCTIONS.
+    conditions: p and q of one of SET_FUNCTIONS. promise: of FREQUENT.
     """
 
     function: AggregateFunction
@@ -137,6 +146,7 @@ class Aggregate:
     type: ColumnType | None = None
     second: Expression | None = None
     conditions: tuple[Expression, ...] = ()
+    promise: Promise | None = None
 
 
 Expression = Column | Literal | Call | Aggregate

@@ -17,6 +17,7 @@ from shedder.cql.expression import (
 )
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
+from synopses.threshold import Promise
 
 SCALARS = {
     "ABS": Op.ABS,
@@ -49,10 +50,12 @@ AGGREGATES = {
     "COVAR_SAMP": AggregateFunction.COVAR_SAMP,
     "CORR": AggregateFunction.CORR,
     "REGR_SLOPE": AggregateFunction.REGR_SLOPE,
+    "REGR_INTERCEPT": AggregateFunction.REGR_INTERCEPT,
     "QUANTILE": AggregateFunction.QUANTILE,
     "QUANTILE_DISC": AggregateFunction.QUANTILE,
     "MEDIAN": AggregateFunction.QUANTILE,
     "TOP": AggregateFunction.TOP,
+    "FREQUENT": AggregateFunction.FREQUENT,
     "SELF_JOIN_SIZE": AggregateFunction.SELF_JOIN_SIZE,
     "JOIN_SIZE": AggregateFunction.JOIN_SIZE,
     "DISTINCT_BOTH": AggregateFunction.DISTINCT_BOTH,
@@ -96,6 +99,7 @@ _OTHERS = (
     "MOD",
     "COUNT_IF",
     "CDF",
+    "HISTOGRAM",
     "PERCENTILE_DISC",
 )
 _HINTS = {
@@ -104,16 +108,19 @@ _HINTS = {
     "FIRST_VALUE": "FIRST(x) is the value of the smallest event time",
     "LAST_VALUE": "LAST(x) is the value of the largest event time",
     "COVAR": "COVAR_POP(x, y) divides by n, COVAR_SAMP(x, y) by n - 1",
-    "REGR_INTERCEPT": "AVG(y) - REGR_SLOPE(y, x) * AVG(x), over rows where neither is NULL",
     "REGR_R2": "the square of CORR(x, y)",
     "PERCENTILE_CONT": "QUANTILE(x, q) gives a value of the data",
     "QUANTILE_CONT": "QUANTILE(x, q) gives a value of the data",
+    "APPROX_TOP_K": "TOP(x, k) gives the k most frequent values",
+    "HEAVY_HITTERS": "FREQUENT(x, 0.01) gives the values of 1 % of the tuples or more",
     "APPROX_COUNT_DISTINCT": "write COUNT(DISTINCT x) and a target: WITHIN 1 PERCENT",
     "APPROX_QUANTILE": "write QUANTILE(x, q) and a target: WITHIN 1 PERCENT",
     "NOW": "answers are as of the stream's own time; pass a time as a parameter",
     "CURRENT_TIMESTAMP": "answers are as of the stream's own time; pass a time as a parameter",
 }
 TOP_MAX = 10_000
+FREQUENT_MIN = 1 / TOP_MAX  # As many values may be in a list.
+_FREQUENT = "FREQUENT(x, share)"
 
 
 def unit_named(name: str, known: Sequence[str]) -> Literal:
@@ -189,6 +196,8 @@ def aggregate(name: str, args: tuple[Expression, ...], *, distinct: bool) -> Agg
         case AggregateFunction.TOP:
             argument, k = _exactly(name, args, 2)
             return Aggregate(function, argument, _top_size(k))
+        case AggregateFunction.FREQUENT:
+            return _frequent(args)
         case function if function in OF_PAIRS or function is AggregateFunction.JOIN_SIZE:
             first, second = _exactly(name, args, 2)
             return Aggregate(function, first, second=second)
@@ -231,6 +240,22 @@ def _top_size(k: Expression) -> float:
     if not 1 <= value <= TOP_MAX:
         raise BadQuery(f"TOP takes k from 1 to {TOP_MAX:,}, not {value}")
     return float(value)
+
+
+def _frequent(args: tuple[Expression, ...]) -> Aggregate:
+    """FREQUENT(x, share), with the words of a promise as a constant, if any."""
+    argument, share, *rest = (*args, Literal(None), Literal(None))[: max(len(args), 2)]
+    value = share.value if isinstance(share, Literal) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadQuery(f"{_FREQUENT} takes a constant share, such as 0.01")
+    if not FREQUENT_MIN <= value <= 1:
+        raise BadQuery(f"FREQUENT takes a share from {FREQUENT_MIN} to 1, not {value}")
+    said = [part.value if isinstance(part, Literal) else None for part in rest]
+    words = said or [Promise.NO_FALSE_NEGATIVES.value]
+    if words not in [[promise.value] for promise in Promise]:
+        raise BadQuery(f"{_FREQUENT} takes {' or '.join(each.value for each in Promise)}")
+    promise = Promise(words[0])
+    return Aggregate(AggregateFunction.FREQUENT, argument, float(value), promise=promise)
 
 
 def _exactly(name: str, args: tuple[Expression, ...], count: int) -> tuple[Expression, ...]:

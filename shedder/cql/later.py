@@ -6,9 +6,7 @@ from shedder.errors import Unimplemented
 
 # Statements by their first word.
 LATER = {
-    "INSERT": "INSERT (push sends tuples into a stream)",
     "UPDATE": "UPDATE",
-    "DELETE": "DELETE",
     "MERGE": "MERGE",
     "TRUNCATE": "TRUNCATE",
     "COPY": "COPY (push loads files)",

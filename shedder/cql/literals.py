@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from shedder.cql.expression import Literal
 from shedder.cql.intervals import INT64_MAX, date_days, datetime_us, day_number, timestamp_us
@@ -14,6 +14,8 @@ from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery
 
 Parameters = Sequence[Any] | Mapping[str, Any]
+
+_Number = TypeVar("_Number", int, float)
 
 NULL = Literal(None)
 _TRUE = {"true", "t", "yes", "on", "1"}
@@ -72,9 +74,16 @@ def converted(text: str, kind: ColumnType) -> Literal:
                 raise ValueError(f"{text!r} is not a BOOLEAN; write TRUE or FALSE")
             return Literal(word in _TRUE, kind)
         case ColumnType.DOUBLE:
-            return double(float(text))
+            return double(_read(float, text, kind))
         case _:
-            return Literal(integer(int(text)).value, kind)
+            return Literal(integer(_read(int, text, kind)).value, kind)
+
+
+def _read(reader: Callable[[str], _Number], text: str, kind: ColumnType) -> _Number:
+    try:
+        return reader(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a {kind.value}") from None
 
 
 def bound(value: Any) -> Literal:

@@ -13,22 +13,46 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from shedder.cql.clauses import created_stream, selected
+from shedder.cql.clauses import created_stream, said_layout, selected, tumbling
 from shedder.cql.dialect import STATEMENT, Cql
+from shedder.cql.insert import deleted, inserted
 from shedder.cql.limits import Limits, check_length, check_nesting
 from shedder.cql.literals import Bindings, Parameters
-from shedder.cql.raw import RawCreateQuery, RawCreateStream, RawExplain, RawSelect
+from shedder.cql.raw import (
+    RawAlterQuery,
+    RawAlterStream,
+    RawCreateQuery,
+    RawCreateRollup,
+    RawCreateStream,
+    RawDelete,
+    RawExplain,
+    RawInsert,
+    RawSelect,
+)
 from shedder.cql.source import Source
 from shedder.cql.statement import (
+    AlterActivity,
+    AlterOverload,
     AlterQuery,
+    AlterStream,
+    AlterWeight,
+    Backup,
+    CreateIndex,
     CreateQuery,
+    CreateRollup,
     Describe,
+    DropIndex,
     DropQuery,
+    DropRollup,
     DropStream,
     Explain,
+    ExplainAllocation,
+    Purge,
+    Scrub,
     Show,
     Statement,
 )
+from shedder.cql.translate import Translator
 from shedder.errors import BadQuery
 
 DEFAULT_LIMITS = Limits()
@@ -138,7 +162,10 @@ def _statement(
 ) -> Statement:
     check_nesting(tokens, source, limits)
     try:
-        [node] = _DIALECT.parser(max_nodes=limits.nodes_max).parse(tokens, source.text)
+        nodes = _DIALECT.parser(max_nodes=limits.nodes_max).parse(tokens, source.text)
+        if len(nodes) != 1:  # Seen once, of random text.
+            raise source.error("this is no statement", tokens[0].start)
+        [node] = nodes
         assert isinstance(node, exp.Expr)
         return _meaning(node.meta[STATEMENT], source, bindings, limits)
     except ParseError as error:
@@ -153,14 +180,45 @@ def _meaning(raw: object, source: Source, bindings: Bindings, limits: Limits) ->
             return selected(raw, source, bindings, limits)
         case RawCreateStream():
             return created_stream(raw, source, bindings, limits)
+        case RawDelete():
+            return deleted(raw, source, bindings, limits)
+        case RawInsert():
+            return inserted(raw, source, bindings, limits)
         case RawCreateQuery():
             select = selected(raw.select, source, bindings, limits)
             return CreateQuery(raw.name, select, raw.if_not_exists)
+        case RawCreateRollup():
+            select = selected(tumbling(raw.select), source, bindings, limits)
+            return CreateRollup(raw.name, select, raw.if_not_exists)
         case RawExplain(subject=RawSelect() as query):
             return Explain(selected(query, source, bindings, limits))
+        case RawExplain(subject=RawCreateQuery() as created):
+            select = selected(created.select, source, bindings, limits)
+            return Explain(CreateQuery(created.name, select, created.if_not_exists))
         case RawExplain(subject=str(name)):
             return Explain(name)
-        case DropStream() | DropQuery() | AlterQuery() | Show() | Describe():
+        case RawAlterStream(name, layout):
+            translator = Translator(source, bindings, limits)
+            return AlterStream(name, said_layout(layout, translator, source))
+        case RawAlterQuery():
+            translator = Translator(source, bindings, limits)
+            return AlterQuery(raw.name, raw.level, tuple(map(translator.expression, raw.of)))
+        case (
+            DropStream()
+            | DropQuery()
+            | DropRollup()
+            | Backup()
+            | Scrub()
+            | Purge()
+            | CreateIndex()
+            | DropIndex()
+            | Show()
+            | AlterWeight()
+            | AlterActivity()
+            | AlterOverload()
+            | ExplainAllocation()
+            | Describe()
+        ):
             return raw
     raise AssertionError(raw)
 

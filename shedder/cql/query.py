@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shedder.cql.expression import Aggregate, Expression
+from shedder.cql.layout import Layout
+from shedder.cql.on_overload import THINS, OnOverload
 from shedder.cql.statement import (
     ColumnDefinition,
     Contract,
-    Layout,
+    Costing,
     OrderKey,
     Output,
     Reduction,
@@ -16,12 +18,16 @@ from shedder.cql.statement import (
     Window,
 )
 
+DEFAULT_TENANT = "default"
+"""Whose a stream is when nobody says."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSchema:
     """What a stream is: its columns, its event time, how long and how it is kept.
 
     seed: uint64; with a tuple's position it makes the tuple's random key, everywhere.
+    tenant: whose it is, with all that stands on it.
     """
 
     name: str
@@ -31,6 +37,8 @@ class StreamSchema:
     retain_us: int | None
     layout: Layout
     seed: int
+    tenant: str = DEFAULT_TENANT
+    on_overload: OnOverload = THINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +67,5 @@ class BoundQuery:
     weight: float
     reduction: Reduction | None
     columns: tuple[str, ...]
+    thinning: int = 0
+    costing: Costing | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from fractions import Fraction
 
 from shedder.cql.aggregate_sql import (
     AggregateSql,
@@ -22,6 +23,7 @@ from shedder.cql.engine_sql import EngineSql
 from shedder.cql.expression import (
     BY_TIME,
     JOINS,
+    LISTS,
     OF_PAIRS,
     SET_FUNCTIONS,
     Aggregate,
@@ -30,6 +32,7 @@ from shedder.cql.expression import (
     inputs,
 )
 from shedder.cql.expression_sql import ExpressionSql
+from shedder.cql.functions import TOP_MAX
 from shedder.cql.query import BoundQuery
 from shedder.cql.render_duckdb import DuckDb
 from shedder.cql.render_spark import Spark
@@ -48,7 +51,7 @@ _AGGREGATES: dict[SqlDialect, AggregateSql] = {
     SqlDialect.DUCKDB: DuckDbAggregates(),
     SqlDialect.SPARK: SparkAggregates(),
 }
-_BY_VALUE = {AggregateFunction.TOP, *JOINS}
+_BY_VALUE = LISTS | JOINS
 _SAME = {SqlDialect.DUCKDB: "IS NOT DISTINCT FROM", SqlDialect.SPARK: "<=>"}
 
 
@@ -92,8 +95,8 @@ def exact_sql(
 
     Returns:
       A SELECT with columns g0.. (query.groups) and a0.. (query.aggregates), one row per group,
-      one row without groups. TOP is a list of structs (value, count), by count from the largest,
-      then by value from the smallest. Sums beyond BIGINT are NULL.
+      one row without groups. TOP and FREQUENT are lists of structs (value, count), by count from
+      the largest, then by value from the smallest. Sums beyond BIGINT are NULL.
     """
     writer = _Writer(query, dialect)
     plain = [
@@ -210,11 +213,11 @@ class _Writer:
         raise AssertionError(node.function)
 
     def by_value(self, node: Aggregate) -> str:
-        """A relation of g0.. and items: a TOP's list, or the size of a join.
+        """A relation of g0.. and items: a list of values, or the size of a join.
 
         Groups without values are not in it.
         """
-        return self._join(node) if node.function in JOINS else self._top(node)
+        return self._join(node) if node.function in JOINS else self._listed(node)
 
     def found(self, node: Aggregate, value: str) -> str:
         """The value of a group that may have had none: nothing joins with nothing 0 times."""
@@ -242,7 +245,7 @@ class _Writer:
             f"{self.group_by}"
         )
 
-    def _top(self, node: Aggregate) -> str:
+    def _listed(self, node: Aggregate) -> str:
         assert node.parameter is not None
         value = self.column(node.argument)
         by = ", ".join((*self.keys, value))
@@ -250,10 +253,25 @@ class _Writer:
             f"SELECT {_list(self.keys, [f'{value} AS v', 'count(*) AS n'])} FROM r "
             f"WHERE {value} IS NOT NULL GROUP BY {by}"
         )
-        items = self._aggregates.top(int(node.parameter))
+        if node.function is AggregateFunction.FREQUENT:
+            counted, most = self._frequent(counted, node.parameter), TOP_MAX
+        else:
+            most = int(node.parameter)
+        items = self._aggregates.top(most)
         return (
             f"SELECT {_list(self.keys, [f'{items} AS items'])} FROM ({counted}) AS c{self.group_by}"
         )
+
+    def _frequent(self, counted: str, share: float) -> str:
+        """Of values v and their counts n, those that make up the share: n / total >= share."""
+        exact = Fraction(repr(share))
+        of_group = f"PARTITION BY {', '.join(self.keys)}" if self.keys else ""
+        every = _list(self.keys, ["v", "n", f"sum(n) OVER ({of_group}) AS total"])
+        enough = (
+            f"{self._aggregates.wide('n')} * {exact.denominator} >= "
+            f"{self._aggregates.wide('total')} * {exact.numerator}"
+        )
+        return f"SELECT * FROM (SELECT {every} FROM ({counted}) AS w) AS s WHERE {enough}"
 
     def same(self, left: str, right: str) -> str:
         """The condition that two relations are at the same group."""

@@ -14,3 +14,6 @@ def share_text(level: int) -> str:
 LEVELS = {share_text(level): level for level in range(LEVEL_MAX + 1)} | {"1/1": 0}
 """The level of every share that can be said."""
 EXPECTED = f"a share of the tuples: 1, 1/2, 1/4 ... {share_text(LEVEL_MAX)}"
+
+AUTO = "AUTO"
+"""No share of its own: what load leaves."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
-from shedder.cql.expression import Expression
+from shedder.cql.collapse import Coarsening, Collapse
+from shedder.cql.expression import Expression, Literal
+from shedder.cql.layout import Layout
+from shedder.cql.on_overload import THINS, OnOverload
 from shedder.cql.types import ColumnType
 
-
-class Layout(Enum):
-    """How a stream's runs are laid out on disk. The others come with the archive issue."""
-
-    PLAIN = "plain"
+WEIGHT_MAX = 1e9
+"""The largest weight that a query may have."""
 
 
 class Contract(Enum):
@@ -42,10 +43,25 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RangeWindow:
-    """[start, end) with end a multiple of slide_us; range_us long. Both > 0."""
+    """[start, end) with end a multiple of slide_us; range_us long. Both > 0.
+
+    collapse: how old panes become coarser, so that it begins up to one of those earlier.
+    """
 
     range_us: int
     slide_us: int
+    collapse: Collapse | None = None
+
+    @property
+    def width_us(self) -> int:
+        """Of the panes that it is cut into."""
+        return math.gcd(self.range_us, self.slide_us)
+
+    @property
+    def resolution_us(self) -> int:
+        """It begins at a multiple of this, up to so much too early; 0: where it should."""
+        coarsening = Coarsening.of(self.range_us // self.width_us, self.collapse)
+        return 0 if coarsening.longest == 1 else coarsening.longest * self.width_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +111,27 @@ class Reduction:
     arguments: tuple[float | str, ...]
 
 
+class Rewrite(Enum):
+    """What may be changed of a query so that it keeps its limits."""
+
+    SLIDE = "SLIDE"  # coarser: answers come less often
+    RANGE = "RANGE"  # shorter: answers are of less time
+    THINNING = "THINNING"  # from the first tuple on
+
+
+@dataclass(frozen=True, slots=True)
+class Costing:
+    """COSTING AT MOST: what the synopses of a standing query may take. None: as there is.
+
+    size_bytes: > 0. ns_per_tuple: > 0, of CPU per arriving tuple.
+    rewrites: what may be changed to that end; the rest must stay as it was written.
+    """
+
+    size_bytes: int | None
+    ns_per_tuple: float | None
+    rewrites: tuple[Rewrite, ...] = tuple(Rewrite)
+
+
 @dataclass(frozen=True, slots=True)
 class Select:
     """A query: continuous when registered, one-time when executed."""
@@ -113,6 +150,8 @@ class Select:
     contract: Contract  # WIDEN when not said
     weight: float  # 1 when not said
     reduction: Reduction | None
+    thinning: int = 0  # level: a standing query begins with reading the share 2^-level
+    costing: Costing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +165,9 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, slots=True)
 class CreateStream:
-    """CREATE STREAM [IF NOT EXISTS] name (...) TIMESTAMP BY c LATENESS i RETAIN i ARCHIVE l."""
+    """CREATE STREAM [IF NOT EXISTS] name (...) TIMESTAMP BY c LATENESS i RETAIN i ARCHIVE l
+    ON OVERLOAD p.
+    """
 
     name: str
     columns: tuple[ColumnDefinition, ...]
@@ -135,6 +176,7 @@ class CreateStream:
     retain_us: int | None  # None: for ever
     layout: Layout
     if_not_exists: bool
+    on_overload: OnOverload = THINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,23 +205,145 @@ class DropQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterQuery:
-    """ALTER QUERY name SET THINNING 1/n; level: n is 2^level, level 0 reads every tuple."""
+class CreateRollup:
+    """CREATE ROLLUP [IF NOT EXISTS] name AS SELECT ... FROM stream [RANGE i] GROUP BY ..."""
 
     name: str
-    level: int
+    select: Select
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropRollup:
+    """DROP ROLLUP [IF EXISTS] name."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuery:
+    """ALTER QUERY name SET THINNING 1/n | AUTO [FOR output or aggregate, ...].
+
+    level: n is 2^level, level 0 reads every tuple; None: AUTO, as load has it. of: what is read
+    so; empty: everything.
+    """
+
+    name: str
+    level: int | None
+    of: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterWeight:
+    """ALTER QUERY name SET WEIGHT w."""
+
+    name: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlterActivity:
+    """ALTER QUERY name SET ACTIVE | INACTIVE."""
+
+    name: str
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlterStream:
+    """ALTER STREAM name SET ARCHIVE layout."""
+
+    name: str
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class AlterOverload:
+    """ALTER STREAM name SET ON OVERLOAD policy."""
+
+    name: str
+    on_overload: OnOverload
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO stream [(columns)] SELECT ... | VALUES ... [PRODUCER 'name'].
+
+    columns: None is all, in order. select: without outputs when its select list was *. rows: of
+    VALUES. producer: makes the statement idempotent.
+    """
+
+    stream: str
+    columns: tuple[str, ...] | None
+    select: Select | None
+    rows: tuple[tuple[Literal, ...], ...]
+    producer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE FROM stream [window] [WHERE condition].
+
+    select: the rows, without outputs. text: canonical.
+    """
+
+    select: Select
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """BACKUP TO 'name', in the operator's directory of backups."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIndex:
+    """CREATE INDEX [IF NOT EXISTS] ON stream (column)."""
+
+    stream: str
+    column: str
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """DROP INDEX [IF EXISTS] ON stream (column)."""
+
+    stream: str
+    column: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """SCRUB: read every run against its checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """PURGE STREAM name: take deleted rows out of the files of runs."""
+
+    stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """EXPLAIN SELECT ... or EXPLAIN name of a standing query."""
+    """EXPLAIN SELECT ..., EXPLAIN CREATE QUERY ..., or EXPLAIN name of a standing query."""
 
-    subject: Select | str
+    subject: Select | CreateQuery | str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainAllocation:
+    """EXPLAIN ALLOCATION."""
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """SHOW STREAMS | QUERIES | TABLES."""
+    """SHOW STREAMS | QUERIES | TABLES | RUNS | INDEXES | ROLLUPS | TENANTS."""
 
     what: str
 
@@ -197,8 +361,22 @@ Statement = (
     | DropStream
     | CreateQuery
     | DropQuery
+    | CreateRollup
+    | DropRollup
     | AlterQuery
+    | AlterWeight
+    | AlterActivity
+    | AlterStream
+    | AlterOverload
+    | Insert
+    | Delete
+    | CreateIndex
+    | DropIndex
+    | Backup
+    | Scrub
+    | Purge
     | Explain
+    | ExplainAllocation
     | Show
     | Describe
 )

@@ -7,6 +7,7 @@ import re
 from decimal import Decimal
 from typing import assert_never
 
+from shedder.cql.collapse import Collapse
 from shedder.cql.expression import (
     Aggregate,
     AggregateFunction,
@@ -16,15 +17,21 @@ from shedder.cql.expression import (
     Literal,
     Op,
 )
+from shedder.cql.histograms import edges_of, value_of
 from shedder.cql.intervals import date_text, duration_text, timestamp_text
+from shedder.cql.layout import DEFAULT_LAYOUT, layout_text
+from shedder.cql.on_overload import THINS, OnOverload
 from shedder.cql.reserved import RESERVED
+from shedder.cql.shares import share_text
+from shedder.cql.sizes import size_text
 from shedder.cql.statement import (
     Contract,
+    Costing,
     CreateStream,
     LandmarkWindow,
-    Layout,
     RangeWindow,
     Reduction,
+    Rewrite,
     Select,
     SnapshotWindow,
     Target,
@@ -33,6 +40,7 @@ from shedder.cql.statement import (
     Window,
 )
 from shedder.cql.types import ColumnType
+from synopses.threshold import Promise
 
 # How strongly operators bind; an argument that binds less stands in brackets.
 _OR, _AND, _NOT, _COMPARISON, _CONCAT, _SUM, _PRODUCT, _SIGN, _ATOM = range(1, 10)
@@ -55,6 +63,7 @@ _BINDING = {
 }
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME_CHARS_MAX = 60
+_USUAL = Promise.NO_FALSE_NEGATIVES  # Of FREQUENT, when nothing is said.
 
 
 def name_of(expression: Expression) -> str:
@@ -123,6 +132,10 @@ def _aggregate_text(node: Aggregate) -> str:
         case AggregateFunction.TOP:
             assert node.parameter is not None
             return f"TOP({argument}, {int(node.parameter)})"
+        case AggregateFunction.FREQUENT:
+            assert node.promise is not None
+            words = f" {node.promise.value}" if node.promise is not _USUAL else ""
+            return f"FREQUENT({argument}, {node.parameter!r}{words})"
         case function if node.second is not None:
             return f"{function.value}({argument}, {text_of(node.second)})"
         case function:
@@ -139,6 +152,9 @@ def _call_text(node: Call) -> tuple[str, int]:
         right = binding if binding in (_OR, _AND) else binding + 1
         return f"{_inside(args[0], left)} {node.op.value} {_inside(args[1], right)}", binding
     match node.op:
+        case Op.HISTOGRAM:
+            edges = ", ".join(map(literal_text, edges_of(node)))
+            return f"HISTOGRAM({text_of(value_of(node))}, [{edges}])", _ATOM
         case Op.NOT:
             return f"NOT {_inside(args[0], _ATOM)}", _NOT
         case Op.NEG:
@@ -206,7 +222,24 @@ def text_of_select(query: Select) -> str:
         parts.append(f"WEIGHT {_number(query.weight)}")
     if query.reduction is not None:
         parts.append(f"REDUCE BY {_reduction_text(query.reduction)}")
+    if query.thinning:
+        parts.append(f"THINNING {share_text(query.thinning)}")
+    if query.costing is not None:
+        parts.append(costing_text(query.costing))
     return " ".join(parts)
+
+
+def costing_text(costing: Costing) -> str:
+    """COSTING and REWRITE, canonical."""
+    amounts = []
+    if costing.size_bytes is not None:
+        amounts.append(size_text(costing.size_bytes))
+    if costing.ns_per_tuple is not None:
+        amounts.append(f"{_number(costing.ns_per_tuple)} NS")
+    text = f"COSTING AT MOST {' AND '.join(amounts)}"
+    if costing.rewrites == tuple(Rewrite):
+        return text
+    return f"{text} REWRITE {', '.join(r.value for r in costing.rewrites) or 'NEVER'}"
 
 
 def _output_text(name: str, expression: Expression) -> str:
@@ -226,12 +259,17 @@ def _window_text(window: Window) -> str:
         case UnboundedWindow():
             return ""
         case RangeWindow(range_us=length, slide_us=slide):
-            return f" [RANGE {duration_text(length)} SLIDE {duration_text(slide)}]"
+            slides = f"RANGE {duration_text(length)} SLIDE {duration_text(slide)}"
+            return f" [{slides}{_collapse_text(window.collapse)}]"
         case LandmarkWindow(start_us=start):
             return f" [FROM {_moment_text(start)}]"
         case SnapshotWindow(start_us=start, end_us=end):
             return f" [FROM {_moment_text(start)} TO {_moment_text(end)}]"
     assert_never(window)
+
+
+def _collapse_text(collapse: Collapse | None) -> str:
+    return "" if collapse is None else f" COLLAPSE BY {collapse.rate} AFTER {collapse.depth}"
 
 
 def _moment_text(us: int) -> str:
@@ -264,6 +302,12 @@ def _reduction_text(reduction: Reduction) -> str:
     return f"{quoted(reduction.name)}({', '.join(arguments)})"
 
 
+def overload_text(on_overload: OnOverload) -> str:
+    """What follows ON OVERLOAD."""
+    column = on_overload.column
+    return on_overload.policy.value + ("" if column is None else f" {quoted(column)}")
+
+
 def text_of_stream(statement: CreateStream) -> str:
     """Canonical text of the statement that makes a stream."""
     columns = ", ".join(
@@ -279,6 +323,8 @@ def text_of_stream(statement: CreateStream) -> str:
         parts.append(f"LATENESS {duration_text(statement.lateness_us)}")
     if statement.retain_us is not None:
         parts.append(f"RETAIN {duration_text(statement.retain_us)}")
-    if statement.layout is not Layout.PLAIN:
-        parts.append(f"ARCHIVE {statement.layout.value}")
+    if statement.layout != DEFAULT_LAYOUT:
+        parts.append(f"ARCHIVE {layout_text(statement.layout)}")
+    if statement.on_overload != THINS:
+        parts.append(f"ON OVERLOAD {overload_text(statement.on_overload)}")
     return " ".join(parts)

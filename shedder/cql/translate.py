@@ -25,10 +25,12 @@ from shedder.cql.functions import (
     scalar,
     unit_named,
 )
+from shedder.cql.histograms import edges_of, equal_edges, histogram, is_histogram, value_of
 from shedder.cql.intervals import interval_us
 from shedder.cql.limits import Limits
 from shedder.cql.literals import NULL, Bindings, converted, integer, number
 from shedder.cql.source import Source
+from shedder.cql.type_names import column_type
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
 
@@ -46,38 +48,6 @@ _BINARY: dict[type[exp.Expr], Op] = {
     exp.GTE: Op.GE,
     exp.DPipe: Op.CONCAT,
 }
-_TYPES = {
-    exp.DType.BOOLEAN: ColumnType.BOOLEAN,
-    exp.DType.TINYINT: ColumnType.INTEGER,
-    exp.DType.SMALLINT: ColumnType.INTEGER,
-    exp.DType.INT: ColumnType.INTEGER,
-    exp.DType.BIGINT: ColumnType.BIGINT,
-    exp.DType.FLOAT: ColumnType.DOUBLE,
-    exp.DType.DOUBLE: ColumnType.DOUBLE,
-    exp.DType.CHAR: ColumnType.VARCHAR,
-    exp.DType.VARCHAR: ColumnType.VARCHAR,
-    exp.DType.TEXT: ColumnType.VARCHAR,
-    exp.DType.TIMESTAMP: ColumnType.TIMESTAMP,
-    exp.DType.DATETIME: ColumnType.TIMESTAMP,
-    exp.DType.DATE: ColumnType.DATE,
-}
-_KNOWN_TYPES = "BOOLEAN, INTEGER, BIGINT, DOUBLE, VARCHAR, TIMESTAMP, DATE"
-
-
-def column_type(node: exp.DataType, source: Source) -> ColumnType:
-    """The type that a type's name means.
-
-    Raises:
-      Unimplemented: we do not have it. BadQuery: it has a length or precision.
-    """
-    kind = _TYPES.get(node.this)
-    shown = getattr(node.this, "value", str(node.this))
-    if kind is None:
-        hint = "; use DOUBLE" if shown == "DECIMAL" else ""
-        raise Unimplemented(f"no type {shown}{hint}; there are {_KNOWN_TYPES}")
-    if node.expressions:
-        raise source.wrong(node, f"{shown} takes no length; a {kind.value} is of any length")
-    return kind
 
 
 class Translator:
@@ -273,7 +243,12 @@ class Translator:
             distinct, nodes = True, list(nodes[0].expressions)
         if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             nodes = []
+        if name == "HISTOGRAM" and len(nodes) == 2 and isinstance(nodes[1], exp.Array):
+            edges = [self.expression(part) for part in nodes[1].expressions]
+            return histogram(self.expression(nodes[0]), edges)
         args = tuple(self.expression(part) for part in nodes)
+        if name == "HISTOGRAM":
+            return histogram(args[0] if args else NULL, equal_edges(args[1:]))
         if name in AGGREGATES:
             if name == "COUNT" and not args and not node.expressions:
                 return aggregate(name, (), distinct=False)  # COUNT() is COUNT(*)
@@ -288,6 +263,9 @@ class Translator:
 
     def _filter(self, node: exp.Filter) -> Expression:
         inner = self.expression(node.this)
+        if is_histogram(inner):
+            condition = self.expression(node.expression.this)
+            return histogram(_only_where(condition, value_of(inner)), edges_of(inner))
         if not isinstance(inner, Aggregate):
             raise BadQuery("FILTER belongs to an aggregate")
         condition = self.expression(node.expression.this)

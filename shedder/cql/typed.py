@@ -16,6 +16,7 @@ from shedder.cql.expression import (
     Literal,
     Op,
 )
+from shedder.cql.histograms import check_ascending
 from shedder.cql.literals import converted
 from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
@@ -80,6 +81,10 @@ def typed_call(node: Call, args: tuple[Expression, ...]) -> Call:
             assert isinstance(args[0], Literal)
             kind = _D if args[0].value == "EPOCH" else _L
             return Call(op, (args[0], _as(args[1], _T, "EXTRACT")), kind)
+        case Op.HISTOGRAM:
+            bound = Call(op, args)
+            check_ascending(bound)
+            return bound
         case Op.COALESCE:
             parts = _alike("COALESCE", args)
             return Call(op, parts, parts[0].type)
@@ -126,7 +131,7 @@ def typed_aggregate(
             | AggregateFunction.LAST
         ):
             result = kind
-        case AggregateFunction.TOP:
+        case AggregateFunction.TOP | AggregateFunction.FREQUENT:
             result = None
         case AggregateFunction.SELF_JOIN_SIZE:
             result = _D
@@ -141,6 +146,7 @@ def typed_aggregate(
             | AggregateFunction.COVAR_SAMP
             | AggregateFunction.CORR
             | AggregateFunction.REGR_SLOPE
+            | AggregateFunction.REGR_INTERCEPT
         ):
             assert second is not None, node
             argument, second = (_as(part, _D, function.value) for part in (argument, second))
@@ -150,7 +156,9 @@ def typed_aggregate(
         case AggregateFunction.JACCARD:
             result = _D
     conditions = tuple(_as(condition, _B, function.value) for condition in conditions)
-    return Aggregate(function, argument, parameter, result, second, conditions)
+    return Aggregate(
+        function, argument, parameter, result, second, conditions, promise=node.promise
+    )
 
 
 def with_type(node: Expression, kind: ColumnType) -> Expression:

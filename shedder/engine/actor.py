@@ -72,6 +72,11 @@ class Actor:
         """Whether it takes work."""
         return self._thread.is_alive() and not self._closed
 
+    @property
+    def halted(self) -> str:
+        """Why it does nothing any more; empty while it does."""
+        return self._halted
+
     def is_current(self) -> bool:
         """Whether the caller runs on this actor's thread."""
         return threading.current_thread() is self._thread
@@ -93,16 +98,25 @@ class Actor:
                     self._wake.wait(pause)
                 if not self._work and self._closed:
                     return
-                work = self._work.popleft()[0] if self._work else None
-            try:
-                if work is not None:
-                    work()
-                    pause = 0.0
-                else:
-                    pause = self._idle()
-            except Exception as error:
-                self._halt(error)
+            pause = self.step()
+            if self._halted:
                 return
+
+    def step(self) -> float | None:
+        """Do the next piece of work, or what there is to do when idle.
+
+        Returns:
+          for how many seconds there may be nothing to do (None: until work comes).
+        """
+        with self._wake:
+            work = self._work.popleft()[0] if self._work else None
+        try:
+            if work is None:
+                return self._idle()
+            work()
+        except Exception as error:
+            self._halt(error)
+        return 0.0
 
     def _halt(self, error: Exception) -> None:
         _log.error("engine_halted", exc_info=error)

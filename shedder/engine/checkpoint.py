@@ -15,11 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from shedder.archive.store import Store
+from shedder.engine.drops import Drops
+from shedder.engine.late_panes import LatePanes
 from shedder.engine.producers import Progress
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
+from shedder.engine.tenants import Tenants
 
+BUDGET = "budget"  # The part that says what an operator has set of the budget,
+TENANTS = "tenants"  # ... and this of tenants' quotas.
 _ALL_TIME = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -28,8 +33,11 @@ def write_checkpoint(
     streams: Mapping[str, Stream],
     producers: Mapping[str, Mapping[str, Progress]],
     sequence: int,
+    *,
+    synopsis_bytes: int | None = None,
+    tenants: Tenants | None = None,
     also: Callable[[], None] | None = None,
-) -> None:
+) -> int:
     """Store all live state as of a log sequence, in one transaction.
 
     Producers may be ahead of the applied state (they are numbered when they are durable); replay
@@ -39,7 +47,12 @@ def write_checkpoint(
       store: whose catalog it goes to.
       streams, producers: the state, by stream name.
       sequence: every record of the log below it has been applied.
+      synopsis_bytes: the budget of synopses that an operator has set; None: that of the settings.
+      tenants: with quotas that an operator has set; None: there are none.
       also: other changes of the catalog, in the same transaction.
+
+    Returns:
+      How many bytes every checkpoint of this state has to write again: all but the closed panes.
 
     Raises:
       DiskFull, StorageFailed: nothing was stored; the next checkpoint stores all of it.
@@ -59,9 +72,14 @@ def write_checkpoint(
                 if published.standing.keys is not None:
                     keys = published.standing.keys.to_bytes()
                     parts[f"groups/{published.standing.name}"] = keys
+        if synopsis_bytes is not None:
+            parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
+        if tenants is not None and tenants.told:
+            parts[TENANTS] = tenants.to_bytes()
         store.catalog.write_checkpoint(sequence, parts)
     for standing, panes in stored:
         standing.mark_stored(panes)
+    return sum(len(part) for part in parts.values())
 
 
 def _store_panes(store: Store, standing: Standing) -> list[int]:
@@ -72,6 +90,7 @@ def _store_panes(store: Store, standing: Standing) -> list[int]:
     fresh = standing.unstored()
     for pane in fresh:
         store.catalog.put_pane(standing.name, pane * width, standing.pane_bytes(pane))
+    store.catalog.drop_panes_at(standing.name, [pane * width for pane in standing.folded()])
     if standing.dropped_before is not None:
         store.catalog.drop_panes(standing.name, before_us=standing.dropped_before * width)
     return fresh
@@ -82,6 +101,9 @@ def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
         "position": stream.position,
         "applied": stream.applied,
         "late": stream.late,
+        "built": stream.built,
+        "to_follow": stream.to_follow,
+        "drops": stream.drops.to_json() if stream.drops.rows else None,
         "watermark_us": stream.watermark_us,
         "producers": {name: asdict(progress) for name, progress in producers.items()},
     }
@@ -95,10 +117,16 @@ def _query_state(published: Published) -> bytes:
         "read": standing.timely,
         "late": standing.late,
         "levels": standing.levels,
+        "forced": sorted(standing.forced),
         "thinned": standing.thinned,
-        "late_by_pane": [[pane, count] for pane, count in standing.late_by_pane.items()],
-        "late_beyond": standing.late_beyond,
+        "sizes": [part.size for part in standing.plan.parts],
+        "group_bytes": standing.part_bytes_max,
+        **standing.late_panes.to_json(),
         "emitted_to": published.emitted_to,
+        "folded_to_us": standing.folded_to_us,
+        "weight": published.weight,
+        "active": published.active,
+        "feed": _feed_state(standing),
         "failed": published.failed,
     }
     panes = [] if published.failed else standing.open_panes()
@@ -113,18 +141,39 @@ def _query_state(published: Published) -> bytes:
     return data
 
 
+def restore_budget(parts: Mapping[str, bytes]) -> int | None:
+    """The budget of synopses that an operator has set."""
+    data = parts.get(BUDGET)
+    return None if data is None else int(json.loads(data)["synopsis_bytes"])
+
+
+def _feed_state(standing: Standing) -> list[str | int] | None:
+    feed = standing.feed
+    return None if feed is None else [feed.feeder.name, feed.from_pane, feed.next_pane]
+
+
 def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
     """Set a stream's counters from its part; returns how far its producers were."""
     state = json.loads(data)
     stream.position = state["position"]
     stream.applied = state["applied"]
     stream.late = state["late"]
+    stream.built = state.get("built", 0)  # Written since streams take summaries.
+    if state.get("drops"):  # Absent before streams could drop.
+        stream.drops = Drops.from_json(state["drops"])
+    stream.to_follow = state.get("to_follow", 0)
     stream.watermark.value_us = state["watermark_us"]
     return {name: Progress(**progress) for name, progress in state["producers"].items()}
 
 
-def restore_query(store: Store, published: Published, parts: Mapping[str, bytes]) -> None:
-    """Set a standing query's groups, panes and counters from the pane store and its parts."""
+def restore_query(
+    store: Store, published: Published, parts: Mapping[str, bytes]
+) -> tuple[str, int, int] | None:
+    """Set a standing query's groups, panes and counters from the pane store and its parts.
+
+    Returns:
+      The name of the query that reads for it, and how far that had come; None: it reads by itself.
+    """
     standing = published.standing
     data, groups = (parts.get(f"{kind}/{standing.name}") for kind in ("query", "groups"))
     state: dict[str, Any] = {}
@@ -134,20 +183,29 @@ def restore_query(store: Store, published: Published, parts: Mapping[str, bytes]
         state, panes = json.loads(table.schema.metadata[b"state"]), table.to_pylist()
         standing.timely, standing.late = state["read"], state["late"]
         if "levels" in state:  # Written since queries can be thinned.
-            standing.set_levels(state["levels"])
+            standing.set_levels(state["levels"], state.get("forced", ()))
             standing.thinned = list(state["thinned"])
-        standing.late_by_pane = dict(state["late_by_pane"])
-        beyond = state["late_beyond"]
-        standing.late_beyond = None if beyond is None else (beyond[0], beyond[1])
+        if "sizes" in state:  # Written since synopses can be resized.
+            standing.set_sizes(state["sizes"], state["group_bytes"])
+        standing.late_panes = LatePanes.from_json(state)
         published.emitted_to = state["emitted_to"]
+        published.weight = state.get("weight", published.weight)
+        published.active = state.get("active", True)
         published.failed = state["failed"]
     if published.failed:
-        return
+        standing.failed = True
+        return None
     if standing.keys is not None and groups is not None:
         standing.keys.restore(groups)
     width = standing.grid.width_us
+    if state.get("folded_to_us") is not None:  # Absent before there was COLLAPSE.
+        standing.fold(state["folded_to_us"])
     if width is not None:
         for pane in store.catalog.panes(standing.name, *_ALL_TIME):
             standing.adopt(pane.start_us // width, pane.blob, closed=True)
     for row in panes:
         standing.adopt(row["pane"], row["data"], closed=False)
+    standing.look_for_larger()  # The checkpoint came while panes were being shrunk.
+    standing.shrink_all()
+    feed = state.get("feed")  # Absent before panes were shared.
+    return None if feed is None else (feed[0], feed[1], feed[2])

@@ -2,78 +2,114 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from functools import partial
 
 import pyarrow as pa
 import structlog
 
-from shedder.archive.commit import Entry, GroupCommit
-from shedder.archive.entries import Run
-from shedder.archive.records import Batch, Heartbeat, Kind, Level
+from shedder.archive.commit import Entry
+from shedder.archive.directory import FORMAT_DROPS, FORMAT_LEVELS, FORMAT_LOAD
+from shedder.archive.records import Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
 from shedder.archive.store import Store
+from shedder.cql.on_overload import Policy
 from shedder.cql.query import StreamSchema
-from shedder.engine.actor import Actor
+from shedder.engine.built import Checked
 from shedder.engine.checkpoint import write_checkpoint
+from shedder.engine.cutter import TAILS_SHARE, Cutter
+from shedder.engine.door_drops import DoorDrops
+from shedder.engine.feeding import part
+from shedder.engine.indexer import Indexer
 from shedder.engine.intake import Arrived, Intake
+from shedder.engine.levels_by_load import LevelsByLoad
+from shedder.engine.machine import Machine
+from shedder.engine.ownership import OPERATOR, Asker, own_streams
 from shedder.engine.published import Published
+from shedder.engine.queue_shares import QueueShares
+from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
+from shedder.engine.tenants import Tenants
 from shedder.errors import (
     BadSetting,
-    Draining,
-    InternalError,
     Overloaded,
+    RateExceeded,
     ShedderError,
     UnknownQuery,
     UnknownStream,
 )
-from shedder.scheduling import LATE, give_way
+from shedder.overload.door import Door
+from shedder.overload.memory import NONE
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
-from shedder.streams.frame import Frame, Positions
+from shedder.streams.dropped import Dropped
+from shedder.streams.frame import Frame
+from shedder.streams.positions import Positions
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import Span
 
-TAIL_SHARE = 16  # A tail becomes a run when it holds this part of the memory budget.
-TAILS_SHARE = 4  # All tails together never hold more than this part.
+SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
+LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
+PASS_BY_MS = 250.0  # Of a stream with DROP OLDEST a batch waits so long to be read, or is not.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 _log = structlog.get_logger("shedder.engine")
 
 
-class Core:
+class Core(SizesInForce):
     """Streams and standing queries in memory, the store below them, the threads that serve them.
 
     Threads: callers (intake), disk (group commit), apply (this object's actor: all of `streams`),
-    background (writing runs).
+    background (writing runs), indexes.
     """
 
-    def __init__(self, store: Store, settings: Settings, clock_us: Callable[[], int]) -> None:
+    def __init__(self, store: Store, settings: Settings, machine: Machine) -> None:
         self.store = store
         self.settings = settings
         self.limits = BatchLimits(settings.batch_rows_max, settings.batch_bytes_max)
-        self.clock_us = clock_us
+        self.machine = machine
+        self.clock_us = machine.now_us
         self.streams: dict[str, Stream] = {}
         self.intakes: dict[str, Intake] = {}
         self.applied_sequence = 0  # The log's number of the next record to apply.
-        self.actor = Actor("shedder-apply", self._idle)
-        self.commit = GroupCommit(
+        self.actor = machine.actor("shedder-apply", self._idle)
+        self.commit = machine.commit(
             store.log, self._durable, self._lost, bytes_max=settings.ingest_queue_bytes
         )
         self.go_exact: Callable[[Published, Span], None] = _no_exact
-        self._background = ThreadPoolExecutor(
-            1, thread_name_prefix="shedder-runs", initializer=partial(give_way, LATE)
+        self.go_vacuum: Callable[[str], None] = _no_vacuum
+        self.go_share: Callable[[], None] = _no_sharing
+        self.synopsis_bytes_set: int | None = None  # By an operator, while it runs.
+        self._background = machine.pool("shedder-runs")
+        self.indexer = Indexer(store, machine.pool("shedder-indexes"))
+        self.cutter = Cutter(
+            store, settings, self.streams, self.actor, self._background, self.indexer
         )
-        self._cutting: set[str] = set()
-        self._backlog_bytes = 0
-        self._backlog_lock = threading.Lock()
-        self._checkpoint_at = time.monotonic() + settings.checkpoint_seconds
+        self.meter = machine.meter()
+        self.door = Door()
+        self.tenants = Tenants(settings.tenants_file)
+        self.queues = QueueShares(lambda tenant: self.tenants.quota(tenant).weight)
+        self.stretch = 1  # Refresh periods are so many times as long.
+        self.sheds = False  # Whether anything is shed by load.
+        self.pressure = NONE  # Of memory.
+        self.by_load = LevelsByLoad(self)
+        self._checkpoint_at = machine.monotonic_s() + settings.checkpoint_seconds
+        self._share_at = machine.monotonic_s() + settings.allocation_seconds
         self._refresh_at = 0.0
         self._checkpointed = 0
+        self._checkpoint_bytes = 0
+        self._bytes_since = 0  # Applied from the log since the last checkpoint.
+
+    def load(self) -> float:
+        """How full the queue of what waits to be applied is: 0 idle, 1 refuses. From any thread."""
+        return min(1.0, self.meter.queue_bytes / self.settings.ingest_queue_bytes)
+
+    @property
+    def synopsis_bytes(self) -> int:
+        """The budget of all synopses of standing queries; smaller while memory is short."""
+        told = self.synopsis_bytes_set
+        whole = self.settings.memory_bytes // SYNOPSIS_SHARE if told is None else told
+        return max(whole >> self.pressure.halvings, 1)
 
     # --- streams and queries -------------------------------------------------------------------
 
@@ -81,11 +117,24 @@ class Core:
         """Make a stream live. On the apply thread, or before it starts."""
         future = self.settings.future_us_max
         stream = Stream(stream_id, schema, sample, future_us_max=future)
+        stream.deletions = partial(self.store.deletions, stream_id)
         self.streams[schema.name] = stream
         self.intakes[schema.name] = Intake(
-            stream_id, schema, self.commit, self.limits, self.clock_us
+            stream_id, schema, self.commit, self.limits, self.clock_us, self.queues
         )
+        self.queues.add_stream(schema.tenant)
+        self.hold_policy(stream)
         return stream
+
+    def hold_policy(self, stream: Stream) -> None:
+        """Have the door of a stream do as its policy says."""
+        schema = stream.schema
+        drops: DoorDrops | None = None
+        if schema.on_overload.drops_at_the_door:
+            seed = self.machine.random_bits(64)
+            drops = DoorDrops(schema.on_overload, schema.time_column, seed)
+            self.store.allow(FORMAT_DROPS)
+        self.intakes[schema.name].drops = drops
 
     def stream(self, name: str) -> Stream:
         """A live stream by name."""
@@ -103,81 +152,179 @@ class Core:
         intake = self.intakes.get(name)
         if intake is None:
             raise UnknownStream(name, list(self.intakes))
-        if self._backlog_bytes > self.settings.ingest_queue_bytes:
+        if self.meter.queue_bytes > self.settings.ingest_queue_bytes:
             raise Overloaded(
-                f"{self._backlog_bytes} bytes are durable and wait to be applied; "
+                f"{self.meter.queue_bytes} bytes are durable and wait to be applied; "
                 f"the limit is {self.settings.ingest_queue_bytes}"
             )
+        if self.pressure.full and self.meter.queue_bytes:
+            raise Overloaded("memory is at its limit; a batch comes in when no other one waits")
         tail_bytes = self.store.tail_bytes()
         if tail_bytes > self.settings.memory_bytes // TAILS_SHARE:
             raise Overloaded(f"{tail_bytes} bytes wait to be written into runs")
         return intake
 
-    def published(self, name: str) -> tuple[Stream, Published]:
-        """A standing query by name, and its stream."""
+    def admit(self, name: str, rows: int, size_bytes: int) -> Intake:
+        """Let a batch in, by what it declares: its tenant's rates, the load, room in the queue.
+
+        Raises:
+          UnknownStream. RateExceeded, Overloaded: not now; it says when to come back.
+        """
+        self.admit_by_rate(name, rows, size_bytes)
+        self.queues.check(self.stream(name).schema.tenant, self.settings.ingest_queue_bytes)
+        self._admit_by_load(name, size_bytes)
+        return self.intake(name)
+
+    def admit_by_rate(self, name: str, rows: int, size_bytes: int) -> None:
+        """Let in what a stream's tenant may send.
+
+        Raises:
+          UnknownStream. RateExceeded: not now; it says when to come back.
+        """
+        tenant = self.stream(name).schema.tenant
+        self.tenants.admit(tenant, rows, size_bytes, self.machine.monotonic_s())
+
+    def turned_away(
+        self, name: str, rows: int, size_bytes: int, error: Overloaded, *, for_good: bool
+    ) -> None:
+        """A batch was not taken; for good, it counts in the ledger. Load uses up nobody's quota."""
+        intake = self.intakes.get(name)
+        if intake is None:
+            return
+        by_rate, tenant = isinstance(error, RateExceeded), intake.schema.tenant
+        if not by_rate:
+            self.tenants.rates.give_back(tenant, rows, size_bytes)
+        if for_good:
+            intake.refuse(rows)
+            if by_rate:
+                self.tenants.refuse(tenant, rows)
+
+    def _admit_by_load(self, name: str, size_bytes: int) -> None:
+        wait_ms = self.door.wait_ms(name, size_bytes, self.machine.monotonic_s())
+        if wait_ms:
+            self.meter.refused(size_bytes)
+            error = Overloaded(
+                f"more comes than can be applied; {name!r} may go on in {wait_ms} ms"
+            )
+            error.retry_after_ms = wait_ms
+            raise error
+
+    def published(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, Published]:
+        """A standing query by name, and its stream, if somebody may use it."""
         for stream in list(self.streams.values()):
             published = stream.queries.get(name)
-            if published is not None:
+            if published is not None and asker.owns(stream):
                 return stream, published
-        known = [list(stream.queries) for stream in list(self.streams.values())]
+        known = [list(stream.queries) for stream in own_streams(self, asker)]
         raise UnknownQuery(name, sorted(query for queries in known for query in queries))
 
     # --- from the log to the panes -------------------------------------------------------------
 
     def _durable(self, entries: list[Entry]) -> None:
         """On the disk thread: these are on disk; number them and queue them for application."""
-        size = 0
+        size = tuples = dropped = 0
         for entry in entries:
             size += entry.size_bytes
             if isinstance(entry.token, Arrived):
+                header = entry.token.header
+                tuples += header.rows if isinstance(header, Batch) else 0
+                dropped += 0 if entry.token.dropped is None else entry.token.dropped.rows
                 intake = self._intake_of(entry.token.header.stream)
                 if intake is not None:
                     intake.made_durable(entry.token)
-        with self._backlog_lock:
-            self._backlog_bytes += size
-        self.actor.post(lambda: self._apply_group(entries, size))
+        self.meter.came(tuples, size, dropped)
+        self.actor.post(partial(self._apply_group, entries, size))
 
     def _lost(self, entries: list[Entry], error: ShedderError) -> None:
         """On the disk thread: these will never be durable, and neither will what is in flight."""
         _log.error("log_write_failed", lost_records=len(entries), error=str(error))
         for intake in list(self.intakes.values()):
             intake.lost_in_flight()
+        self._left_queues(entries)
+
+    def _left_queues(self, entries: Iterable[Entry]) -> None:
+        """What tenants had in the queue, and have not any more."""
+        for entry in entries:
+            if isinstance(entry.token, Arrived):
+                self.queues.left(entry.token.tenant, entry.size_bytes)
 
     def _apply_group(self, entries: list[Entry], size: int) -> None:
         for entry in entries:
             match entry.token:
-                case Arrived(header, batch) as arrived:
+                case Arrived(Built() as header, Checked() as checked) as arrived:
                     name = self._stream_name(header.stream)
                     if name is not None:
-                        stream = self.streams[name]
-                        self.store.add(
-                            stream.id, header.first_position, batch, sequence=entry.sequence
-                        )
-                        self.apply(stream, header, batch)
-                        stream.accepted = arrived.accepted
+                        self.apply_built(header, checked)
+                        self.streams[name].accepted = arrived.accepted
+                case Arrived(Batch() as header, pa.RecordBatch() as batch) as arrived:
+                    name = self._stream_name(header.stream)
+                    if name is not None:
+                        self.by_load.take(entry.sequence)
+                        self._apply_one(self.streams[name], arrived, batch, entry.sequence)
+                        self.streams[name].accepted = arrived.accepted
                 case Heartbeat() as header:
                     self.apply_heartbeat(header)
                 case Level() as header:
                     self.apply_level(header)
+                case Sizes() as header:
+                    self.apply_sizes(header)
             self.applied_sequence = entry.sequence + 1
-        with self._backlog_lock:
-            self._backlog_bytes -= size
-        self._cut_what_is_due()
-        now = time.monotonic()
+        self._bytes_since += size
+        self._left_queues(entries)
+        self.meter.done()
+        self.cutter.cut_what_is_due()
+        now = self.machine.monotonic_s()
         if now >= self._refresh_at:
             self._refresh_stale(now)
         self._checkpoint_if_due(now)
+        self._share_if_due(now)
 
-    def apply(self, stream: Stream, header: Batch, batch: pa.RecordBatch) -> None:
-        """Read one batch into everything in memory, and answer the windows it closes."""
+    def _apply_one(
+        self, stream: Stream, arrived: Arrived, batch: pa.RecordBatch, sequence: int
+    ) -> None:
+        """One batch, by the meter."""
+        header = arrived.header
+        assert isinstance(header, Batch)
+        self.meter.begin()
+        before = stream.synopses_ns
+        self.store.add(stream.id, header.first_position, batch, sequence=sequence)
+        too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
+        self.apply(stream, header, batch, dropped=arrived.dropped, passed_by=too_old)
+        self.meter.applied(header.rows, stream.synopses_ns - before)
+
+    def _too_old(self) -> bool:
+        """Whether the batch that is applied now has waited too long for DROP OLDEST to read it."""
+        return self.sheds and self.meter.oldest_ms() > PASS_BY_MS
+
+    def apply(
+        self,
+        stream: Stream,
+        header: Batch,
+        batch: pa.RecordBatch,
+        *,
+        dropped: Dropped | None = None,
+        passed_by: bool = False,
+    ) -> None:
+        """Read one batch into everything in memory, and answer the windows it closes.
+
+        dropped, passed_by: as of `Stream.apply`.
+        """
         positions = Positions(stream.schema.seed, header.first_position)
         frame = Frame(batch, stream.schema.time_column, positions=positions)
         if header.first_position != stream.sample.position:  # Damage has torn a hole.
             rows = self.settings.sample_rows
             stream.sample = StreamSample(stream.schema, rows=rows, first=header.first_position)
         stream.sample.update(header.first_position, frame)
-        stream.apply(header, frame)
+        stream.apply(header, frame, dropped=dropped, passed_by=passed_by)
         self._after(stream)
+
+    def apply_built(self, header: Built, checked: Checked) -> None:
+        """Fold what was built of tuples elsewhere into panes, and answer the windows it closes."""
+        name = self._stream_name(header.stream)
+        if name is not None:
+            stream = self.streams[name]
+            stream.apply_built(header, checked)
+            self._after(stream)
 
     def apply_heartbeat(self, header: Heartbeat) -> None:
         """Raise a watermark, and answer the windows that this closes."""
@@ -187,26 +334,57 @@ class Core:
             stream.heartbeat(header.watermark_us, header.arrival_us)
             self._after(stream)
 
-    def apply_level(self, header: Level) -> None:
+    def apply_level(self, header: Level | LevelFrom) -> None:
         """From the next batch on, a query's synopses read at these levels."""
         name = self._stream_name(header.stream)
         published = None if name is None else self.streams[name].queries.get(header.query)
         if published is not None and not published.failed:  # Else it was dropped meanwhile.
-            published.standing.set_levels(header.levels)
+            forced = header.forced if isinstance(header, Level) else None
+            published.standing.set_levels(header.levels, forced)
+            self.streams[published.standing.query.schema.name].share_panes()
 
-    def change_levels(self, stream: Stream, query: str, levels: tuple[int, ...]) -> None:
+    def forget_query(self, stream: Stream, published: Published) -> None:
+        """Drop a query; those that took its panes go on with their own, or with each other's."""
+        name = published.standing.name
+        if not published.standing.takers:
+            self.store.catalog.drop_query(name)
+            part(published.standing)
+            del stream.queries[name]
+            return
+        part(published.standing)
+        del stream.queries[name]
+        stream.share_panes()
+        try:
+            self.checkpoint(also=lambda: self.store.catalog.drop_query(name))
+        except BaseException:  # It stands in memory and in the catalog, or in neither.
+            stream.queries[name] = published
+            raise
+
+    def change_levels(
+        self, stream: Stream, query: str, levels: tuple[int, ...], forced: Iterable[int] = ()
+    ) -> None:
         """Log the levels of a query's synopses; returns when they are durable and in force."""
-        header = Level(stream.id, query, levels, self.clock_us())
-        if not header.fits:
-            raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
-        self.store.allow_levels()
-        self.commit.submit(Kind.LEVEL, [header.to_bytes()], header).result()
+        self.submit_levels(stream, query, levels, forced).result()
         self.actor.call(lambda: None).result()
 
+    def submit_levels(
+        self, stream: Stream, query: str, levels: tuple[int, ...], forced: Iterable[int] = ()
+    ) -> Future[int]:
+        """Log the levels of a query's synopses; in force behind what is in the log before them.
+
+        forced: the synopses whose level load does not change from then on.
+        """
+        header = Level(stream.id, query, levels, self.clock_us(), frozenset(forced))
+        if not header.fits:
+            raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
+        self.store.allow(FORMAT_LOAD if header.forced else FORMAT_LEVELS)
+        return self.commit.submit(Kind.LEVEL, [header.to_bytes()], header)
+
     def _after(self, stream: Stream) -> None:
+        stretch = self.stretch if stream.schema.on_overload.policy is Policy.THIN else 1
         for published in list(stream.queries.values()):
             published.guard(partial(published.standing.close, stream.watermark_us))
-            published.guard(partial(published.windows_closed, stream))
+            published.guard(partial(published.windows_closed, stream, stretch))
 
     def _intake_of(self, stream_id: int) -> Intake | None:
         """The door of a stream; None once it is dropped. From any thread."""
@@ -220,53 +398,30 @@ class Core:
 
     def _idle(self) -> float | None:
         """Caught up: refresh what is stale, checkpoint when it is time."""
-        self._refresh_stale(time.monotonic())
-        self._cut_what_is_due()
-        self._checkpoint_if_due(time.monotonic())
-        return max(0.0, self._checkpoint_at - time.monotonic())
+        self._refresh_stale(self.machine.monotonic_s(), idle=True)
+        self.cutter.cut_what_is_due()
+        self._checkpoint_if_due(self.machine.monotonic_s())
+        self._share_if_due(self.machine.monotonic_s())
+        return max(0.0, min(self._checkpoint_at, self._share_at) - self.machine.monotonic_s())
 
-    def _refresh_stale(self, now: float) -> None:
+    def _share_if_due(self, now: float) -> None:
+        if now >= self._share_at:
+            self._share_at = now + self.settings.allocation_seconds
+            if any(stream.queries for stream in self.streams.values()):
+                self.go_share()
+
+    def _refresh_stale(self, now: float, *, idle: bool = False) -> None:
         for stream in self.streams.values():
             for published in list(stream.queries.values()):
-                if published.stale:
+                if published.stale or (idle and published.put_off):
                     published.guard(partial(published.refresh, stream))
-        self._refresh_at = now + REFRESH_SECONDS
-
-    def _cut_what_is_due(self) -> None:
-        """Write long or large tails into runs; all together are held down by the largest."""
-        sizes = {name: self.store.tail_bytes(s.id) for name, s in self.streams.items()}
-        due = {
-            name
-            for name, stream in self.streams.items()
-            if sizes[name] >= self.settings.memory_bytes // TAIL_SHARE
-            or self.store.tail_rows(stream.id) >= self.settings.run_rows
-        }
-        if sum(sizes.values()) >= self.settings.memory_bytes // TAILS_SHARE // 2:
-            due.add(max(sizes, key=lambda name: sizes[name]))
-        for name in due - self._cutting:
-            self._cut(self.streams[name])
-
-    def _cut(self, stream: Stream) -> None:
-        name = stream.schema.name
-        self._cutting.add(name)
-
-        def done(future: Future[Run | None]) -> None:
-            self._cutting.discard(name)
-            error = future.exception()
-            if error is not None:
-                _log.error("run_not_written", stream=name, error=str(error))
-                return
-            with suppress(Draining, InternalError):  # closed meanwhile
-                self.actor.post(self._cut_what_is_due)
-
-        self._background.submit(self.store.cut, stream.id).add_done_callback(done)
+        self._refresh_at = now + REFRESH_SECONDS * self.stretch
 
     def seal(self, name: str) -> None:
         """Write a stream's tail into a run. Waits for what is durable to be applied first."""
-        stream_id = self.stream(name).id
+        stream = self.stream(name)
         self.actor.call(lambda: None).result()
-        while self._background.submit(self.store.cut, stream_id).result() is not None:
-            pass  # A run ends before a hole that damage has torn; the next one begins after it.
+        self.cutter.seal(stream)
 
     def checkpoint(self, also: Callable[[], None] | None = None) -> None:
         """Store closed panes, open panes, samples and producers, as of the applied sequence.
@@ -280,12 +435,22 @@ class Core:
         if also is None and self.applied_sequence == self._checkpointed:
             return
         producers = {name: intake.producers() for name, intake in self.intakes.items()}
-        write_checkpoint(self.store, self.streams, producers, self.applied_sequence, also)
+        self._checkpoint_bytes = write_checkpoint(
+            self.store,
+            self.streams,
+            producers,
+            self.applied_sequence,
+            synopsis_bytes=self.synopsis_bytes_set,
+            tenants=self.tenants,
+            also=also,
+        )
         self._checkpointed = self.applied_sequence
 
     def _checkpoint_if_due(self, now: float) -> None:
-        if now >= self._checkpoint_at:
+        log_bytes = max(self.settings.checkpoint_log_bytes, LOG_SHARE * self._checkpoint_bytes)
+        if now >= self._checkpoint_at or self._bytes_since >= log_bytes:
             self._checkpoint_at = now + self.settings.checkpoint_seconds
+            self._bytes_since = 0
             self._tidy()
 
     def _tidy(self) -> None:
@@ -303,6 +468,7 @@ class Core:
     def start(self) -> None:
         """Begin to apply."""
         self.actor.start()
+        self.indexer.catch_up()
 
     def close(self) -> None:
         """Drain the log and the queue, checkpoint, release the directory."""
@@ -312,8 +478,17 @@ class Core:
                 self.actor.call(self._tidy).result()
             self.actor.close()
             self._background.shutdown()
+            self.indexer.close()
         finally:
             self.store.close()
+
+
+def _no_vacuum(stream: str) -> None:
+    """Until the engine has a thread for it."""
+
+
+def _no_sharing() -> None:
+    """Until the engine has somebody who shares out memory."""
 
 
 def _no_exact(published: Published, span: Span) -> None:

@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from shedder.cql.intervals import duration_text
+from shedder.cql.layout import layout_text
 from shedder.cql.query import StreamSchema
+from shedder.cql.shares import share_text
 from shedder.cql.statement import CreateStream
-from shedder.cql.text import text_of_stream
+from shedder.cql.text import overload_text, text_of_stream
+from shedder.engine.ownership import OPERATOR, Asker, own_streams
 from shedder.engine.published import Published, status_of
 from shedder.engine.stream import Stream
+from shedder.engine.tenants import tenant_facts
 from shedder.engine.thinning import levels_text
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answer import Answer
+from shedder.streams.windows import PaneGrid
 
 if TYPE_CHECKING:
     from shedder.engine.core import Core
+    from shedder.engine.overload import Overload
+    from shedder.engine.tasks import Tasks
 
+_ROLLUPS = pa.schema(
+    [(name, pa.string()) for name in ("rollup", "stream", "text")]
+    + [(name, pa.int64()) for name in ("runs_rolled", "runs", "rows", "size_bytes")]
+)
 _CONTROL = pa.schema([(name, pa.string()) for name in ("entity", "name", "key", "value")])
 
 
 def is_same(schema: StreamSchema, statement: CreateStream) -> bool:
     """Whether a stream is what the statement would make."""
     mine = (schema.columns, schema.time_column, schema.lateness_us, schema.retain_us, schema.layout)
-    return mine == (
+    return (*mine, schema.on_overload) == (
         statement.columns,
         statement.time_column,
         statement.lateness_us,
         statement.retain_us,
         statement.layout,
+        statement.on_overload,
     )
 
 
@@ -45,6 +59,7 @@ def definition(schema: StreamSchema) -> str:
         retain_us=schema.retain_us,
         layout=schema.layout,
         if_not_exists=False,
+        on_overload=schema.on_overload,
     )
     return text_of_stream(statement)
 
@@ -54,17 +69,19 @@ def with_elapsed(answer: Answer, began: float) -> Answer:
     return replace(answer, elapsed_ms=(time.monotonic() - began) * 1e3)
 
 
-def show(core: Core, what: str) -> pa.Table:
-    """SHOW STREAMS, QUERIES or TABLES. On the apply thread."""
-    streams = list(core.streams.values())
+def show(core: Core, what: str, asker: Asker = OPERATOR) -> pa.Table:
+    """SHOW STREAMS, QUERIES or TABLES, as far as somebody may see them. On the apply thread."""
+    streams = own_streams(core, asker)
     match what.upper():
         case "STREAMS":
             return pa.table(
                 {
                     "stream": [s.schema.name for s in streams],
-                    "tuples": pa.array([s.position for s in streams], pa.int64()),
+                    "tuples": pa.array([_tuples(core, s) for s in streams], pa.int64()),
                     "watermark": pa.array([s.watermark_us for s in streams], pa.timestamp("us")),
                     "definition": [definition(s.schema) for s in streams],
+                    "archive": [layout_text(s.schema.layout) for s in streams],
+                    "relaid": pa.array([_relaid(core, s) for s in streams], pa.float64()),
                 }
             )
         case "QUERIES":
@@ -78,8 +95,94 @@ def show(core: Core, what: str) -> pa.Table:
             )
         case "TABLES":
             return pa.table({"table": pa.array([], pa.string())})
+        case "INDEXES":
+            return indexes(core, streams)
+        case "ROLLUPS":
+            return rollups(core, streams)
+        case "RUNS":
+            return runs(core, streams)
         case _:
-            raise BadQuery(f"SHOW {what}: there are SHOW STREAMS, SHOW QUERIES, SHOW TABLES")
+            words = "SHOW STREAMS, SHOW QUERIES, SHOW TABLES, SHOW RUNS, SHOW INDEXES, "
+            words += "SHOW ROLLUPS, SHOW TENANTS"
+            raise BadQuery(f"SHOW {what}: there are {words}")
+
+
+def indexes(core: Core, streams: Sequence[Stream]) -> pa.Table:
+    """SHOW INDEXES: a row for each value index."""
+    found = []
+    for stream in streams:
+        lacking = [column for _, column in core.store.unindexed(stream.id)]
+        runs = len(core.store.runs(stream.id))
+        found += [
+            (stream.schema.name, column, runs - lacking.count(column), runs)
+            for column in core.store.indexes(stream.id)
+        ]
+    return pa.table(
+        {
+            "stream": pa.array([row[0] for row in found], pa.string()),
+            "column": pa.array([row[1] for row in found], pa.string()),
+            "runs_indexed": pa.array([row[2] for row in found], pa.int64()),
+            "runs": pa.array([row[3] for row in found], pa.int64()),
+        }
+    )
+
+
+def rollups(core: Core, streams: Sequence[Stream]) -> pa.Table:
+    """SHOW ROLLUPS: a row for each rollup, and how much of the archive it is kept of."""
+    found = []
+    for stream in streams:
+        runs = core.store.runs(stream.id)
+        lacking = [entry for _, entry in core.store.rolled_due(stream.id)]
+        for entry, _ in core.store.rollups(stream.id):
+            rolled = [each for run in runs for each in run.rolled if each.rollup_id == entry.id]
+            found.append(
+                {
+                    "rollup": entry.name,
+                    "stream": stream.schema.name,
+                    "text": entry.text,
+                    "runs_rolled": len(runs) - lacking.count(entry),
+                    "runs": len(runs),
+                    "rows": sum(each.rows for each in rolled),
+                    "size_bytes": sum(each.size_bytes for each in rolled),
+                }
+            )
+    return pa.Table.from_pylist(found, _ROLLUPS)
+
+
+def runs(core: Core, streams: Sequence[Stream]) -> pa.Table:
+    """SHOW RUNS: a row for each run of the archive."""
+    found = [(s, run) for s in streams for run in core.store.runs(s.id)]
+    marks = {
+        (run.stream_id, run.first_position): mark.problem
+        for stream in streams
+        for run, mark in core.store.quarantined(stream.id)
+    }
+    problems = [marks.get((run.stream_id, run.first_position)) for _, run in found]
+    times = pa.timestamp("us")
+    return pa.table(
+        {
+            "stream": pa.array([s.schema.name for s, _ in found], pa.string()),
+            "first_position": pa.array([run.first_position for _, run in found], pa.int64()),
+            "end_position": pa.array([run.end_position for _, run in found], pa.int64()),
+            "first_time": pa.array([run.low_us for _, run in found], times),
+            "last_time": pa.array([run.high_us for _, run in found], times),
+            "size_bytes": pa.array([run.size_bytes for _, run in found], pa.int64()),
+            "file": pa.array([run.file for _, run in found], pa.string()),
+            "problem": pa.array(problems, pa.string()),
+        }
+    )
+
+
+def _tuples(core: Core, stream: Stream) -> int:
+    """How many a stream has had: those that came, and those that were brought in as its past."""
+    return stream.position + core.store.backfilled_rows(stream.id)
+
+
+def _relaid(core: Core, stream: Stream) -> float:
+    """The share of the tuples in runs whose runs have the stream's layout."""
+    rows = sum(run.rows for run in core.store.runs(stream.id))
+    unlike = sum(run.rows for run in core.store.unlike(stream.id))
+    return 1.0 - unlike / rows if rows else 1.0
 
 
 def one(core: Core, name: str) -> pa.Table:
@@ -101,8 +204,16 @@ def one(core: Core, name: str) -> pa.Table:
     raise UnknownStream(name, known)
 
 
-def standing(stream: Stream, published: Published) -> str:
-    """EXPLAIN of a standing query."""
+def standing(
+    stream: Stream,
+    published: Published,
+    costs: Mapping[tuple[int, ...], tuple[float, float]],
+) -> str:
+    """EXPLAIN of a standing query.
+
+    costs: by its synopses that are thinned together, ns per tuple, in full and now; empty where
+      nobody looks at them.
+    """
     keeps = published.standing
     grid = keeps.grid
     lines = [
@@ -118,12 +229,43 @@ def standing(stream: Stream, published: Published) -> str:
             f"  window: range {grid.range_us / 1e6:g} s, slide {grid.slide_us / 1e6:g} s, "
             f"panes of {grid.width_us / 1e6:g} s, {len(keeps.panes)} live"
         )
+        lines += _coarsening(grid)
+    if keeps.closed.merges_full:
+        lines.append(
+            "  merges: the cap on groups leaves no room for all; a slide merges up to "
+            f"{len(keeps.panes):,} panes (a longer SLIDE or COLLAPSE makes them fewer)"
+        )
+    if keeps.feed is not None:
+        lines.append(f"  shared: reads the panes of {keeps.feed.feeder.name}")
+    if keeps.takers:
+        names = ", ".join(each.name for each in keeps.takers)
+        lines.append(f"  shared: its panes are read by {names}")
     for aggregate, part in zip(keeps.query.aggregates, keeps.plan.answers, strict=True):
-        kind = keeps.plan.parts[part].kind.value
-        lines.append(f"  {aggregate.function.value}: pane synopses ({kind})")
+        kind, level = keeps.plan.parts[part].kind.value, keeps.levels[part]
+        share = f", reading {share_text(level)} of the tuples" if level else ""
+        share += " (forced)" if part in keeps.forced else ""
+        lines.append(f"  {aggregate.function.value}: pane synopses ({kind}){share}")
     lines.append(f"  memory: {keeps.size_bytes:,} bytes; thinning: {levels_text(keeps.levels)}")
+    for parts, (full, now) in costs.items():
+        kinds = ", ".join(keeps.plan.parts[part].kind.value for part in parts)
+        lines.append(f"  cost: {kinds}: {now:.1f} ns per tuple, {full:.1f} in full")
     lines += [f"  granted {key}: {value}" for key, value in published.granted.items()]
     return "\n".join(lines)
+
+
+def _coarsening(grid: PaneGrid) -> list[str]:
+    """How old panes become coarser, and what that does to the window."""
+    coarsening, width_us = grid.coarsening, grid.width_us
+    assert width_us is not None
+    if coarsening.longest == 1:
+        return []
+    rungs = [
+        f"after {duration_text(kept * width_us)} of {duration_text(grain * width_us)}"
+        for kept, grain in zip(coarsening.kept, coarsening.grains[1:], strict=True)
+    ]
+    resolution = duration_text(coarsening.longest * width_us)
+    begins = f"the window begins at a multiple of {resolution}, at or before its range"
+    return [f"  old panes: {', '.join(rungs)}; {begins}"]
 
 
 def control(core: Core) -> pa.Table:
@@ -133,20 +275,86 @@ def control(core: Core) -> pa.Table:
         intake = core.intakes[name]
         facts = {
             "id": stream.id,
+            "tenant": stream.schema.tenant,
             "position": stream.position,
+            "backfilled": core.store.backfilled_rows(stream.id),
             "durable_position": intake.durable_position,
             "watermark_us": "" if stream.watermark_us is None else stream.watermark_us,
             "late": stream.late,
+            "dropped": stream.drops.rows,
+            "on_overload": overload_text(stream.schema.on_overload),
+            "summarised": stream.built,
+            "to_follow": stream.to_follow,
             "duplicate": intake.duplicate,
             "refused_batches": intake.refused_batches,
             "refused_rows": intake.refused_rows,
             "sample_bytes": stream.sample.size_bytes,
+            "archive": layout_text(stream.schema.layout),
+            "relaid": f"{_relaid(core, stream):.4f}",
             "tail_rows": core.store.tail_rows(stream.id),
+            "runs": len(core.store.runs(stream.id)),
+            "quarantined_runs": len(core.store.quarantined(stream.id)),
             "directory": core.store.directory,
         }
         rows += [("stream", name, key, str(value)) for key, value in facts.items()]
         for query, published in stream.queries.items():
             table = status_of(published)
             rows += [("query", query, row["key"], row["value"]) for row in table.to_pylist()]
+    return _control_table(rows)
+
+
+def overload(controller: Overload) -> pa.Table:
+    """The control table of what the overload controller sees and does."""
+    return _control_table(
+        [("overload", "", key, value) for key, value in controller.facts().items()]
+    )
+
+
+def allocation(shares: pa.Table, budget_bytes: int) -> pa.Table:
+    """The control table of the synopses' budget, and of every synopsis' part of it."""
+    free_bytes = shares["size_bytes"][-1].as_py()
+    rows = [
+        ("budget", "synopses", "bytes", str(budget_bytes)),
+        ("budget", "synopses", "free_bytes", str(free_bytes)),
+    ]
+    number: dict[str, int] = {}
+    for row in shares.slice(0, len(shares) - 1).to_pylist():
+        query = row.pop("query")
+        number[query] = number.get(query, -1) + 1
+        rows += [
+            ("synopsis", f"{query}/{number[query]}", key, str(value))
+            for key, value in row.items()
+            if value is not None
+        ]
+    return _control_table(rows)
+
+
+def tenants(table: pa.Table) -> pa.Table:
+    """The control table of what each tenant takes, and of its quotas."""
+    return _control_table(list(tenant_facts(table)))
+
+
+def tasks(running: Tasks) -> pa.Table:
+    """The control table of the work that takes long and is going on."""
+    return _control_table(
+        [
+            ("task", name, key, str(value))
+            for name, facts in running.facts()
+            for key, value in facts.items()
+        ]
+    )
+
+
+def scrub(facts: Mapping[str, object]) -> pa.Table:
+    """The control table of what is scrubbed in the background."""
+    return _control_table([("scrub", "background", key, str(v)) for key, v in facts.items()])
+
+
+def audit(facts: Mapping[str, object]) -> pa.Table:
+    """The control table of the self-audit."""
+    return _control_table([("audit", "service", key, str(v)) for key, v in facts.items()])
+
+
+def _control_table(rows: list[tuple[str, str, str, str]]) -> pa.Table:
     columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(_CONTROL))]
     return pa.table(columns, schema=_CONTROL)

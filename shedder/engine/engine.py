@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,37 +16,54 @@ from typing import Any, Self
 import pyarrow as pa
 import structlog
 
+from shedder.archive.deadline import Deadline
+from shedder.archive.directory import FORMAT_TENANTS
 from shedder.archive.exact import ExactWorker
+from shedder.archive.progress import Progress
 from shedder.archive.store import Store
 from shedder.cql.limits import Limits
+from shedder.cql.on_overload import Policy
 from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
+from shedder.cql.query import DEFAULT_TENANT, StreamSchema
 from shedder.cql.remainders import compile_remainders
 from shedder.cql.statement import CreateStream, Select
+from shedder.cql.text import quoted
 from shedder.engine import describe
+from shedder.engine.audit import Audit
+from shedder.engine.backfill import Backfilling
+from shedder.engine.budgets import Budgets
 from shedder.engine.core import Core
-from shedder.engine.handle import Query
+from shedder.engine.housekeeping import Housekeeping
 from shedder.engine.ledger import ledger_of
 from shedder.engine.listeners import Latest
+from shedder.engine.machine import Machine
+from shedder.engine.merge import Merging, check_summarised
 from shedder.engine.one_time import OneTime
+from shedder.engine.overload import Overload
+from shedder.engine.ownership import OPERATOR, Asker
 from shedder.engine.producer import Producer
-from shedder.engine.published import Published
 from shedder.engine.push import push
 from shedder.engine.recovery import recover
+from shedder.engine.registered import Registered
 from shedder.engine.registration import Registrar
+from shedder.engine.relayout import Relayouts
+from shedder.engine.repair import Repair
+from shedder.engine.sharing import Sharing
 from shedder.engine.statements import execute
-from shedder.engine.stream import Stream
-from shedder.engine.thinning import levels_of
+from shedder.engine.tasks import Tasks, Watch
+from shedder.engine.tenant_quotas import TenantQuotas
+from shedder.engine.tenants import tenants_table
+from shedder.engine.told_levels import ToldLevels
+from shedder.engine.upkeep import Upkeep
 from shedder.errors import (
     BadSetting,
     Draining,
-    QueryExists,
-    ShedderError,
+    Overloaded,
     StreamExists,
     StreamInUse,
-    UnknownQuery,
     UnknownStream,
 )
+from shedder.garbage import loading
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
 from shedder.settings import Settings
@@ -55,16 +72,24 @@ from shedder.streams.sample import StreamSample
 from synopses.warm import compile_kernels, compile_question_kernels
 
 
-class Engine:
+class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, TenantQuotas):
     """A database of streams in this process. Make it with `shedder.open`. Safe from any thread."""
 
     def __init__(self, core: Core, exact: ExactWorker) -> None:
         self.core = core
         self._exact = exact
         self._one_time = OneTime(core, exact)
-        self._registrar = Registrar(core)
-        self._mailboxes: set[Latest] = set()
         self._ddl = threading.RLock()
+        self.sharing = Sharing(core, self._ddl)
+        self._registrar = Registrar(core, self.sharing)
+        self.tasks = Tasks()
+        self.relayouts = Relayouts(core, self.tasks)
+        self.housekeeping = Housekeeping(core, self.relayouts, self.tasks)
+        self.overload = Overload(core)
+        self.repair = Repair(core, self.tasks, lambda: self.overload.idle)
+        self.overload.on_idle = self.repair.wake
+        self.audit = Audit(core)
+        self._mailboxes: set[Latest] = set()
         self._limits = _limits(core.settings)
         self._closed = False
 
@@ -75,6 +100,7 @@ class Engine:
         settings: Settings | None = None,
         *,
         clock_us: Callable[[], int] | None = None,
+        machine: Machine | None = None,
         **overrides: Any,
     ) -> Self:
         """Open or create a data directory, and recover what it holds.
@@ -83,6 +109,7 @@ class Engine:
           directory: made when missing.
           settings: all options; None reads them from the environment.
           clock_us: the present time, microseconds UTC; the machine's clock when None.
+          machine: clocks, files and threads; this machine when None, with clock_us as its clock.
           overrides: single options, as in `Settings`.
 
         Raises:
@@ -90,12 +117,13 @@ class Engine:
         """
         _be_quiet()
         settings = settings or Settings.load(**overrides)
-        compile_kernels()
-        compile_question_kernels()
-        compile_remainders()
-        store = Store.open(Path(directory), log_segment_bytes=settings.log_segment_bytes)
+        _compile()
+        machine = machine or Machine(clock_us)
+        store = Store.open(
+            Path(directory), files=machine.files, log_segment_bytes=settings.log_segment_bytes
+        )
         try:
-            core = Core(store, settings, clock_us or _now_us)
+            core = Core(store, settings, machine)
             exact = ExactWorker(
                 store.directory / "tmp" / "exact",
                 memory_bytes=settings.exact_memory_bytes,
@@ -104,8 +132,18 @@ class Engine:
             )
             engine = cls(core, exact)
             core.go_exact = engine._one_time.answer_window
+            core.go_vacuum = engine.relayouts.wake
+            core.go_share = engine.sharing.soon
             recover(core)
             core.start()
+            for name in core.streams:
+                engine.relayouts.wake(name)
+            engine.housekeeping.start()
+            engine.overload.release()
+            if settings.overload == "on":
+                engine.overload.start()
+            if settings.audit == "on":
+                engine.audit.start()
         except BaseException:
             store.close()
             raise
@@ -114,17 +152,34 @@ class Engine:
     # --- statements ----------------------------------------------------------------------------
 
     def execute(
-        self, sql: str, params: Params | None = None, *, timeout_s: float | None = None
+        self,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+        asker: Asker = OPERATOR,
     ) -> Answer:
-        """Run one statement; a query is answered once, other statements with their status."""
+        """Run one statement; a query is answered once, other statements with their status.
+
+        Args:
+          sql: its text.
+          params: values for its `?`, `$1` or `:name`.
+          timeout_s: how long it may take.
+          watch: is told of the progress of a statement that takes long, and may cancel it.
+          asker: whose names it may use; streams that it makes are this tenant's.
+        """
         self._check_open()
         began = time.monotonic()
-        answer = execute(self, parse(sql, params, self._limits), timeout_s)
+        answer = execute(self, parse(sql, params, self._limits), timeout_s, watch, asker)
         return describe.with_elapsed(answer, began)
 
-    def ask(self, select: Select, timeout_s: float | None) -> Answer:
+    def ask(self, select: Select, timeout_s: float | None, watch: Watch | None = None) -> Answer:
         """Answer a query once."""
-        return self._one_time.answer(self.core.stream(select.stream), select, timeout_s)
+        stream = self.core.stream(select.stream)
+        progress = Progress(f"answer from {select.stream}", "tuples")
+        with self.tasks.running(progress, watch=watch):
+            return self._one_time.answer(stream, select, Deadline(timeout_s, progress))
 
     def explain_once(self, select: Select) -> str:
         """How a query would be answered once."""
@@ -132,8 +187,8 @@ class Engine:
 
     # --- streams -------------------------------------------------------------------------------
 
-    def create_stream(self, statement: CreateStream) -> bool:
-        """Create a stream; False when an equal one exists.
+    def create_stream(self, statement: CreateStream, tenant: str = DEFAULT_TENANT) -> bool:
+        """Create a stream, for a tenant; False when an equal one exists.
 
         Raises:
           StreamExists: there is one of this name with another definition.
@@ -154,8 +209,12 @@ class Engine:
                 lateness_us=statement.lateness_us,
                 retain_us=statement.retain_us,
                 layout=statement.layout,
-                seed=secrets.randbits(64),
+                on_overload=statement.on_overload,
+                seed=self.core.machine.random_bits(64),
+                tenant=tenant,
             )
+            if tenant != DEFAULT_TENANT:
+                self.core.store.allow(FORMAT_TENANTS)
             stream_id = self.core.store.create_stream(schema).id
             sample = StreamSample(schema, rows=self.core.settings.sample_rows)
             self.core.actor.call(lambda: self.core.add_stream(stream_id, schema, sample)).result()
@@ -179,6 +238,7 @@ class Engine:
                 self.core.store.drop_stream(stream.id)
                 del self.core.streams[name]
                 del self.core.intakes[name]
+                self.core.queues.drop_stream(stream.schema.tenant)
 
             self.core.actor.call(forget).result()
 
@@ -192,16 +252,53 @@ class Engine:
         return self.core.stream(stream).schema
 
     def append(
-        self, stream: str, payload: bytes, *, producer: str, epoch: int, sequence: int | None
+        self,
+        stream: str,
+        payload: bytes | memoryview,
+        *,
+        producer: str,
+        epoch: int,
+        sequence: int | None,
+        rows: int | None = None,
+        waits: bool = False,
+        summarised: bool = False,
     ) -> Future[Receipt]:
         """Append one encoded batch; the future's receipt says that it is durable.
 
+        Args:
+          stream: its name. payload, producer, epoch, sequence: as of `Intake.append`.
+          rows: that it declares, and must have; they count as refused if it is refused undecoded.
+            None: it does not say, and does not count.
+          waits: whoever sends it tries again, so it is not refused for good.
+          summarised: summaries of it came before; it is for the archive.
+
         Raises:
-          what `Intake.append` raises, and UnknownStream.
+          what `Intake.append` and `Core.admit` raise.
         """
-        return self.core.intake(stream).append(
-            payload, producer=producer, epoch=epoch, sequence=sequence
-        )
+        size_bytes = memoryview(payload).nbytes
+        try:
+            intake = self.core.admit(stream, rows or 0, size_bytes)
+            if summarised:
+                check_summarised(
+                    self.core, stream, producer=producer, epoch=epoch, sequence=sequence
+                )
+            return intake.append(
+                payload,
+                producer=producer,
+                epoch=epoch,
+                sequence=sequence,
+                rows=rows,
+                summarised=summarised,
+            )
+        except Overloaded as error:
+            for_good = rows is not None and not waits
+            self.core.turned_away(stream, rows or 0, size_bytes, error, for_good=for_good)
+            raise
+
+    def blocks(self, stream: str) -> bool:
+        """Whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""
+        known = self.core.streams.get(stream)
+        return known is not None and known.schema.on_overload.policy is Policy.BLOCK
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """(epoch, sequence) of the last durable batch of a producer; None: it has none."""
@@ -253,105 +350,68 @@ class Engine:
     def ledger(self, stream: str) -> Ledger:
         """Where every tuple of the stream went, once all that is durable has been applied."""
         core = self.core
-        return core.actor.call(
-            lambda: ledger_of(core.stream(stream), core.intakes[stream])
-        ).result()
 
-    # --- standing queries ----------------------------------------------------------------------
+        def look() -> Ledger:
+            of = core.stream(stream)
+            return ledger_of(of, core.intakes[stream], core.store.backfilled_rows(of.id))
 
-    def register(self, name: str, sql: str, params: Params | None = None) -> Query:
-        """Make a query standing; one of the same name and text is returned as it is.
-
-        Raises:
-          BadQuery, UnknownColumn, UnknownStream; QueryExists: another text has this name;
-          PrecisionUnavailable: contract FAIL and the target cannot be promised.
-        """
-        self._check_open()
-        statement = parse(sql, params, self._limits)
-        if not isinstance(statement, Select):
-            raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
-        return self.register_select(name, statement)
-
-    def register_select(self, name: str, select: Select) -> Query:
-        """Make a parsed query standing."""
-        with self._ddl:
-            stream = self.core.stream(select.stream)
-            for other in list(self.core.streams.values()):
-                if name in other.queries:
-                    published = other.queries[name]
-                    if published.standing.query.text == select.text:
-                        return Query(self, other, published)
-                    raise QueryExists(
-                        f"query {name!r} exists with another text: {published.standing.query.text}"
-                    )
-            published = self._registrar.register(name, stream, select)
-            return Query(self, stream, published)
-
-    def query(self, name: str) -> Query:
-        """A standing query by name."""
-        stream, published = self.core.published(name)
-        return Query(self, stream, published)
-
-    def drop_query(self, name: str) -> None:
-        """Unregister a standing query."""
-        with self._ddl:
-            stream, published = self.core.published(name)
-
-            def forget() -> None:
-                self.core.store.catalog.drop_query(name)
-                del stream.queries[name]
-                published.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
-
-            self.core.actor.call(forget).result()
-
-    def listen(
-        self, name: str, listener: Callable[[Answer | ShedderError], None]
-    ) -> Callable[[], None]:
-        """Be told of every new answer, on the apply thread; returns how to stop that."""
-        return self.core.published(name)[1].listeners.add(listener)
-
-    def subscribe(self, published: Published, mailbox: Latest) -> Callable[[], None]:
-        """Put a query's new answers into a mailbox until it is removed or the engine closes."""
-        stop = published.listeners.add(mailbox.put)
-        self._mailboxes.add(mailbox)
-
-        def remove() -> None:
-            stop()
-            self._mailboxes.discard(mailbox)
-
-        return remove
-
-    def explain_standing(self, stream: Stream, published: Published) -> str:
-        """What a standing query keeps and predicts."""
-        return self.core.actor.call(lambda: describe.standing(stream, published)).result()
-
-    def set_thinning(self, name: str, level: int) -> None:
-        """From now on the query's synopses read the share 2^-level of the tuples; 0: all of them.
-
-        Raises:
-          UnknownQuery. BadSetting: the level is not 0 to 20. Unimplemented: one of its
-          aggregates cannot be thinned. DiskFull, StorageFailed: nothing has changed.
-        """
-        self._check_open()
-        with self._ddl:
-            stream, published = self.core.published(name)
-            self.core.change_levels(stream, name, levels_of(published.standing, level))
+        return core.actor.call(look).result()
 
     # --- control -------------------------------------------------------------------------------
 
     def control(self) -> pa.Table:
         """The control table of every entity: entity, name, key, value."""
-        return self.core.actor.call(lambda: describe.control(self.core)).result()
+        rows = self.core.actor.call(lambda: describe.control(self.core)).result()
+        allocation = self.allocation()
+        shares = describe.allocation(allocation, self.core.synopsis_bytes)
+        tenants = describe.tenants(
+            tenants_table(self.core, allocation, self.overload.cpu_ns_per_s())
+        )
+        load = describe.overload(self.overload)
+        scrub = describe.scrub(self.housekeeping.facts())
+        audit = describe.audit(self.audit.facts())
+        return pa.concat_tables(
+            [rows, tenants, shares, load, scrub, audit, describe.tasks(self.tasks)]
+        )
 
     def set_control(self, entity: str, name: str, key: str, value: str) -> None:
-        """Change what can be changed: ('stream', name, 'seal', '').
+        """Change what can be changed.
+
+        ('stream', name, 'seal', ''), ('task', number, 'cancel', ''), and
+        ('query', name, 'thinning', '1/8') or '1/8 FOR output, AVG(x)',
+        ('query', name, 'weight', '3'), ('query', name, 'active', 'true' or 'false'),
+        ('budget', 'synopses', 'bytes', '64MiB' or 'default'),
+        ('tenant', name, 'rows_per_s', '1000', 'none' or 'default'), as of `Quota`, and
+        ('overload', '', 'mode', 'on') or 'off'.
 
         Raises:
-          BadSetting: no such control.
+          BadSetting: no such control. UnknownQuery, BadQuery: of thinning.
         """
-        if (entity, key) != ("stream", "seal"):
-            raise BadSetting(f"no control {entity}.{key} = {value!r}; there is stream.seal")
-        self.seal(name)
+        match entity, key:
+            case "stream", "seal":
+                self.seal(name)
+            case "task", "cancel":
+                self.tasks.cancel(name)
+            case "query", "thinning":
+                self.execute(f"ALTER QUERY {quoted(name)} SET THINNING {value}")
+            case "overload", "mode" if value in ("on", "off"):
+                self._check_open()
+                with self._ddl:
+                    self.overload.start() if value == "on" else self.overload.stop()
+            case "query", "weight":
+                self.execute(f"ALTER QUERY {quoted(name)} SET WEIGHT {value}")
+            case "query", "active" if value.lower() in ("true", "false"):
+                self.set_active(name, active=value.lower() == "true")
+            case "tenant", _:
+                self.set_quota(name, key, value)
+            case "budget", "bytes" if name == "synopses":
+                self.budget_from(value)
+            case _:
+                raise BadSetting(
+                    f"no control {entity}.{key} = {value!r}; there are stream.seal, task.cancel, "
+                    "query.thinning, query.weight, query.active (true, false), budget.bytes "
+                    "(of synopses), tenant quotas (SHOW TENANTS) and overload.mode (on or off)"
+                )
 
     def close(self) -> None:
         """Stop, leaving everything durable and checkpointed."""
@@ -360,8 +420,15 @@ class Engine:
         self._closed = True
         for mailbox in list(self._mailboxes):
             mailbox.close()
+        self.overload.close()
+        self.audit.close()
         self._one_time.close()
         self._exact.close()
+        self.tasks.close()
+        self.repair.close()
+        self.housekeeping.close()
+        self.relayouts.close()
+        self.sharing.close()
         self.core.close()
 
     def __enter__(self) -> Self:
@@ -389,6 +456,15 @@ def _be_quiet() -> None:
         )
 
 
+@cache
+def _compile() -> None:
+    """Once in a process."""
+    with loading():
+        compile_kernels()
+        compile_question_kernels()
+        compile_remainders()
+
+
 def _limits(settings: Settings) -> Limits:
     return Limits(
         text_bytes_max=settings.query_text_bytes_max,
@@ -396,7 +472,3 @@ def _limits(settings: Settings) -> Limits:
         nodes_max=settings.query_nodes_max,
         panes_max=settings.panes_max,
     )
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

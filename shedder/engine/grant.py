@@ -1,156 +1,164 @@
-"""What a standing query is granted: sizes of its synopses, from its target and the free memory."""
+"""Negotiated admission: what a new query is granted, and what those who stand give up for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
-from allocator.bytes import Demands, grant
-from allocator.errors import BudgetTooSmall
-from shedder.cql.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
+from allocator.allocate import Allocation
+from allocator.demands import Budget
+from allocator.errors import BudgetExceeded as NothingFits
+from allocator.quotes import Quotes, quote
+from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract, TargetKind
-from shedder.engine.plan import OPEN_TIMES, Kind, Part, kind_of
+from shedder.cql.statement import Contract
+from shedder.engine.allocation import Asked, Given, Problem, Row, problem
+from shedder.engine.cpu_prices import cpu_prices
+from shedder.engine.plan import kind_of, plan
+from shedder.engine.solving import Solved, bytes_by_query, bytes_by_tenant, solved
+from shedder.engine.synopsis_curves import SIZED, Curve, curve_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
-from shedder.streams.windows import PaneGrid
-from synopses.count_min import GroupedCountMin
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.profile import TYPICAL, Profile
-from synopses.theta import GroupedTheta
 
 _KIB = 1024
-_GROUP_BYTES_MIN = 16 * _KIB  # Below it, hardly a group finds room.
-_UNSIZED = {
-    Kind.COUNT: GroupedCount.profile,
-    Kind.MOMENTS: GroupedMoments.profile,
-    Kind.CROSS: GroupedCrossMoments.profile,
-    Kind.FIRST_LAST: GroupedFirstLast.profile,
-    Kind.BUCKETS: GroupedLogBuckets.profile,
-}
-_USUAL_BYTES = {
-    Kind.TEXT_FIRST_LAST: 320,  # Texts of some dozen letters.
-    Kind.EXTREMES: 256,
-    **{kind: it.bytes_of(it.default, TYPICAL) for kind, it in _UNSIZED.items()},
-}
-_OBJECT_BYTES = 1_024  # Python and numpy objects of a synopsis (measured: 430 to 1,900).
-_SLIDING_SHARE = 2  # While a window is merged, its accumulator stands beside its panes.
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """sizes: of each sized aggregate. facts: for humans. size_bytes: what that takes, at most."""
+    """What a query gets.
+
+    sizes: of each sized aggregate. facts: for humans. size_bytes: what that takes, at most.
+    group_bytes: the cap on the groups of each synopsis; 0 without GROUP BY.
+    others: what standing queries have to become before, by name; only those that change.
+    """
 
     sizes: dict[Aggregate, int]
     facts: dict[str, str]
     size_bytes: int
+    group_bytes: int
+    others: Mapping[str, Given]
 
 
-def negotiate(query: BoundQuery, free_bytes: int) -> Granted:
-    """Size the synopses of a query: the target's size if there is room, else what there is.
+def negotiate(
+    query: BoundQuery,
+    budget_bytes: int,
+    standing: Sequence[Asked] = (),
+    *,
+    group_bytes_max: int,
+    last: Allocation | None = None,
+    limits: Given | None = None,
+    quotas: Mapping[str, int] = MappingProxyType({}),
+) -> Granted:
+    """Size the synopses of a new query, and those of the others as far as it takes from them.
+
+    The others go on as they are when that keeps all targets; else those yield who lose least, as
+    few as suffice; and if that breaks a target, everything is shared out anew.
 
     Args:
       query: to be registered.
-      free_bytes: of the synopsis budget.
+      budget_bytes: of all synopses.
+      standing: who is registered already.
+      group_bytes_max: the largest cap on the groups of one synopsis.
+      last: the newest solution, whose prices hold still; None: there is none.
+      limits: what the query may be given at most; None: what there is.
+      quotas: bytes by tenant; a tenant's own queries yield where its quota is short.
 
     Raises:
-      PrecisionUnavailable: the contract is FAIL and the target does not fit; says what would.
-      BudgetExceeded: not even the smallest synopses fit.
+      PrecisionUnavailable: the contract is FAIL and the target does not fit, or only by breaking
+        what others were promised; says what would be needed, and what more would buy.
+      BudgetExceeded: not even the smallest synopses fit; says whose quota was in the way.
     """
-    by_rank = query.target is not None and query.target.kind is TargetKind.RANK
-    sized = [
-        aggregate for aggregate in query.aggregates if kind_of(aggregate, by_rank=by_rank) in _SIZED
-    ]
-    if not sized:
-        return Granted({}, {"synopses": "exact moments, log-buckets"}, 0)
     confidences = split_confidence(query, EXACT_IN_PANES)
-    curves = [
-        _curve(query, aggregate, confidences[aggregate], by_rank=by_rank) for aggregate in sized
-    ]
-    copies = _copies(query)
-    demands = Demands(
-        minimum_bytes=np.array([copies * c.bytes_of(c.smallest) for c in curves], np.int64),
-        target_bytes=np.array([copies * c.bytes_of(c.wanted) for c in curves], np.float64),
-        maximum_bytes=np.array(
-            [copies * c.bytes_of(max(c.wanted, c.smallest)) for c in curves], np.float64
-        ),
-        weight=np.full(len(sized), query.weight),
-        scale=np.array(
-            [c.error(c.wanted) * (copies * c.bytes_of(c.wanted)) ** c.power for c in curves]
-        ),
-        power=np.array([c.power for c in curves]),
-    )
-    try:
-        granted = grant(demands, free_bytes)
-    except BudgetTooSmall as error:
-        raise BudgetExceeded(f"no memory for this query: {error}") from error
-    sizes = {
-        aggregate: curve.size_of(int(size) // copies)
-        for aggregate, curve, size in zip(sized, curves, granted.bytes, strict=True)
+    curves = {
+        aggregate: curve_of(query, aggregate, confidences[aggregate])
+        for aggregate in query.aggregates
+        if kind_of(aggregate, query) in SIZED
     }
-    total = sum(copies * c.bytes_of(sizes[a]) for a, c in zip(sized, curves, strict=True))
-    facts = {"bytes": str(total), "free_bytes": str(free_bytes - total)}
-    missed = []
-    for aggregate, curve in zip(sized, curves, strict=True):
-        predicted = curve.error(sizes[aggregate])
-        name = _name(aggregate)
-        of_what = "" if curve.tables == 1 else " for columns that are alike"
-        words = curve.words(sizes[aggregate])
-        facts[name] = f"{words}, predicted error {predicted:.3%}{of_what}"
-        if curve.target is not None and predicted > curve.target:
-            missed.append(f"{name}: {_shortfall(curve, predicted, copies, free_bytes)}")
-    if missed and query.contract is Contract.FAIL:
-        raise PrecisionUnavailable("; ".join(missed))
-    if missed:
-        facts["missed"] = "; ".join(missed)
-    return Granted(sizes, facts, total)
+    wanted = plan(query, {aggregate: curve.wanted for aggregate, curve in curves.items()})
+    asked = replace(Asked.new("the new query", query, wanted), limits=limits)
+    found = problem([*standing, asked], group_bytes_max=group_bytes_max)
+    beside_bytes = int(found.beside_bytes.sum())
+    new = len(standing)
+    own = found.rows_of([new])
+    free_bytes = budget_bytes - beside_bytes + int(found.beside_bytes[new]) - found.present_bytes
+    try:
+        solution = solved(found, Budget(max(0, budget_bytes - beside_bytes)), own, last, quotas)
+    except NothingFits as error:
+        raise BudgetExceeded(
+            f"the query does not fit: {max(0, free_bytes) // _KIB:,} KiB of the synopsis budget "
+            f"are free; besides {beside_bytes // _KIB:,} KiB for panes as such, {error}"
+        ) from error
+    allocation, tenant = solution.allocation, query.schema.tenant
+    if solution.held.get(tenant, 0) < 0:
+        raise BudgetExceeded(_over_quota(found, solution, tenant, quotas[tenant]))
+    given = found.given(allocation.choice)
+    [facts] = facts_of(found, solution, [new], group_bytes_max, free_bytes)
+    if query.contract is Contract.FAIL:
+        refused = [facts["missed"]] if "missed" in facts else []
+        refused += _broken(found, allocation, tenant)
+        if refused:
+            raise PrecisionUnavailable("; ".join(refused))
+    sizes = {
+        aggregate: given[new].sizes[wanted.answers[at]]
+        for at, aggregate in enumerate(query.aggregates)
+        if aggregate in curves
+    }
+    others = {
+        one.name: after
+        for one, after in zip(standing, given, strict=False)
+        if after != Given(one.sizes, one.group_bytes)
+    }
+    return Granted(sizes, facts, int(facts["bytes"]), given[new].group_bytes, others)
 
 
-def reserve(
-    query: BoundQuery,
-    granted: Granted,
-    parts: Sequence[Part],
-    free_bytes: int,
+def facts_of(
+    found: Problem,
+    solution: Solved,
+    numbers: Sequence[int],
     group_bytes_max: int,
-) -> Granted:
-    """Set aside what the query may come to hold, beside the sizes of its synopses.
+    free_bytes: int | None = None,
+) -> list[dict[str, str]]:
+    """What queries are granted, for humans: bytes, synopses, predictions, needs and prices.
 
-    With GROUP BY each synopsis gets a cap on all of its groups: `group_bytes_max`, or its part of
-    half of what is free. Without, the synopses that have no size get what they usually take.
-
-    Raises:
-      BudgetExceeded: too little is free.
+    Args:
+      found, solution: the problem, and who gets what.
+      numbers: of the queries in it.
+      group_bytes_max: as in `problem`.
+      free_bytes: before it was solved; None: after.
     """
-    objects = len(parts) * _copies(query) * _OBJECT_BYTES
-    if query.groups:
-        cap = min(group_bytes_max, max(0, free_bytes - objects) // (2 * len(parts)))
-        if cap < _GROUP_BYTES_MIN:
-            raise BudgetExceeded(
-                f"{free_bytes // _KIB:,} KiB of the synopsis budget are free; "
-                f"{len(parts)} grouped synopses need {2 * len(parts) * _GROUP_BYTES_MIN // _KIB:,}"
-            )
-        total = max(granted.size_bytes, cap * len(parts)) + objects
-        facts = {**granted.facts, "group_bytes": str(cap)}
-    else:
-        usual = sum(_USUAL_BYTES.get(part.kind, 0) for part in parts)
-        total = granted.size_bytes + usual * _copies(query) + _open_bytes(query, parts) + objects
-        if total > free_bytes:
-            raise BudgetExceeded(
-                f"the query needs about {total // _KIB:,} KiB, {free_bytes // _KIB:,} KiB are free"
-            )
-        facts = dict(granted.facts)
-    facts |= {"bytes": str(total), "free_bytes": str(max(0, free_bytes - total))}
-    return Granted(granted.sizes, facts, total)
+    allocation = solution.allocation
+    quotes, given = quote(found.demands, allocation), found.given(allocation.choice)
+    totals = bytes_by_query(found, allocation)
+    asked = [found.asked[number] for number in numbers]
+    has = [given[number] for number in numbers]
+    per_ns = cpu_prices(asked, has, group_bytes_max=group_bytes_max)
+    readers: dict[int, list[int]] = {number: [] for number in numbers}
+    for at, (query, _) in enumerate(found.readers):
+        if query in readers:
+            readers[query].append(at)
+    free = allocation.free_bytes if free_bytes is None else free_bytes
+    first, all_facts = 0, []
+    for number, one, got in zip(numbers, asked, has, strict=True):
+        tenant = one.query.schema.tenant
+        room = _room(solution, tenant, free)
+        left_bytes = min(allocation.free_bytes, solution.left(tenant))
+        facts = {"bytes": str(int(totals[number])), "free_bytes": str(left_bytes)}
+        if one.query.groups:
+            facts["group_bytes"] = str(got.group_bytes)
+        own = readers[number]
+        prices = per_ns[first : first + len(own)].tolist()
+        first += len(own)
+        told, missed = _told(found, allocation, quotes, zip(own, prices, strict=True), room)
+        facts |= told or {"synopses": "exact moments, log-buckets"}
+        if missed:
+            facts["missed"] = "; ".join(missed)
+        if tenant in solution.held:
+            facts["limited_by"] = f"the quota of tenant {tenant!r}"
+        all_facts.append(facts)
+    return all_facts
 
 
 def group_bytes(facts: Mapping[str, str], otherwise: int) -> int:
@@ -158,128 +166,96 @@ def group_bytes(facts: Mapping[str, str], otherwise: int) -> int:
     return int(facts.get("group_bytes", otherwise))
 
 
-def _shortfall(curve: _Curve, predicted: float, copies: int, free_bytes: int) -> str:
-    """Why a target is missed, and what can be had."""
-    need = copies * curve.bytes_of(curve.wanted) // _KIB
-    if curve.target is not None and curve.error(curve.wanted) > curve.target:
+def _told(
+    found: Problem,
+    allocation: Allocation,
+    quotes: Quotes,
+    readers: Iterable[tuple[int, float]],
+    room: str,
+) -> tuple[dict[str, str], list[str]]:
+    """What is kept for each sized aggregate of a query, with its prices; what is missed.
+
+    readers: of the query, with what a ns is worth to each. room: what is free, in words.
+    """
+    facts: dict[str, str] = {}
+    missed: list[str] = []
+    for at, price_ns in readers:
+        row = found.rows[int(found.demands.readers.synopsis[at])]
+        aggregate, curve = found.readers[at][1], row.curve
+        if aggregate is None or curve is None:
+            continue
+        size = row.size(int(allocation.choice[found.demands.readers.synopsis[at]]))
+        predicted, name = float(quotes.error[at]), _name(aggregate)
+        of_what = "" if curve.tables == 1 else " for columns that are alike"
+        facts[name] = f"{curve.words(size)}, predicted error {predicted:.3%}{of_what}"
+        target = float(found.demands.readers.target[at])
+        if np.isfinite(target):
+            facts[f"{name} needs"] = _needs(quotes, at)
+        facts[f"{name} price"] = (
+            f"error falls by {quotes.saved_per_kib[at]:.2g} per KiB and "
+            f"{price_ns:.2g} per ns of each tuple"
+        )
+        if predicted > target:
+            why = _shortfall(curve, row, quotes, at, target, room)
+            if quotes.needed_bytes[at] >= 0:
+                why += f", {price_ns:.2g} for each ns of each tuple"
+            missed.append(f"{name}: {why}")
+    return facts, missed
+
+
+def _needs(quotes: Quotes, at: int) -> str:
+    needed = int(quotes.needed_bytes[at])
+    if needed < 0:
+        return f"no size reaches the target; the best gives {quotes.best_error[at]:.3%}"
+    return f"{needed / _KIB:,.0f} KiB for its target"
+
+
+def _room(solution: Solved, tenant: str, free_bytes: int) -> str:
+    """What is free, in words, and where: what bounds a tenant is told to it."""
+    if tenant not in solution.held:
+        return f"{max(0, free_bytes) // _KIB:,} KiB are free"
+    left = max(0, solution.held[tenant]) // _KIB
+    return f"{left:,} KiB are free in the quota of tenant {tenant!r}"
+
+
+def _over_quota(found: Problem, solution: Solved, tenant: str, quota: int) -> str:
+    """Why a query cannot stand although there are bytes enough."""
+    least = bytes_by_tenant(found, solution.allocation)[tenant]
+    return (
+        f"the query does not fit the quota of tenant {tenant!r}: with it, the smallest synopses of "
+        f"all its queries take {least // _KIB:,} KiB, the quota is {quota // _KIB:,} KiB"
+    )
+
+
+def _broken(found: Problem, allocation: Allocation, tenant: str) -> list[str]:
+    """Promises to others that were kept and would not be any more; told by name to their tenant."""
+    readers, present = found.demands.readers, found.demands.present
+    rows = readers.synopsis
+    had = found.demands.options.error[rows, np.maximum(present[rows], 0)] * readers.scale
+    lost = readers.promised & (present[rows] >= 0) & (had <= readers.target) & ~allocation.met
+    losers = [found.asked[found.readers[at][0]] for at in np.flatnonzero(lost).tolist()]
+    names = {
+        one.name if one.query.schema.tenant == tenant else "another tenant's query"
+        for one in losers
+    }
+    return [f"it fits only if {', '.join(sorted(names))} lost what was promised"] if names else []
+
+
+def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float, room: str) -> str:
+    """Why a target is missed, what can be had, and what more would buy."""
+    if quotes.needed_bytes[at] < 0:
         return (
-            f"no size reaches {curve.target:.3%}; the largest, {need:,} KiB, "
-            f"gives {curve.error(curve.wanted):.3%}"
+            f"no size reaches {target:.3%}; the largest, "
+            f"{curve.bytes_of(row.sizes[-1]) // _KIB:,} KiB a pane, "
+            f"gives {quotes.best_error[at]:.3%}"
         )
     return (
-        f"{curve.target:.3%} needs {need:,} KiB, {free_bytes // _KIB:,} KiB are free; "
-        f"you would get {predicted:.3%}"
+        f"{target:.3%} needs {quotes.needed_bytes[at] // _KIB:,} KiB, "
+        f"{room}; you would get {quotes.error[at]:.3%}, "
+        f"and {quotes.saved_per_kib[at]:.2g} less for each KiB more"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """What the engine makes of a summary that has a size.
-
-    smallest, largest: of it; larger ones make panes too heavy. words: with {} for the size.
-    """
-
-    profile: Profile
-    smallest: int
-    largest: int
-    words: str
-
-
-# What is predicted is the error of the union; of a part of it, it is larger.
-_THETA = "two theta sketches of 2^{} hashes, for all values of either set"
-
-_SIZED = {
-    Kind.DISTINCT: _Sizes(GroupedDistinct.profile, 7, 18, "HLL of 2^{} registers"),
-    Kind.THETA: _Sizes(GroupedTheta.profile, 7, 16, _THETA),
-    Kind.KLL: _Sizes(GroupedKll.profile, 8, 8_000, "KLL of k = {}"),
-    Kind.FREQUENT: _Sizes(GroupedFrequent.profile, 1_024, 1_024, "frequent items of {} entries"),
-    Kind.COUNTERS: _Sizes(GroupedCountMin.profile, 6, 16, "Count-Min of 5 x 2^{} counters"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Curve:
-    """Error of one synopsis as a function of its size, and what is wanted of it.
-
-    tables: how many such synopses answer one aggregate.
-    """
-
-    kind: Kind
-    confidence: float
-    target: float | None
-    tables: int
-
-    @property
-    def sizes(self) -> _Sizes:
-        return _SIZED[self.kind]
-
-    @property
-    def power(self) -> float:
-        return self.sizes.profile.power
-
-    @property
-    def smallest(self) -> int:
-        return self.sizes.smallest
-
-    @property
-    def wanted(self) -> int:
-        """The size that meets the target, or the default without one, within what is possible."""
-        sizes = self.sizes
-        if self.target is None:
-            return sizes.profile.default
-        try:
-            enough = sizes.profile.for_error(self.target, confidence=self.confidence)
-        except BadParameter:  # Not even the largest meets it.
-            return sizes.largest
-        return min(max(enough, sizes.smallest), sizes.largest)
-
-    def bytes_of(self, size: int) -> int:
-        return self.tables * self.sizes.profile.bytes_of(size, TYPICAL)
-
-    def size_of(self, granted_bytes: int) -> int:
-        size = self.sizes.profile.size_within(granted_bytes // self.tables)
-        return min(max(size, self.sizes.smallest), self.sizes.largest)
-
-    def error(self, size: int) -> float:
-        return self.sizes.profile.error_of(size, TYPICAL, self.confidence)
-
-    def words(self, size: int) -> str:
-        return self.sizes.words.format(size)
-
-
-def _curve(query: BoundQuery, aggregate: Aggregate, confidence: float, *, by_rank: bool) -> _Curve:
-    kind = kind_of(aggregate, by_rank=by_rank)
-    target = None
-    if query.target is not None:
-        sized = kind in (Kind.DISTINCT, Kind.THETA)
-        sized |= aggregate.function is AggregateFunction.SELF_JOIN_SIZE
-        relative = query.target.kind is TargetKind.RELATIVE and sized
-        if relative or (by_rank and kind is Kind.KLL):
-            target = query.target.size
-    tables = 2 if aggregate.function in (AggregateFunction.JOIN_SIZE, *SET_FUNCTIONS) else 1
-    return _Curve(kind, confidence, target, tables)
-
-
-def _copies(query: BoundQuery) -> int:
-    """How many panes and merges of them stand at once, and what a window is merged into."""
-    grid = PaneGrid.of(query.window)
-    panes = grid.panes_max(query.schema.lateness_us)
-    return panes + grid.merges_max + _SLIDING_SHARE if grid.slides else panes
-
-
-def _open_bytes(query: BoundQuery, parts: Sequence[Part]) -> int:
-    """What open panes take beyond their size once they are closed (plan.opened)."""
-    grid = PaneGrid.of(query.window)
-    if not grid.slides:
-        return 0
-    panes = grid.panes_max(query.schema.lateness_us) - grid.panes_live + 1
-    tables = sum(
-        GroupedFrequent.profile.bytes_of(part.size, TYPICAL)
-        for part in parts
-        if part.kind is Kind.FREQUENT
-    )
-    return panes * (OPEN_TIMES - 1) * tables
 
 
 def _name(aggregate: Aggregate) -> str:
-    return aggregate.function.value.replace("_", " ").lower()
+    name = aggregate.function.value.replace("_", " ").lower()
+    return f"{name} {aggregate.parameter:g}" if aggregate.parameter is not None else name

@@ -16,13 +16,13 @@ from shedder.queries.answer import Answer
 from shedder.queries.database import Receipt
 
 if TYPE_CHECKING:
-    from shedder.engine.engine import Engine
+    from shedder.engine.registered import Registered
 
 
 class Query:
     """A registered query of an engine in this process. Safe from any thread."""
 
-    def __init__(self, engine: Engine, stream: Stream, published: Published) -> None:
+    def __init__(self, engine: Registered, stream: Stream, published: Published) -> None:
         self._engine = engine
         self._stream = stream
         self._published = published

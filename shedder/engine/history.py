@@ -7,10 +7,13 @@ from typing import Self
 
 import pyarrow as pa
 
+from shedder.archive.backfilled_runs import POSITION_MIN
+from shedder.archive.scan import Live
 from shedder.engine.core import Core
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
-from shedder.streams.frame import Frame, Positions
+from shedder.streams.frame import Frame
+from shedder.streams.positions import Positions
 from shedder.streams.sample import StreamSample
 
 LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
@@ -20,16 +23,19 @@ ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.
 class History:
     """What has happened to a stream, told in order to somebody who was not there.
 
-    position: everything before it has been told. `scan` gives (position of the first row, rows)
-    from a position on; `take` returns whether it wants to be told more.
+    position: everything before it has been told, from where it begins (0: what was backfilled is
+    left out). `scan` gives (position of the first row, rows,
+    which of them are not deleted) from a position on; `take` returns whether it wants to be told
+    more.
     """
 
     def __init__(
         self,
-        scan: Callable[[int], Iterable[tuple[int, pa.RecordBatch]]],
-        take: Callable[[int, pa.RecordBatch], bool],
+        scan: Callable[[int], Iterable[tuple[int, pa.RecordBatch, Live]]],
+        take: Callable[[int, pa.RecordBatch, Live], bool],
+        position: int = 0,
     ) -> None:
-        self.position = 0
+        self.position = position
         self._scan = scan
         self._take = take
         self._wanted = True
@@ -43,12 +49,15 @@ class History:
         if first is not None:
             assert grid.width_us is not None
             start_us = first * grid.width_us
+        standing.asked_from_us = grid.window_end(stream.watermark_us)
         columns = sorted({stream.schema.time_column, *standing.query.columns})
         limit_us = stream.watermark.limit_us(core.clock_us())
 
-        def take(first_position: int, batch: pa.RecordBatch) -> bool:
+        def take(first_position: int, batch: pa.RecordBatch, live: Live) -> bool:
             positions = Positions(stream.schema.seed, first_position)
             frame = Frame(batch, stream.schema.time_column, positions=positions)
+            if live is not None:
+                frame = frame.rows_where(live)
             if start_us is not None and grid.slides:
                 frame = frame.in_time_order()
                 frame = frame.between(int((frame.times_us < start_us).sum()), len(frame))
@@ -57,23 +66,28 @@ class History:
             return True
 
         return cls(
-            lambda position: core.store.scan(
+            lambda position: core.store.scan_live(
                 stream.id, start_us, grid.span.end_us, columns, from_position=position
             ),
             take,
+            POSITION_MIN,
         )
 
     @classmethod
     def of_sample(cls, core: Core, stream: Stream, sample: StreamSample) -> Self:
-        """All tuples, for a sample; it is told no more where some of them are missing."""
+        """All tuples but backfilled ones, for a sample; no more where some of them are missing."""
 
-        def take(first: int, batch: pa.RecordBatch) -> bool:
-            if first != sample.position:  # Retention or damage has taken them.
+        def take(first: int, batch: pa.RecordBatch, live: Live) -> bool:
+            if first != sample.position or live is not None:  # Some are no longer there.
                 return False
             sample.update(first, Frame(batch, stream.schema.time_column))
             return True
 
-        return cls(lambda position: core.store.scan(stream.id, from_position=position), take)
+        return cls(
+            lambda position: core.store.scan_live(stream.id, from_position=position),
+            take,
+            sample.position,
+        )
 
     def read_on(self) -> None:
         """Tell what has happened since the last time.
@@ -83,8 +97,8 @@ class History:
         """
         if not self._wanted:
             return
-        for first, batch in self._scan(self.position):
-            self._wanted = self._take(first, batch)
+        for first, batch, live in self._scan(self.position):
+            self._wanted = self._take(first, batch, live)
             if not self._wanted:
                 return
             self.position = first + batch.num_rows

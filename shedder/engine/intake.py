@@ -10,25 +10,32 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shedder.archive.commit import GroupCommit
-from shedder.archive.records import Batch, Heartbeat, Kind
-from shedder.cql.query import StreamSchema
+from shedder.archive.records import DROPPED, FOLLOW, SUMMARISED, Batch, Built, Heartbeat, Kind
+from shedder.cql.query import DEFAULT_TENANT, StreamSchema
+from shedder.engine.built import Checked
+from shedder.engine.door_drops import DoorDrops
 from shedder.engine.producers import Arrival, Progress, judge, remember
-from shedder.errors import ShedderError
+from shedder.engine.queue_shares import QueueShares
+from shedder.errors import BadBatch, Overloaded, ShedderError
 from shedder.queries.database import Receipt
-from shedder.streams.batches import BatchLimits, decode
+from shedder.streams.batches import BatchLimits, decode, encode
+from shedder.streams.dropped import Dropped
 
 
 @dataclass(slots=True, eq=False)
 class Arrived:
-    """A batch on its way from the log to the panes.
+    """A batch, or what was built of tuples elsewhere, on its way from the log to the panes.
 
+    dropped: what was dropped at the door of the batch that this is the rest of.
     accepted: the door's own count of rows, replays aside, when this one was durable; the ledger
     compares it with what was applied.
     """
 
-    header: Batch
-    batch: pa.RecordBatch
+    header: Batch | Built
+    content: pa.RecordBatch | Checked
     accepted: int = 0
+    dropped: Dropped | None = None
+    tenant: str = DEFAULT_TENANT
 
 
 class Intake:
@@ -36,6 +43,7 @@ class Intake:
 
     accepted: rows made durable. duplicate: rows of replays that were acknowledged again.
     refused_batches, refused_rows: what was turned away, and the rows of it that could be counted.
+    drops: says which tuples are dropped, of a stream that drops; they are acknowledged, too.
     """
 
     def __init__(
@@ -45,6 +53,7 @@ class Intake:
         commit: GroupCommit,
         limits: BatchLimits,
         clock_us: Callable[[], int],
+        queues: QueueShares | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.schema = schema
@@ -53,9 +62,11 @@ class Intake:
         self.refused_batches = 0
         self.refused_rows = 0
         self.durable_position = 0
+        self.drops: DoorDrops | None = None
         self._commit = commit
         self._limits = limits
         self._clock_us = clock_us
+        self.queues = QueueShares() if queues is None else queues
         self._lock = threading.RLock()  # A future that is done calls back at once.
         self._next_position = 0
         self._producers: dict[str, Progress] = {}
@@ -70,7 +81,14 @@ class Intake:
             self._durable_producers = dict(producers)
 
     def append(
-        self, payload: bytes, *, producer: str, epoch: int, sequence: int | None
+        self,
+        payload: bytes | memoryview,
+        *,
+        producer: str,
+        epoch: int,
+        sequence: int | None,
+        rows: int | None = None,
+        summarised: bool = False,
     ) -> Future[Receipt]:
         """Check a batch and hand it to the log; the receipt comes when it is durable.
 
@@ -79,22 +97,65 @@ class Intake:
           producer: whose batch it is; "" is anonymous and has no numbers.
           epoch: the producer's incarnation.
           sequence: the batch's number; None goes on from the last one.
+          rows: that it declares, by which it was let in; None: it does not say.
+          summarised: summaries of it came before; it is for the archive.
 
         Raises:
           BadBatch, SchemaMismatch, BadTimestamp, BatchTooLarge, SequenceGap, StaleEpoch,
           Overloaded, DiskFull, StorageFailed, Draining: and nothing of the batch is kept.
         """
-        rows = 0
+        found = 0
         try:
             batch = decode(payload, self.schema, self._limits)
-            rows = batch.num_rows
+            found = batch.num_rows
+            if rows is not None and found != rows:
+                raise BadBatch(f"the batch declares {rows:,} rows and has {found:,}")
             with self._lock:
-                return self._admit(batch, payload, producer, epoch, sequence)
+                return self._admit(batch, payload, producer, epoch, sequence, summarised)
+        except Overloaded:
+            raise  # Whoever sends it may wait, and try again: he counts it.
         except ShedderError:
-            with self._lock:
-                self.refused_batches += 1
-                self.refused_rows += rows
+            self.refuse(found)
             raise
+
+    def refuse(self, rows: int) -> None:
+        """Something with so many rows was turned away."""
+        with self._lock:
+            self.refused_batches += 1
+            self.refused_rows += rows
+
+    def append_built(
+        self,
+        checked: Checked,
+        payload: bytes,
+        *,
+        producer: str,
+        epoch: int,
+        sequence: int | None,
+        tuples_follow: bool = False,
+    ) -> Future[Receipt]:
+        """Hand what was built of tuples elsewhere to the log; it takes no positions.
+
+        tuples_follow: they will come later, for the archive.
+
+        Raises:
+          SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: nothing is kept.
+        """
+        with self._lock:
+            return self._admit(checked, payload, producer, epoch, sequence, tuples_follow)
+
+    def has(self, producer: str, epoch: int, sequence: int | None) -> bool:
+        """Whether a producer's number has come before.
+
+        Raises:
+          SequenceGap, StaleEpoch.
+        """
+        if not producer:
+            return False
+        with self._lock:
+            known = self._producers.get(producer)
+            arrival, _ = judge(producer, known, epoch=epoch, sequence=sequence)
+        return arrival is Arrival.DUPLICATE
 
     def progress(self, producer: str) -> Progress | None:
         """How far a producer is, durably."""
@@ -116,7 +177,7 @@ class Intake:
         header = arrived.header
         with self._lock:
             self.durable_position = header.end_position
-            self.accepted += header.rows
+            self.accepted += _new_rows(header)
             arrived.accepted = self.accepted
             if header.producer:
                 remember(self._durable_producers, header.producer, progress_of(header))
@@ -129,33 +190,54 @@ class Intake:
             self._waiting.clear()
 
     def _admit(
-        self, batch: pa.RecordBatch, payload: bytes, producer: str, epoch: int, sequence: int | None
+        self,
+        content: pa.RecordBatch | Checked,
+        payload: bytes | memoryview,
+        producer: str,
+        epoch: int,
+        sequence: int | None,
+        flag: bool,
     ) -> Future[Receipt]:
+        rows = content.num_rows
         number = 0
         if producer:
             progress = self._producers.get(producer)
             arrival, number = judge(producer, progress, epoch=epoch, sequence=sequence)
             if arrival is Arrival.DUPLICATE:
                 assert progress is not None
-                return self._acknowledge_again(batch.num_rows, producer, progress)
-        header = Batch(
-            stream=self.stream_id,
-            producer=producer,
-            epoch=epoch,
-            sequence=number,
-            first_position=self._next_position,
-            rows=batch.num_rows,
-            arrival_us=self._clock_us(),
-        )
-        durable = self._commit.submit(
-            Kind.BATCH, [header.to_bytes(), payload], Arrived(header, batch)
-        )
+                return self._acknowledge_again(rows, producer, progress)
+        here, now_us = self._next_position, self._clock_us()
+        header: Batch | Built
+        dropped: Dropped | None = None
+        if isinstance(content, pa.RecordBatch):
+            kind, flags = Kind.BATCH, SUMMARISED * flag
+            if self.drops is not None and not flag:
+                content, dropped = self.drops.divide(content)
+                if dropped is not None:
+                    payload, flags = encode(dropped.attached(content)), DROPPED
+            left = content.num_rows
+            header = Batch(self.stream_id, producer, epoch, number, here, left, now_us, flags)
+        else:
+            kind = Kind.BUILT
+            flags = FOLLOW * flag
+            header = Built(self.stream_id, producer, epoch, number, here, rows, now_us, flags)
+        tenant = self.schema.tenant
+        arrived = Arrived(header, content, dropped=dropped, tenant=tenant)
+        parts = [header.to_bytes(), payload]
+        size_bytes = sum(memoryview(part).nbytes for part in parts)
+        self.queues.came(tenant, size_bytes)
+        try:
+            durable = self._commit.submit(kind, parts, arrived)
+        except BaseException:
+            self.queues.left(tenant, size_bytes)
+            raise
         self._next_position = header.end_position
         if producer:
             remember(self._producers, producer, progress_of(header))
             self._waiting[producer] = durable
             durable.add_done_callback(lambda done: self._arrived(producer, done))
-        receipt = Receipt(self.schema.name, header.end_position, header.rows)
+        gone = 0 if dropped is None else dropped.rows
+        receipt = Receipt(self.schema.name, header.end_position, header.rows, dropped=gone)
         return _when(durable, lambda: receipt)
 
     def _arrived(self, producer: str, done: Future[int]) -> None:
@@ -179,8 +261,13 @@ class Intake:
         return _when(waiting, count)
 
 
-def progress_of(header: Batch) -> Progress:
-    """Where a producer stands after this batch."""
+def _new_rows(header: Batch | Built) -> int:
+    """The rows that were not counted before, when summaries of them came."""
+    return 0 if isinstance(header, Batch) and header.flags & SUMMARISED else header.rows
+
+
+def progress_of(header: Batch | Built) -> Progress:
+    """Where a producer stands after this batch, or what was built of tuples."""
     return Progress(header.epoch, header.sequence, header.end_position, header.rows)
 
 

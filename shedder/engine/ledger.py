@@ -8,7 +8,7 @@ from shedder.engine.stream import Stream
 from shedder.queries.database import Ledger, QueryLedger
 
 
-def ledger_of(stream: Stream, intake: Intake) -> Ledger:
+def ledger_of(stream: Stream, intake: Intake, backfilled: int) -> Ledger:
     """The ledger of a live stream, as far as it has applied. On the apply thread."""
     return Ledger(
         stream=stream.schema.name,
@@ -18,6 +18,11 @@ def ledger_of(stream: Stream, intake: Intake) -> Ledger:
         refused_batches=intake.refused_batches,
         refused_rows=intake.refused_rows,
         late=stream.late,
+        dropped=stream.drops.rows,
+        summarised=stream.built,
+        to_follow=stream.to_follow,
+        deleted=sum(deletion.rows for deletion in stream.deletions()),
+        backfilled=backfilled,
         queries=tuple(
             _query_ledger(name, published.standing)
             for name, published in sorted(stream.queries.items())

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+import pyarrow as pa
 import structlog
 
-from shedder.archive.exact import RELATION, ExactWorker
+from shedder.archive.deadline import Deadline
+from shedder.archive.exact import RELATION, ExactWorker, Without
+from shedder.archive.layouts.parts import Part
 from shedder.archive.run_files import Snapshot
 from shedder.cql.bind import bind
 from shedder.cql.query import BoundQuery
-from shedder.cql.render import SqlDialect, exact_sql, needs_positions
-from shedder.cql.statement import LandmarkWindow, RangeWindow, Select, SnapshotWindow
+from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
+from shedder.cql.statement import Select
 from shedder.engine.core import Core
+from shedder.engine.from_rollup import evidence_from_rollup, rolled_up
+from shedder.engine.indexed import LookedUp, look_up, usable
+from shedder.engine.missing_runs import without_missing
 from shedder.engine.published import Published
+from shedder.engine.reduced import partly, reduction_for
 from shedder.engine.stream import Stream
-from shedder.errors import BeforeRetention, DeadlineExceeded, ShedderError, Unimplemented
+from shedder.errors import BadQuery, BeforeRetention, DiskFull, ShedderError, StorageFailed
 from shedder.queries.answer import Answer
 from shedder.queries.choose import Stretch, answer_once, explain_once
 from shedder.queries.evidence import Evidence
@@ -26,8 +33,13 @@ from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.batches import arrow_schema
 from shedder.streams.sample import SampleView
-from shedder.streams.windows import PaneGrid, Span
+from shedder.streams.windows import Span, span_of
 
+_STEP_S = 0.1  # How soon one who waits notices that the answer is not wanted any more.
+_IN_ONE_PIECE = (
+    "all was read, because no run of this stretch lies in blocks, or some are damaged or have "
+    "deleted tuples: REDUCE BY has no effect"
+)
 _log = structlog.get_logger("shedder.one_time")
 
 
@@ -51,36 +63,74 @@ class OneTime:
         self._wanted: dict[Published, _Moment] = {}
         self._closed = False
 
-    def answer(self, stream: Stream, select: Select, timeout_s: float | None) -> Answer:
+    def answer(self, stream: Stream, select: Select, deadline: Deadline) -> Answer:
         """The answer over everything that is durable now.
 
         Raises:
           BadQuery, UnknownColumn, TypeMismatch: it cannot be bound.
-          DeadlineExceeded: not done within timeout_s. BudgetExceeded: too little memory.
+          UnknownReduction, BadReduction: REDUCE BY names none, or one that fails.
+          DeadlineExceeded: not done in time. Cancelled. BudgetExceeded: too little memory.
           BeforeRetention: the window begins before what is kept.
           PrecisionUnavailable: contract FAIL and the target is missed.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        query = self._bind(stream, select)
-        moment = self._moment(stream, query, timeout_s)
-        with moment.snapshot:
-            return answer_once(
-                query,
-                moment.sample,
-                lambda: self._exactly(query, moment, _left(deadline)),
-                moment.stretch,
-            )
+        query = _asked_once(select, stream)
+        reduction = reduction_for(query, self._core.load)
+        moment = self._moment(stream, query, deadline)
+        with moment.snapshot as snapshot:
+            rng = np.random.default_rng(self._core.machine.random_bits(128))
+            rolled = rolled_up(self._core.store, stream.id, query, snapshot, moment.stretch)
+            if rolled is not None and rolled.is_small:  # Exact, and sooner than any part.
+                return answer_once(
+                    query, None, lambda: self._exactly(query, moment, deadline), moment.stretch
+                )
+            reading = partly(query, snapshot, moment.stretch, reduction, deadline, rng)
+            part = None if reading is None else reading.partly
+            in_one_piece = part is None and query.reduction is not None
+
+            def exactly() -> Evidence:
+                evidence = self._exactly(query, moment, deadline)
+                notes = (_IN_ONE_PIECE,) if in_one_piece else ()
+                return replace(evidence, notes=(*evidence.notes, *notes))
+
+            sample = None if in_one_piece else moment.sample
+            answer = answer_once(query, sample, exactly, moment.stretch, part)
+        self._note(stream, [] if reading is None else reading.dropped())
+        return answer
+
+    def _note(self, stream: Stream, dropped: list[tuple[Part, float]]) -> None:
+        """Mark what a question has left out of lazy runs; where that fails, the answer stands."""
+        if not dropped:
+            return
+        try:
+            self._core.store.note_scans(dropped)
+        except (DiskFull, StorageFailed) as error:
+            _log.error("scans_not_noted", stream=stream.schema.name, error=str(error))
+        self._core.go_vacuum(stream.schema.name)
 
     def explain(self, stream: Stream, select: Select) -> str:
         """Which source would answer, and why."""
-        query = self._bind(stream, select)
-        moment = self._moment(stream, query, None)
+        query = _asked_once(select, stream)
+        deadline = Deadline()
+        reduction = reduction_for(query, self._core.load)
+        moment = self._moment(stream, query, deadline)
         with moment.snapshot as snapshot:
+            rng = np.random.default_rng(self._core.machine.random_bits(128))
+            rolled = rolled_up(self._core.store, stream.id, query, snapshot, moment.stretch)
+            if rolled is not None and rolled.is_small:
+                return rolled.explain(query)
+            reading = partly(query, snapshot, moment.stretch, reduction, deadline, rng)
+            part = None if reading is None else reading.partly
             runs = sum(run.rows for run in snapshot.runs)
             tail = sum(batch.num_rows for batch in snapshot.tail)
-            plan = explain_once(query, moment.sample, moment.stretch)
-            files = len(snapshot.runs)
-            return f"{plan}\narchive:   {runs:,} tuples in {files} runs, {tail:,} in the log"
+            blocks = sum(run.blocks + len(run.copies) for run in snapshot.runs)
+            plan = explain_once(query, moment.sample, moment.stretch, part)
+            by = "" if reduction is None or part is None else f"\nreduced:   by {reduction.text}"
+            files = f"{len(snapshot.runs)} runs of {blocks:,} blocks"
+            use = usable(self._core.store, stream.id, query)
+            index = "" if use is None else f"; by the index on {use[0]} where it helps"
+            if rolled is not None:
+                index = f"\nrollup:    {rolled.text}, where all is read"
+            return f"{plan}{by}\narchive:   {runs:,} tuples in {files}, {tail:,} in the log{index}"
 
     def answer_window(self, published: Published, span: Span) -> None:
         """On the apply thread: answer a standing query's window exactly, and tell it later.
@@ -89,6 +139,8 @@ class OneTime:
         that is answered next; those that it overtakes keep the answer they were given.
         """
         stream = self._core.stream(published.standing.query.schema.name)
+        if stream.built or stream.drops.within(span.start_us, span.end_us):
+            return  # The archive does not have them all.
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
         moment = _Moment(None, snapshot, _stretch(span, stream.watermark_us))
         with self._slides_lock:
@@ -109,10 +161,21 @@ class OneTime:
         query = published.standing.query
         try:
             with moment.snapshot:
-                answer = finish(query, self._exactly(query, moment, None))
+                answer = finish(query, self._exactly(query, moment, Deadline()))
             self._core.actor.post(lambda: published.tell_exact(answer))
         except ShedderError as error:
             _log.warning("exact_slide_failed", query=published.standing.name, error=str(error))
+
+    def exactly(
+        self,
+        query: BoundQuery,
+        snapshot: Snapshot,
+        span: Span,
+        watermark_us: int | None,
+        deadline: Deadline,
+    ) -> Evidence:
+        """The exact answer over a part of a stream's archive and log tail."""
+        return self._exactly(query, _Moment(None, snapshot, _stretch(span, watermark_us)), deadline)
 
     def close(self) -> None:
         """Take no more slides; one that is being answered ends with the exact worker."""
@@ -121,49 +184,65 @@ class OneTime:
             self._wanted.clear()
         self._slides.shutdown(wait=False, cancel_futures=True)
 
-    def _bind(self, stream: Stream, select: Select) -> BoundQuery:
-        if select.reduction is not None:
-            raise Unimplemented(
-                f"REDUCE BY {select.reduction.name}() needs a layout that can be read in part; "
-                "this version has ARCHIVE plain"
-            )
-        return bind(select, stream.schema)
-
-    def _moment(self, stream: Stream, query: BoundQuery, timeout_s: float | None) -> _Moment:
+    def _moment(self, stream: Stream, query: BoundQuery, deadline: Deadline) -> _Moment:
         """The stream after everything that is durable now has been applied."""
 
         def look() -> _Moment:
-            span = _span(query, stream.watermark_us)
+            span = span_of(query.window, stream.watermark_us)
+            check_retained(self._core, stream, span)
             retained = self._core.store.retained_from_us(stream.id)
-            if retained is not None and span.start_us is not None and span.start_us < retained:
-                raise BeforeRetention(
-                    f"the window begins at {span.start_us} us, retention has removed tuples "
-                    f"before {retained} us"
-                )
             whole = stream.sample.first == 0 and (retained is None or span.start_us is not None)
-            sample = stream.sample.view() if whole else None
+            if self._core.store.deletions(stream.id):  # The sample holds rows that are gone.
+                whole = False
             snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
-            return _Moment(sample, snapshot, _stretch(span, stream.watermark_us))
+            if any(run.is_backfilled for run in (*snapshot.runs, *snapshot.missing)):
+                whole = False  # The sample never saw them.
+            sample = stream.sample.view() if whole else None
+            stretch = replace(
+                _stretch(span, stream.watermark_us),
+                built=stream.built,
+                dropped=stream.drops.within(span.start_us, span.end_us),
+            )
+            return _Moment(sample, snapshot, stretch)
 
         future = self._core.actor.call(look)
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            raise DeadlineExceeded(f"no answer within {timeout_s} s: ingest is behind") from None
+        while True:
+            left_s = deadline.left_s()
+            try:
+                return future.result(_STEP_S if left_s is None else min(left_s, _STEP_S))
+            except TimeoutError:
+                continue  # Ingest is behind; somebody may have called it off.
 
-    def _exactly(self, query: BoundQuery, moment: _Moment, timeout_s: float | None) -> Evidence:
+    def _exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
         stretch, snapshot = moment.stretch, moment.snapshot
-        sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, stretch.start_us, stretch.end_us)
+        stream = self._core.stream(query.schema.name)
+        rolled = rolled_up(self._core.store, stream.id, query, snapshot, stretch)
+        if rolled is not None:
+            return evidence_from_rollup(self._core, self._exact, query, rolled, deadline)
         schema = arrow_schema(query.schema)
+        read = {*query.columns, query.schema.time_column}
+        columns = [name for name in schema.names if name in read]
+        found = look_up(self._core.store, stream.id, query, snapshot, columns, deadline.check)
+        for run, problem in snapshot.without_damage(lambda _: deadline.check(), found.done):
+            _log.error("run_damaged", stream=query.schema.name, problem=problem)
+            self._core.store.quarantine(run, problem)
+        sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, stretch.start_us, stretch.end_us)
+        selection = snapshot.selection(found.done)
+        numbered = needs_positions(query)
+        rows_read = [*columns, POSITION] if numbered else columns
         table = self._exact.query(
             sql,
-            snapshot.paths,
-            snapshot.tail,
-            schema,
-            timeout_s,
-            snapshot.tail_positions if needs_positions(query) else None,
+            selection.ordered,
+            [batch.select(columns) for batch in snapshot.tail],
+            pa.schema([schema.field(name) for name in columns]),
+            deadline.left_s(),
+            snapshot.tail_positions if numbered else None,
+            selection.dealt,
+            Without(selection.marked, selection.deleted),
+            deadline.progress,
+            [batch.select(rows_read) for batch in found.rows],
         )
-        return evidence_from_exact(
+        evidence = evidence_from_exact(
             query,
             table,
             start_us=stretch.start_us,
@@ -172,6 +251,17 @@ class OneTime:
             complete=stretch.complete,
             position=snapshot.end_position,
         )
+        return without_missing(query, _by_index(evidence, found, snapshot), snapshot)
+
+
+def _by_index(evidence: Evidence, found: LookedUp, snapshot: Snapshot) -> Evidence:
+    """The evidence with what an index has saved of reading."""
+    if not found.done:
+        return evidence
+    rows = sum(run.rows for run in snapshot.runs)
+    saved = sum(run.rows for run in snapshot.runs if run.first_position in found.done) - found.read
+    sources = (*evidence.sources, f"index on {found.column}")
+    return replace(evidence, archive_share_read=1.0 - saved / rows, sources=sources)
 
 
 def _stretch(span: Span, watermark_us: int | None) -> Stretch:
@@ -180,25 +270,30 @@ def _stretch(span: Span, watermark_us: int | None) -> Stretch:
     return Stretch(span.start_us, span.end_us, watermark_us, span.end_us is None or passed)
 
 
-def _span(query: BoundQuery, watermark_us: int | None) -> Span:
-    """The stretch that a one-time query is over: of a sliding window, the last one closed."""
-    match query.window:
-        case RangeWindow():
-            grid = PaneGrid.of(query.window)
-            end = grid.window_end(watermark_us)
-            return Span(0, 0) if end is None else grid.window(end)
-        case LandmarkWindow(start_us):
-            return Span(start_us, None)
-        case SnapshotWindow(start_us, end_us):
-            return Span(start_us, end_us)
-        case _:
-            return Span(None, None)
+def _asked_once(select: Select, stream: Stream) -> BoundQuery:
+    """The bound query.
+
+    Raises:
+      BadQuery: it has clauses of standing queries. UnknownColumn, TypeMismatch: as bind.
+    """
+    for clause, said in (("THINNING", select.thinning > 0), ("COSTING", bool(select.costing))):
+        if said:
+            raise BadQuery(
+                f"{clause} is for standing queries: CREATE QUERY name AS SELECT ...; a question "
+                "that is asked once reads less with REDUCE BY or a target"
+            )
+    return bind(select, stream.schema)
 
 
-def _left(deadline: float | None) -> float | None:
-    if deadline is None:
-        return None
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise DeadlineExceeded("the time was used up before the archive could be read")
-    return left
+def check_retained(core: Core, stream: Stream, span: Span) -> None:
+    """Whether a window begins where everything is still there.
+
+    Raises:
+      BeforeRetention: it does not.
+    """
+    retained = core.store.retained_from_us(stream.id)
+    if retained is not None and span.start_us is not None and span.start_us < retained:
+        raise BeforeRetention(
+            f"the window begins at {span.start_us} us, retention has removed tuples "
+            f"before {retained} us"
+        )

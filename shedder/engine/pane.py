@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from shedder.cql.types import ColumnType
 from shedder.engine.plan import BY_HASH, Kind, Part, Plan
+from shedder.engine.resizing import merged, settle, shrunk, size_of
 from shedder.engine.segment import Segment, selected
+from shedder.engine.stopwatch import Stopwatch
 from shedder.streams.frame import Frame
 from shedder.streams.text_extremes import GroupedTextExtremes
 from shedder.streams.text_first_last import GroupedTextFirstLast
@@ -20,12 +22,14 @@ from synopses.count_min import GroupedCountMin
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
+from synopses.errors import CorruptSynopsis
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_entries import ItemKind
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.req import GroupedReq
 from synopses.theta import GroupedTheta
 from synopses.theta_profile import LG_K_MIN
 
@@ -42,6 +46,7 @@ Synopsis = (
     | GroupedTheta
     | GroupedLogBuckets
     | GroupedKll
+    | GroupedReq
     | GroupedFrequent
     | GroupedCountMin
 )
@@ -57,6 +62,8 @@ _CLASSES: dict[Kind, Any] = {
     Kind.THETA: GroupedTheta,
     Kind.BUCKETS: GroupedLogBuckets,
     Kind.KLL: GroupedKll,
+    Kind.REQ_HIGH: GroupedReq,
+    Kind.REQ_LOW: GroupedReq,
     Kind.FREQUENT: GroupedFrequent,
     Kind.COUNTERS: GroupedCountMin,
 }
@@ -79,6 +86,8 @@ def make(part: Part, groups: int) -> Any:
             return GroupedFirstLast(groups, integer=integer)
         case Kind.FREQUENT:
             return GroupedFrequent(groups, part.size, _item_kind(part))
+        case Kind.REQ_HIGH | Kind.REQ_LOW:
+            return GroupedReq(groups, part.size, high=part.kind is Kind.REQ_HIGH)
         case _:
             return _CLASSES[part.kind](groups, part.size)
 
@@ -122,7 +131,7 @@ class PartInput:
                 case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
                     rows = slice(None) if present.rows is None else present.rows
                     self._arrays = (view.times_us[rows], view.positions[rows], present.values)
-                case Kind.BUCKETS | Kind.KLL:
+                case Kind.BUCKETS | Kind.KLL | Kind.REQ_HIGH | Kind.REQ_LOW:
                     self._arrays = (np.asarray(present.values, np.float64),)
                 case _:
                     self._arrays = (present.values,)
@@ -145,6 +154,18 @@ class PartInput:
         else:
             synopsis.update(ids, *[array[first:last] for array in self._arrays])
         return int(last - first)
+
+    def feed_shape(self, shape: GroupedCrossMoments | None, first: int, last: int) -> None:
+        """Update what a segment knows of x and x^2, if it does, as `feed` does the synopsis."""
+        if shape is None:
+            return
+        if self._rows is not None:
+            first, last = np.searchsorted(self._rows, (first, last))
+        if first < last:
+            values = np.asarray(self._arrays[0][first:last], np.float64)
+            ids = None if self._ids is None else self._ids[first:last]
+            with np.errstate(over="ignore"):  # An infinite square makes the pair one that is apart.
+                shape.update(ids, values, values * values)
 
 
 class TextValues:
@@ -173,8 +194,15 @@ class Pane:
     parts: what was read in full. segments: by part and level (1 and up), what was read thinned.
     """
 
-    def __init__(self, plan: Plan, groups: int) -> None:
+    def __init__(self, plan: Plan, groups: int, *, of_any_size: bool = False) -> None:
+        """Make an empty one.
+
+        Args:
+          plan: its synopses and their sizes. groups: that there is room for.
+          of_any_size: what is merged into it first gives it the sizes, not the plan.
+        """
         self._plan = plan
+        self._of_any_size = of_any_size
         self.parts = [make(part, groups) for part in plan.parts]
         self.segments: dict[tuple[int, int], Segment] = {}
 
@@ -183,10 +211,11 @@ class Pane:
         for synopsis in self.parts:
             synopsis.grow(groups)
 
-    def update(self, inputs: Sequence[PartInput], first: int, last: int) -> None:
-        """Read the rows first to last of the inputs' view."""
-        for synopsis, given in zip(self.parts, inputs, strict=True):
+    def update(self, inputs: Sequence[PartInput], first: int, last: int, watch: Stopwatch) -> None:
+        """Read the rows first to last of the inputs' view, each part by the watch."""
+        for part, (synopsis, given) in enumerate(zip(self.parts, inputs, strict=True)):
             given.feed(synopsis, first, last)
+            watch.lap(part, last - first)
 
     def update_at(
         self, part: int, level: int, given: PartInput, rows: tuple[int, int], groups: int
@@ -196,33 +225,86 @@ class Pane:
         Returns:
           How many values there were in these rows.
         """
-        synopsis = self.segment(part, level).synopsis if level else self.parts[part]
-        synopsis.grow(groups)
-        return given.feed(synopsis, *rows)
+        if not level:
+            self.parts[part].grow(groups)
+            return given.feed(self.parts[part], *rows)
+        segment = self.segment(part, level)
+        segment.grow(groups)
+        given.feed_shape(segment.shape, *rows)
+        return given.feed(segment.synopsis, *rows)
 
-    def segment(self, part: int, level: int) -> Segment:
-        """A part's segment of a level; a new one when there is none."""
+    def segment(self, part: int, level: int, *, size: int | None = None) -> Segment:
+        """A part's segment of a level; when there is none a new one, of this size or the plan's."""
         found = self.segments.get((part, level))
         if found is None:
-            found = self.segments[part, level] = Segment(_make_thinned(self._plan.parts[part]))
+            made, whole = self._plan.parts[part], self.parts[part]
+            found = _make_segment(made if size is None else replace(made, size=size))
+            if isinstance(whole, GroupedLogBuckets):
+                found.synopsis.resize(whole.mantissa_bits)
+            self.segments[part, level] = found
         return found
 
+    def read_by(self, part: int) -> list[Any]:
+        """All synopses of a part: of what was read in full, and of each level."""
+        thinned = [it.synopsis for (owner, _), it in self.segments.items() if owner == part]
+        return [self.parts[part], *thinned]
+
+    def is_larger_than(self, plan: Plan) -> bool:
+        """Whether any synopsis is larger than it is in this plan."""
+        return any(size_of(synopsis) > size for synopsis, size in self._sizes_in(plan))
+
     def settle(self, plan: Plan) -> None:
-        """Nothing more is counted: tables of frequent items take their size in this plan."""
+        """Nothing more is counted: what is larger than in this plan takes its size there."""
         self._plan = plan
-        read = [*enumerate(self.parts)]
-        read += [(part, segment.synopsis) for (part, _), segment in self.segments.items()]
-        for part, synopsis in read:
-            if isinstance(synopsis, GroupedFrequent) and synopsis.entries > plan.parts[part].size:
-                synopsis.resize(plan.parts[part].size)
+        for synopsis, size in self._sizes_in(plan):
+            settle(synopsis, size)
+
+    def shrunk(self, plan: Plan, limit: Plan | None = None) -> Pane:
+        """A version in which nothing is larger than in a plan; this one stays what it is.
+
+        Args:
+          plan: of the new version. limit: the plan that nothing is larger than; None: that one.
+        """
+        smaller = Pane(plan, 0)
+        sizes = iter([size for _, size in self._sizes_in(limit or plan)])
+        smaller.parts = [
+            shrunk(synopsis, size) if size_of(synopsis) > size else synopsis
+            for synopsis, size in zip(self.parts, sizes, strict=False)
+        ]
+        smaller.segments = {
+            key: replace(segment, synopsis=shrunk(segment.synopsis, size))
+            if size_of(segment.synopsis) > size
+            else segment
+            for (key, segment), size in zip(self.segments.items(), sizes, strict=True)
+        }
+        return smaller
+
+    def _sizes_in(self, plan: Plan) -> list[tuple[Any, int]]:
+        """Each synopsis, those of segments last, with the size that it has in a plan."""
+        sizes = [
+            (synopsis, part.size) for synopsis, part in zip(self.parts, plan.parts, strict=True)
+        ]
+        return sizes + [
+            (segment.synopsis, _thinned_size(plan.parts[part]))
+            for (part, _), segment in self.segments.items()
+        ]
 
     def merge(self, other: Pane) -> Self:
         """Fold in another pane over the same group ids."""
-        for synopsis, more in zip(self.parts, other.parts, strict=True):
-            synopsis.merge(more)
+        if self._of_any_size:
+            self._take_sizes(other)
+        self.parts = [merged(*two) for two in zip(self.parts, other.parts, strict=True)]
         for key, segment in other.segments.items():
-            self.segment(*key).merge(segment)
+            self.segment(*key, size=size_of(segment.synopsis)).merge(segment)
         return self
+
+    def _take_sizes(self, other: Pane) -> None:
+        """Nothing has been counted yet: be as large as the other."""
+        self._of_any_size = False
+        for at, more in enumerate(other.parts):
+            if size_of(self.parts[at]) != size_of(more):
+                part = replace(self._plan.parts[at], size=size_of(more))
+                self.parts[at] = make(part, self.parts[at].groups)
 
     def select(self, ids: NDArray[np.int64]) -> Pane:
         """These groups, in this order."""
@@ -261,7 +343,7 @@ class Pane:
         """What each synopsis holds, its segments included."""
         held = [int(synopsis.size_bytes) for synopsis in self.parts]
         for (part, _), segment in self.segments.items():
-            held[part] += int(segment.synopsis.size_bytes)
+            held[part] += segment.size_bytes
         return held
 
     def to_bytes(self) -> list[bytes]:
@@ -278,12 +360,37 @@ class Pane:
         ]
         return pane
 
-    def adopt_segment(self, part: int, level: int, data: bytes, basics: Sequence[Any]) -> None:
-        """Take back a segment of which the synopsis' bytes and the basics were stored."""
+    def adopt_segment(
+        self, place: tuple[int, int], data: bytes, basics: Sequence[Any], shape: bytes | None
+    ) -> None:
+        """Take back a segment (part, level) whose synopses' bytes and basics were stored."""
+        part, level = place
         kind = self._plan.parts[part].kind
         stored = GroupedTheta if kind is Kind.DISTINCT else _CLASSES[kind]
         synopsis = stored.from_bytes(data)
-        self.segments[part, level] = Segment(synopsis, *basics)
+        held = None if shape is None else GroupedCrossMoments.from_bytes(shape)
+        self.segments[part, level] = Segment(synopsis, *basics, shape=held)
+
+
+def made_alike(part: Part, read: Any, groups: int, *, thinned: bool) -> Any:
+    """A synopsis that somebody else has built of a part, of any size, over so many groups.
+
+    Raises:
+      CannotMerge: it is of another kind than the part's own.
+      CorruptSynopsis: it has more groups than there are.
+    """
+    if read.groups > groups:
+        raise CorruptSynopsis("groups", read.groups, groups)
+    size = size_of(read)
+    alike = replace(part, size=size) if size else part
+    made = _make_thinned(alike) if thinned else make(alike, 0)
+    made.grow(groups)
+    return made.merge(read)
+
+
+def _make_segment(part: Part) -> Segment:
+    varied = part.kind is Kind.MOMENTS and part.variance
+    return Segment(_make_thinned(part), shape=GroupedCrossMoments(0) if varied else None)
 
 
 def _make_thinned(part: Part) -> Any:
@@ -295,9 +402,16 @@ def _make_thinned(part: Part) -> Any:
         case Kind.MOMENTS:
             return make(replace(part, variance=True), 0)
         case Kind.DISTINCT:
-            return GroupedTheta(0, min(max(part.size, LG_K_MIN), _THETA_LG_K_MAX))
+            return GroupedTheta(0, _thinned_size(part))
         case _:
             return make(part, 0)
+
+
+def _thinned_size(part: Part) -> int:
+    """Of the synopsis that a thinned part is read into."""
+    if part.kind is Kind.DISTINCT:
+        return min(max(part.size, LG_K_MIN), _THETA_LG_K_MAX)
+    return part.size
 
 
 def _added(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:

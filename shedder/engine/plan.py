@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -19,7 +20,9 @@ from shedder.cql.expression import (
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
 from shedder.cql.types import ColumnType
+from shedder.engine.rank_sketch import RankSketch, rank_sketch
 from shedder.streams.windows import PaneGrid
+from synopses.req_images import K_MAX
 
 
 class Kind(Enum):
@@ -35,18 +38,23 @@ class Kind(Enum):
     THETA = "theta"
     BUCKETS = "log-buckets"
     KLL = "kll"
+    REQ_HIGH = "req, high ranks"
+    REQ_LOW = "req, low ranks"
     FREQUENT = "frequent"
     COUNTERS = "count-min"
 
 
+RANKED = (Kind.KLL, Kind.REQ_HIGH, Kind.REQ_LOW)  # Quantiles by rank.
 BY_HASH = (Kind.DISTINCT, Kind.THETA)  # They are thinned by the hash of what they count.
+ENDS_IN_TIME = (Kind.FIRST_LAST, Kind.TEXT_FIRST_LAST)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One synopsis of every pane.
 
-    argument: None counts rows. size: lg_k of HLL and theta, k of KLL, entries of frequent items.
+    argument: None counts rows. size: lg_k of HLL and theta, k of KLL and REQ, entries of frequent
+      items.
     variance: whether moments keep the second moment. second: the other column of pairs.
     """
 
@@ -76,14 +84,26 @@ _VARIANCE = (AggregateFunction.VAR, AggregateFunction.STDDEV)
 _EXTREMES = (AggregateFunction.MIN, AggregateFunction.MAX)
 
 
-def kind_of(aggregate: Aggregate, *, by_rank: bool) -> Kind:
-    """The synopsis that answers an aggregate. by_rank: the target is a rank error."""
+def rank_choice(aggregate: Aggregate, query: BoundQuery) -> RankSketch | None:
+    """The sketch of a quantile whose target is a rank error; None for any other aggregate."""
+    target = query.target
+    if target is None or target.kind is not TargetKind.RANK or aggregate.parameter is None:
+        return None
+    if aggregate.function is not AggregateFunction.QUANTILE:
+        return None
+    return rank_sketch(
+        aggregate.parameter, aggregate.type, error=target.size, confidence=query.confidence
+    )
+
+
+def kind_of(aggregate: Aggregate, query: BoundQuery) -> Kind:
+    """The synopsis that answers an aggregate of a query."""
     match aggregate.function:
         case AggregateFunction.COUNT_DISTINCT:
             return Kind.DISTINCT
         case AggregateFunction.QUANTILE:
-            return Kind.KLL if by_rank else Kind.BUCKETS
-        case AggregateFunction.TOP:
+            return _quantiles(rank_choice(aggregate, query))
+        case AggregateFunction.TOP | AggregateFunction.FREQUENT:
             return Kind.FREQUENT
         case AggregateFunction.COUNT:
             return Kind.COUNT
@@ -102,6 +122,14 @@ def kind_of(aggregate: Aggregate, *, by_rank: bool) -> Kind:
             return Kind.EXTREMES if is_text else Kind.MOMENTS
 
 
+def _quantiles(choice: RankSketch | None) -> Kind:
+    if choice is None:
+        return Kind.BUCKETS
+    if not choice.req:
+        return Kind.KLL
+    return Kind.REQ_HIGH if choice.high else Kind.REQ_LOW
+
+
 def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
     """Share synopses between aggregates: one of moments serves SUM, AVG, MIN, MAX, VAR of a column.
 
@@ -109,15 +137,16 @@ def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
       query: the bound query.
       sizes: the granted size of each aggregate that has one (see engine/grant.py).
     """
-    by_rank = query.target is not None and query.target.kind is TargetKind.RANK
     varied = {a.argument for a in query.aggregates if a.function in _VARIANCE}
     parts = [Part(Kind.COUNT, None)]
     answers: list[int] = []
     partners: list[int | None] = []
     for aggregate in query.aggregates:
-        kind = kind_of(aggregate, by_rank=by_rank)
+        kind = kind_of(aggregate, query)
         variance = kind is Kind.MOMENTS and aggregate.argument in varied
         size = sizes.get(aggregate, 0)
+        if kind in RANKED and size > K_MAX:
+            kind = Kind.KLL  # Granted when there was no REQ: its panes hold KLL.
         if kind is Kind.CROSS:  # One synopsis reads both.
             part = Part(kind, aggregate.argument, second=aggregate.second)
             answers.append(_place(parts, part))
@@ -127,6 +156,12 @@ def plan(query: BoundQuery, sizes: dict[Aggregate, int]) -> Plan:
         answers.append(_place(parts, Part(kind, first, size, variance)))
         partners.append(_place(parts, Part(kind, others[0], size)) if others else None)
     return Plan(tuple(parts), tuple(answers), tuple(partners))
+
+
+def with_sizes(plan: Plan, sizes: Sequence[int]) -> Plan:
+    """The same synopses in other sizes; shape [parts], 0 where one has none."""
+    parts = zip(plan.parts, sizes, strict=True)
+    return replace(plan, parts=tuple(replace(part, size=size) for part, size in parts))
 
 
 def opened(query: BoundQuery, closed: Plan) -> Plan:

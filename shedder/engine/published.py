@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 import structlog
 
+from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
+from shedder.engine.allocation import NEGLIGIBLE, Given
 from shedder.engine.listeners import Listeners, News
+from shedder.engine.measured import Measured
 from shedder.engine.standing import Standing
 from shedder.engine.thinning import levels_text
 from shedder.engine.window_evidence import window_evidence
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answer import Answer
+from shedder.queries.certification import Certification, facts_of, marked
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish, needs_exact
@@ -42,11 +48,18 @@ class StreamFacts(Protocol):
     def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
         """Account for tuples that came too late for their panes."""
 
+    def noted(self, evidence: Evidence, from_position: int) -> Evidence:
+        """Note what was deleted from the stream after it had come."""
+
 
 class Published:
     """One standing query with its newest answer. Used by the apply thread.
 
     latest: the newest answer, or the error that stands for it (contract FAIL); read by anybody.
+    weight, active: for the allocator, as they were altered. measured: how wide answers really are.
+    certification: what audits of its answers have come to; audited: which answer was the last one;
+    audited_s: when; bet_to_us: later tuples than these no audit has bet on.
+    limits: what a query that has limits of its own may be given: no more than at registration.
     go_exact: hands a window to the exact worker, which answers later (contract EXACT).
     """
 
@@ -66,10 +79,20 @@ class Published:
         self.emitted_to: int | None = None
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
+        self.put_off = 0  # Windows that have closed and were not answered, to be fresh again later.
+        self.put_off_ever = 0
         self._whole_from: int | None = None  # The first window end whose panes have all been read.
         self._span: Span | None = None  # The newest answer's window, and how many were late for it.
         self._late = 0
         self._go_exact = go_exact
+        self.weight = standing.query.weight
+        self.active = True
+        self.limits = _limits_of(standing)
+        self.certification = Certification()
+        self.audited: tuple[int | None, int | None, int] | None = None
+        self.audited_s = -math.inf
+        self.bet_to_us: int | None = None
+        self.measured = Measured(len(standing.plan.parts))
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
 
     def guard(self, work: Callable[[], None]) -> None:
@@ -91,26 +114,24 @@ class Published:
     def fail(self, reason: str) -> None:
         """From now on, every answer is this error."""
         self.failed = reason
+        self.standing.failed = True
         self.tell(InternalError(reason))
 
-    def read(
-        self, frame: Frame, *, watermark_us: int | None, limit_us: int, after_us: int | None
-    ) -> None:
-        """Read a frame into the panes that answers will need.
+    def foresee(self, after_us: int | None) -> None:
+        """Say which windows will be answered when the next frame has been read.
 
         Args:
-          frame, watermark_us, limit_us: as Standing.apply has them.
-          after_us: the watermark when the frame has been read. Of the windows that it closes only
-            the newest are answered, so panes that lie before these are not made.
+          after_us: the watermark then. Of the windows that it closes only the newest are answered,
+            so panes that lie before these are not made.
         """
-        needed_from = None
         ends = self._ends_to_answer(after_us)
         if ends:
             self._whole_from = max(ends[0], self._whole_from or ends[0])
-            needed_from = self.standing.grid.panes_in(self.standing.grid.window(ends[0])).start
-        self.standing.apply(
-            frame, watermark_us=watermark_us, limit_us=limit_us, needed_from=needed_from
-        )
+        self.standing.asked_from_us = ends[0] if ends else None
+
+    def read(self, frame: Frame, *, watermark_us: int | None, limit_us: int) -> None:
+        """Read a frame into the panes that answers will need, as Standing.apply has it."""
+        self.standing.apply(frame, watermark_us=watermark_us, limit_us=limit_us)
 
     def _ends_to_answer(self, watermark_us: int | None) -> range:
         """The ends of the windows that are to be answered when the watermark is here."""
@@ -122,8 +143,15 @@ class Published:
         most = max(1, most) if len(self.listeners) else 1
         return grid.ends_between(self.emitted_to, watermark_us, most)
 
-    def windows_closed(self, stream: StreamFacts) -> None:
-        """Answer the windows that the watermark has passed: all for listeners, else the last."""
+    def windows_closed(self, stream: StreamFacts, stretch: int = 1) -> None:
+        """Answer the windows that the watermark has passed: all for listeners, else the last.
+
+        Args:
+          stream: of the query.
+          stretch: 1; under overload, answers come so many slides apart. They are due at multiples
+            of that from the epoch, so that queries of one slide are late together and find the
+            merges of each other's panes; what is due late is the newest window, once.
+        """
         grid = self.standing.grid
         watermark = stream.watermark_us
         end = grid.window_end(watermark)
@@ -134,10 +162,18 @@ class Published:
         if self.emitted_to is None:  # No tuple yet, but a promise: its newest window is empty.
             self.emitted_to = end - grid.slide_us
         if end <= self.emitted_to:
-            if self._span is None or self._span.end_us != end:
+            if not self.put_off and (self._span is None or self._span.end_us != end):
                 self.refresh(stream)  # Nobody is told of the empty windows before the first one.
             return
-        for each in self._ends_to_answer(watermark):
+        ends = self._ends_to_answer(watermark)
+        if stretch > 1:
+            period_us = stretch * grid.slide_us
+            told_to = None if self._span is None else self._span.end_us
+            due = told_to is None or end // period_us > told_to // period_us
+            self.put_off += len(ends) - due
+            self.put_off_ever += len(ends) - due
+            ends = ends[len(ends) - due :]
+        for each in ends:
             if self._whole_from is None or each >= self._whole_from:  # Who listens since is told
                 self.publish(stream, grid.window(each))  # of whole windows only.
         self.emitted_to = end
@@ -169,17 +205,27 @@ class Published:
         else:
             self.publish(stream, grid.span)
 
+    @property
+    def present_weight(self) -> float:
+        """What its errors count now, as it was altered: next to nothing while it is not active."""
+        return self.weight * (1.0 if self.active else NEGLIGIBLE)
+
     def publish(self, stream: StreamFacts, span: Span) -> None:
         """Answer one window, keep the answer and tell it."""
         self.tell(self._news(stream, span))
 
     def _news(self, stream: StreamFacts, span: Span) -> News:
-        evidence = self._evidence(stream, span)
+        if span.end_us is not None and self.standing.grid.slides:
+            self.standing.fold(span.end_us)
+        evidence = self.evidence(stream, span)
+        if self.measured.wanted:
+            self.measured.look(self.standing.query, self.standing.plan, evidence)
         try:
-            answer: News = finish(self.standing.query, evidence)
+            answer: News = self._marked(finish(self.standing.query, evidence))
         except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
             answer = error
         self.behind = False
+        self.put_off = 0
         self._span, self._late = span, evidence.late
         if (
             not isinstance(answer, ShedderError)
@@ -196,21 +242,53 @@ class Published:
 
     def tell_exact(self, answer: Answer) -> None:
         """The archive has answered a window; a newer window's answer stays the newest."""
-        newest = self.latest
+        newest, answer = self.latest, self._marked(answer)
         if isinstance(newest, Answer) and (newest.end_us or 0) > (answer.end_us or 0):
             self.listeners.tell(answer)
         else:
             self.tell(answer)
 
-    def _evidence(self, stream: StreamFacts, span: Span) -> Evidence:
+    @property
+    def span(self) -> Span | None:
+        """The newest answer's window; None before the first one."""
+        return self._span
+
+    def certify(self, certification: Certification) -> None:
+        """This is what audits have come to; the newest answer says so at once."""
+        self.certification = certification
+        if isinstance(self.latest, Answer):
+            self.latest = self._marked(self.latest)
+
+    def _marked(self, answer: Answer) -> Answer:
+        return marked(answer, self.certification)
+
+    def evidence(
+        self, stream: StreamFacts, span: Span, query: BoundQuery | None = None
+    ) -> Evidence:
+        """What the panes of a window say; query: the standing one with another confidence."""
+        confidences = self._confidences
+        if query is not None:
+            confidences = split_confidence(query, EXACT_IN_PANES)
         evidence = window_evidence(
             self.standing,
             span,
-            confidences=self._confidences,
+            confidences=confidences,
             watermark_us=stream.watermark_us,
             position=stream.position,
+            query=query,
         )
-        return stream.widen(evidence, self.standing)
+        evidence = stream.noted(stream.widen(evidence, self.standing), self.from_position)
+        if "rewrite" in self.granted:
+            note = f"rewritten to keep its limits: {self.granted['rewrite']}"
+            evidence = replace(evidence, notes=(*evidence.notes, note))
+        return evidence
+
+
+def _limits_of(standing: Standing) -> Given | None:
+    if standing.query.costing is None:
+        return None
+    sizes = tuple(part.size for part in standing.plan.parts)
+    return Given(sizes, standing.part_bytes_max)
 
 
 def status_of(published: Published) -> pa.Table:
@@ -222,9 +300,15 @@ def status_of(published: Published) -> pa.Table:
         "read": str(standing.timely - max(standing.thinned)),
         "thinned": str(max(standing.thinned)),
         "thinning": levels_text(standing.levels),
+        "weight": f"{published.weight:g}",
+        "active": str(published.active).lower(),
         "late": str(standing.late),
+        "windows_put_off": str(published.put_off_ever),
         "panes": str(len(standing.panes)),
+        "thinned_panes": str(sum(bool(pane.segments) for pane in standing.panes.values())),
         "size_bytes": str(standing.size_bytes),
+        "reads_panes_of": "" if standing.feed is None else standing.feed.feeder.name,
+        **facts_of(published.certification),
         **published.granted,
     }
     return pa.table({"key": list(facts), "value": list(facts.values())})

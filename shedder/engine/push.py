@@ -31,7 +31,15 @@ class Appendable(Protocol):
         """A stream's definition."""
 
     def append(
-        self, stream: str, payload: bytes, *, producer: str, epoch: int, sequence: int | None
+        self,
+        stream: str,
+        payload: bytes,
+        *,
+        producer: str,
+        epoch: int,
+        sequence: int | None,
+        rows: int,
+        waits: bool,
     ) -> Future[Receipt]:
         """Append one encoded batch."""
 
@@ -61,7 +69,7 @@ class Pipeline:
         Raises:
           ShedderError: this batch was refused, or an earlier one was lost.
         """
-        future = self._append_patiently(encode(batch), sequence)
+        future = self._append_patiently(encode(batch), batch.num_rows, sequence)
         self._waiting.append((future, is_fresh))
         if len(self._waiting) > IN_FLIGHT:
             self._await_oldest()
@@ -89,7 +97,7 @@ class Pipeline:
                 "somebody else; give each producer its own name"
             )
 
-    def _append_patiently(self, payload: bytes, sequence: int | None) -> Future[Receipt]:
+    def _append_patiently(self, payload: bytes, rows: int, sequence: int | None) -> Future[Receipt]:
         while True:
             try:
                 return self._engine.append(
@@ -98,6 +106,8 @@ class Pipeline:
                     producer=self._producer,
                     epoch=self._epoch,
                     sequence=sequence,
+                    rows=rows,
+                    waits=True,
                 )
             except Overloaded:
                 # Nothing of ours may be waiting, so the pause bounds how often we ask.

@@ -13,15 +13,14 @@ from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.types import ColumnType
 from shedder.queries.cross import cross_answer
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
-from synopses import kll
 from synopses.count_min import GroupedCountMin
 from synopses.cross_moments import CrossSums, GroupedCrossMoments
 from synopses.estimate import Bound, Estimates
 from synopses.frequent import GroupedFrequent
 from synopses.join_sizes import join_size, self_join_size
-from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.rank_sketches import RankSketches
 from synopses.theta import GroupedTheta
 from synopses.theta_sets import Compared
 
@@ -57,6 +56,7 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float, partner: Any = N
             | AggregateFunction.COVAR_SAMP
             | AggregateFunction.CORR
             | AggregateFunction.REGR_SLOPE
+            | AggregateFunction.REGR_INTERCEPT
         ):
             answer = cross_answer(aggregate.function, synopsis)
         case AggregateFunction.COUNT_DISTINCT:
@@ -67,6 +67,8 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float, partner: Any = N
         case AggregateFunction.TOP:
             assert aggregate.parameter is not None
             answer = _top(synopsis, int(aggregate.parameter))
+        case AggregateFunction.FREQUENT:
+            answer = _frequent(synopsis, aggregate)
         case AggregateFunction.SELF_JOIN_SIZE:
             answer = self_join_size(synopsis, confidence)
         case AggregateFunction.JOIN_SIZE:
@@ -83,11 +85,13 @@ def ask(synopsis: Any, aggregate: Aggregate, confidence: float, partner: Any = N
     return answer
 
 
-def rank_error(synopsis: Any, confidence: float) -> NDArray[np.float64] | None:
-    """The rank error of a KLL quantile, as a fraction of rank, per group; None for others."""
-    if not isinstance(synopsis, GroupedKll):
+def rank_error(
+    synopsis: Any, aggregate: Aggregate, confidence: float
+) -> NDArray[np.float64] | None:
+    """The rank error of a quantile by rank, as a fraction of rank, per group; None for others."""
+    if not isinstance(synopsis, RankSketches) or aggregate.parameter is None:
         return None
-    return np.full(synopsis.groups, kll.rank_error(synopsis.k, confidence))
+    return synopsis.rank_error(aggregate.parameter, confidence)
 
 
 def present_counts(synopsis: Any, partner: Any = None) -> NDArray[np.int64] | None:
@@ -96,7 +100,7 @@ def present_counts(synopsis: Any, partner: Any = None) -> NDArray[np.int64] | No
     Of two sets: how many different values there are of either, at the least.
     """
     match synopsis:
-        case GroupedMoments() | GroupedKll():
+        case GroupedMoments() | RankSketches():
             return synopsis.counts()
         case GroupedLogBuckets():
             return synopsis.counts
@@ -140,7 +144,7 @@ def quantiles_of(
 def _quantile(synopsis: Any, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
     found = (
         synopsis.quantile(q, confidence)
-        if isinstance(synopsis, GroupedKll)
+        if isinstance(synopsis, RankSketches)
         else synopsis.quantile(q)
     )
     assert isinstance(found, Estimates)
@@ -150,6 +154,21 @@ def _quantile(synopsis: Any, aggregate: Aggregate, confidence: float, q: float) 
 def in_type(found: Estimates, aggregate: Aggregate) -> Estimates:
     """A quantile of doubles as the aggregate's type."""
     return found if aggregate.type is ColumnType.DOUBLE else _to_integers(found, aggregate.type)
+
+
+def frequents_of(synopses: Mapping[Aggregate, Any]) -> dict[Aggregate, Callable[[int], Estimates]]:
+    """How to ask for the same values of a share, with room for late tuples."""
+    return {
+        aggregate: partial(_frequent, synopsis, aggregate)
+        for aggregate, synopsis in synopses.items()
+        if aggregate.function is AggregateFunction.FREQUENT
+    }
+
+
+def _frequent(synopsis: GroupedFrequent, aggregate: Aggregate, late: int = 0) -> Estimates:
+    assert aggregate.parameter is not None, aggregate
+    assert aggregate.promise is not None, aggregate
+    return synopsis.frequent(aggregate.parameter, aggregate.promise, late)
 
 
 def _top(synopsis: GroupedFrequent, k: int) -> Estimates:

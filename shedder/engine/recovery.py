@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 
 import structlog
 
-from shedder.archive.records import Batch, Heartbeat, Kind, Level
+from shedder.archive.directory import FORMAT_FIRST, FORMAT_LOAD, format_of
+from shedder.archive.records import DROPPED, Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
+from shedder.archive.segment import Record
 from shedder.cql.bind import bind
-from shedder.engine.checkpoint import restore_query, restore_stream
+from shedder.engine.built import Checked
+from shedder.engine.checkpoint import TENANTS, restore_budget, restore_query, restore_stream
 from shedder.engine.core import Core
+from shedder.engine.feeding import take_from
 from shedder.engine.grant import group_bytes
 from shedder.engine.intake import progress_of
 from shedder.engine.plan import plan, sizes_from_json
@@ -17,7 +22,10 @@ from shedder.engine.producers import Progress, remember
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
+from shedder.engine.stream import Stream
+from shedder.engine.summaries import Summaries
 from shedder.streams.batches import decode_stored
+from shedder.streams.dropped import Dropped
 from shedder.streams.sample import StreamSample
 
 _log = structlog.get_logger("shedder.recovery")
@@ -37,7 +45,10 @@ def recover(core: Core) -> None:
     positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
     names = {stream.id: name for name, stream in core.streams.items()}
     replayed = 0
+    by_load = _levels_by_load(core, start)
     for record in core.store.log.read(core.store.log.first_sequence):
+        while by_load and by_load[0].from_sequence <= record.sequence:
+            core.apply_level(by_load.popleft())
         match record.kind:
             case Kind.BATCH:
                 header = Batch.from_bytes(record.header)
@@ -50,13 +61,25 @@ def recover(core: Core) -> None:
                 positions[name] = max(positions[name], header.end_position)
                 _advance(producers[name], header)
                 if record.sequence >= start:
-                    core.apply(stream, header, batch)
+                    core.apply(stream, header, batch, dropped=_dropped(header, record))
                     replayed += header.rows
+            case Kind.BUILT:
+                built = Built.from_bytes(record.header)
+                name = names.get(built.stream)
+                if name is None:
+                    continue
+                _advance(producers[name], built)
+                if record.sequence >= start:
+                    core.apply_built(built, Checked(Summaries.from_bytes(bytes(record.body))))
             case Kind.HEARTBEAT if record.sequence >= start:
                 core.apply_heartbeat(Heartbeat.from_bytes(record.header))
             case Kind.LEVEL if record.sequence >= start:
                 core.apply_level(Level.from_bytes(record.header))
+            case Kind.SIZES if record.sequence >= start:
+                core.apply_sizes(Sizes.from_bytes(record.header))
         core.applied_sequence = max(start, record.sequence + 1)
+    for late in by_load:
+        core.apply_level(late)
     for name, intake in core.intakes.items():
         intake.restore(positions[name], producers[name])
         intake.accepted = core.streams[name].accepted = core.streams[name].applied
@@ -68,9 +91,32 @@ def recover(core: Core) -> None:
     _log.info("recovered", streams=len(core.streams), replayed_tuples=replayed)
 
 
+def _dropped(header: Batch, record: Record) -> Dropped | None:
+    return Dropped.read(bytes(record.body)) if header.flags & DROPPED else None
+
+
+def _levels_by_load(core: Core, start: int) -> deque[LevelFrom]:
+    """What load has set since the checkpoint, in the order in which it was in force.
+
+    The records stand behind the batches that were read so, and are looked for before these are
+    applied. The checkpoint has what was in force before it.
+    """
+    if (format_of(core.store.directory) or FORMAT_FIRST) < FORMAT_LOAD:
+        return deque()
+    found = [
+        LevelFrom.from_bytes(record.header)
+        for record in core.store.log.read(core.store.log.first_sequence)
+        if record.kind == Kind.LEVEL_FROM
+    ]
+    late = (header for header in found if header.from_sequence >= start)
+    return deque(sorted(late, key=lambda header: header.from_sequence))
+
+
 def _read_checkpoint(core: Core) -> Producers:
     catalog = core.store.catalog
     parts = catalog.checkpoint_parts()
+    core.synopsis_bytes_set = restore_budget(parts)
+    core.tenants.restore(parts.get(TENANTS))
     producers: Producers = {}
     for row in core.store.streams():
         data = parts.get(f"sample/{row.id}")
@@ -81,6 +127,7 @@ def _read_checkpoint(core: Core) -> Producers:
         stream = core.add_stream(row.id, row.schema, sample)
         state = parts.get(f"stream/{row.id}")
         producers[row.schema.name] = {} if state is None else restore_stream(stream, state)
+    feeds: list[tuple[Stream, Standing, tuple[str, int, int]]] = []
     for stored in catalog.queries():
         select = read_stored(stored.text)
         stream = core.stream(select.stream)
@@ -98,12 +145,19 @@ def _read_checkpoint(core: Core) -> Producers:
             granted=granted,
             go_exact=core.go_exact,
         )
-        restore_query(core.store, published, parts)
+        standing.watch = core.machine.stopwatch(
+            stored.name, standing.plan, grouped=standing.keys is not None
+        )
+        feed = restore_query(core.store, published, parts)
+        if feed is not None:
+            feeds.append((stream, standing, feed))
         stream.queries[stored.name] = published
+    for stream, standing, (feeder, *feed_from) in feeds:
+        take_from(standing, stream.queries[feeder].standing, (feed_from[0], feed_from[1]))
     return producers
 
 
-def _advance(producers: dict[str, Progress], header: Batch) -> None:
+def _advance(producers: dict[str, Progress], header: Batch | Built) -> None:
     """A checkpoint's producers may be ahead of its tuples; progress never goes back."""
     if not header.producer:
         return

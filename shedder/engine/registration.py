@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from shedder.archive.directory import FORMAT_LEVELS
 from shedder.archive.entries import QueryEntry
 from shedder.cql.bind import bind
 from shedder.cql.expression import AggregateFunction, Column
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, Select
+from shedder.cql.text import text_of_select
 from shedder.engine.core import Core
-from shedder.engine.grant import Granted, group_bytes, negotiate, reserve
+from shedder.engine.feeding import part
+from shedder.engine.grant import Granted, group_bytes
 from shedder.engine.history import History, catch_up
 from shedder.engine.plan import plan, sizes_to_json
 from shedder.engine.published import Published
+from shedder.engine.rewrite import rewritten, without_limits
+from shedder.engine.rewrite_words import described, savings
+from shedder.engine.sharing import Sharing
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
 from shedder.engine.stream import Stream
-from shedder.errors import PrecisionUnavailable, Unimplemented
+from shedder.errors import BudgetExceeded, PrecisionUnavailable, Unimplemented
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import PaneGrid
 
-SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
+STRATA_MAX = 4  # Sets of columns by which a stream is sampled; each takes sample_rows rows.
 EXACT_ROWS_PER_S = 10_000_000  # What the exact worker surely reads (measured: 20 to 100 million).
 
 
 class Registrar:
     """Makes queries standing."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, sharing: Sharing) -> None:
         self._core = core
+        self._sharing = sharing
 
     def register(self, name: str, stream: Stream, select: Select) -> Published:
         """Answer for the history first, then go on with what comes.
@@ -39,22 +47,26 @@ class Registrar:
           PrecisionUnavailable: contract FAIL or EXACT, and it cannot be promised.
           BudgetExceeded: no memory for its synopses.
         """
-        query = bind(select, stream.schema)
-        if query.reduction is not None:
-            raise Unimplemented("REDUCE BY in a standing query comes with the archive's layouts")
+        if self._core.pressure.pressed:
+            raise BudgetExceeded(
+                "the process is near its limit of memory; a new query can stand when some is free: "
+                "drop another one, or raise the limit"
+            )
+        query, granted, levels = self._admitted(stream, select)
         read_stored(query.text)  # What a restart could not read is refused now.
-        free = self.free_bytes()
-        granted = negotiate(query, free)
-        parts = plan(query, granted.sizes).parts
-        granted = reserve(query, granted, parts, free, self._core.settings.group_bytes_max)
         if query.contract is Contract.EXACT:
             self._check_exact(stream, query)
+        self._sharing.make_room(granted)
         standing = Standing(
             name,
             query,
             plan(query, granted.sizes),
             part_bytes_max=group_bytes(granted.facts, self._core.settings.group_bytes_max),
         )
+        limited = [part for part, level in enumerate(levels) if level]
+        standing.set_levels(levels, forced=limited)  # Its own limits are not for load to lift.
+        if any(levels):
+            self._core.store.allow(FORMAT_LEVELS)
         past = [History.of_panes(self._core, stream, standing)]
         sharper = self._sharper_sample(stream, query)
         if sharper is not None:
@@ -64,15 +76,35 @@ class Registrar:
             lambda: self._begin(stream, standing, granted, past, sharper)
         ).result()
 
-    def free_bytes(self) -> int:
-        """What is left of the synopsis budget."""
-        budget = self._core.settings.memory_bytes // SYNOPSIS_SHARE
-        taken = sum(
-            int(published.granted.get("bytes", "0"))
-            for stream in list(self._core.streams.values())
-            for published in list(stream.queries.values())
-        )
-        return max(0, budget - taken)
+    def preview(self, stream: Stream, select: Select) -> dict[str, str]:
+        """What `register` would grant now, and how it would rewrite the query; nothing is done.
+
+        Raises:
+          As `register`.
+        """
+        query, granted, _ = self._admitted(stream, select)
+        return {"text": query.text, **granted.facts}
+
+    def _admitted(
+        self, stream: Stream, select: Select
+    ) -> tuple[BoundQuery, Granted, tuple[int, ...]]:
+        """The query as it will stand, with its sizes and levels."""
+        asked = bind(select, stream.schema)
+        if asked.reduction is not None:
+            raise Unimplemented("REDUCE BY in a standing query comes with the archive's layouts")
+        if asked.costing is None:
+            granted = self._sharing.negotiated(asked)
+            return asked, granted, (asked.thinning,) * len(plan(asked, granted.sizes).parts)
+        cap = self._core.settings.group_bytes_max
+        it = rewritten(asked, free_bytes=self._core.synopsis_bytes, group_bytes_max=cap)
+        granted = self._sharing.negotiated(it.query, it.given)
+        facts = {**granted.facts, "ns_per_tuple": f"{it.ns_per_tuple:.1f}"}
+        told = described(asked, it)
+        if told:
+            before = without_limits(asked, group_bytes_max=cap)
+            facts |= told | {"rewrite_saves": savings(before, it)}
+        text = text_of_select(replace(select, window=it.query.window))
+        return replace(it.query, text=text), replace(granted, facts=facts), it.levels
 
     def _begin(
         self,
@@ -94,6 +126,9 @@ class Registrar:
         for history in past:
             history.read_on()
         standing.timely = standing.late = 0  # The ledger counts from here on.
+        standing.watch = core.machine.stopwatch(
+            standing.name, standing.plan, grouped=standing.keys is not None
+        )
         standing.close(stream.watermark_us)
         published.emitted_to = standing.grid.window_end(stream.watermark_us)
         published.refresh(stream)
@@ -109,16 +144,18 @@ class Registrar:
         if sharper is not None and sharper.position == sample.position:
             stream.sample = sharper
         stream.queries[standing.name] = published
+        stream.share_panes()
         try:
             core.checkpoint(also=lambda: core.store.catalog.add_query(entry))
         except BaseException:  # It stands in memory and in the catalog, or in neither.
+            part(standing)
             del stream.queries[standing.name]
             stream.sample = sample
             raise
         return published
 
     def _sharper_sample(self, stream: Stream, query: BoundQuery) -> StreamSample | None:
-        """An empty sample by weight of what is summed, by hash of what is counted distinct.
+        """An empty sample by weight of what is summed, by hash of what is counted, by group.
 
         Ad-hoc questions about these columns then have narrow intervals behind any filter. The new
         samples must know all tuples, so they are drawn again from the archive. None: the present
@@ -126,9 +163,11 @@ class Registrar:
         """
         summed, counted = _sampled_columns(query)
         old = stream.sample
+        strata = _more_strata(old.strata, query)
         weighted = sorted({*old.weighted, *summed})
         hashed = sorted({*old.hashed, *counted})
-        if (weighted, hashed) == (sorted(old.weighted), sorted(old.hashed)):
+        known = sorted(old.weighted), sorted(old.hashed), old.strata
+        if (weighted, hashed, strata) == known:
             return None
         return StreamSample(
             stream.schema,
@@ -136,18 +175,32 @@ class Registrar:
             first=old.first,
             weighted=weighted,
             hashed=hashed,
+            strata=strata,
         )
 
     def _check_exact(self, stream: Stream, query: BoundQuery) -> None:
         """ELSE EXACT is granted when a slide leaves time to read the window."""
         grid = PaneGrid.of(query.window)
         slide_s = math.inf if grid.slide_us is None else grid.slide_us / 1e6
-        seconds = stream.position / EXACT_ROWS_PER_S
+        rows = stream.position + self._core.store.backfilled_rows(stream.id)
+        seconds = rows / EXACT_ROWS_PER_S
         if not grid.slides or seconds > slide_s:
             raise PrecisionUnavailable(
-                f"ELSE EXACT would read up to {stream.position:,} tuples, about {seconds:.2f} s, "
+                f"ELSE EXACT would read up to {rows:,} tuples, about {seconds:.2f} s, "
                 f"every {slide_s:g} s; a longer SLIDE, or ELSE WIDEN, OMIT or FAIL can be granted"
             )
+
+
+# What these are of decides how many rows the groups of a stratified sample get.
+_SPREAD = frozenset(
+    {
+        AggregateFunction.SUM,
+        AggregateFunction.AVG,
+        AggregateFunction.VAR,
+        AggregateFunction.STDDEV,
+        AggregateFunction.QUANTILE,
+    }
+)
 
 
 def _sampled_columns(query: BoundQuery) -> tuple[set[str], set[str]]:
@@ -166,3 +219,22 @@ def _sampled_columns(query: BoundQuery) -> tuple[set[str], set[str]]:
             ):
                 counted.add(aggregate.argument.name)
     return summed, counted
+
+
+def _more_strata(
+    known: dict[tuple[str, ...], tuple[str, ...]], query: BoundQuery
+) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The columns by which the stream is sampled, with those that the query groups by."""
+    if not query.groups or not all(isinstance(group, Column) for group in query.groups):
+        return known
+    columns = tuple(sorted({group.name for group in query.groups if isinstance(group, Column)}))
+    if columns not in known and len(known) == STRATA_MAX:
+        return known
+    numeric = {column.name for column in query.schema.columns if column.type.is_number}
+    asked = {
+        aggregate.argument.name
+        for aggregate in query.aggregates
+        if isinstance(aggregate.argument, Column) and aggregate.function in _SPREAD
+    }
+    measures = {*known.get(columns, ()), *(asked & numeric)}
+    return {**known, columns: tuple(sorted(measures))}

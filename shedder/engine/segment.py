@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.engine.resizing import merged
 from shedder.streams.frame import Known
+from synopses.cross_moments import GroupedCrossMoments
+
+End = int | float | None
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +22,9 @@ class Segment:
     population: non-null values (tuples, where the synopsis counts rows) that there were to read;
     read: those that the synopsis read, a simple random sample of them without replacement.
     low, high: the range of all of them; None where there is none, and for text.
+    shape: of moments that are asked for a variance, (x, x^2) of what was read: a normal interval
+    needs it. None: it was not kept.
+    low_beside, high_beside: the range of the second values of pairs, of FIRST's and LAST's times.
     """
 
     synopsis: Any
@@ -25,6 +32,21 @@ class Segment:
     read: int = 0
     low: int | float | None = None
     high: int | float | None = None
+    low_beside: int | float | None = None
+    high_beside: int | float | None = None
+    shape: GroupedCrossMoments | None = field(default=None, kw_only=True)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes really held."""
+        beside = 0 if self.shape is None else self.shape.size_bytes
+        return int(self.synopsis.size_bytes) + beside
+
+    def grow(self, groups: int) -> None:
+        """Make room for more groups."""
+        self.synopsis.grow(groups)
+        if self.shape is not None:
+            self.shape.grow(groups)
 
     @property
     def skipped(self) -> int:
@@ -32,37 +54,51 @@ class Segment:
         return self.population - self.read
 
     @property
-    def basics(self) -> tuple[int, int, int | float | None, int | float | None]:
-        """Everything but the synopsis, as it is stored."""
-        return self.population, self.read, self.low, self.high
+    def basics(self) -> tuple[int | float | None, ...]:
+        """Everything but the synopsis, as it is stored; what comes last may be left out."""
+        beside = () if self.low_beside is None else (self.low_beside, self.high_beside)
+        return self.population, self.read, self.low, self.high, *beside
 
     def notice(self, known: Known, read: int) -> None:
         """Count values that there were to read, and those of them that were."""
         self.population += known.rows
         self.read += read
-        self._stretch(known.low, known.high)
+        self._stretch(known)
 
     def merge(self, other: Segment) -> Self:
         """Fold in another segment of the same synopsis and level."""
-        self.synopsis.merge(other.synopsis)
+        self.synopsis = merged(self.synopsis, other.synopsis)
+        if other.shape is None and other.read:
+            self.shape = None  # Of a part of the values it says nothing.
+        elif other.shape is not None and self.shape is not None:
+            self.shape.merge(other.shape)
         self.population += other.population
         self.read += other.read
-        self._stretch(other.low, other.high)
+        self._stretch(other)
         return self
 
     def select(self, ids: NDArray[np.int64]) -> Segment:
         """These groups, in this order; those that it has not met are empty."""
-        return replace(self, synopsis=selected(self.synopsis, ids))
+        shape = None if self.shape is None else selected(self.shape, ids)
+        return replace(self, synopsis=selected(self.synopsis, ids), shape=shape)
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Segment:
         """The inverse of select: group i goes to ids[i]."""
-        return replace(self, synopsis=self.synopsis.scatter(ids, groups))
+        shape = None if self.shape is None else self.shape.scatter(ids, groups)
+        return replace(self, synopsis=self.synopsis.scatter(ids, groups), shape=shape)
 
-    def _stretch(self, low: int | float | None, high: int | float | None) -> None:
-        if low is not None:
-            self.low = low if self.low is None else min(self.low, low)
-        if high is not None:
-            self.high = high if self.high is None else max(self.high, high)
+    def _stretch(self, other: Known | Segment) -> None:
+        self.low, self.high = _hull(self.low, self.high, other.low, other.high)
+        self.low_beside, self.high_beside = _hull(
+            self.low_beside, self.high_beside, other.low_beside, other.high_beside
+        )
+
+
+def _hull(low: End, high: End, other_low: End, other_high: End) -> tuple[End, End]:
+    """The range that holds both; None where there is none."""
+    lows = [end for end in (low, other_low) if end is not None]
+    highs = [end for end in (high, other_high) if end is not None]
+    return min(lows, default=None), max(highs, default=None)
 
 
 def selected(synopsis: Any, ids: NDArray[np.int64]) -> Any:

@@ -10,32 +10,31 @@ from numpy.typing import NDArray
 
 from shedder.cql.query import BoundQuery
 from shedder.engine.closed_panes import ClosedPanes
+from shedder.engine.feeding import (
+    Feed,
+    check_feeds,
+    first_untaken,
+    needed_from_us,
+    own_rows_end,
+    readers_of,
+    take,
+)
+from shedder.engine.group_cap import BucketWidths, groups_max
+from shedder.engine.known import known_of
+from shedder.engine.late_panes import LatePanes
 from shedder.engine.pane import Pane, PartInput
-from shedder.engine.plan import BY_HASH, Kind, Plan, opened
+from shedder.engine.plan import BY_HASH, Plan, opened
+from shedder.engine.resizable import Resizable
+from shedder.engine.slices import slices
+from shedder.engine.stopwatch import Stopwatch
 from shedder.engine.stored_pane import pane_from_bytes, pane_to_bytes
+from shedder.engine.thinning import levels_read
 from shedder.engine.time_range import with_time_range
-from shedder.streams.frame import Frame, Known, Thinned
+from shedder.engine.versions import Versions
+from shedder.errors import InternalError
+from shedder.streams.frame import Frame, Thinned
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid, Span
-
-LATE_PANES_MAX = 1 << 16  # Panes whose late tuples are counted apart.
-# What a group takes in a pane before it has more than one value: its places in the arrays, and
-# one entry of the maps (measured over 10,000 groups of one value).
-GROUP_BYTES_LEAST = {
-    Kind.COUNT: 8,
-    Kind.MOMENTS: 80,
-    Kind.CROSS: 72,
-    Kind.FIRST_LAST: 48,
-    Kind.TEXT_FIRST_LAST: 200,
-    Kind.EXTREMES: 160,
-    Kind.DISTINCT: 30,
-    Kind.THETA: 79,
-    Kind.BUCKETS: 52,
-    Kind.KLL: 256,  # A sketch that has left its buffer.
-    Kind.FREQUENT: 540,
-    Kind.COUNTERS: 156,
-}
-GROUPS_MAX = 1 << 20  # Ids are int32, and an answer of a million rows is no answer.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,50 +46,63 @@ class Merged:
     late: int
 
 
-class Standing:
+class Standing(Versions, Resizable):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
     + what was thinned for it + late.
 
     levels: of each part of the plan; at level j it reads the share 2^-j of the tuples. The rows
-    are counted at the smallest of them. thinned: tuples that each part skipped. timely: tuples
+    are counted at the smallest of them. forced: the parts whose level the operator has set, which
+    load does not change. watch: what each part takes. thinned: tuples that each part skipped.
+    timely: tuples
     that reached a pane, thinned or not (or failed the WHERE, or are of panes that no answer needs
     once their batch has been read). late: tuples whose pane had been
-    closed, or whose event time was too far in the future to be believed. late_beyond: a pane and
-    how many were late for it or for panes after it, where they are not told apart. dropped_before:
+    closed, or whose event time was too far in the future to be believed. dropped_before:
     panes before it are needed by no window; None: none has been dropped in this process.
+    opened_plan: of panes that still count.
+    folded_to_us: the end of the window for which old panes were folded last; None: none were.
+    asked_from_us: the end of a window that the watermark has passed after the frame that is read
+    next, before which no other window is asked for; None: any may be. A batch may span any number
+    of panes: those before this window are not made, and old ones in it are made as cells.
+    feed: who reads tuples for this query. takers: for whom this one does. failed: what was read
+    is not whole.
     """
 
     def __init__(self, name: str, query: BoundQuery, plan: Plan, *, part_bytes_max: int) -> None:
         self.name = name
         self.query = query
         self.plan = plan
-        self._opened = opened(query, plan)
+        self.opened_plan = opened(query, plan)
         self.grid = PaneGrid.of(query.window)
         self.levels = (0,) * len(plan.parts)
+        self.forced: frozenset[int] = frozenset()
+        self.watch = Stopwatch(len(plan.parts))
         self.thinned = [0] * len(plan.parts)
         self.timely = 0
-        self._panes_max = self.grid.panes_max(query.schema.lateness_us)
+        self._cells_max = np.array(self.grid.cells_max(query.schema.lateness_us))
         self.late = 0
         self.panes: dict[int, Pane] = {}
-        self.late_by_pane: dict[int, int] = {}
-        self.late_beyond: tuple[int, int] | None = None
+        self.late_panes = LatePanes()
         self.dropped_before: int | None = None
-        self.keys = (
-            GroupKeys(
-                query.groups,
-                _groups_max(plan, self._panes_max, part_bytes_max),
-            )
-            if query.groups
-            else None
-        )
+        self.folded_to_us: int | None = None
+        self.asked_from_us: int | None = None
+        self.feed: Feed | None = None
+        self.takers: list[Standing] = []
+        self.failed = False
+        room = groups_max(plan, int(self._cells_max.sum()), part_bytes_max)
+        self.keys = GroupKeys(query.groups, room) if query.groups else None
         self._where = with_time_range(query)
-        self._part_bytes_max = part_bytes_max
-        self._closed = ClosedPanes(plan, grouped=self.keys is not None)
+        self.part_bytes_max = part_bytes_max
+        self._roomy: tuple[bytes, bytes, bytes, int] | None = None  # Sizes that found room enough.
+        self._to_shrink: list[int] = []
+        self.closed = self._none_closed()
+        self.widths = BucketWidths.of(query, plan)
         self._open: set[int] = set()
-        self._closed_to: int | None = None
+        self.closed_to: int | None = None
         self._stored: set[int] = set()
+        self._folded: set[int] = set()  # Perhaps in the pane store, and no panes any more.
+        self._first_open: int | None = None  # While a frame is read.
 
     # --- tuples in -----------------------------------------------------------------------------
 
@@ -100,7 +112,6 @@ class Standing:
         *,
         watermark_us: int | None,
         limit_us: int | None,
-        needed_from: int | None = None,
     ) -> None:
         """Read a frame into the panes.
 
@@ -108,9 +119,10 @@ class Standing:
           frame: tuples of the query's stream.
           watermark_us: as it was before this frame; tuples of panes before it are late.
           limit_us: event times from here on are not believed; None: all are.
-          needed_from: no answer will need a pane before this one; None: all may be needed. A batch
-            may span any number of panes, so these are not made.
         """
+        self._first_open = self.grid.first_open(watermark_us)
+        self.watch.start()
+        tuples = len(frame)
         frame = frame.in_time_order() if self.grid.slides else frame
         first, last = self._timely(frame, watermark_us, limit_us)
         self.late += len(frame) - (last - first)
@@ -118,14 +130,17 @@ class Standing:
         if last - first < len(frame):
             self._count_late(frame.between(0, first))
             self._count_late(frame.between(last, len(frame)))
-        if needed_from is not None and self.grid.width_us is not None:
-            needed = int(np.searchsorted(frame.times_us, needed_from * self.grid.width_us))
-            first = min(max(first, needed), last)
+        from_us = needed_from_us(self)
+        if from_us is not None:
+            first = min(max(first, int(np.searchsorted(frame.times_us, from_us))), last)
+        last = own_rows_end(self, frame, first, last, watermark_us)
         view = frame.between(first, last).where(self._where)
+        self.watch.lap(0, len(frame))
         if len(view) and any(self.levels):
             self._read_thinned(view)
         elif len(view):
             self._read(view)
+        self.watch.tuples += tuples
 
     def _timely(
         self, frame: Frame, watermark_us: int | None, limit_us: int | None
@@ -146,101 +161,141 @@ class Standing:
 
     def _count_late(self, frame: Frame) -> None:
         matching = frame.where(self._where)
-        panes, counts = np.unique(self.grid.panes_of(matching.times_us), return_counts=True)
-        needed = panes >= (panes[:1] if self.dropped_before is None else self.dropped_before)
-        for pane, count in zip(panes[needed].tolist(), counts[needed].tolist(), strict=True):
-            self.late_by_pane[pane] = self.late_by_pane.get(pane, 0) + count
-        if len(self.late_by_pane) > LATE_PANES_MAX:
-            self._fold_late_panes()
+        self.late_panes.count(
+            self.grid.panes_of(matching.times_us), needed_from=self.dropped_before
+        )
 
-    def _fold_late_panes(self) -> None:
-        """Wrong clocks can name any pane: those farthest ahead share one count from now on."""
-        ahead = sorted(self.late_by_pane)[LATE_PANES_MAX // 2 :]
-        count = sum(self.late_by_pane.pop(pane) for pane in ahead)
-        if self.late_beyond is not None:
-            ahead.append(self.late_beyond[0])
-            count += self.late_beyond[1]
-        self.late_beyond = (min(ahead), count)
+    def pass_by(self, frame: Frame) -> None:
+        """Read nothing of a frame: all of it counts as too late, and answers allow for it."""
+        self.late += len(frame)
+        self._count_late(frame)
 
     def _read(self, view: Frame) -> None:
         ids = None if self.keys is None else self.keys.assign(view)
         groups = 1 if self.keys is None else self.keys.size
-        inputs = [PartInput(part, view, ids) for part in self.plan.parts]
-        for pane, first, last in self._slices(view):
-            held = self._pane(pane, groups)
+        self.watch.lap(0, len(view))
+        inputs = []
+        for at, part in enumerate(self.plan.parts):
+            inputs.append(PartInput(part, view, ids))
+            self.watch.lap(at, 0)
+        for pane, first, last in slices(view, self._cells_of if self.grid.slides else None):
+            held = self.open_pane(pane, groups)
             held.grow(groups)
-            held.update(inputs, first, last)
-        self._hold_to_the_cap()
+            self.watch.lap(0, 0)
+            held.update(inputs, first, last, self.watch)
+        self.hold_to_the_cap()
 
-    def _pane(self, number: int, groups: int) -> Pane:
+    def open_pane(self, number: int, groups: int) -> Pane:
         """An open pane; a new one, with room for so many groups, when there is none."""
         held = self.panes.get(number)
         if held is None:
-            held = self.panes[number] = Pane(self._opened, groups)
+            held = self.panes[number] = Pane(self.opened_plan, groups)
+            self.widths.fit(held)
             self._open.add(number)
         return held
 
     def _read_thinned(self, view: Frame) -> None:
         """Each part reads what its level keeps; the basics are taken of everything."""
         # The smallest level comes first, so that the rows that are counted name the first groups.
-        kept = {level: self._kept(view.thinned(level)) for level in sorted(set(self.levels))}
+        levels = levels_read(self.plan, self.levels, grouped=self.keys is not None)
+        kept = {level: self._kept(view.thinned(level)) for level in sorted(set(levels))}
+        self.watch.lap(0, len(view))
         parts = []
-        for part, level in zip(self.plan.parts, self.levels, strict=True):
+        for at, (part, level) in enumerate(zip(self.plan.parts, levels, strict=True)):
             thinned, ids = kept[level]
             if level and part.kind in BY_HASH and part.argument is not None:
                 thinned, ids = self._kept(view.thinned_by(part.argument, level))
+            if level and part.argument is not None:
+                view.present(
+                    part.argument
+                )  # Its range is asked of all, and its kept ones gathered.
             given = PartInput(part, thinned.frame, ids, level=level)
-            parts.append((level, thinned, given, part.argument))
+            parts.append((part, level, thinned, given))
+            self.watch.lap(at, 0)
         groups = 1 if self.keys is None else self.keys.size
-        for pane, first, last in self._slices(view):
-            held = self._pane(pane, 0)
-            for at, (level, thinned, given, argument) in enumerate(parts):
+        for pane, first, last in slices(view, self._cells_of if self.grid.slides else None):
+            held = self.open_pane(pane, 0)
+            for at, (part, level, thinned, given) in enumerate(parts):
                 rows = thinned.between(first, last)
                 read = held.update_at(at, level, given, rows, groups)
-                self.thinned[at] += (last - first) - (rows[1] - rows[0])
-                if level and argument is None:
-                    held.segment(at, level).notice(Known(last - first, None, None), read)
-                elif level and argument is not None:
-                    held.segment(at, level).notice(view.known(argument, first, last), read)
-        self._hold_to_the_cap()
+                for each in readers_of(self, pane):
+                    each.thinned[at] += (last - first) - (rows[1] - rows[0])
+                if level:
+                    held.segment(at, level).notice(known_of(part, view, first, last), read)
+                self.watch.lap(at, last - first, level)
+        self.hold_to_the_cap()
 
     def _kept(self, thinned: Thinned) -> tuple[Thinned, NDArray[np.int32] | None]:
         return thinned, None if self.keys is None else self.keys.assign(thinned.frame)
 
-    def set_levels(self, levels: Sequence[int]) -> None:
-        """From the next frame on, the parts read at these levels; the rows at the smallest."""
+    def set_levels(self, levels: Sequence[int], forced: Iterable[int] | None = None) -> None:
+        """From the next frame on; load leaves the forced parts alone (None: as before)."""
         if len(levels) == len(self.levels):  # Else the record is of another query of this name.
             self.levels = (min(levels), *levels[1:])
+            if forced is not None:
+                self.forced = frozenset(forced)
 
-    def _slices(self, view: Frame) -> Iterable[tuple[int, int, int]]:
-        """(pane, first row, last row) for each stretch of rows that fall in one pane."""
-        if not self.grid.slides:
-            return [(0, 0, len(view))]
-        times = view.times_us
-        first_pane, last_pane = self.grid.panes_of(times[[0, -1]]).tolist()
-        if first_pane == last_pane:  # Nearly every batch of a fast stream.
-            return [(first_pane, 0, len(view))]
-        panes = self.grid.panes_of(times)
-        cuts = np.flatnonzero(np.diff(panes)) + 1
-        firsts = np.concatenate([[0], cuts])
-        lasts = np.concatenate([cuts, [len(view)]])
-        return zip(panes[firsts].tolist(), firsts.tolist(), lasts.tolist(), strict=True)
+    def _cells_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The pane that each event time is counted in. shape [tuples] -> [tuples]."""
+        if self.asked_from_us is None or self.grid.coarsening.longest == 1:
+            return self.grid.panes_of(times_us)
+        return self.grid.cells_of(times_us, self.asked_from_us, self._first_open)
 
-    def _hold_to_the_cap(self) -> None:
-        """No new groups once the panes of any aggregate weigh, or will weigh, more than they may.
+    def hold_to_the_cap(self) -> None:
+        """Once the panes of any aggregate weigh, or will weigh, more than they may, make room.
 
-        What the panes will weigh: as many as stand at once, each as heavy as the heaviest now.
-        Their merges are kept in the room that is left: groups come first, then fast windows.
+        Buckets are collapsed where that is enough, else there are no new groups. What the panes
+        will weigh: as many as stand at once, each as heavy as the heaviest now. Their merges are
+        kept in the room that is left: groups come first, then fast windows.
         """
         if self.keys is None or not self.panes:
             return
-        filling = self._open_bytes()
-        heaviest = np.maximum(self._closed.heaviest_bytes, filling.max(axis=0, initial=0))
-        held = self._closed.pane_bytes + filling.sum(axis=0)
-        self._closed.limit_merges(np.maximum(self._part_bytes_max - held, 0))
-        foreseen = heaviest.max() * self._panes_max
-        if max(held.max(), foreseen) > self._part_bytes_max and not self.keys.frozen:
+        sizes = self._sizes()
+        if sizes == self._roomy:
+            return
+        held, weight = self._weights()
+        self.closed.limit_merges(np.maximum(self.part_bytes_max - held, 0))
+        over = np.flatnonzero(weight > self.part_bytes_max).tolist()
+        self._roomy = None if over else sizes
+        shares = {part: self.part_bytes_max / weight[part] for part in over}
+        panes = self.panes.values()
+        bits = self.widths.to_hold(shares, panes, frozen=self.keys.frozen)
+        if bits is None:
             self.keys.freeze()
+        elif bits:
+            self.widths.widen(bits, panes)
+            self._count_closed_again()
+
+    def _sizes(self) -> tuple[bytes, bytes, bytes, int]:
+        """All that the weights, and what they may be, depend on: seldom another than last time."""
+        closed = self.closed
+        of_closed = closed.pane_bytes.tobytes(), closed.heaviest_bytes.tobytes()
+        return self._open_bytes().tobytes(), *of_closed, self.part_bytes_max
+
+    def _weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What each part holds, and what it will when as many panes stand as can at once."""
+        filling = self._open_bytes()
+        heaviest = self.closed.heaviest_bytes.copy()
+        heaviest[0] = np.maximum(heaviest[0], filling.max(axis=0, initial=0))
+        heaviest = np.maximum.accumulate(heaviest)  # A cell weighs as much as a pane in it.
+        held = self.closed.pane_bytes + filling.sum(axis=0)
+        return held, np.maximum(held, self._cells_max @ heaviest)
+
+    @property
+    def foreseen_bytes(self) -> int:
+        """What the heaviest part holds, or will when as many panes stand as can at once."""
+        return int(self._weights()[1].max())
+
+    def _count_closed_again(self) -> None:
+        """The closed panes have changed: their weights, and the merges of them, are others."""
+        closed = self._none_closed(self.closed.bounds)
+        for number in self.closed.numbers:
+            closed.add(number, self.panes[number])
+        self.closed, self._roomy = closed, None  # Its merges are not limited yet.
+
+    def _none_closed(self, bounds: Sequence[int] | None = None) -> ClosedPanes:
+        grains = self.grid.coarsening.grains
+        return ClosedPanes(self.plan, grouped=self.keys is not None, grains=grains, bounds=bounds)
 
     def _open_bytes(self) -> NDArray[np.int64]:
         """What each part of each open pane holds; shape [panes, parts]."""
@@ -251,37 +306,71 @@ class Standing:
 
     def close(self, watermark_us: int | None) -> None:
         """Mark the panes that this watermark has passed; they do not change any more."""
+        if self.failed:
+            raise InternalError(f"query {self.name!r} took panes of a query that failed")
+        if self.takers and self.keys is not None and self.keys.frozen:
+            check_feeds(self)  # What has no room here may have room there.
         first_open = self.grid.first_open(watermark_us)
-        if first_open is None or first_open == self._closed_to:
+        if first_open is None or first_open == self.closed_to:
             return
-        self._closed_to = first_open
+        self.closed_to = first_open
+        take(self, first_open, watermark_us)
         for pane in sorted(p for p in self._open if p < first_open):
             self._open.remove(pane)
             self.panes[pane].settle(self.plan)
-            self._closed.add(pane, self.panes[pane])
+            self.closed.add(pane, self.panes[pane])
 
     def unstored(self) -> list[int]:
         """The closed panes that the pane store does not have yet."""
-        return [p for p in self._closed.numbers if p not in self._stored]
+        return [p for p in self.closed.numbers if p not in self._stored]
 
     def mark_stored(self, panes: Iterable[int]) -> None:
-        """These panes are in the pane store, durably."""
+        """These panes are in the pane store, durably, and those that were folded are not."""
         self._stored.update(panes)
+        self._folded.clear()
 
     def open_panes(self) -> list[int]:
         """The panes that are not closed yet."""
         return sorted(self._open)
 
+    def folded(self) -> list[int]:
+        """Panes that may be in the pane store and have become parts of longer cells.
+
+        A cell under the number of a stored pane is stored in its place; or it is gone, too.
+        """
+        return sorted(self._folded - self.panes.keys())
+
+    def fold(self, end_us: int) -> None:
+        """From now on no window that ends before is asked for: old panes become coarser.
+
+        Args:
+          end_us: the end of a window whose panes have been closed.
+        """
+        bounds = self.grid.bounds(end_us)
+        if not bounds or (self.folded_to_us is not None and self.folded_to_us >= end_us):
+            return
+        self.folded_to_us = end_us
+        if bounds == self.closed.bounds:
+            return
+        self.shrink_all()  # Cells are the same, however many panes had shrunk by now.
+        cells, gone = self.closed.fold(bounds)
+        for number in gone:
+            self.panes.pop(number, None)  # A cell may have come and gone in this one fold.
+        self.panes |= cells
+        self._folded.update(self._stored.intersection([*gone, *cells]))
+        self._stored.difference_update([*gone, *cells])
+
     def drop_before(self, pane: int) -> None:
         """Forget panes that no window needs any more, and groups that only they had."""
+        untaken = first_untaken(self)
+        pane = pane if untaken is None else min(pane, untaken)
         self.dropped_before = pane
-        dead = [*self._closed.drop_before(pane), *(p for p in self._open if p < pane)]
+        dead = [*self.closed.drop_before(pane), *(p for p in self._open if p < pane)]
         for old in dead:
             del self.panes[old]
             self._open.discard(old)
             self._stored.discard(old)
-        for old in [p for p in self.late_by_pane if p < pane]:
-            del self.late_by_pane[old]
+        self.late_panes.drop_before(pane)
         if dead and self.keys is not None:
             self._forget_dead_groups(self.keys)
 
@@ -296,10 +385,7 @@ class Standing:
         source = np.concatenate([np.zeros(1, np.int64), kept])
         for number, pane in self.panes.items():
             self.panes[number] = pane.select(source)
-        closed = ClosedPanes(self.plan, grouped=True)
-        for number in self._closed.numbers:
-            closed.add(number, self.panes[number])
-        self._closed = closed
+        self._count_closed_again()
         partial = keys.partial_from  # Those who might be partial before still might be.
         keys.keep(kept)
         whole = len(kept) if partial is None else int(np.searchsorted(kept, partial))
@@ -307,7 +393,7 @@ class Standing:
 
     def _alive(self, groups: int) -> NDArray[np.bool_]:
         """Which groups have tuples in any pane."""
-        alive = self._closed.alive(groups)
+        alive = self.closed.alive(groups)
         for number in self._open:
             present = self.panes[number].present
             alive[: len(present)] |= present
@@ -319,12 +405,21 @@ class Standing:
         """A pane with its group keys, readable by itself."""
         return pane_to_bytes(self.panes[pane], self.keys)
 
+    def fit_widths(self, held: Pane) -> None:
+        """A pane that is not among these yet: all get the widest buckets that any has."""
+        if self.widths.learn(held):
+            for other in self.panes.values():
+                self.widths.fit(other)
+            self._count_closed_again()
+        self.widths.fit(held)
+
     def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
         """Take a stored pane back."""
-        plan = self.plan if closed else self._opened
+        plan = self.plan if closed else self.opened_plan
         held = self.panes[pane] = pane_from_bytes(data, plan, self.keys)
+        self.fit_widths(held)
         if closed:
-            self._closed.add(pane, held)
+            self.closed.add(pane, held)
             self._stored.add(pane)
         else:
             self._open.add(pane)
@@ -332,35 +427,27 @@ class Standing:
     @property
     def size_bytes(self) -> int:
         """What the panes, their merges and the keys hold in memory."""
-        closed = self._closed.pane_bytes + self._closed.merge_bytes
+        closed = self.closed.pane_bytes + self.closed.merge_bytes
         panes = int(closed.sum() + self._open_bytes().sum())
         return panes + (0 if self.keys is None else self.keys.size_bytes)
 
     @property
     def merge_bytes(self) -> NDArray[np.int64]:
         """What each part holds in the merges that later windows use again; shape [parts]."""
-        return self._closed.merge_bytes
+        return self.closed.merge_bytes
 
     # --- windows -------------------------------------------------------------------------------
 
     def late_in(self, span: Span) -> int:
         """How many tuples came too late for a window's panes."""
-        wanted = self._panes_in(span)
-        late = sum(count for pane, count in self.late_by_pane.items() if pane in wanted)
-        if self.late_beyond is not None and wanted and wanted[-1] >= self.late_beyond[0]:
-            late += self.late_beyond[1]
-        return late
+        return self.late_panes.count_in(self._panes_in(span))
 
     def late_span(self, span: Span) -> tuple[int, int] | None:
         """The event times, half open, that tuples too late for a window's panes lie in."""
-        wanted = self._panes_in(span)
-        panes = [pane for pane in self.late_by_pane if pane in wanted]
-        if self.late_beyond is not None and wanted and wanted[-1] >= self.late_beyond[0]:
-            panes += [max(self.late_beyond[0], wanted[0]), wanted[-1]]
-        if not panes:
+        panes = self.late_panes.panes_in(self._panes_in(span))
+        if panes is None or self.grid.width_us is None:  # A window that does not slide: anywhere.
             return None
-        assert self.grid.width_us is not None
-        return min(panes) * self.grid.width_us, (max(panes) + 1) * self.grid.width_us
+        return panes[0] * self.grid.width_us, (panes[1] + 1) * self.grid.width_us
 
     def _panes_in(self, span: Span) -> range:
         """The panes of a window; none before the first window has closed."""
@@ -371,18 +458,13 @@ class Standing:
         """The panes of a window of the grid, as one; only the groups that have tuples."""
         wanted, late = self._panes_in(span), self.late_in(span)
         if self.grid.slides:  # A window that has closed is of closed panes, which never change.
-            whole = self._closed.merged(wanted)
+            whole = self.closed.merged(wanted)
         else:
-            whole = Pane(self.plan, 1 if self.keys is None else self.keys.size)
+            groups = 1 if self.keys is None else self.keys.size
+            whole = Pane(self.plan, groups, of_any_size=True)
             if 0 in self.panes:
                 whole.merge(self.panes[0])
         if self.keys is None:
             return Merged(whole, None, late)
         ids = np.flatnonzero(whole.present)
         return Merged(whole.select(ids), ids, late)
-
-
-def _groups_max(plan: Plan, panes: int, part_bytes_max: int) -> int:
-    """How many groups can find room at all, when each takes the least in every pane."""
-    least = max(GROUP_BYTES_LEAST[part.kind] for part in plan.parts)
-    return max(1, min(GROUPS_MAX, part_bytes_max // (least * panes)))

@@ -31,6 +31,8 @@ def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
     segments = []
     for index, ((part, level), segment) in enumerate(sorted(held.segments.items())):
         columns[f"t{index}"] = pa.array([segment.synopsis.to_bytes()], pa.binary())
+        if segment.shape is not None:
+            columns[f"u{index}"] = pa.array([segment.shape.to_bytes()], pa.binary())
         segments.append([part, level, *segment.basics])
     if not segments:
         return _ipc(pa.table(columns))
@@ -43,7 +45,8 @@ def pane_from_bytes(data: bytes, plan: Plan, keys: GroupKeys | None) -> Pane:
     held = Pane.from_bytes(plan, [row[f"s{i}"][0].as_py() for i in range(len(plan.parts))])
     stored = (row.schema.metadata or {}).get(_SEGMENTS)
     for index, (part, level, *basics) in enumerate([] if stored is None else json.loads(stored)):
-        held.adopt_segment(part, level, row[f"t{index}"][0].as_py(), basics)
+        shape = row[f"u{index}"][0].as_py() if f"u{index}" in row.column_names else None
+        held.adopt_segment((part, level), row[f"t{index}"][0].as_py(), basics, shape)
     if keys is None:
         return held
     hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)

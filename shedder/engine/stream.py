@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
-from shedder.archive.records import Batch
+from shedder.archive.deletions import Deletion
+from shedder.archive.records import FOLLOW, SUMMARISED, Batch, Built
+from shedder.cql.on_overload import Policy
 from shedder.cql.query import StreamSchema
+from shedder.engine.built import Checked, take_in
+from shedder.engine.deleted import noted
+from shedder.engine.drops import Drops
+from shedder.engine.feeding import feed_each_other, leave
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.queries.evidence import Evidence
 from shedder.queries.widen_late import widen_late
+from shedder.streams.dropped import Dropped
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 from shedder.streams.watermark import Watermark
@@ -22,7 +30,12 @@ class Stream:
 
     position: one past the last applied tuple. accepted: tuples that the
     door counted, as of there. applied: tuples applied, ever. late: those of them
-    that came after the watermark had passed their event time.
+    that came after the watermark had passed their event time, where tuples came and not what was
+    built of them. built: tuples applied that came as summaries; they have no position, and neither
+    sample nor archive knows them. deletions: tells all DELETEs.
+    to_follow: of built, those whose tuples their producers will send; what has come is in neither.
+    drops: what was dropped at the door. synopses_ns: what the synopses that can be thinned have
+    taken, ever.
     """
 
     def __init__(
@@ -33,38 +46,94 @@ class Stream:
         self.sample = sample
         self.watermark = Watermark(schema.lateness_us, future_us_max)
         self.queries: dict[str, Published] = {}
+        self.deletions: Callable[[], Sequence[Deletion]] = tuple
         self.position = 0
         self.accepted = 0
         self.applied = 0
         self.late = 0
+        self.built = 0
+        self.to_follow = 0
+        self.synopses_ns = 0
+        self.drops = Drops()
 
     @property
     def watermark_us(self) -> int | None:
         """Event time before which the stream promises to be complete."""
         return self.watermark.value_us
 
-    def apply(self, header: Batch, frame: Frame) -> None:
-        """Read a batch into sample and panes, then move the watermark."""
+    def apply(
+        self,
+        header: Batch,
+        frame: Frame,
+        *,
+        dropped: Dropped | None = None,
+        passed_by: bool = False,
+    ) -> None:
+        """Read a batch into panes, then move the watermark.
+
+        Args:
+          header, frame: the batch. dropped: what else it had. passed_by: no synopsis reads it, and
+            it counts as too late for all of them.
+        """
+        if header.flags & SUMMARISED:
+            self._followed(header)
+            return
+        self._note_drops(frame, dropped)
         before = self.watermark_us
         limit = self.watermark.limit_us(header.arrival_us)
-        times = frame.times_us
-        newest = self._newest_believed(times, limit)
+        newest = self._newest_believed(frame, limit)
         if len(frame):
+            first, _ = frame.time_ends_us
             after = before if newest is None else self.watermark.after(newest)
-            if before is not None:
-                self.late += int(np.count_nonzero(times < before))
+            if before is not None and first < before:
+                self.late += int(np.count_nonzero(frame.times_us < before))
             for published in self.queries.values():
-                self._first_window(published, times, limit)
-                published.guard(
-                    partial(
-                        published.read, frame, watermark_us=before, limit_us=limit, after_us=after
+                self._first_window(published, first, limit)
+                published.foresee(after)
+            for published in self.queries.values():
+                spent = _thinnable_ns(published.standing)
+                if passed_by:
+                    published.guard(partial(published.standing.pass_by, frame))
+                else:
+                    published.guard(
+                        partial(published.read, frame, watermark_us=before, limit_us=limit)
                     )
-                )
                 published.behind = True
+                self.synopses_ns += _thinnable_ns(published.standing) - spent
         self.position = header.end_position
         self.applied += header.rows
         if newest is not None:
             self.watermark.observe(newest, header.arrival_us)
+
+    def apply_built(self, header: Built, checked: Checked) -> None:
+        """Fold what was built of tuples elsewhere into panes, then move the watermark."""
+        before, made = self.watermark_us, checked.summaries
+        limit = self.watermark.limit_us(header.arrival_us)
+        for published in self.queries.values():
+            if published.standing.feed is not None:
+                leave(published.standing)  # Else it would be given twice: to its feeder, too.
+        for published in self.queries.values():
+            if made.rows:
+                self._first_window(published, made.oldest_us, limit)
+            published.guard(partial(take_in, published.standing, checked, before))
+            published.behind = True
+        self.applied += header.rows
+        self.built += header.rows
+        self.to_follow += header.rows if header.flags & FOLLOW else 0
+        if made.rows:
+            self.watermark.observe(made.newest_us, header.arrival_us)
+
+    def _followed(self, header: Batch) -> None:
+        """The archive has tuples now that the panes have had since summaries of them came."""
+        self.position = header.end_position
+        self.built -= min(header.rows, self.to_follow)  # Whoever sends more has miscounted.
+        self.to_follow -= min(header.rows, self.to_follow)
+
+    def share_panes(self) -> None:
+        """Let as few queries read tuples as can, from now on."""
+        feed_each_other(
+            [published.standing for published in self.queries.values() if not published.failed]
+        )
 
     def heartbeat(self, watermark_us: int, arrival_us: int) -> None:
         """Raise the watermark by promise, as far as a clock is believed."""
@@ -73,27 +142,50 @@ class Stream:
             published.behind = True  # A window with a fixed end may be complete now.
 
     def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
-        """Account for tuples that came too late for their panes (estimators: late tuples)."""
-        if not evidence.late:
-            return evidence
-        return widen_late(standing.query, evidence, self.sample.basics)
+        """Account for tuples that came too late for their panes (estimators: late tuples).
+
+        And for those that never came: they were dropped at the door.
+        """
+        if evidence.late:
+            evidence = widen_late(standing.query, evidence, self.sample.basics)
+        by_chance = self.schema.on_overload.policy is Policy.DROP
+        return self.drops.widen(standing.query, evidence, by_chance=by_chance)
+
+    def _note_drops(self, frame: Frame, dropped: Dropped | None) -> None:
+        if self.schema.on_overload.policy is Policy.DROP and len(frame):
+            self.drops.let_in(frame.times_us)
+        if dropped is not None:
+            self.drops.add(dropped)
+
+    def noted(self, evidence: Evidence, from_position: int) -> Evidence:
+        """Note what was deleted after a query had read it; queries registered later never did."""
+        deletions = self.deletions()
+        return noted(evidence, deletions, from_position) if deletions else evidence
 
     @staticmethod
-    def _newest_believed(times: np.ndarray, limit_us: int) -> int | None:
+    def _newest_believed(frame: Frame, limit_us: int) -> int | None:
         """The largest event time that is not too far in the future; None: there is none."""
-        if not len(times):
+        if not len(frame):
             return None
-        newest = int(times.max())
+        newest = frame.time_ends_us[1]
         if newest <= limit_us:
             return newest
+        times = frame.times_us
         believed = times[times <= limit_us]
         return int(believed.max()) if len(believed) else None
 
     @staticmethod
-    def _first_window(published: Published, times: np.ndarray, limit_us: int) -> None:
+    def _first_window(published: Published, first_us: int, limit_us: int) -> None:
         """The first tuples of all decide which window is the first one; wrong clocks do not."""
         slide = published.standing.grid.slide_us
-        if published.emitted_to is None and slide is not None:
-            first = int(times.min())
-            if first <= limit_us:
-                published.emitted_to = first // slide * slide
+        if published.emitted_to is None and slide is not None and first_us <= limit_us:
+            published.emitted_to = first_us // slide * slide
+
+
+def _thinnable_ns(standing: Standing) -> int:
+    """What the synopses have taken, ever, that a level can make cheaper.
+
+    Counting rows names the groups, so it costs less when fewer are read; of one group it is part of
+    a tuple's way, and so is finding the rows that a query reads.
+    """
+    return sum(standing.watch.ns[0 if standing.keys is not None else 1 :])

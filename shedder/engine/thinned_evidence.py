@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,21 @@ def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, Thinned
 
     Theta is not among them: it knows its share by itself, see `synopsis_of`.
     """
-    parts = {}
-    for aggregate, part in zip(standing.query.aggregates, standing.plan.answers, strict=True):
-        segments = list(_of(merged, part))
-        kind = standing.plan.parts[part].kind
-        if segments and kind is not Kind.THETA:
-            whole = standing.keys is None
-            parts[aggregate] = ThinnedPart(kind, merged.pane.parts[part], segments, whole)
+    plan, parts = standing.plan, {}
+    for aggregate, part, other in zip(
+        standing.query.aggregates, plan.answers, plan.partners, strict=True
+    ):
+        of_two = [at for at in (part, other) if at is not None]
+        if plan.parts[part].kind is Kind.THETA or not any(any(_of(merged, at)) for at in of_two):
+            continue
+        first, *others = (_thinned_part(standing, merged, at) for at in of_two)
+        parts[aggregate] = replace(first, partner=others[0]) if others else first
     return parts
+
+
+def _thinned_part(standing: Standing, merged: Merged, part: int) -> ThinnedPart:
+    kind, synopsis = standing.plan.parts[part].kind, merged.pane.parts[part]
+    return ThinnedPart(kind, synopsis, list(_of(merged, part)), standing.keys is None)
 
 
 def synopsis_of(standing: Standing, merged: Merged, part: int) -> Any:

@@ -9,28 +9,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction
-from shedder.engine.plan import Kind
-from shedder.engine.questions import in_type
+from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction
+from shedder.engine.plan import RANKED, Kind
+from shedder.engine.questions import in_type, times_of
 from shedder.engine.segment import Segment
-from shedder.engine.thinned_ranks import RankStrata
-from shedder.engine.thinned_sketches import (
-    SOURCE,
-    thinned_distinct,
-    thinned_quantile,
-    thinned_top,
+from shedder.engine.thinned_ends import thinned_end
+from shedder.engine.thinned_frequencies import thinned_frequent, thinned_top
+from shedder.engine.thinned_joins import (
+    Side,
+    confidence_of_sizes,
+    thinned_join,
+    thinned_self_join,
 )
+from shedder.engine.thinned_pairs import thinned_cross
+from shedder.engine.thinned_ranks import RankStrata
+from shedder.engine.thinned_sketches import SOURCE, thinned_distinct, thinned_quantile
 from shedder.queries.from_sample import as_estimates
 from shedder.queries.wide_sums import within_int64
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import (
+    SquareMoments,
     Stratum,
     stratified_count,
     stratified_mean,
     stratified_sum,
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from synopses.out_of_range import unless_out_of_range
 
 _INFINITE = "the column has infinite values, and tuples were skipped"
 _TEXT = "the least and the greatest text may be among the tuples that were skipped"
@@ -42,13 +48,15 @@ _ROUNDING = 2.0**-50  # Of sums of so many values in doubles, relative to the la
 class ThinnedPart:
     """A part of a window: its synopsis of what was read in full, and its segments by level.
 
-    whole: there are no groups, so that the basics are about what is asked.
+    whole: there are no groups, so that the basics are about what is asked. partner: the other part
+    of a JOIN_SIZE.
     """
 
     kind: Kind
     synopsis: Any
     leveled: Sequence[tuple[int, Segment]]
     whole: bool
+    partner: ThinnedPart | None = None
 
     @property
     def segments(self) -> list[Segment]:
@@ -68,22 +76,45 @@ class ThinnedPart:
 
     @property
     def known_counts(self) -> NDArray[np.int64] | None:
-        """The same, where the synopses know."""
-        counted = self.kind in (Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS, Kind.KLL)
+        """The same, where the synopses know; of joins, no fewer than the values of both parts."""
+        if self.kind is Kind.COUNTERS:
+            sides = [self] if self.partner is None else [self, self.partner]
+            most = [sum(s.totals() for s in side._synopses) + side.skipped for side in sides]
+            return np.asarray(sum(most), np.int64)
+        counted = self.kind in (Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS, *RANKED)
         return self.read_counts if counted else None
 
     def quantile(self, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
         """The q-quantile, in the aggregate's type."""
-        if self.kind is Kind.KLL:
+        if self.kind in RANKED:
             return in_type(self._by_rank.quantile(q, confidence), aggregate)
         found = thinned_quantile(self.synopsis, self.leveled, q, confidence, ungrouped=self.whole)
         return in_type(found, aggregate)
 
+    def frequent(self, aggregate: Aggregate, confidence: float, late: int = 0) -> Estimates:
+        """The values of a share; `late` more tuples are allowed for."""
+        assert aggregate.parameter is not None, aggregate
+        assert aggregate.promise is not None, aggregate
+        return thinned_frequent(
+            self.synopsis, self.leveled, aggregate.parameter, aggregate.promise, confidence,
+            late=late, ungrouped=self.whole,
+        )  # fmt: skip
+
     def rank_error(self, aggregate: Aggregate, confidence: float) -> NDArray[np.float64] | None:
         """The rank error of a quantile that was asked by rank, per group; None for others."""
-        if self.kind is not Kind.KLL or aggregate.parameter is None:
+        if self.kind not in RANKED or aggregate.parameter is None:
             return None
         return self._by_rank.rank_error(aggregate.parameter, confidence)
+
+    def times(self, aggregate: Aggregate) -> NDArray[np.int64] | None:
+        """When the value of a FIRST or LAST was that was read: the true one is beyond, if any."""
+        each = [times_of(synopsis, aggregate) for synopsis in self._synopses]
+        there = [times for times in each if times is not None]
+        if not there:
+            return None
+        is_first = aggregate.function is AggregateFunction.FIRST
+        found: NDArray[np.int64] = (np.min if is_first else np.max)(there, axis=0)
+        return found
 
     @property
     def _by_rank(self) -> RankStrata:
@@ -107,9 +138,9 @@ class ThinnedPart:
             case AggregateFunction.AVG:
                 return self._moments(stratified_mean, confidence)
             case AggregateFunction.VAR:
-                return self._moments(stratified_variance, confidence)
+                return unless_out_of_range(self._moments(stratified_variance, confidence))
             case AggregateFunction.STDDEV:
-                return self._moments(stratified_deviation, confidence)
+                return unless_out_of_range(self._moments(stratified_deviation, confidence))
             case AggregateFunction.COUNT_DISTINCT:
                 return thinned_distinct(self.synopsis, self.leveled, confidence)
             case AggregateFunction.QUANTILE:
@@ -120,8 +151,27 @@ class ThinnedPart:
                 return thinned_top(
                     self.synopsis, self.leveled, int(aggregate.parameter), confidence
                 )
+            case AggregateFunction.FREQUENT:
+                return self.frequent(aggregate, confidence)
+            case AggregateFunction.FIRST | AggregateFunction.LAST:
+                is_first = aggregate.function is AggregateFunction.FIRST
+                return thinned_end(self.synopsis, self.segments, is_first=is_first)
+            case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
+                return self._join(confidence)
+            case function if function in OF_PAIRS:
+                return thinned_cross(
+                    function, self.synopsis, self.segments, confidence, ungrouped=self.whole
+                )
             case _:
                 raise AssertionError(aggregate)
+
+    def _join(self, confidence: float) -> Estimates:
+        parts = [self] if self.partner is None else [self, self.partner]
+        each = confidence_of_sizes(confidence, len(parts))
+        sides = [Side.of(p.synopsis, p.segments, each, ungrouped=p.whole) for p in parts]
+        if len(sides) == 1:
+            return thinned_self_join(sides[0], confidence)
+        return thinned_join(sides[0], sides[1], confidence)
 
     @property
     def _synopses(self) -> list[Any]:
@@ -221,8 +271,9 @@ class ThinnedPart:
                 low, high = _range(segment)
                 population, read = segment.population, segment.read
             if population:
+                shape = None if segment is None else _shape(segment, counts)
                 strata.append(
-                    Stratum(population, read, counts, means, squares, low, high, self.whole)
+                    Stratum(population, read, counts, means, squares, low, high, self.whole, shape)
                 )
         if not strata:
             counts, means, squares = of(self.synopsis)
@@ -245,13 +296,23 @@ def _averaging(synopsis: Any) -> tuple[Any, Any, Any]:
     counts = _counts(synopsis)
     squares = np.zeros(len(counts))
     if synopsis.spread:
-        squares = synopsis.variance().value * np.maximum(counts - 1, 0)
+        squares = synopsis.squares()
     return counts, synopsis.mean().value, squares
 
 
 def _infinite(synopsis: Any) -> NDArray[np.bool_]:
     low, high = (np.asarray(e.value, np.float64) for e in (synopsis.minimum(), synopsis.maximum()))
     return np.isinf(low) | np.isinf(high)
+
+
+def _shape(segment: Segment, counts: NDArray[np.int64]) -> SquareMoments | None:
+    """How squares of what was read are spread; None where some of these are not finite."""
+    if segment.shape is None:
+        return None
+    sums = segment.shape.sums()
+    if len(sums.pairs) != len(counts) or (sums.pairs != counts).any():
+        return None
+    return SquareMoments(sums.cross, sums.squares_y)
 
 
 def _seen_range(synopsis: Any, counts: NDArray[np.int64]) -> tuple[float, float]:

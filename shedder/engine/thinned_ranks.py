@@ -1,4 +1,4 @@
-"""Quantiles by rank of parts that were read thinned: KLL's rank error, widened by sampling's."""
+"""Quantiles by rank of parts that were read thinned: the sketch's rank error and sampling's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.engine.segment import Segment
-from synopses import kll
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.combine import split_confidence
 from synopses.intervals.quantiles import rank_bounds
-from synopses.kll import GroupedKll
+from synopses.rank_sketches import RankSketches
 
 SOURCE = "thinned panes"
 _UNSEEN = "no value of the group was read, and tuples were skipped"
@@ -27,7 +26,7 @@ class RankStrata:
     """
 
     def __init__(
-        self, whole: GroupedKll, segments: Sequence[tuple[int, Segment]], *, ungrouped: bool
+        self, whole: RankSketches, segments: Sequence[tuple[int, Segment]], *, ungrouped: bool
     ) -> None:
         full = int(whole.counts().sum())
         self._strata = [Segment(whole, full, full)] if full else []
@@ -71,12 +70,13 @@ class RankStrata:
             return np.ones(self._groups)
         [stratum] = self._strata
         if not stratum.skipped:
-            return np.full(self._groups, kll.rank_error(stratum.synopsis.k, confidence))
+            whole: Floats = stratum.synopsis.rank_error(q, confidence)
+            return whole
         half = split_confidence(confidence, 2)
         counts = np.maximum(stratum.synopsis.counts(), 1)
         first, last = self._ranks(stratum, q, half)
         away = np.maximum(q - (first - 1) / counts, last / counts - q)
-        error: Floats = np.minimum(1.0, away + kll.rank_error(stratum.synopsis.k, half))
+        error: Floats = np.minimum(1.0, away + stratum.synopsis.rank_error(q, half))
         return error
 
     def _ranks(

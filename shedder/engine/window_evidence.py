@@ -9,9 +9,11 @@ from functools import partial
 import numpy as np
 
 from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.query import BoundQuery
 from shedder.engine.questions import (
     ask,
     cross_sums,
+    frequents_of,
     present_counts,
     quantiles_of,
     rank_error,
@@ -46,6 +48,7 @@ def window_evidence(
     confidences: Mapping[Aggregate, float],
     watermark_us: int | None,
     position: int,
+    query: BoundQuery | None = None,
 ) -> Evidence:
     """Merge the panes of a window and ask them.
 
@@ -54,9 +57,10 @@ def window_evidence(
       span: a window of its grid; open at both ends before any window has closed.
       confidences: what each aggregate's interval is asked to hold with.
       watermark_us, position: the stream's, for the record.
+      query: the standing one with another confidence; the standing one when None.
     """
     merged = standing.merged(span)
-    query = standing.query
+    query = standing.query if query is None else query
     synopses = {
         aggregate: synopsis_of(standing, merged, part)
         for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
@@ -75,7 +79,7 @@ def window_evidence(
         for a, synopsis in synopses.items()
     }
     ranks = {
-        a: thinned[a].rank_error(a, asked[a]) if a in thinned else rank_error(synopsis, asked[a])
+        a: thinned[a].rank_error(a, asked[a]) if a in thinned else rank_error(synopsis, a, asked[a])
         for a, synopsis in synopses.items()
     }
     evidence = Evidence(
@@ -97,13 +101,17 @@ def window_evidence(
         }
         whole = {a: synopsis for a, synopsis in synopses.items() if a not in thinned}
         sums = {a: cross_sums(synopsis) for a, synopsis in whole.items()}
-        times = {a: times_of(synopsis, a) for a, synopsis in whole.items()}
+        times = {
+            a: thinned[a].times(a) if a in thinned else times_of(synopsis, a)
+            for a, synopsis in synopses.items()
+        }
         evidence = replace(
             evidence,
             late_span=standing.late_span(span),
             times={a: when for a, when in times.items() if when is not None},
             crosses={a: each for a, each in sums.items() if each is not None},
             counts={a: count for a, count in counts.items() if count is not None},
+            frequents=frequents_of(whole) | _thinned_frequents(thinned, asked),
             quantiles=quantiles_of(whole, asked) | _thinned_quantiles(thinned, asked),
         )
     if share < 1.0:
@@ -113,6 +121,8 @@ def window_evidence(
             missing=missing_groups(merged, query.confidence) if query.groups else None,
             notes=(*evidence.notes, note_of(merged)),
         )
+    if standing.widths.note is not None:
+        evidence = replace(evidence, notes=(*evidence.notes, standing.widths.note))
     if standing.grid.slides and span.end_us is None:
         return _before_the_first(evidence)
     return _with_others(standing, merged, evidence)
@@ -126,6 +136,17 @@ def _thinned_quantiles(
         a: partial(part.quantile, a, asked[a])
         for a, part in thinned.items()
         if a.function is AggregateFunction.QUANTILE
+    }
+
+
+def _thinned_frequents(
+    thinned: Mapping[Aggregate, ThinnedPart], asked: Mapping[Aggregate, float]
+) -> dict[Aggregate, Callable[[int], Estimates]]:
+    """How to ask parts that were thinned for the values of a share, with room for late tuples."""
+    return {
+        a: partial(part.frequent, a, asked[a])
+        for a, part in thinned.items()
+        if a.function is AggregateFunction.FREQUENT
     }
 
 

@@ -36,6 +36,27 @@ class MissingGroups:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveRead:
+    """How much of the archive was asked for, given and read; runs outside the window left aside.
+
+    reduction: its name and arguments. asked_*: the reductions that it wanted, of any run, in
+    [0, 1). given_*: the shares of tuples that the estimates leave out; they fit whole blocks.
+    bytes_read: of bytes_stored, in the files. looks: how often the answer was looked at.
+    """
+
+    reduction: str
+    asked_min: float
+    asked_max: float
+    given_min: float
+    given_max: float
+    blocks_read: int
+    blocks: int
+    bytes_read: int
+    bytes_stored: int
+    looks: int = 1
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """The answer to a query, or the status of another statement.
@@ -43,24 +64,29 @@ class Answer:
     table: for each approximate output c the columns c, c_low, c_high, c_bound ('exact',
       'interval', 'none') and c_met (bool; null when the query has no target). low and high are
       null where the bound is 'none' and on a side where an integer interval has no end. Group
-      keys and functions of them are plain. TOP is list<struct<value, count, low, high,
-      guaranteed>> with c_bound and c_met. A query with HAVING or ORDER BY has `certain`: false
-      where an interval straddles the decision.
+      keys and functions of them are plain. TOP and FREQUENT are list<struct<value, count, low,
+      high, guaranteed>> with c_bound and c_met. A query with HAVING or ORDER BY has `certain`:
+      false where an interval straddles the decision.
     start_us, end_us: the stretch of event time it covers, half open; None is open.
+    resolution_us: the window was asked to begin less than this after start_us (COLLAPSE); 0: there.
     position: all tuples below this position are in the answer.
     late: tuples of the window that came too late for their pane (in the archive only).
     complete: the watermark has passed the window's end.
     confidence: of each interval, each value taken by itself.
     thinning: the smallest share of tuples that any source read.
     archive_share_read: of the archive's tuples in the window, in [0, 1].
+    archive: how the archive was read in part; None where it was not.
     others: the row that stands for all groups that found no room, or None.
     missed: answers that a slow subscriber did not get since the last one.
+    certified: whether the exact answers that the service compares its query's answers with have
+      borne these out; None where nothing was compared yet, or never is.
     """
 
     table: pa.Table
     query: str = ""
     start_us: int | None = None
     end_us: int | None = None
+    resolution_us: int = 0
     watermark_us: int | None = None
     position: int = 0
     late: int = 0
@@ -68,12 +94,14 @@ class Answer:
     confidence: float = 1.0
     thinning: float = 1.0
     archive_share_read: float = 0.0
+    archive: ArchiveRead | None = None
     sources: tuple[str, ...] = ()
     missing: MissingGroups | None = None
     others: int | None = None
     notes: tuple[str, ...] = ()
     missed: int = 0
     elapsed_ms: float = 0.0
+    certified: bool | None = None
 
     @classmethod
     def status(cls, text: str) -> Self:
@@ -84,6 +112,11 @@ class Answer:
     def window(self) -> tuple[datetime | None, datetime | None]:
         """[start, end) in UTC; None is open."""
         return _datetime(self.start_us), _datetime(self.end_us)
+
+    @property
+    def resolution(self) -> timedelta:
+        """Up to how much earlier than asked the window begins: less than this; 0: not at all."""
+        return timedelta(microseconds=self.resolution_us)
 
     @property
     def watermark(self) -> datetime | None:
@@ -138,7 +171,9 @@ class Answer:
         }
         facts["sources"] = list(self.sources)
         facts["notes"] = list(self.notes)
-        facts["missing"] = None if self.missing is None else dataclasses.asdict(self.missing)
+        for name in ("missing", "archive"):
+            part = facts[name]
+            facts[name] = None if part is None else dataclasses.asdict(part)
         return facts
 
     @classmethod
@@ -150,6 +185,8 @@ class Answer:
             given[name] = tuple(given.get(name, ()))
         if given.get("missing") is not None:
             given["missing"] = MissingGroups(**given["missing"])
+        if given.get("archive") is not None:
+            given["archive"] = ArchiveRead(**given["archive"])
         return cls(table, **given)
 
     def explain(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,12 +17,15 @@ class Receipt:
 
     duplicate: this producer's sequence number was stored before; nothing was stored again, and
       position and rows are those of the first time.
+    dropped: of the batch, tuples that were dropped at the door (ON OVERLOAD DROP): they are in no
+      archive, and answers allow for them.
     """
 
     stream: str
     position: int
     rows: int
     duplicate: bool = False
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class Ledger:
     accepted: rows acknowledged, replays included. duplicate: rows acknowledged again and not
     applied again. refused_*: batches that were never decoded and the rows they declared.
     late: rows that came after the watermark had passed them (they are in the archive).
+    summarised: applied rows that came as summaries and are not in the archive. to_follow: of these,
+    the rows that their producers will send for it; the others they have given up.
+    deleted: applied rows that DELETE has taken from the archive since.
+    dropped: rows dropped at the door by ON OVERLOAD DROP: acknowledged, and not among the accepted.
+    backfilled: rows that were brought in as a past, beside all of those.
     queries: per standing query, read + thinned + late = what was applied since it began.
     """
 
@@ -53,6 +61,11 @@ class Ledger:
     refused_rows: int
     late: int
     queries: tuple[QueryLedger, ...] = ()
+    deleted: int = 0
+    summarised: int = 0
+    to_follow: int = 0
+    dropped: int = 0
+    backfilled: int = 0
 
 
 @runtime_checkable
@@ -101,9 +114,21 @@ class Database(Protocol):
     """A database of streams, in this process (`shedder.open`) or elsewhere (`shedder.connect`)."""
 
     def execute(
-        self, sql: str, params: Params | None = None, *, timeout_s: float | None = None
+        self,
+        sql: str,
+        params: Params | None = None,
+        *,
+        timeout_s: float | None = None,
+        watch: Callable[[Any], None] | None = None,
     ) -> Answer:
         """Run one statement; a query is answered once, other statements with their status.
+
+        Args:
+          sql: the statement.
+          params: values for its parameters.
+          timeout_s: how long it may take.
+          watch: is told of each long piece of work (`shedder.archive.progress.Progress`) when it
+            begins; it may keep it, read how far it is, and cancel it.
 
         Raises:
           BadQuery: the text is wrong; the message shows where.
@@ -147,6 +172,33 @@ class Database(Protocol):
 
     def ledger(self, stream: str) -> Ledger:
         """Where every tuple of the stream went."""
+
+    def plans(self, stream: str) -> str:
+        """What somebody elsewhere must know to build summaries: JSON, engine.summarise.Plans."""
+
+    def merge(
+        self,
+        stream: str,
+        summaries: bytes,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+    ) -> Receipt:
+        """Merge what was built of tuples elsewhere into the stream's standing queries.
+
+        Args:
+          stream: the stream's name.
+          summaries: as engine.summarise.Summariser builds them.
+          producer, epoch, sequence: as for `push`, which shares the numbers.
+
+        Returns:
+          The receipt, once they are durable and answers know them; they take no positions.
+
+        Raises:
+          PlansChanged: they were built for other queries; get the plans and build them again.
+          BadBatch, BatchTooLarge, BadTimestamp: nothing of them is kept.
+        """
 
     def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate
-from shedder.queries.answer import MissingGroups
+from shedder.queries.answer import ArchiveRead, MissingGroups
 from synopses.cross_moments import CrossSums
 from synopses.estimate import Estimates
 
@@ -23,15 +23,16 @@ class Evidence:
     keys: one array per GROUP BY expression, in order, of its type; () without GROUP BY.
     estimates: every aggregate of the query; all columns have one length (1 without GROUP BY).
       Value arrays as in Estimates: numbers, object arrays of str for VARCHAR, object arrays of
-      list[TopItem] for TOP.
+      list[TopItem] for LISTS.
     others: the row that stands for all groups that found no room (its keys are null), or None.
     missing: a bound on groups that the source may not have seen; None: none can be missing.
     start_us, end_us, watermark_us, position, late, complete, thinning, archive_share_read,
-      sources, notes: as in Answer.
+      archive, sources, notes: as in Answer.
     rank_errors: for quantiles that were asked by rank: float64 [groups], as a fraction of rank,
       at the confidence of the estimate; absent means unknown.
     counts: how many values an aggregate is made of, int64 [groups], where the source knows;
     quantiles: q -> the discrete q-quantile, for those that can be asked again; and
+    frequents: late -> the values of a share with up to so many more tuples, for FREQUENT; and
     crosses: the sums of pairs, for functions of pairs; and
     times: int64 [groups], when the value of a FIRST or LAST was, with
     late_span: event times, half open, that all late tuples lie in. These are for `widen_late`
@@ -50,11 +51,13 @@ class Evidence:
     complete: bool = True
     thinning: float = 1.0
     archive_share_read: float = 0.0
+    archive: ArchiveRead | None = None
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     rank_errors: Mapping[Aggregate, NDArray[np.float64]] = field(default_factory=dict)
     counts: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
     quantiles: Mapping[Aggregate, Callable[[float], Estimates]] = field(default_factory=dict)
+    frequents: Mapping[Aggregate, Callable[[int], Estimates]] = field(default_factory=dict)
     crosses: Mapping[Aggregate, CrossSums] = field(default_factory=dict)
     times: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
     late_span: tuple[int, int] | None = None

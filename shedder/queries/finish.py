@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate, Expression
 from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract
+from shedder.cql.statement import Contract, RangeWindow
 from shedder.queries.answer import CERTAIN, COMPANION, ESTIMATE, ROLE, Answer
 from shedder.queries.columns import taken
 from shedder.queries.confidence import SLACK
 from shedder.queries.decisions import Decided, decide
 from shedder.queries.evidence import Evidence
-from shedder.queries.outputs import Groups, OutputColumn
+from shedder.queries.output_column import OutputColumn
+from shedder.queries.outputs import Groups
 from shedder.queries.ranges import Mask
 from shedder.queries.targets import meets, omitted, refuse
 from synopses.estimate import Bound
@@ -56,6 +57,7 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
         query=query.text,
         start_us=evidence.start_us,
         end_us=evidence.end_us,
+        resolution_us=query.window.resolution_us if isinstance(query.window, RangeWindow) else 0,
         watermark_us=evidence.watermark_us,
         position=evidence.position,
         late=evidence.late,
@@ -63,6 +65,7 @@ def finish(query: BoundQuery, evidence: Evidence) -> Answer:
         confidence=min((column.confidence for column in columns), default=1.0),
         thinning=evidence.thinning,
         archive_share_read=evidence.archive_share_read,
+        archive=evidence.archive,
         sources=evidence.sources,
         missing=evidence.missing,
         others=None if evidence.others is None else len(decided.rows) - 1,

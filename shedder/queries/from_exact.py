@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.expression import LISTS, OF_PAIRS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
 from synopses.estimate import Estimates, TopItem
+from synopses.out_of_range import known_in_range
 
 SOURCE = "archive"
+_OF_SQUARES = OF_PAIRS | {AggregateFunction.VAR, AggregateFunction.STDDEV}
 _WIDE_INT = (ColumnType.INTEGER, ColumnType.BIGINT)
 
 
@@ -43,8 +45,9 @@ def evidence_from_exact(query: BoundQuery, table: pa.Table, **facts: Any) -> Evi
 
 def _estimates(aggregate: Aggregate, column: pa.Array[Any]) -> Estimates:
     null = _mask(column.is_null())
-    if aggregate.function is AggregateFunction.TOP:
-        return Estimates.exact(_top_lists(aggregate, column), SOURCE, null)
+    if aggregate.function in LISTS:
+        most = aggregate.parameter if aggregate.function is AggregateFunction.TOP else None
+        return Estimates.exact(_lists(column, None if most is None else int(most)), SOURCE, null)
     kind = aggregate.type
     assert kind is not None, aggregate
     if kind in _WIDE_INT:
@@ -55,6 +58,8 @@ def _estimates(aggregate: Aggregate, column: pa.Array[Any]) -> Estimates:
     column = column.cast(kind.arrow)
     if kind is ColumnType.DOUBLE:
         floats: NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
+        if aggregate.function in _OF_SQUARES:
+            return known_in_range(floats, null, SOURCE)
         return Estimates.exact(floats, SOURCE, np.isnan(floats))
     stored = {ColumnType.TIMESTAMP: pa.int64(), ColumnType.DATE: pa.int32()}.get(kind, pa.uint8())
     whole = column.cast(stored).cast(pa.int64()).fill_null(0)
@@ -73,15 +78,14 @@ def _integers(column: pa.Array[Any], null: NDArray[np.bool_]) -> Estimates:
     return Estimates.exact(column.cast(pa.int64()).fill_null(0).to_numpy(), SOURCE, null)
 
 
-def _top_lists(aggregate: Aggregate, column: pa.Array[Any]) -> NDArray[np.object_]:
-    """Lists of struct(value, count), most first, as lists of TopItem."""
+def _lists(column: pa.Array[Any], most: int | None) -> NDArray[np.object_]:
+    """Lists of struct(value, count), most first, as lists of TopItem, `most` of them."""
     lists = np.empty(len(column), object)
     if pa.types.is_null(column.type):
         lists[:] = [[] for _ in range(len(column))]
         return lists
     items: Any = pc.list_flatten(column)
     values, counts = _stored_values(items.field("value")), items.field("count").to_pylist()
-    most = None if aggregate.parameter is None else int(aggregate.parameter)
     lengths = pc.list_value_length(column).fill_null(0).to_pylist()
     at = 0
     for group, length in enumerate(lengths):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 import numpy as np
@@ -22,7 +23,8 @@ from shedder.queries.sampled_extremes import sampled_extreme
 from shedder.queries.sampled_joins import sampled_join
 from shedder.queries.sampled_rows import Selection
 from shedder.queries.sampled_sets import sampled_sets
-from shedder.queries.sampled_top import sampled_top
+from shedder.queries.sampled_top import sampled_list
+from shedder.queries.stratified import missing_from_strata
 from shedder.queries.wide_sums import within_int64
 from shedder.streams.sample import SampleView
 from synopses.estimate import Bound, Estimates
@@ -37,8 +39,10 @@ from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.intervals.weighted import signed_sum, weighted_sum
 from synopses.moments import GroupedMoments
+from synopses.out_of_range import unless_out_of_range
 
 SOURCE = "sample"
+STRATIFIED = "stratified sample"
 _UNSEEN = "no sampled row matches"
 _INFINITE = "the column has infinite values"
 
@@ -62,10 +66,12 @@ def evidence_from_sample(
       start_us, end_us: the stretch of event time that the query is over; None is open.
     """
     sampled = Sampled.of(Selection(query, start_us, end_us), view)
-    estimator = _Estimator(sampled)
+    estimator = Estimator(sampled)
     confidences = split_confidence(query)
     missing = None
-    if query.groups and not view.is_everything:
+    if sampled.stratified is not None:
+        missing = missing_from_strata(sampled.selection, sampled.stratified)
+    elif query.groups and not view.is_everything:
         largest = missing_group_rows(
             population=view.population, read=view.rows.num_rows, confidence=query.confidence
         )
@@ -77,7 +83,7 @@ def evidence_from_sample(
         start_us=start_us,
         end_us=end_us,
         position=view.position,
-        sources=(SOURCE,),
+        sources=(SOURCE if sampled.stratified is None else STRATIFIED,),
         rank_errors={
             each: estimator.rank_errors(each, confidences[each])
             for each in query.aggregates
@@ -87,18 +93,22 @@ def evidence_from_sample(
 
 
 @dataclass(frozen=True)
-class _Estimator:
-    """Which interval function answers which aggregate, and with what."""
+class Estimator:
+    """Which interval function answers which aggregate of a sample, and with what."""
 
     sampled: Sampled
 
     @property
     def view(self) -> SampleView:
+        """The sample itself."""
         return self.sampled.view
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         """One estimate per group."""
         node = aggregate.argument
+        known = self.sampled.known(aggregate)
+        if known is not None:
+            return known
         if aggregate.function is AggregateFunction.COUNT:
             return self._count(node, confidence)
         assert node is not None, aggregate
@@ -114,15 +124,16 @@ class _Estimator:
                 return sampled_by_time(self.sampled, aggregate)
             case AggregateFunction.VAR:
                 intervals = sampled_variance(self.sampled.values(node), confidence=confidence)
-                return self._moments(node, intervals, confidence)
+                return unless_out_of_range(self._moments(node, intervals, confidence))
             case AggregateFunction.STDDEV:
                 intervals = sampled_deviation(self.sampled.values(node), confidence=confidence)
-                return self._moments(node, intervals, confidence)
+                return unless_out_of_range(self._moments(node, intervals, confidence))
             case (
                 AggregateFunction.COVAR_POP
                 | AggregateFunction.COVAR_SAMP
                 | AggregateFunction.CORR
                 | AggregateFunction.REGR_SLOPE
+                | AggregateFunction.REGR_INTERCEPT
             ):
                 return sampled_cross(self.sampled, aggregate, confidence)
             case AggregateFunction.COUNT_DISTINCT:
@@ -135,9 +146,9 @@ class _Estimator:
                     confidence=confidence,
                 )
                 return as_estimates(intervals, confidence)
-            case AggregateFunction.TOP:
-                assert aggregate.parameter is not None
-                return self._top(node, int(aggregate.parameter), confidence)
+            case AggregateFunction.TOP | AggregateFunction.FREQUENT:
+                totals = partial(self._count, node)
+                return sampled_list(self.sampled, aggregate, totals, confidence)
             case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
                 return sampled_join(self.sampled, aggregate, confidence)
             case (
@@ -175,8 +186,10 @@ class _Estimator:
         sampled = self.sampled
         ids = sampled.groups.ids if node is None else sampled.present_ids(node)
         matched = sampled.per_group(ids)
-        if self.view.is_everything:
+        if self.sampled.is_everything:
             return Estimates.exact(matched, SOURCE)
+        if sampled.are_strata and node is None:
+            return Estimates.exact(np.asarray(sampled.population), "basics")
         if sampled.is_whole and node is None:
             return Estimates.exact(np.array([sampled.population]), "basics")
         if sampled.is_whole and isinstance(node, Column):
@@ -192,15 +205,22 @@ class _Estimator:
     def _sum(self, node: Expression, kind: ColumnType | None, confidence: float) -> Estimates:
         if kind is ColumnType.DOUBLE:
             return self._part_sum(node, confidence)
-        if self.view.is_everything:
+        if self.sampled.is_everything:
             return self._whole_sum(node)
         found = self._part_sum(node, confidence)
         return within_int64(found, found.low, found.high)
 
     def _part_sum(self, node: Expression, confidence: float) -> Estimates:
-        weighted = self._weighted_sum(node, confidence)
-        if weighted is not None:
-            return weighted
+        if self.sampled.stratified is None:
+            weighted = self._weighted_sum(node, confidence)
+            return self._uniform_sum(node, confidence) if weighted is None else weighted
+        half = split_confidence_in(confidence, 2)
+        weighted = self._weighted_sum(node, half)
+        if weighted is None:
+            return self._uniform_sum(node, confidence)
+        return _both(self._uniform_sum(node, half), weighted, confidence)
+
+    def _uniform_sum(self, node: Expression, confidence: float) -> Estimates:
         sample = self.sampled.values(node)
         intervals = sampled_sum(sample, confidence=confidence)
         return self._moments(node, intervals, confidence, empty=sample.matched == 0)
@@ -227,14 +247,14 @@ class _Estimator:
         for part in (positive, negative):
             seen = seen + part.light + (part.certain > 0)
         # All weight may be known and still rows of weight zero be unseen: then NULL is no fact.
-        known = self.view.is_everything or self.sampled.is_whole
+        known = self.sampled.is_everything or self.sampled.is_whole
         return as_estimates(
             intervals, confidence, empty=seen == 0, known=known, source="weighted sample"
         )
 
     def _average(self, node: Expression, confidence: float) -> Estimates:
         """Certified normal where it may be; else betting, with the weighted sum if there is one."""
-        if self.sampled.is_whole and isinstance(node, Column) and not self.view.is_everything:
+        if self.sampled.is_whole and isinstance(node, Column) and not self.sampled.is_everything:
             total = self._weighted_sum(node, confidence)
             rows = self.view.basics[node.name].rows
             if total is not None and rows:
@@ -242,7 +262,7 @@ class _Estimator:
                 return replace(total, value=value, low=low, high=high)
         intervals = sampled_mean(self.sampled.values(node), confidence=confidence)
         found = self._moments(node, intervals, confidence)
-        if intervals.certified.all() or self.view.is_everything:
+        if intervals.certified.all() or self.sampled.is_everything:
             return found
         return self._crosswise(node, found, ~intervals.certified, confidence)
 
@@ -289,13 +309,13 @@ class _Estimator:
     def _distinct(self, node: Expression, confidence: float) -> Estimates:
         sampled = self.sampled
         view = self.view.hashed.get(node.name) if isinstance(node, Column) else None
-        if view is not None and not self.view.is_everything:
+        if view is not None and not self.sampled.is_everything:
             kept = sampled.per_group(sampled.hashed_counts(node, view).group)
             intervals = distinct_by_hash(kept=kept, share=view.share, confidence=confidence)
             return intervals.estimates(confidence=confidence, source="hash sample")
         pairs = sampled.value_counts(node)
         seen = sampled.per_group(pairs.group)
-        if self.view.is_everything:
+        if self.sampled.is_everything:
             return Estimates.exact(seen, SOURCE)
         intervals = distinct_by_rows(
             seen=seen,
@@ -308,16 +328,18 @@ class _Estimator:
         )
         return intervals.estimates(confidence=confidence, source=SOURCE)
 
-    def _top(self, node: Expression, k: int, confidence: float) -> Estimates:
-        return sampled_top(
-            self.sampled.rows.evaluate(node),
-            self.sampled.value_counts(node),
-            k=k,
-            groups=self.sampled.groups.count,
-            population=self.sampled.population,
-            read=self.sampled.read,
-            confidence=confidence,
-        )
+
+def _both(own: Estimates, other: Estimates, confidence: float) -> Estimates:
+    """What two estimates say together, half of delta for each; an exact one stays as it is."""
+    low, high = np.maximum(own.low, other.low), np.minimum(own.high, other.high)
+    # Without a common point one of the two has missed, as it may.
+    usable = (own.bound == Bound.INTERVAL) & (other.bound == Bound.INTERVAL) & (low <= high)
+    usable &= ~own.null & ~other.null
+    low, high = np.where(usable, low, own.low), np.where(usable, high, own.high)
+    nearer = usable & (other.high - other.low < own.high - own.low)
+    value = np.where(nearer, other.value, own.value)
+    value = np.where(own.null, own.value, np.clip(value, low, high))
+    return replace(own, value=value, low=low, high=high, confidence=confidence)
 
 
 def as_estimates(

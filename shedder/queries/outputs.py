@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.evaluate import evaluate
 from shedder.cql.expression import (
+    LISTS,
     Aggregate,
     AggregateFunction,
     Call,
@@ -21,38 +22,20 @@ from shedder.cql.expression import (
     Expression,
     Literal,
 )
+from shedder.cql.histograms import is_histogram
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Output
 from shedder.cql.types import ColumnType
 from shedder.queries.columns import typed, typed_intervals, typed_top
 from shedder.queries.confidence import aggregates_of, joint_confidence
 from shedder.queries.evidence import Evidence
+from shedder.queries.histogram_column import histogram_column
 from shedder.queries.interval_arithmetic import Reading, outcomes
+from shedder.queries.output_column import OutputColumn
 from shedder.queries.ranges import Mask, Outcomes, Range, Truth, of_array
 from synopses.estimate import Bound, Estimates
 
 _UNORDERED = (ColumnType.VARCHAR, ColumnType.BOOLEAN)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OutputColumn:
-    """One output for all groups.
-
-    value: typed array. low, high: arrays of the same type; None for plain columns and lists.
-    bound: uint8 [groups], values of Bound; None for plain columns (functions of group keys).
-    size, reach: float64 [groups], |value| and the larger distance to an end; inf is no bound.
-    confidence: of the column's intervals; 1.0 when all are certain.
-    """
-
-    name: str
-    kind: ColumnType | None
-    value: pa.Array[Any]
-    low: pa.Array[Any] | None = None
-    high: pa.Array[Any] | None = None
-    bound: NDArray[np.uint8] | None = None
-    size: NDArray[np.float64] | None = None
-    reach: NDArray[np.float64] | None = None
-    confidence: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,9 +50,11 @@ class Groups:
         node = output.expression
         if isinstance(node, Aggregate):
             estimates = self.evidence.estimates[node]
-            if node.function is AggregateFunction.TOP:
-                return _top_column(output.name, node, estimates)
+            if node.function in LISTS:
+                return _list_column(output.name, node, estimates)
             return _column_of_estimates(output.name, node, estimates)
+        if is_histogram(node):
+            return histogram_column(output.name, node, self.evidence.estimates)
         if next(aggregates_of(node), None) is None:
             return OutputColumn(output.name, node.type, self.evaluate(node))
         return self._composite(output.name, node)
@@ -119,7 +104,7 @@ class Groups:
         names: dict[Expression, Column] = {
             part: Column(f"a{at}", part.type)
             for at, part in enumerate(self.query.aggregates)
-            if part.function is not AggregateFunction.TOP
+            if part.function not in LISTS
         }
         for at, group in enumerate(self.query.groups):
             names[group] = Column(f"k{at}", group.type)
@@ -195,12 +180,13 @@ def _text_column(
     return OutputColumn(name, ColumnType.VARCHAR, value, ends, ends, bound, size, reach, confidence)
 
 
-def _top_column(name: str, node: Aggregate, estimates: Estimates) -> OutputColumn:
+def _list_column(name: str, node: Aggregate, estimates: Estimates) -> OutputColumn:
     argument = node.argument
     assert argument is not None, node
     assert argument.type is not None, node
     value = typed_top(estimates.value, estimates.null, argument.type)
-    least, widest = zip(*map(_top_width, estimates.value), strict=True) if len(value) else ((), ())
+    width = _top_width if node.function is AggregateFunction.TOP else _width
+    least, widest = zip(*map(width, estimates.value), strict=True) if len(value) else ((), ())
     exact, none = estimates.bound == Bound.EXACT, estimates.bound == Bound.NONE
     size, reach = np.array(least, np.float64), np.array(widest, np.float64)
     reach = np.where(exact, 0.0, np.where(none, np.inf, reach))
@@ -211,11 +197,17 @@ def _top_column(name: str, node: Aggregate, estimates: Estimates) -> OutputColum
 
 def _top_width(found: Any) -> tuple[float, float]:
     """The smallest count in a list and its largest half-width; inf where an outsider may belong."""
+    sure = all(item.guaranteed for item in found or [])
+    least, widest = _width(found)
+    return least, widest if sure else np.inf
+
+
+def _width(found: Any) -> tuple[float, float]:
+    """The smallest count in a list and its largest half-width."""
     if not found:
         return 1.0, 0.0 if found is not None else np.inf
     widths = (max(item.high - item.count, item.count - item.low) for item in found)
-    sure = all(item.guaranteed for item in found)
-    return min(item.count for item in found), float(max(widths)) if sure else np.inf
+    return min(item.count for item in found), float(max(widths))
 
 
 def _distances(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from shedder.cql.intervals import duration_text
 
 if TYPE_CHECKING:
     from shedder.queries.answer import Answer
@@ -28,6 +31,8 @@ def printed(answer: Answer) -> str:
     hidden = answer.table.num_rows - len(rows)
     if hidden > 0:
         lines.append(f"… {hidden:,} more rows")
+    if answer.certified is False:
+        lines.append("NOT CERTIFIED: audited answers did not hold what they said (see the notes)")
     return "\n".join(lines)
 
 
@@ -45,18 +50,57 @@ def explained(answer: Answer) -> str:
     stretch = stretch_text(answer.start_us, answer.end_us)
     lines = [
         ("window", f"{stretch} {'complete' if answer.complete else 'open'}"),
+        *_resolution(answer),
         ("watermark", _moment(answer.watermark_us) or "none yet"),
         ("position", f"{answer.position:,}"),
         ("sources", ", ".join(answer.sources) or "none"),
         ("confidence", f"{_percent(answer.confidence)} per value"),
         ("thinning", f"{answer.thinning:g}"),
         ("archive read", _percent(answer.archive_share_read)),
+        *_reduction(answer),
         ("late", f"{answer.late:,} tuples"),
         ("groups", missing),
+        *_certified(answer),
         ("elapsed", f"{answer.elapsed_ms:.1f} ms"),
         *(("note", note) for note in answer.notes),
     ]
     return "\n".join(f"{name + ':':<14}{text}" for name, text in lines)
+
+
+def _resolution(answer: Answer) -> list[tuple[str, str]]:
+    """How far the window may begin before the one that was asked for; nothing where it does not."""
+    if not answer.resolution_us:
+        return []
+    length = duration_text(answer.resolution_us)
+    return [("resolution", f"{length}: the window begins less than this before the one asked for")]
+
+
+def _certified(answer: Answer) -> list[tuple[str, str]]:
+    """What audits say; nothing where there were none."""
+    match answer.certified:
+        case None:
+            return []
+        case True:
+            return [("certified", "yes: audited answers held what they said")]
+        case False:
+            return [("certified", "NO: audited answers did not hold what they said")]
+
+
+def _reduction(answer: Answer) -> list[tuple[str, str]]:
+    """What was asked of the archive, given and read; nothing where it was not read in part."""
+    part = answer.archive
+    if part is None:
+        return []
+    asked, given = (
+        _percent(low) if low == high else f"{_percent(low)} to {_percent(high)}"
+        for low, high in ((part.asked_min, part.asked_max), (part.given_min, part.given_max))
+    )
+    return [
+        ("reduced by", f"{part.reduction}: asked {asked}, given {given}"),
+        ("blocks read", f"{part.blocks_read:,} of {part.blocks:,}"),
+        ("bytes read", f"{part.bytes_read:,} of {part.bytes_stored:,}"),
+        ("looks", f"{part.looks}"),
+    ]
 
 
 def stretch_text(start_us: int | None, end_us: int | None) -> str:
@@ -91,7 +135,7 @@ def _cell(answer: Answer, at: int, row: dict[str, Any], name: str) -> str:
         return "(others)" if value is None and at == answer.others else shown(value)
     if isinstance(value, list):
         return ", ".join(
-            f"{_plain(item['value'])}: "
+            f"{_item(item)}: "
             + shown(item["count"], item["low"], item["high"], _kind(item), answer.confidence)
             for item in value
         )
@@ -103,6 +147,16 @@ def _cell(answer: Answer, at: int, row: dict[str, Any], name: str) -> str:
 
 def _kind(item: dict[str, Any]) -> str:
     return _EXACT if item["low"] == item["high"] else "interval"
+
+
+def _item(item: Mapping[str, Any]) -> str:
+    """What is counted: a value of TOP, or a bucket of a histogram."""
+    if "value" in item:
+        return _plain(item["value"])
+    low, high = item["from"], item["to"]
+    if low is None or high is None:
+        return f"< {_plain(high)}" if low is None else f">= {_plain(low)}"
+    return f"{_plain(low)} .. {_plain(high)}"
 
 
 def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:

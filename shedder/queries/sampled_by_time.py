@@ -38,6 +38,6 @@ def sampled_by_time(sampled: Sampled, aggregate: Aggregate) -> Estimates:
     ends.update(ids, sampled.rows.times_us[rows], sampled.rows.positions[rows], values)
     is_first = aggregate.function is AggregateFunction.FIRST
     found: Estimates = replace(ends.first() if is_first else ends.last(), source="sample")
-    if sampled.view.is_everything:
+    if sampled.is_everything:
         return found
     return replace(found, bound=np.full(groups, np.uint8(Bound.NONE)), reason=_UNSEEN)

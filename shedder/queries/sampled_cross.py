@@ -1,4 +1,4 @@
-"""Covariance, correlation and slope from a sample: crosswise, from bounds of variances."""
+"""Covariance, correlation and regression from a sample: crosswise, from bounds of variances."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate, AggregateFunction
-from shedder.queries.cross import Ends, cross_answer, quotient
+from shedder.queries.cross import BOUNDS, cross_answer, from_scaled, intercept
 from shedder.queries.sampled import Sampled
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.combine import split_confidence
 from synopses.intervals.interval import Intervals
+from synopses.intervals.ratios import sampled_mean
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.variance import sampled_variance
 
 _SOURCE = "sample"
 _UNSEEN = "too few sampled rows match, or the range of a column has no end"
-# Variances that must hold at once: of x + y and x - y, and those that are divided by.
-_PARTS = {
-    AggregateFunction.COVAR_POP: 2,
-    AggregateFunction.COVAR_SAMP: 2,
-    AggregateFunction.REGR_SLOPE: 3,
-    AggregateFunction.CORR: 4,
-}
 
 
 def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> Estimates:
@@ -44,7 +38,7 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
     moments = GroupedCrossMoments(groups)
     moments.update(small, pairs.first, pairs.second)
     found = cross_answer(aggregate.function, moments)
-    if sampled.view.is_everything:
+    if sampled.is_everything:
         return found
     ranges = sampled.range(first), sampled.range(second)
     low = high = np.full(groups, np.nan)
@@ -54,26 +48,38 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
             for values, ends in zip((pairs.first, pairs.second), ranges, strict=True)
         ]
         u, v = scaled
-        each = split_confidence(confidence, _PARTS[aggregate.function])
+        each = split_confidence(confidence, BOUNDS[aggregate.function])
 
-        def variance(values: NDArray[np.float64], end: float) -> Intervals:
-            sample = SampledValues.by_group(
+        def sample(values: NDArray[np.float64], ends: tuple[float, float]) -> SampledValues:
+            return SampledValues.by_group(
                 values,
                 ids=small,
                 groups=groups,
                 population=sampled.population,
                 read=sampled.read,
-                low=-end,
-                high=end,
+                low=ends[0],
+                high=ends[1],
             )
-            return sampled_variance(sample, confidence=each)
+
+        def variance(values: NDArray[np.float64], end: float) -> Intervals:
+            return sampled_variance(sample(values, (-end, end)), confidence=each)
 
         plus, minus = variance(u + v, 1.0), variance(u - v, 1.0)
         ends = (plus.low - minus.high) / 4.0, (plus.high - minus.low) / 4.0
         below = [variance(part, 0.5) for part in (u, v)]
-        low, high = _scaled(
-            aggregate.function, ends, below, (_width(ranges[0]), _width(ranges[1])), moments
+        low, high = from_scaled(
+            aggregate.function,
+            ends,
+            [(part.low, part.high) for part in below],
+            widths=(_width(ranges[0]), _width(ranges[1])),
+            pairs=moments.sums().pairs,
         )
+        if aggregate.function is AggregateFunction.REGR_INTERCEPT:
+            means = [
+                sampled_mean(sample(values, ends), confidence=each)
+                for values, ends in zip((pairs.first, pairs.second), ranges, strict=True)
+            ]
+            low, high = intercept((low, high), *((mean.low, mean.high) for mean in means))
     unknown = found.null | np.isnan(low) | np.isnan(high)
     return Estimates(
         found.value,
@@ -89,30 +95,3 @@ def sampled_cross(sampled: Sampled, aggregate: Aggregate, confidence: float) -> 
 
 def _width(ends: tuple[float, float]) -> float:
     return max(ends[1] / 2 - ends[0] / 2, 5e-324) * 2
-
-
-def _scaled(
-    function: AggregateFunction,
-    covariance: Ends,
-    variances: list[Intervals],
-    widths: tuple[float, float],
-    moments: GroupedCrossMoments,
-) -> Ends:
-    """From u and v back to x and y, divided by what the function divides by."""
-    u, v = variances
-    match function:
-        case AggregateFunction.CORR:
-            below = np.sqrt(u.low * v.low), np.sqrt(u.high * v.high)
-            low, high = quotient(covariance, below)
-            return np.maximum(low, -1.0), np.minimum(high, 1.0)
-        case AggregateFunction.REGR_SLOPE:
-            low, high = quotient(covariance, (v.low, v.high))
-            scale = widths[0] / widths[1]
-            return low * scale, high * scale
-        case _:
-            low, high = (ends * widths[0] * widths[1] for ends in covariance)
-    if function is AggregateFunction.COVAR_POP:  # (K - 1)/K of it, of K pairs, at least those seen
-        seen = np.maximum(moments.sums().pairs, 1)
-        share = 1.0 - 1.0 / seen
-        low, high = np.minimum(low, low * share), np.maximum(high, high * share)
-    return low, high

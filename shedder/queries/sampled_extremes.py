@@ -32,11 +32,14 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
         known = np.array([0 if end is None else end])
         return Estimates.exact(known, "basics", np.array([end is None]))
     found, null = _seen(sampled, node, is_min=is_min)
-    if sampled.view.is_everything:
+    if sampled.is_everything:
         return Estimates.exact(found, _SOURCE, null)
     far = np.full(len(found), sampled.range(node)[0 if is_min else 1])
+    complete = np.broadcast_to(sampled.is_complete, far.shape)
+    far = np.where(complete & ~null, found, far)
     bound = np.where(found == far, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
-    bound = np.where(np.isinf(far) | null, np.uint8(Bound.NONE), bound)
+    bound = np.where((np.isinf(far) | null) & ~complete, np.uint8(Bound.NONE), bound)
+    bound = np.where(complete, np.uint8(Bound.EXACT), bound)
     low, high = (far, found) if is_min else (found, far)
     reason = _UNSEEN if null.any() else ""
     return Estimates(found, low, high, bound, null, 1.0, _SOURCE, reason)
@@ -64,7 +67,8 @@ def _text(sampled: Sampled, node: Expression, *, is_min: bool) -> Estimates:
     texts = ends["text_min" if is_min else "text_max"].to_pylist()
     found[ends["id"].to_numpy()] = np.array(texts, object)
     null = sampled.per_group(ids) == 0
-    if sampled.view.is_everything:
+    if sampled.is_everything:
         return Estimates.exact(found, _SOURCE, null)
-    bound = np.full(len(found), np.uint8(Bound.NONE))
+    complete = np.broadcast_to(sampled.is_complete, null.shape)
+    bound = np.where(complete, np.uint8(Bound.EXACT), np.uint8(Bound.NONE))
     return Estimates(found, found, found, bound, null, 1.0, _SOURCE, _TEXT)

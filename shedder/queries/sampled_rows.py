@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Expression
 from shedder.cql.query import BoundQuery
 from shedder.streams.frame import Frame, Hashes
+from synopses.group_table import GroupTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,12 +37,13 @@ class Selection:
     def frame_and_rows(self, batch: pa.RecordBatch) -> tuple[Frame, NDArray[np.int64]]:
         """The rows that match, and where in the batch they are: int64 [matches]."""
         schema = self.query.schema
-        times = Frame(batch, schema.time_column).times_us
-        inside = np.ones(len(times), np.bool_)
-        if self.start_us is not None:
-            inside &= times >= self.start_us
-        if self.end_us is not None:
-            inside &= times < self.end_us
+        inside = np.ones(batch.num_rows, np.bool_)
+        if self.start_us is not None or self.end_us is not None:
+            times = Frame(batch, schema.time_column).times_us
+            if self.start_us is not None:
+                inside &= times >= self.start_us
+            if self.end_us is not None:
+                inside &= times < self.end_us
         where = np.flatnonzero(inside)
         numbered = Frame(batch, schema.time_column, where)
         if self.query.where is not None:
@@ -71,15 +73,13 @@ class SampledGroups:
         if not groups:
             nothing = np.zeros(0, np.uint64)
             return cls((), (), np.zeros(len(rows), np.int64), 1, nothing, np.zeros(0, np.int64))
-        hashes, first, inverse = np.unique(
-            rows.keys(groups), return_index=True, return_inverse=True
-        )
-        order = np.argsort(first, kind="stable")
-        by_hash = np.empty(len(order), np.int64)
-        by_hash[order] = np.arange(len(order))
-        indices: pa.Int64Array = pa.array(first[order], pa.int64())
+        table = GroupTable(len(rows))
+        ids, first = table.assign(rows.keys(groups))
+        hashes = table.hashes[1:]  # The first one is that of groups that found no room: of none.
+        by_hash = np.argsort(hashes)
+        indices: pa.Int64Array = pa.array(first, pa.int64())
         keys = tuple(rows.evaluate(group).take(indices) for group in groups)
-        return cls(groups, keys, by_hash[inverse], len(order), hashes, by_hash)
+        return cls(groups, keys, ids.astype(np.int64) - 1, len(first), hashes[by_hash], by_hash)
 
     def of_rows(self, rows: Frame) -> NDArray[np.int64]:
         """The ids of other rows; -1 for groups that are not among these."""

@@ -36,14 +36,14 @@ def sampled_sets(
       source: the name of the uniform sample.
     """
     node, view = aggregate.argument, None
-    if isinstance(node, Column) and not sampled.view.is_everything:
+    if isinstance(node, Column) and not sampled.is_everything:
         view = sampled.view.hashed.get(node.name)
     if view is not None:
         frame = sampled.selection.rows(view.rows)
         found = _found(sampled, aggregate, frame, sampled.groups.of_rows(frame), view.share)
         return replace(_answer(found, aggregate.function, confidence), source="hash sample")
     found = _found(sampled, aggregate, sampled.rows, sampled.groups.ids, 1.0)
-    if sampled.view.is_everything:
+    if sampled.is_everything:
         return replace(_answer(found, aggregate.function, confidence), source=source)
     highs = _most(sampled, aggregate, found, values_max, 1.0 - (1.0 - confidence) / 2.0)
     return _by_rows(found, aggregate.function, highs, confidence, source)

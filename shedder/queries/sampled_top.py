@@ -1,19 +1,60 @@
-"""TOP from a uniform sample: counts that hold for all values at once."""
+"""TOP and FREQUENT from a uniform sample: counts that hold for all values at once."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.cql.expression import Aggregate
+from shedder.queries.sampled import Sampled
 from shedder.queries.sampled_rows import ValueCounts
 from synopses.estimate import Bound, Estimates, TopItem
+from synopses.intervals.combine import split_confidence
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.missing import missing_group_rows
+from synopses.threshold import Promise, choose, reason_of
 
 _SOURCE = "sample"
+
+
+def sampled_list(
+    sampled: Sampled,
+    aggregate: Aggregate,
+    totals: Callable[[float], Estimates],
+    confidence: float,
+) -> Estimates:
+    """The list of an aggregate of LISTS.
+
+    Args:
+      sampled: the query over the sample, which is no stratified one.
+      aggregate: TOP or FREQUENT.
+      totals: confidence -> how many values each group has.
+      confidence: of each list.
+    """
+    node, population, read = aggregate.argument, sampled.population, sampled.read
+    assert node is not None, aggregate
+    assert aggregate.parameter is not None, aggregate
+    assert isinstance(population, int), "strata are not asked for lists"
+    assert isinstance(read, int), "strata are not asked for lists"
+    values, pairs = sampled.rows.evaluate(node), sampled.value_counts(node)
+    known = {"population": population, "read": read}
+    if aggregate.promise is None:
+        groups, k = sampled.groups.count, int(aggregate.parameter)
+        return sampled_top(values, pairs, k=k, groups=groups, confidence=confidence, **known)
+    return sampled_frequent(
+        values,
+        pairs,
+        share=aggregate.parameter,
+        promise=aggregate.promise,
+        totals=totals(split_confidence(confidence, 2)),
+        confidence=confidence,
+        **known,
+    )
 
 
 def sampled_top(
@@ -46,37 +87,105 @@ def sampled_top(
       Lists of TopItem, most frequent first; exact when everything was read.
     """
     everything = read == population
-    counts = pairs.rows.astype(np.float64)
-    low = high = value = counts
-    least = 0.0
-    if not everything:
-        half = 1 - (1 - confidence) / 2
-        least = missing_group_rows(population=population, read=read, confidence=half) + 1.0
-        each = 1 - (1 - half) * least / population
-        found = matching_count(population=population, read=read, matched=counts, confidence=each)
-        low = np.where(found.low >= least, found.low, counts)
-        high = np.maximum(found.high, least)
-        value = np.clip(np.rint(found.value), low, high)
+    counts = _Counts.of(pairs.rows, population, read, confidence)
     lists = np.empty(groups, object)
     order = np.lexsort((pairs.row, -pairs.rows, pairs.group))
     starts = np.searchsorted(pairs.group[order], np.arange(groups + 1))
     stored = _stored(values)
     for group in range(groups):
         chosen = order[starts[group] : starts[group + 1]]
-        outside = least if len(chosen) <= k else max(least, high[chosen[k:]].max())
+        outside = max([counts.least, *counts.high[chosen[k:]]])
         lists[group] = [
-            TopItem(
-                stored[int(pairs.row[at])].as_py(),
-                int(value[at]),
-                int(low[at]),
-                int(high[at]),
-                everything or bool(low[at] >= outside),
-            )
-            for at in chosen[:k]
+            counts.item(stored, pairs, at, sure=everything or counts.low[at] >= outside)
+            for at in chosen[:k].tolist()
         ]
     bound = np.full(groups, Bound.EXACT if everything else Bound.INTERVAL, np.uint8)
     null: NDArray[np.bool_] = np.zeros(groups, np.bool_)
     return Estimates(lists, lists, lists, bound, null, confidence, _SOURCE)
+
+
+def sampled_frequent(
+    values: pa.Array[Any],
+    pairs: ValueCounts,
+    *,
+    share: float,
+    promise: Promise,
+    totals: Estimates,
+    population: int,
+    read: int,
+    confidence: float,
+) -> Estimates:
+    """The values that make up a share of their group.
+
+    Args:
+      values, pairs, population, read: as above.
+      share, promise: as in `synopses.threshold.choose`.
+      totals: how many values each group has, at half of the confidence's delta or certain.
+      confidence: of each list; its counts are asked at half of delta.
+
+    Returns:
+      Lists of TopItem, most frequent first; exact when everything was read.
+    """
+    groups = len(totals)
+    counts = _Counts.of(pairs.rows, population, read, split_confidence(confidence, 2))
+    ends = [np.asarray(each, np.float64) for each in (totals.low, totals.high)]
+    least, most = np.floor(ends[0]), np.ceil(np.minimum(ends[1], population))
+    outside = np.full(groups, counts.least)
+    chosen = choose(
+        pairs.group,
+        _whole(counts.low),
+        _whole(counts.high),
+        outside=_whole(outside),
+        totals=(_whole(least), _whole(most)),
+        share=share,
+        promise=promise,
+    )
+    lists = np.empty(groups, object)
+    lists[:] = [[] for _ in range(groups)]
+    stored = _stored(values)
+    order = np.lexsort((pairs.row[chosen.rows], -pairs.rows[chosen.rows]))
+    for at, sure in zip(chosen.rows[order].tolist(), chosen.sure[order].tolist(), strict=True):
+        lists[pairs.group[at]].append(counts.item(stored, pairs, at, sure=sure))
+    null: NDArray[np.bool_] = np.zeros(groups, np.bool_)
+    reason = reason_of(chosen.bound, share)
+    return Estimates(lists, lists, lists, chosen.bound, null, confidence, _SOURCE, reason)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counts:
+    """How often each sampled value occurs in all, with ends that hold for all values at once.
+
+    value, low, high: float64 [pairs]. least: an unseen value has no more.
+    """
+
+    value: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    least: float
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int64], population: int, read: int, confidence: float) -> Self:
+        """From the rows that were seen of each, by the argument in `sampled_top`."""
+        counts = rows.astype(np.float64)
+        if read == population:
+            return cls(counts, counts, counts, 0.0)
+        half = 1 - (1 - confidence) / 2
+        least = missing_group_rows(population=population, read=read, confidence=half) + 1.0
+        each = 1 - (1 - half) * least / population
+        found = matching_count(population=population, read=read, matched=counts, confidence=each)
+        low = np.where(found.low >= least, found.low, counts)
+        high = np.maximum(found.high, least)
+        return cls(np.clip(np.rint(found.value), low, high), low, high, least)
+
+    def item(self, stored: pa.Array[Any], pairs: ValueCounts, at: int, *, sure: bool) -> TopItem:
+        """The value of a pair as a list holds it."""
+        value = stored[int(pairs.row[at])].as_py()
+        count, low, high = (int(column[at]) for column in (self.value, self.low, self.high))
+        return TopItem(value, count, low, high, bool(sure))
+
+
+def _whole(ends: NDArray[np.float64]) -> NDArray[np.int64]:
+    return ends.astype(np.int64)
 
 
 def _stored(values: pa.Array[Any]) -> pa.Array[Any]:

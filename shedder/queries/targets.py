@@ -15,7 +15,7 @@ from shedder.cql.types import ColumnType
 from shedder.errors import PrecisionUnavailable
 from shedder.queries.answer import Answer
 from shedder.queries.confidence import SLACK
-from shedder.queries.outputs import OutputColumn
+from shedder.queries.output_column import OutputColumn
 from shedder.queries.printing import shown
 from shedder.queries.ranges import Mask
 from synopses.estimate import Bound

@@ -36,12 +36,16 @@ End = float | NDArray[np.float64]
 
 _REASON = "tuples came too late and their values could be anything"
 _BY_TIME = "tuples came too late that may be before the first or after the last"
+_UNLISTED = "tuples came too late that may make other values frequent"
 _LATE_GROUPS = "a group may have no tuple but late ones"
 _INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
 
 
 def widen_late(
-    query: BoundQuery, evidence: Evidence, basics: Mapping[str, ColumnBasics]
+    query: BoundQuery,
+    evidence: Evidence,
+    basics: Mapping[str, ColumnBasics],
+    why: str = "came too late for this window",
 ) -> Evidence:
     """The evidence with every interval wide enough for its `late` tuples.
 
@@ -51,6 +55,7 @@ def widen_late(
         variances, with its `quantiles` too quantiles move no further than so many more values can
         move them; without, they can be anywhere in the column's range.
       basics: of the stream's columns, the late tuples included.
+      why: what has become of the tuples, where it is something else that keeps them out.
     """
     if not evidence.late:
         return evidence
@@ -64,6 +69,9 @@ def widen_late(
                 ask, count, share=aggregate.parameter, late=evidence.late, ends=ends
             )
             estimates[aggregate] = _pulled(column, low, high)
+        elif aggregate.function is AggregateFunction.FREQUENT:
+            again = evidence.frequents.get(aggregate)
+            estimates[aggregate] = _unlisted(column) if again is None else again(evidence.late)
         elif aggregate.function in BY_TIME:
             estimates[aggregate] = _by_time(aggregate, column, evidence)
         elif aggregate.function in OF_PAIRS:
@@ -72,10 +80,10 @@ def widen_late(
             estimates[aggregate] = _widened(aggregate, column, evidence.late, ends, counts)
         if aggregate.type is ColumnType.TIMESTAMP:
             estimates[aggregate] = _in_the_calendar(estimates[aggregate])
-    note = f"{evidence.late:,} tuples came too late for this window; intervals allow for them"
+    note = f"{evidence.late:,} tuples {why}; intervals allow for them"
     missing = evidence.missing
     if query.groups:
-        note += "; a group of late tuples only may be missing"
+        note += "; a group of such tuples only may be missing"
         missing = _missing(evidence)
     notes = (*evidence.notes, note)
     return replace(evidence, estimates=estimates, notes=notes, missing=missing)
@@ -263,13 +271,18 @@ def _crossed(
     basics: Mapping[str, ColumnBasics],
 ) -> Estimates:
     """Functions of pairs, by the sums they are made of; without these, or a range, nothing."""
-    ranges = [known_range(node, basics) for node in children(aggregate)]
+    first, second = (known_range(node, basics) for node in children(aggregate))
     sums = evidence.crosses.get(aggregate)
-    if sums is None or not np.isfinite(ranges).all():
+    if sums is None or not np.isfinite([first, second]).all():
         return _unknown(column)
-    (low_x, high_x), (low_y, high_y) = ranges
-    widths = high_x - low_x, high_y - low_y
-    return _pulled(column, *late_cross(aggregate.function, sums, late=evidence.late, widths=widths))
+    ends = late_cross(aggregate.function, sums, late=evidence.late, ranges=(first, second))
+    return _pulled(column, *ends)
+
+
+def _unlisted(column: Estimates) -> Estimates:
+    """Late tuples may make values frequent of which the source does not tell."""
+    none = np.full(len(column), Bound.NONE, np.uint8)
+    return replace(column, bound=none, reason=column.reason or _UNLISTED)
 
 
 def _more_top(column: Estimates, late: int) -> Estimates:

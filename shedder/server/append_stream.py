@@ -6,24 +6,31 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
 from shedder.engine.engine import Engine
+from shedder.engine.ownership import Asker, check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
 from shedder.queries.database import Receipt
 from shedder.server.calls import Drain, settled
+from shedder.server.lines import Lines
 from shedder.server.metrics import Metrics
 from shedder.v1 import ingest_pb2
+from shedder.wire.batches import Carrying
 from shedder.wire.ingest import receipt_to_wire
 
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
 PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
+HOLD_BACK_AGE_MS = 750.0  # The oldest unapplied batch: older, and open calls wait their turn.
+HOLD_BACK_MS = 20
 
-Requests = AsyncIterator[ingest_pb2.AppendStreamRequest]
+Request = Carrying[ingest_pb2.AppendStreamRequest]
+Requests = AsyncIterator[Request]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,12 +53,16 @@ class AppendCall:
         metrics: Metrics,
         drain: Drain,
         hello: ingest_pb2.AppendStreamRequest.Hello,
+        asker: Asker,
+        lines: Lines,
     ) -> None:
         self._engine = engine
         self._metrics = metrics
         self._drain = drain
+        self._lines = lines
         self._stream = hello.stream
         self._producer = hello.producer
+        self._asker = asker
         self._taken: asyncio.Queue[_Taken | _End] = asyncio.Queue(CREDITS)
 
     async def serve(self, requests: Requests, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -66,7 +77,13 @@ class AppendCall:
                 receipt = await settled(taken.receipt)
                 self._metrics.receipt(receipt, time.perf_counter() - taken.arrived)
                 wire = receipt_to_wire(receipt)
-                await context.write(ingest_pb2.AppendStreamResponse(receipt=wire, credits=CREDITS))
+                await context.write(
+                    ingest_pb2.AppendStreamResponse(
+                        receipt=wire,
+                        credits=CREDITS,
+                        help_wanted=self._engine.overload.state.asks_help,
+                    )
+                )
             if taken is not None:
                 raise taken
         finally:
@@ -90,42 +107,86 @@ class AppendCall:
             await self._taken.put(_Taken(failed, time.perf_counter()))
         await self._taken.put(end)
 
-    async def _take(self, request: ingest_pb2.AppendStreamRequest) -> _Taken:
+    async def _take(self, carrying: Request) -> _Taken:
+        request = carrying.request
         if request.WhichOneof("message") != "batch":
             raise InvalidRequest("after hello, an AppendStream takes batches only")
         arrived = time.perf_counter()
-        while True:
-            try:
-                receipt = append(self._engine, self._stream, self._producer, request.batch)
-                return _Taken(receipt, arrived)
-            except Overloaded as full:
-                if time.perf_counter() - arrived > PATIENCE_S:
-                    raise
-                await self._drain.race(asyncio.sleep(full.retry_after_ms / 1000))
+        line = self._lines.of(self._stream)
+        if not line.locked():
+            with suppress(Overloaded):
+                return self._hand_over(carrying, arrived)
+        patience_s = None if self._engine.blocks(self._stream) else PATIENCE_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s), line:
+                while True:
+                    try:
+                        return self._hand_over(carrying, arrived)
+                    except Overloaded as full:
+                        wait_s = full.retry_after_ms / 1000
+                    await self._drain.race(asyncio.sleep(wait_s))
+        return self._hand_over(carrying, arrived, is_last_try=True)
+
+    def _hand_over(self, carrying: Request, arrived: float, *, is_last_try: bool = False) -> _Taken:
+        """Give a batch to the engine.
+
+        Raises:
+          Overloaded: also while what is durable has waited for long. Who keeps many batches in
+            flight is paced so by what is applied, and a flood is no deep queue before the door
+            is held. Nobody is refused for that.
+        """
+        if self._engine.overload.on and not is_last_try:
+            age_ms = self._engine.core.meter.age_ms
+            if age_ms > HOLD_BACK_AGE_MS:
+                error = Overloaded(f"what has come waits for {age_ms:.0f} ms to be applied")
+                error.retry_after_ms = HOLD_BACK_MS
+                raise error
+        receipt = append(
+            self._engine,
+            self._stream,
+            self._producer,
+            carrying.request.batch,
+            carrying.payload,
+            asker=self._asker,
+            is_last_try=is_last_try,
+        )
+        return _Taken(receipt, arrived)
 
 
 def append(
-    engine: Engine, stream: str, producer: ingest_pb2.Producer, batch: ingest_pb2.Batch
+    engine: Engine,
+    stream: str,
+    producer: ingest_pb2.Producer,
+    batch: ingest_pb2.Batch,
+    payload: bytes | memoryview,
+    *,
+    asker: Asker,
+    is_last_try: bool = True,
 ) -> Future[Receipt]:
-    """Hand one batch to the engine.
+    """Hand one batch, whose payload lies beside it, to the engine.
+
+    asker: whose stream it must be.
+    is_last_try: if there is no room, it counts as refused; else it is tried again.
 
     Raises:
       what `Engine.append` raises, and BadBatch: the payload has other rows than it declares.
     """
     if batch.rows < 0:
         raise BadBatch(f"the batch declares {batch.rows} rows")
+    check_stream(engine.core, asker, stream)
     return engine.append(
         stream,
-        batch.arrow,
+        payload,
         producer=producer.name,
         epoch=producer.epoch,
         sequence=batch.sequence if batch.HasField("sequence") else None,
+        rows=batch.rows,
+        waits=not is_last_try,
+        summarised=batch.summarised,
     )
 
 
-async def _next(
-    requests: Requests,
-) -> ingest_pb2.AppendStreamRequest | None:
+async def _next(requests: Requests) -> Request | None:
     """The next request; None when the client is done."""
     return await anext(requests, None)
 
@@ -137,6 +198,6 @@ async def read_hello(requests: Requests, drain: Drain) -> ingest_pb2.AppendStrea
       InvalidRequest: it is something else, or did not come in time.
     """
     first = await drain.race(_next(requests), HELLO_S_MAX)
-    if first is None or first.WhichOneof("message") != "hello":
+    if first is None or first.request.WhichOneof("message") != "hello":
         raise InvalidRequest("an AppendStream begins with hello")
-    return first.hello
+    return first.request.hello

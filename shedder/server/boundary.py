@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
 import grpc
 import structlog
@@ -21,6 +22,7 @@ from shedder.errors import PermissionDenied as Denied
 from shedder.server.gate import ANYBODY, SCOPES, Gate
 from shedder.server.identity import caller
 from shedder.server.metrics import Metrics
+from shedder.wire.batches import read_append, read_append_stream
 from shedder.wire.status import code_of, to_abort
 
 # In flight at once, of those that end soon and of those that stay open; neither keeps the other
@@ -38,10 +40,22 @@ STAYS_OPEN = frozenset(
     }
 )
 
+# Requests that are not read as Protobuf does it.
+READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
+    {
+        "/shedder.v1.Ingest/Append": read_append,
+        "/shedder.v1.Ingest/AppendStream": read_append_stream,
+    }
+)
+
+# Responses that are bytes already.
+AS_BYTES = frozenset({"/shedder.v1.Query/Invoke"})
+
 _log = structlog.get_logger("shedder.server")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behaviour = Callable[[Any, Context], Any]
+Result = TypeVar("Result")
 
 
 class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic when it runs
@@ -51,6 +65,8 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         self._gate = gate
         self._metrics = metrics
         self._in_flight = {True: 0, False: 0}  # by whether they stay open
+        self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}  # of the methods called
+        self._debug = _log.bind().debug  # Looked up once: at most levels it does nothing.
 
     async def intercept_service(
         self,
@@ -60,16 +76,20 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """Put the boundary around a method's behaviour; unknown methods have none."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            self._metrics.handled.labels("other", "UNIMPLEMENTED").inc()
-            return handler
-        return self._wrapped(handler, handler_call_details.method)
+        method = handler_call_details.method
+        wrapped = self._handlers.get(method)
+        if wrapped is None:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                self._metrics.handled.labels("other", "UNIMPLEMENTED").inc()
+                return handler
+            wrapped = self._handlers[method] = self._wrapped(handler, method)
+        return wrapped
 
     def _wrapped(self, handler: Any, method: str) -> grpc.RpcMethodHandler[Any, Any]:
         codec = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
+            "request_deserializer": READERS.get(method, handler.request_deserializer),
+            "response_serializer": None if method in AS_BYTES else handler.response_serializer,
         }
         if handler.request_streaming:
             assert handler.response_streaming, "no service here streams requests alone"
@@ -84,34 +104,36 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
 
     def _unary(self, behaviour: Behaviour, method: str) -> Behaviour:
         async def call(request: Any, context: Context) -> Any:
-            async with self._crossing(method, context):
-                return await behaviour(request, context)
+            return await self._cross(method, context, lambda: behaviour(request, context))
 
         return call
 
     def _streaming(self, behaviour: Behaviour, method: str) -> Behaviour:
+        async def respond(request: Any, context: Context) -> None:
+            responses = behaviour(request, context)
+            if hasattr(responses, "__aiter__"):
+                async with aclosing(responses):  # Also when the client has gone.
+                    async for response in responses:
+                        await context.write(response)
+            else:
+                await responses
+
         async def call(request: Any, context: Context) -> None:
-            async with self._crossing(method, context):
-                responses = behaviour(request, context)
-                if hasattr(responses, "__aiter__"):
-                    async with aclosing(responses):  # Also when the client has gone.
-                        async for response in responses:
-                            await context.write(response)
-                else:
-                    await responses
+            await self._cross(method, context, lambda: respond(request, context))
 
         return call
 
-    @asynccontextmanager
-    async def _crossing(self, method: str, context: Context) -> AsyncIterator[None]:
+    async def _cross(
+        self, method: str, context: Context, work: Callable[[], Awaitable[Result]]
+    ) -> Result:
+        """What the work returns, if it is let in."""
         began = time.perf_counter()
         code = grpc.StatusCode.OK
-        shown: ShedderError | None = None
         stays_open = method in STAYS_OPEN
         self._in_flight[stays_open] += 1
         try:
             self._admit(method, context)
-            yield
+            return await work()
         except ShedderError as error:
             shown = _reported(error, method)
             code = code_of(type(shown))
@@ -127,12 +149,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         finally:
             self._in_flight[stays_open] -= 1
             seconds = time.perf_counter() - began
-            self._metrics.handled.labels(method, code.name).inc()
-            if not stays_open:
-                self._metrics.handling.labels(method).observe(seconds)
-            _log.debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
-        if shown is not None:
-            await context.abort(*to_abort(shown))
+            self._metrics.call(method, code.name, None if stays_open else seconds)
+            self._debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
+        return await context.abort(*to_abort(shown))
 
     def _admit(self, method: str, context: Context) -> None:
         if SCOPES.get(method) == ANYBODY:

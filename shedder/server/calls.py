@@ -3,49 +3,95 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import grpc
 
+from shedder.archive.progress import Progress
 from shedder.errors import Draining, Overloaded
+from shedder.server.identity import LOCAL, caller
 
 Result = TypeVar("Result")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 SEND_BYTES_MAX = 64 << 20  # Of one message to a client.
 THREADS = 16
+PART = 0.75  # Of threads and waiting places, that one of several tenants may have.
 WAITING_MAX = 64  # Blocking calls, running or waiting for a thread; above it they are refused.
 
 
 class Workers:
     """A few threads for engine calls that block; a long queue is refused, not grown.
 
-    A call whose client has gone runs on to its own deadline: threads cannot be cancelled.
+    Once several tenants call, none of them has more than its part of threads and waiting places:
+    its further calls wait for its own ones.
+
+    A call whose client has gone runs on to its own deadline, because threads cannot be cancelled;
+    long work can (`Attention`).
     """
 
     def __init__(self, threads: int = THREADS, waiting_max: int = WAITING_MAX) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shedder-call")
+        self._threads = threads
         self._waiting_max = waiting_max
-        self._busy = 0
+        self._busy: Counter[str] = Counter()  # by tenant: running, or waiting for a thread
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """The result of blocking work.
+    async def run(self, work: Callable[[], Result], tenant: str | None = None) -> Result:
+        """The result of blocking work, done for a tenant; None: for the caller's.
 
         Raises:
-          Overloaded: too many calls are waiting.
+          Overloaded: too many calls are waiting, of all or of the tenant.
         """
-        if self._busy >= self._waiting_max:
-            raise Overloaded(f"{self._busy} questions are being answered already")
-        self._busy += 1
-        future = self._pool.submit(work)
+        whose = caller.get(LOCAL).tenant if tenant is None else tenant
+        waiting = self._waiting.setdefault(whose, deque())
+        busy, mine = self._busy.total(), self._busy[whose]
+        if busy >= self._waiting_max or mine >= self._part(self._waiting_max):
+            raise Overloaded(f"{busy} questions are being answered already, {mine} of {whose!r}")
+        self._busy[whose] += 1
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda _: _call_on(loop, self._done))
+        if self._running[whose] >= self._part(self._threads):
+            turn: asyncio.Future[None] = loop.create_future()
+            waiting.append(turn)
+            try:
+                await turn  # Whoever ends hands his place on.
+            except asyncio.CancelledError:
+                self._gave_up(whose, turn)
+                raise
+        else:
+            self._running[whose] += 1
+        future = self._pool.submit(work)
+        future.add_done_callback(lambda _: _call_on(loop, lambda: self._done(whose)))
         return await asyncio.wrap_future(future)
 
-    def _done(self) -> None:
-        self._busy -= 1
+    def _part(self, whole: int) -> int:
+        """Of one tenant."""
+        return whole if len(self._waiting) < 2 else max(1, round(PART * whole))
+
+    def _done(self, tenant: str) -> None:
+        self._busy[tenant] -= 1
+        self._hand_on(tenant)
+
+    def _hand_on(self, tenant: str) -> None:
+        """A place is free: to the next of the tenant, if it still waits."""
+        waiting = self._waiting[tenant]
+        while waiting and self._running[tenant] <= self._part(self._threads):
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._running[tenant] -= 1
+
+    def _gave_up(self, tenant: str, turn: asyncio.Future[None]) -> None:
+        """Its client has gone while it waited, or just as its turn came."""
+        self._busy[tenant] -= 1
+        if turn.cancelled():
+            return
+        self._hand_on(tenant)
 
     def close(self) -> None:
         """Take no more work."""
@@ -60,6 +106,30 @@ def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> N
 async def settled(future: Future[Result]) -> Result:
     """The result of work that goes on when the call which waits for it is cancelled."""
     return await asyncio.shield(asyncio.wrap_future(future))
+
+
+class Attention:
+    """Whether the client of a call still listens; when it leaves, its long work is cancelled."""
+
+    def __init__(self) -> None:
+        self._begun: list[Progress] = []
+        self._left = False
+
+    def watch(self, progress: Progress) -> None:
+        """A piece of work begins, on some thread."""
+        self._begun.append(progress)
+        if self._left:
+            progress.cancel()
+
+    def news(self) -> list[tuple[int, Progress]]:
+        """The pieces of work that go on or went on, by number."""
+        return list(enumerate(self._begun))
+
+    def leave(self) -> None:
+        """The client has gone."""
+        self._left = True
+        for progress in self._begun:
+            progress.cancel()
 
 
 class Drain:

@@ -26,13 +26,19 @@ SCOPES: Mapping[str, frozenset[Scope]] = MappingProxyType(
         "/shedder.v1.Ingest/Heartbeat": INGEST,
         "/shedder.v1.Ingest/DescribeStream": EITHER,
         "/shedder.v1.Ingest/GetLedger": EITHER,
-        "/shedder.v1.Query/Execute": QUERY,  # Statements that change streams need ADMIN.
+        "/shedder.v1.Query/Execute": QUERY,  # Statements that change streams need DEFINE, too.
         "/shedder.v1.Query/Register": QUERY,
         "/shedder.v1.Query/Describe": QUERY,
         "/shedder.v1.Query/Invoke": QUERY,
         "/shedder.v1.Query/Subscribe": QUERY,
         "/shedder.v1.Query/Unregister": QUERY,
+        "/shedder.v1.Synopses/GetPlans": INGEST,
         "/shedder.v1.Synopses/Merge": INGEST,
+        "/shedder.v1.Backfill/Begin": ADMIN,  # It tells the stream's seed.
+        "/shedder.v1.Backfill/Write": ADMIN,
+        "/shedder.v1.Backfill/FinishPart": ADMIN,
+        "/shedder.v1.Backfill/Adopt": ADMIN,
+        "/shedder.v1.Backfill/Abandon": ADMIN,
         "/shedder.v1.Control/Get": ADMIN,
         "/shedder.v1.Control/Set": ADMIN,
         "/shedder.v1.Control/Watch": ADMIN,
@@ -43,8 +49,9 @@ SCOPES: Mapping[str, frozenset[Scope]] = MappingProxyType(
 class Gate:
     """Lets calls pass or not.
 
-    With a tokens file every call needs a token. Without one, a client certificate (which TLS has
-    checked before anything gets here) may do everything. An insecure server lets all pass.
+    With a tokens file every call needs a token, or a client certificate that the file names.
+    Without one, any client certificate (which TLS has checked before anything gets here) may do
+    everything. An insecure server lets all pass.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -67,13 +74,19 @@ class Gate:
         """
         if self._insecure:
             return LOCAL
+        names, others = (
+            [name.decode(errors="replace") for name in authority.get(key, ())]
+            for key in ("x509_common_name", "x509_subject_alternative_name")
+        )
         if self.tokens is not None:
             token = bearer_token(metadata)
-            if token is None:
+            if token is not None:
+                return self.tokens.identify(token)
+            known = self.tokens.certified([*names, *others])
+            if known is None:
                 raise Unauthenticated("no token; send `authorization: Bearer ...`")
-            return self.tokens.identify(token)
-        names = [name.decode(errors="replace") for name in authority.get("x509_common_name", ())]
-        if not names and not authority.get("x509_subject_alternative_name"):
+            return known
+        if not names and not others:
             raise Unauthenticated("no client certificate")
         return Identity(names[0] if names else "certificate", frozenset(Scope))
 

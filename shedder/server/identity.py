@@ -7,6 +7,15 @@ A tokens file is TOML. It holds the SHA-256 of each token, never the token:
     sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     scopes = ["ingest"]
     expires = 2027-01-01T00:00:00Z    # may be left out
+    tenant = "acme"                   # whose streams it uses; "default" when left out
+
+Several tokens may be of one tenant. A client certificate of the server's authority may stand for a
+token; it is known by its common name, or one of its alternative names:
+
+    [[certificate]]
+    name = "collector.acme.example"
+    scopes = ["ingest"]
+    tenant = "acme"
 
 Tokens are 256 random bits, so a plain hash is as good as a slow one, and costs a microsecond.
 """
@@ -14,6 +23,7 @@ Tokens are 256 random bits, so a plain hash is as good as a slow one, and costs 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -26,9 +36,12 @@ from typing import Any
 
 import structlog
 
+from shedder.cql.query import DEFAULT_TENANT
+from shedder.engine.ownership import Asker
 from shedder.errors import BadSetting, Unauthenticated
 
 TOKEN_BYTES = 32
+TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 _log = structlog.get_logger("shedder.identity")
 
@@ -38,7 +51,8 @@ class Scope(Enum):
 
     INGEST = "ingest"
     QUERY = "query"
-    ADMIN = "admin"  # everything
+    DEFINE = "define"  # make, change and drop its tenant's streams; statements need QUERY, too
+    ADMIN = "admin"  # everything, of all tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,12 @@ class Identity:
     name: str
     scopes: frozenset[Scope]
     expires: datetime | None = None
+    tenant: str = DEFAULT_TENANT
+
+    @property
+    def asker(self) -> Asker:
+        """As the engine knows it."""
+        return Asker(self.tenant, sees_all=Scope.ADMIN in self.scopes)
 
     def may(self, scopes: frozenset[Scope]) -> bool:
         """Whether one of these scopes is held."""
@@ -62,49 +82,96 @@ caller: ContextVar[Identity] = ContextVar("caller")
 
 
 def new_token(
-    name: str, scopes: Iterable[Scope], expires: datetime | None = None
+    name: str,
+    scopes: Iterable[Scope],
+    expires: datetime | None = None,
+    tenant: str = DEFAULT_TENANT,
 ) -> tuple[str, str]:
-    """A new random token, and its entry for the tokens file."""
+    """A new random token, and its entry for the tokens file.
+
+    Raises:
+      BadSetting: no tenant can have this name.
+    """
+    checked_tenant(tenant)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     named = ", ".join(f'"{scope.value}"' for scope in scopes)
     lines = ["[[token]]", f'name = "{name}"', f'sha256 = "{_digest(token)}"', f"scopes = [{named}]"]
     if expires is not None:
         lines.append(f"expires = {expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    if tenant != DEFAULT_TENANT:
+        lines.append(f'tenant = "{tenant}"')
     return token, "\n".join(lines) + "\n"
 
 
+def checked_tenant(name: object) -> str:
+    """A tenant's name.
+
+    Raises:
+      BadSetting: no tenant can have it.
+    """
+    if not isinstance(name, str) or not TENANT.fullmatch(name):
+        raise BadSetting(
+            f"a tenant cannot be named {str(name)[:80]!r}: small letters, digits, '.', '_' and "
+            "'-', a letter or digit first, at most 63"
+        )
+    return name
+
+
 def parse_tokens(text: str) -> dict[str, Identity]:
-    """The identities in a tokens file, by SHA-256.
+    """The identities in a tokens file that have tokens, by SHA-256.
 
     Raises:
       BadSetting: the text is not such a file.
     """
+    entries = _tables(text)["token"]
+    return dict(_entry(entry, number) for number, entry in enumerate(entries, 1))
+
+
+def parse_certificates(text: str) -> dict[str, Identity]:
+    """The identities in a tokens file that have certificates, by the name in these.
+
+    Raises:
+      BadSetting: the text is not such a file.
+    """
+    entries = enumerate(_tables(text)["certificate"], 1)
+    found = [_identity(entry, f"certificate {number}") for number, entry in entries]
+    return {identity.name: identity for identity in found}
+
+
+def _tables(text: str) -> dict[str, list[Mapping[str, Any]]]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(f"the tokens file is not TOML: {error}") from None
-    unknown = document.keys() - {"token"}
-    entries = document.get("token", [])
-    if unknown or not isinstance(entries, list):
-        raise BadSetting("the tokens file holds [[token]] tables and nothing else")
-    return dict(_entry(entry, number) for number, entry in enumerate(entries, 1))
+    unknown = document.keys() - {"token", "certificate"}
+    tables = {key: document.get(key, []) for key in ("token", "certificate")}
+    if unknown or not all(isinstance(entries, list) for entries in tables.values()):
+        raise BadSetting("the tokens file holds [[token]] and [[certificate]] tables, nothing else")
+    return tables
 
 
 def _entry(entry: Mapping[str, Any], number: int) -> tuple[str, Identity]:
-    digest, name = str(entry.get("sha256", "")).lower(), entry.get("name")
-    if not isinstance(name, str) or not name:
-        raise BadSetting(f"token {number} has no name")
+    digest = str(entry.get("sha256", "")).lower()
+    identity = _identity(entry, f"token {number}")
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise BadSetting(f"token {name!r}: sha256 is 64 hexadecimal digits")
+        raise BadSetting(f"token {identity.name!r}: sha256 is 64 hexadecimal digits")
+    return digest, identity
+
+
+def _identity(entry: Mapping[str, Any], which: str) -> Identity:
+    name = entry.get("name")
+    if not isinstance(name, str) or not name:
+        raise BadSetting(f"{which} has no name")
     try:
         scopes = frozenset(Scope(scope) for scope in entry["scopes"])
     except (KeyError, TypeError, ValueError):
         known = ", ".join(scope.value for scope in Scope)
-        raise BadSetting(f"token {name!r}: scopes is a list of {known}") from None
+        raise BadSetting(f"{name!r}: scopes is a list of {known}") from None
     expires = entry.get("expires")
     if expires is not None and not (isinstance(expires, datetime) and expires.tzinfo):
-        raise BadSetting(f"token {name!r}: expires is a moment with a zone: 2027-01-01T00:00:00Z")
-    return digest, Identity(name, scopes, expires)
+        raise BadSetting(f"{name!r}: expires is a moment with a zone: 2027-01-01T00:00:00Z")
+    tenant = checked_tenant(entry.get("tenant", DEFAULT_TENANT))
+    return Identity(name, scopes, expires, tenant)
 
 
 class Tokens:
@@ -115,6 +182,7 @@ class Tokens:
         self._now = now
         self._stamp = (-1, -1)
         self._identities: dict[str, Identity] = {}
+        self._certificates: dict[str, Identity] = {}
         try:
             self.refresh()
         except OSError as error:
@@ -125,7 +193,9 @@ class Tokens:
         stat = self._path.stat()
         stamp = (stat.st_mtime_ns, stat.st_size)
         if stamp != self._stamp:
-            self._identities = parse_tokens(self._path.read_text())
+            text = self._path.read_text()
+            identities, certificates = parse_tokens(text), parse_certificates(text)
+            self._identities, self._certificates = identities, certificates
             self._stamp = stamp
 
     def identify(self, token: str) -> Identity:
@@ -137,6 +207,20 @@ class Tokens:
         identity = self._identities.get(_digest(token))
         if identity is None:
             raise Unauthenticated("the token is not known")
+        return self._in_time(identity)
+
+    def certified(self, names: Iterable[str]) -> Identity | None:
+        """Whose a certificate of these names is; None: nobody's that the file knows.
+
+        Raises:
+          Unauthenticated: the entry has expired.
+        """
+        for name in names:
+            if name in self._certificates:
+                return self._in_time(self._certificates[name])
+        return None
+
+    def _in_time(self, identity: Identity) -> Identity:
         if identity.expires is not None and identity.expires <= self._now():
             raise Unauthenticated(f"the token of {identity.name!r} has expired")
         return identity

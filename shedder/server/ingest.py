@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import time
 from typing import Any
 
 import grpc
 
 from shedder.engine.engine import Engine
-from shedder.errors import ShedderError, StorageFailed
+from shedder.engine.ownership import check_stream
+from shedder.errors import Overloaded, ShedderError, StorageFailed
+from shedder.queries.database import Receipt
 from shedder.server.append_stream import CREDITS, AppendCall, Requests, append, read_hello
 from shedder.server.calls import Drain, Workers, settled
 from shedder.server.health import Health
+from shedder.server.identity import caller
+from shedder.server.lines import Lines
 from shedder.server.metrics import Metrics
 from shedder.settings import Settings
 from shedder.v1 import ingest_pb2
 from shedder.v1.ingest_pb2_grpc import IngestServicer
+from shedder.wire.batches import Carrying
 from shedder.wire.ingest import ledger_to_wire, receipt_to_wire, schema_to_wire
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -40,27 +47,50 @@ class Ingest(IngestServicer):
         self._drain = drain
         self._metrics = metrics
         self._health = health
+        self._lines = Lines()
 
-    async def Append(
-        self, request: ingest_pb2.AppendRequest, context: Context
+    async def Append(  # type: ignore[override]  # the boundary reads requests that carry a batch
+        self, carrying: Carrying[ingest_pb2.AppendRequest], context: Context
     ) -> ingest_pb2.AppendResponse:
         """One batch; answered when it is durable."""
         began = time.perf_counter()
         try:
-            future = append(self._engine, request.stream, request.producer, request.batch)
-            receipt = await settled(future)
+            receipt = await settled(await self._appended(carrying))
         except ShedderError as error:
             await self._refused(error)
             raise
         self._metrics.receipt(receipt, time.perf_counter() - began)
         return ingest_pb2.AppendResponse(receipt=receipt_to_wire(receipt))
 
+    async def _appended(
+        self, carrying: Carrying[ingest_pb2.AppendRequest]
+    ) -> concurrent.futures.Future[Receipt]:
+        """The batch on its way to the disk; where a stream's policy is to block, it waits here."""
+        request = carrying.request
+        while True:
+            blocks = self._engine.blocks(request.stream)
+            try:
+                return append(
+                    self._engine,
+                    request.stream,
+                    request.producer,
+                    request.batch,
+                    carrying.payload,
+                    asker=caller.get().asker,
+                    is_last_try=not blocks,
+                )
+            except Overloaded as full:
+                if not blocks:
+                    raise
+                await self._drain.race(asyncio.sleep(full.retry_after_ms / 1000))
+
     async def AppendStream(self, request_iterator: Requests, context: Context) -> None:  # type: ignore[override]  # writes through the context
         """Many batches, several in flight."""
         hello = await read_hello(request_iterator, self._drain)
         welcome = self._described(hello.stream, hello.producer.name)
         await context.write(ingest_pb2.AppendStreamResponse(welcome=welcome, credits=CREDITS))
-        call = AppendCall(self._engine, self._metrics, self._drain, hello)
+        asker = caller.get().asker
+        call = AppendCall(self._engine, self._metrics, self._drain, hello, asker, self._lines)
         try:
             await call.serve(request_iterator, context)
         except StorageFailed:
@@ -71,6 +101,7 @@ class Ingest(IngestServicer):
         self, request: ingest_pb2.HeartbeatRequest, context: Context
     ) -> ingest_pb2.HeartbeatResponse:
         """A promise about event time; answered when it is durable."""
+        self._check(request.stream)
         await self._workers.run(
             lambda: self._engine.heartbeat(request.stream, request.watermark_us)
         )
@@ -86,6 +117,7 @@ class Ingest(IngestServicer):
         self, request: ingest_pb2.GetLedgerRequest, context: Context
     ) -> ingest_pb2.GetLedgerResponse:
         """Where every tuple went."""
+        self._check(request.stream)
         ledger = await self._workers.run(lambda: self._engine.ledger(request.stream))
         return ledger_to_wire(ledger)
 
@@ -94,7 +126,12 @@ class Ingest(IngestServicer):
         if isinstance(error, StorageFailed):
             await self._health.ingest_failed()
 
+    def _check(self, stream: str) -> None:
+        """Raise UnknownStream unless it is the caller's."""
+        check_stream(self._engine.core, caller.get().asker, stream)
+
     def _described(self, stream: str, producer: str) -> ingest_pb2.DescribeStreamResponse:
+        self._check(stream)
         response = schema_to_wire(self._engine.schema(stream))
         response.batch_rows_max = self._settings.batch_rows_max
         response.batch_bytes_max = self._settings.batch_bytes_max

@@ -55,6 +55,9 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        # Looking a child up by its labels takes longer than counting.
+        self._handled: dict[tuple[str, str], Counter] = {}
+        self._handling: dict[str, Histogram] = {}
         self.acknowledged = Counter(
             "shedder_ingest_rows",
             "Rows acknowledged.",
@@ -75,6 +78,18 @@ class Metrics:
         )
         build = Info("shedder_build", "What is running.", registry=self.registry)
         build.info({"version": __version__})
+
+    def call(self, method: str, code: str, seconds: float | None) -> None:
+        """A call ended; seconds is None for one that stays open."""
+        handled = self._handled.get((method, code))
+        if handled is None:
+            handled = self._handled[method, code] = self.handled.labels(method, code)
+        handled.inc()
+        if seconds is not None:
+            handling = self._handling.get(method)
+            if handling is None:
+                handling = self._handling[method] = self.handling.labels(method)
+            handling.observe(seconds)
 
     def receipt(self, receipt: Receipt, seconds: float) -> None:
         """A batch was acknowledged."""

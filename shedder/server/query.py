@@ -6,13 +6,33 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import grpc
 
+from shedder.archive.progress import Progress
 from shedder.cql.parse import parse
-from shedder.cql.statement import AlterQuery, CreateStream, DropStream
+from shedder.cql.statement import (
+    AlterActivity,
+    AlterOverload,
+    AlterQuery,
+    AlterStream,
+    AlterWeight,
+    Backup,
+    CreateIndex,
+    CreateRollup,
+    CreateStream,
+    Delete,
+    DropIndex,
+    DropRollup,
+    DropStream,
+    Insert,
+    Purge,
+    Scrub,
+)
 from shedder.engine.engine import Engine
+from shedder.engine.handle import Query as Standing
 from shedder.errors import (
     BadSetting,
     DeadlineExceeded,
@@ -22,7 +42,7 @@ from shedder.errors import (
 )
 from shedder.queries.answer import Answer
 from shedder.queries.database import Params, Receipt, StandingQuery
-from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers, time_left_s
+from shedder.server.calls import SEND_BYTES_MAX, Attention, Drain, Workers, time_left_s
 from shedder.server.identity import Identity, Scope, caller
 from shedder.server.mailbox import Mailbox
 from shedder.v1 import query_pb2
@@ -30,11 +50,37 @@ from shedder.v1.query_pb2_grpc import QueryServicer
 from shedder.wire.answers import answer_to_wire
 from shedder.wire.parameters import parameters_from_wire
 
-MESSAGES_MAX = 256  # Answers kept as messages, so that one answer is encoded once for all readers.
+WRITTEN_MAX = 256  # Answers kept as they are sent, so that one is written once for all readers.
 ANSWER_BYTES_MAX = SEND_BYTES_MAX - (1 << 10)
+PERIOD_S_MIN = 0.05  # Between two reports of how far some work is.
 LOOK_AGAIN_S = 2.0  # How soon a quiet subscription notices that its query was dropped.
 
+_DEFINES = (
+    CreateStream
+    | DropStream
+    | AlterStream
+    | AlterOverload
+    | AlterQuery
+    | AlterWeight
+    | AlterActivity
+    | Purge
+    | Delete
+    | CreateIndex
+    | DropIndex
+    | CreateRollup
+    | DropRollup
+)
+
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An answer as its message, and as the bytes of Invoke's response."""
+
+    answer: Answer
+    message: query_pb2.Answer
+    invoked: bytes
 
 
 class Query(QueryServicer):
@@ -44,7 +90,7 @@ class Query(QueryServicer):
         self._engine = engine
         self._workers = workers
         self._drain = drain
-        self._messages: OrderedDict[str, tuple[Answer, query_pb2.Answer]] = OrderedDict()
+        self._written: OrderedDict[str, _Written] = OrderedDict()
 
     async def Execute(
         self, request: query_pb2.ExecuteRequest, context: Context
@@ -55,10 +101,30 @@ class Query(QueryServicer):
         params = parameters_from_wire(request.parameters)
         identity = caller.get()
         if Scope.ADMIN not in identity.scopes:
-            await self._workers.run(lambda: _check_statement(identity, request.sql, params))
-        answer = await self._workers.run(
-            lambda: self._engine.execute(request.sql, params, timeout_s=timeout_s)
+            await self._workers.run(lambda: check_scopes(identity, request.sql, params))
+        period_s = _period_s(request)
+        client = Attention()
+        cast(Any, context).add_done_callback(lambda _: client.leave())  # Nobody waits for it then.
+        work = asyncio.ensure_future(
+            self._workers.run(
+                lambda: self._engine.execute(
+                    request.sql,
+                    params,
+                    timeout_s=timeout_s,
+                    watch=client.watch,
+                    asker=identity.asker,
+                )
+            )
         )
+        try:
+            while not (await asyncio.wait({work}, timeout=period_s))[0]:
+                for number, progress in client.news():
+                    yield query_pb2.ExecuteResponse(progress=_progress(number, progress))
+            answer = await work
+        except asyncio.CancelledError:  # The client has gone.
+            client.leave()
+            work.cancel()
+            raise
         yield query_pb2.ExecuteResponse(answer=_message_of(answer))
 
     async def Register(
@@ -66,8 +132,9 @@ class Query(QueryServicer):
     ) -> query_pb2.RegisterResponse:
         """Make a query standing."""
         params = parameters_from_wire(request.parameters)
+        asker = caller.get().asker
         query = await self._workers.run(
-            lambda: self._engine.register(request.name, request.sql, params)
+            lambda: self._engine.register(request.name, request.sql, params, asker=asker)
         )
         return query_pb2.RegisterResponse(query=_standing(query))
 
@@ -75,27 +142,25 @@ class Query(QueryServicer):
         self, request: query_pb2.DescribeRequest, context: Context
     ) -> query_pb2.DescribeResponse:
         """What a standing query is."""
-        query = self._engine.query(request.name)
+        query = self._query(request.name)
         explanation = await self._workers.run(query.explain)
         return query_pb2.DescribeResponse(query=_standing(query), explanation=explanation)
 
-    async def Invoke(
+    async def Invoke(  # type: ignore[override]  # the boundary takes this response as bytes
         self, request: query_pb2.InvokeRequest, context: Context
-    ) -> query_pb2.InvokeResponse:
+    ) -> bytes:
         """The present answer; the newest that was made is at hand without waiting."""
-        query = self._engine.query(request.name)
+        query = self._query(request.name)
         at_hand = request.latest or (query.slides and not request.HasField("after_position"))
         answer = query.latest() if at_hand else await self._present(query, request, context)
-        if answer is None:
-            return query_pb2.InvokeResponse()
-        return query_pb2.InvokeResponse(answer=self._message(request.name, answer))
+        return b"" if answer is None else self._as_written(request.name, answer).invoked
 
     async def Subscribe(
         self, request: query_pb2.SubscribeRequest, context: Context
     ) -> AsyncIterator[query_pb2.SubscribeResponse]:
         """Every slide's answer from now on."""
         name = request.name
-        text = self._engine.query(name).text
+        text = self._query(name).text
         mailbox = Mailbox(asyncio.get_running_loop())
         stop = self._engine.listen(name, mailbox.put)
         try:
@@ -104,7 +169,7 @@ class Query(QueryServicer):
                 news = await self._drain.race(mailbox.get(), LOOK_AGAIN_S)
                 if news is not None:
                     yield self._slide(name, *news)
-                elif self._engine.query(name).text != text:
+                elif self._query(name).text != text:
                     return  # Dropped, and another one has the name; if none has, query() says so.
         finally:
             stop()
@@ -113,9 +178,13 @@ class Query(QueryServicer):
         self, request: query_pb2.UnregisterRequest, context: Context
     ) -> query_pb2.UnregisterResponse:
         """End a standing query."""
-        await self._workers.run(self._engine.query(request.name).drop)
-        self._messages.pop(request.name, None)
+        await self._workers.run(self._query(request.name).drop)
+        self._written.pop(request.name, None)
         return query_pb2.UnregisterResponse()
+
+    def _query(self, name: str) -> Standing:
+        """A standing query of the caller's."""
+        return self._engine.query(name, caller.get().asker)
 
     async def _present(
         self, query: StandingQuery, request: query_pb2.InvokeRequest, context: Context
@@ -135,26 +204,40 @@ class Query(QueryServicer):
                 reason=type(news).reason, message=str(news)
             )
             return query_pb2.SubscribeResponse(failure=failure)
-        response = query_pb2.SubscribeResponse(answer=self._message(name, news))
+        response = query_pb2.SubscribeResponse(answer=self._as_written(name, news).message)
         response.answer.missed = missed
         return response
 
-    def _message(self, name: str, answer: Answer) -> query_pb2.Answer:
-        """The answer as its message, made once per answer."""
-        kept = self._messages.get(name)
-        if kept is None or kept[0] is not answer:
-            kept = (answer, _message_of(answer))
-            self._messages[name] = kept
-            if len(self._messages) > MESSAGES_MAX:
-                self._messages.popitem(last=False)
-        return kept[1]
+    def _as_written(self, name: str, answer: Answer) -> _Written:
+        """The answer as it is sent, written once per answer."""
+        kept = self._written.get(name)
+        if kept is None or kept.answer is not answer:
+            message = _message_of(answer)
+            invoked = query_pb2.InvokeResponse(answer=message).SerializeToString()
+            kept = self._written[name] = _Written(answer, message, invoked)
+            if len(self._written) > WRITTEN_MAX:
+                self._written.popitem(last=False)
+        return kept
 
 
-def _check_statement(identity: Identity, sql: str, params: Params | None) -> None:
-    """Whether the caller may run this statement: what changes streams or shares needs ADMIN."""
-    if isinstance(parse(sql, params), CreateStream | DropStream | AlterQuery):
+def check_scopes(identity: Identity, sql: str, params: Params | None) -> None:
+    """Whether the caller, who is no admin, may run statements of this kind.
+
+    Raises:
+      PermissionDenied: it lacks a scope. BadQuery: it is no statement.
+    """
+    statement = parse(sql, params)
+    if isinstance(statement, Insert) and Scope.INGEST not in identity.scopes:
+        raise PermissionDenied(f"{identity.name!r} lacks the scope ingest, which inserts rows")
+    if isinstance(statement, Backup | Scrub):
         raise PermissionDenied(
-            f"{identity.name!r} lacks the scope admin, which changes streams and thinning"
+            f"{identity.name!r} lacks the scope admin, which reads or copies all files (scrub, "
+            "backups)"
+        )
+    if isinstance(statement, _DEFINES) and Scope.DEFINE not in identity.scopes:
+        raise PermissionDenied(
+            f"{identity.name!r} lacks the scope define (or admin), which changes streams, "
+            "thinning, weights, indexes, rollups, deletes or purges rows"
         )
 
 
@@ -166,6 +249,21 @@ def _message_of(answer: Answer) -> query_pb2.Answer:
             f"the answer has {size} bytes, one may have {ANSWER_BYTES_MAX}; ask with LIMIT"
         )
     return message
+
+
+def _period_s(request: query_pb2.ExecuteRequest) -> float | None:
+    if not request.HasField("progress_period_s"):
+        return None
+    period_s = request.progress_period_s
+    if not (math.isfinite(period_s) and period_s >= PERIOD_S_MIN):
+        raise BadSetting(f"a period of {period_s} s; at least {PERIOD_S_MIN} s")
+    return period_s
+
+
+def _progress(number: int, work: Progress) -> query_pb2.ExecuteResponse.Progress:
+    return query_pb2.ExecuteResponse.Progress(
+        number=number, what=work.what, unit=work.unit, done=work.done, total=work.total
+    )
 
 
 def _timeout_s(asked_s: float | None) -> float | None:

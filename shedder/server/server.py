@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from shedder.engine.engine import Engine
 from shedder.scheduling import run_soon
+from shedder.server.backfill import Backfill
 from shedder.server.boundary import CALLS_MAX, OPEN_MAX, Boundary
 from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
 from shedder.server.control import Control
@@ -26,7 +27,8 @@ from shedder.server.metrics import ControlGauges, Metrics
 from shedder.server.query import Query
 from shedder.server.synopses import Synopses
 from shedder.settings import Settings
-from shedder.v1 import control_pb2, ingest_pb2, query_pb2, synopses_pb2
+from shedder.v1 import backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
+from shedder.v1.backfill_pb2_grpc import add_BackfillServicer_to_server
 from shedder.v1.control_pb2_grpc import add_ControlServicer_to_server
 from shedder.v1.ingest_pb2_grpc import add_IngestServicer_to_server
 from shedder.v1.query_pb2_grpc import add_QueryServicer_to_server
@@ -36,7 +38,7 @@ from shedder.wire.heap import keep_big_blocks
 
 MESSAGE_ROOM_BYTES = 64 << 10  # What an AppendRequest has beside its batch.
 STREAMS_PER_CONNECTION_MAX = 100
-TOKENS_LOOK_S = 1.0  # How soon a changed tokens file is read.
+FILES_LOOK_S = 1.0  # How soon a changed tokens or tenants file is read.
 
 # The apply thread must not keep a caller waiting for CPython's usual 5 ms.
 SWITCH_INTERVAL_S = 0.0002
@@ -80,6 +82,7 @@ class Server:
         self._add_services(engine)
         self._stop_metrics: Callable[[], None] = lambda: None
         self._housekeeping: asyncio.Task[None] | None = None
+        self._engine = engine
 
     async def start(self) -> Address:
         """Listen.
@@ -91,11 +94,15 @@ class Server:
           BadSetting: it cannot listen there.
         """
         address = listen(self._server, self._settings)
+        if self._settings.overload != "off":
+            self._engine.overload.start()
+        if self._settings.audit != "off":
+            self._engine.audit.start()
         await self._server.start()
         await self._health.serving()
         if self._settings.metrics_listen is not None:
             self._stop_metrics = self._metrics.serve(parse_address(self._settings.metrics_listen))
-        self._housekeeping = asyncio.create_task(self._look_at_tokens())
+        self._housekeeping = asyncio.create_task(self._look_at_files())
         _log.info("listening", address=str(address), insecure=self._settings.insecure)
         return address
 
@@ -124,22 +131,26 @@ class Server:
         )
         add_IngestServicer_to_server(ingest, self._server)
         add_QueryServicer_to_server(Query(engine, workers=workers, drain=drain), self._server)
-        add_SynopsesServicer_to_server(Synopses(), self._server)
+        synopses = Synopses(engine, workers=workers, metrics=self._metrics, health=self._health)
+        add_SynopsesServicer_to_server(synopses, self._server)
+        add_BackfillServicer_to_server(Backfill(engine, workers=workers), self._server)
         add_ControlServicer_to_server(Control(engine, workers=workers, drain=drain), self._server)
         self._health.add_to(self._server)
         if self._settings.reflection:
             names = [
                 service.full_name
-                for module in (ingest_pb2, query_pb2, synopses_pb2, control_pb2)
+                for module in (ingest_pb2, query_pb2, synopses_pb2, backfill_pb2, control_pb2)
                 for service in module.DESCRIPTOR.services_by_name.values()
             ]
             reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)
 
-    async def _look_at_tokens(self) -> None:
+    async def _look_at_files(self) -> None:
         tokens = self._gate.tokens
-        while tokens is not None:
-            await asyncio.sleep(TOKENS_LOOK_S)
-            tokens.refresh_or_keep()
+        while True:
+            await asyncio.sleep(FILES_LOOK_S)
+            if tokens is not None:
+                tokens.refresh_or_keep()
+            self._engine.refresh_tenants()
 
 
 def serve(

@@ -57,14 +57,19 @@ def _schema_message(schema: StreamSchema) -> bytes:
 
 def encode(batch: pa.RecordBatch) -> bytes:
     """The batch as an Arrow IPC stream, uncompressed. A slice writes only its own rows."""
+    return encoded(batch).to_pybytes()
+
+
+def encoded(batch: pa.RecordBatch) -> pa.Buffer:
+    """As `encode`, without the last copy."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue()
 
 
 def decode(
-    payload: bytes, schema: StreamSchema, limits: BatchLimits = DEFAULT_LIMITS
+    payload: bytes | memoryview, schema: StreamSchema, limits: BatchLimits = DEFAULT_LIMITS
 ) -> pa.RecordBatch:
     """The batch in a payload that anyone may have sent; columns are views of the payload.
 
@@ -82,6 +87,19 @@ def decode(
       SchemaMismatch: other columns or types than the stream's, or nulls where there may be none.
       BadTimestamp: an event time is null, or any time or day is outside of the years 1 to 9999.
     """
+    batch = decode_columns(payload, schema, limits)
+    check_rows(batch, schema)
+    return batch
+
+
+def decode_columns(
+    payload: bytes | memoryview, schema: StreamSchema, limits: BatchLimits = DEFAULT_LIMITS
+) -> pa.RecordBatch:
+    """As `decode`, of columns that need not be tuples: nulls and times are not looked at.
+
+    Raises:
+      BatchTooLarge, BadBatch, SchemaMismatch: as there.
+    """
     view = memoryview(payload)
     if len(view) > limits.bytes_max:
         raise BatchTooLarge(f"a batch of {len(view)} bytes; the limit is {limits.bytes_max}")
@@ -94,8 +112,24 @@ def decode(
         batch.validate(full=True)
     except _ARROW_REFUSES as error:
         raise BadBatch(f"the batch is damaged: {_first_line(error)}") from None
-    check_rows(batch, schema)
     return batch
+
+
+def check_texts(payload: bytes, schema: pa.Schema) -> None:
+    """Check a table with these columns, in an Arrow IPC stream that anyone may have sent.
+
+    Raises:
+      BadBatch: it is something else, or damaged.
+    """
+    open_envelope(memoryview(payload))
+    try:
+        table = pa.ipc.open_stream(payload).read_all()
+        table.validate(full=True)
+    except _ARROW_REFUSES as error:
+        raise BadBatch(f"the texts cannot be read: {_first_line(error)}") from None
+    found, wanted = ([f"{it.name} {it.type}" for it in of] for of in (table.schema, schema))
+    if found != wanted:
+        raise BadBatch(f"columns of text are {_listed(found)}, not {_listed(wanted)}")
 
 
 def decode_stored(payload: bytes, schema: StreamSchema) -> pa.RecordBatch:
@@ -163,7 +197,7 @@ def _check_schema(view: memoryview, envelope: Envelope, schema: StreamSchema) ->
         raise SchemaMismatch(schema.name, problem)
 
 
-def _read(payload: bytes, envelope: Envelope, schema: StreamSchema) -> pa.RecordBatch:
+def _read(payload: bytes | memoryview, envelope: Envelope, schema: StreamSchema) -> pa.RecordBatch:
     """The record batch, read with the stream's own schema; not yet validated."""
     expected = arrow_schema(schema)
     strings = sum(field.type == pa.string() for field in expected)

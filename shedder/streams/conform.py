@@ -54,8 +54,7 @@ def conform(
     """
     for batch in _batches(data, rows_max):
         if batch.num_rows:
-            conformed = _conform(batch, schema)
-            check_rows(conformed, schema)
+            conformed = conform_batch(batch, schema)
             for start in range(0, conformed.num_rows, rows_max):
                 yield from _fitting(conformed.slice(start, rows_max), limits)
         else:
@@ -101,6 +100,17 @@ def _table_batches(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
     if not table.num_rows:
         yield pa.RecordBatch.from_pylist([], schema=table.schema)
     yield from table.to_batches(max_chunksize=rows_max)
+
+
+def conform_batch(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+    """One batch, however large, as rows of the stream.
+
+    Raises:
+      SchemaMismatch, BadTimestamp: as `conform`.
+    """
+    conformed = _conform(batch, schema)
+    check_rows(conformed, schema)
+    return conformed
 
 
 def _conform(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:

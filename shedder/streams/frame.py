@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from shedder.cql.evaluate import evaluate, true_rows
 from shedder.cql.expression import Column, Expression, walk
 from shedder.cql.types import ColumnType
-from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8, position_keys
+from shedder.streams.basics import ColumnBasics
+from shedder.streams.bucket_rows import bucket_of
+from shedder.streams.positions import Positions
+from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
+from synopses.key_kernels import below
 
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: no value's hash by design
 
@@ -52,30 +56,15 @@ class Known:
     """What is known of an expression's values without a synopsis having read them.
 
     rows: how many values there are. low, high: their range; None where there is none, and for text.
+    low_beside, high_beside: the range of what stands beside each value: the other value of a pair,
+    or the event time.
     """
 
     rows: int
     low: int | float | None
     high: int | float | None
-
-
-class Positions:
-    """The positions of a batch's rows, and the random keys that the stream's seed gives them."""
-
-    def __init__(self, seed: int, first: int) -> None:
-        self._seed = seed
-        self.first = first
-        self._keys: NDArray[np.uint64] | None = None
-
-    def keys(self, count: int) -> NDArray[np.uint64]:
-        """uint64 [count], the keys of the batch's rows; computed once."""
-        if self._keys is None:
-            self._keys = position_keys(self._seed, self.first, count)
-        return self._keys
-
-    def after(self, rows: int) -> Positions:
-        """Those of a batch that begins so many rows later."""
-        return Positions(self._seed, self.first + rows)
+    low_beside: int | float | None = None
+    high_beside: int | float | None = None
 
 
 class Frame:
@@ -113,8 +102,10 @@ class Frame:
         self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
         self._known: dict[Expression, Known] = {}
+        self._basics: dict[str, ColumnBasics] = {}
         self._times: NDArray[np.int64] | None = None
         self._in_order: bool | None = None  # Not known yet.
+        self._source: tuple[dict[Expression, Present], NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         return self.batch.num_rows if self._rows is None else len(self._rows)
@@ -131,6 +122,20 @@ class Frame:
         """Each row's position in the stream, int64 [rows]; in the batch where that has none."""
         first = 0 if self._positions is None else self._positions.first
         return first + (np.arange(self.batch.num_rows) if self._rows is None else self._rows)
+
+    def basics(self, column: str) -> ColumnBasics:
+        """Counts and range of a column's values in these rows."""
+        if column not in self._basics:
+            self._basics[column] = ColumnBasics.of(self._column(column))
+        return self._basics[column]
+
+    @property
+    def time_ends_us(self) -> tuple[int, int]:
+        """The first and the last event time of at least one row."""
+        basics = self.basics(self._time_column)
+        assert isinstance(basics.low, int)
+        assert isinstance(basics.high, int)
+        return basics.low, basics.high
 
     def in_time_order(self) -> Frame:
         """The same rows by event time; this frame itself when they already are."""
@@ -175,8 +180,8 @@ class Frame:
             assert self._positions is not None, "only a stream's own tuples can be thinned"
             keys = self._positions.keys(self.batch.num_rows)
             own = keys if self._rows is None else keys[self._rows]
-            rows = np.flatnonzero(own < np.uint64(1 << (64 - level)))
-            self._thinned[level] = Thinned(self._take(rows), rows)
+            rows = below(own, np.uint64(1 << (64 - level)))
+            self._thinned[level] = Thinned(self._picked(rows), rows)
         return self._thinned[level]
 
     def thinned_by(self, expression: Expression, level: int) -> Thinned:
@@ -186,9 +191,9 @@ class Frame:
         """
         if (expression, level) not in self._thinned:
             hashes = self.hashes(expression)
-            below = np.flatnonzero(hashes.first < np.uint64(1 << (64 - level)))
-            rows = below if hashes.rows is None else hashes.rows[below]
-            self._thinned[expression, level] = Thinned(self._take(rows), rows)
+            kept = below(hashes.first, np.uint64(1 << (64 - level)))
+            rows = kept if hashes.rows is None else hashes.rows[kept]
+            self._thinned[expression, level] = Thinned(self._picked(rows), rows)
         return self._thinned[expression, level]
 
     def known(self, expression: Expression, first: int, last: int) -> Known:
@@ -198,6 +203,26 @@ class Frame:
         if expression not in self._known:
             self._known[expression] = _known(self.present(expression), first, last)
         return self._known[expression]
+
+    def known_pairs(self, pair: tuple[Expression, Expression], first: int, last: int) -> Known:
+        """The same of the pairs of two expressions."""
+        pairs = self.pairs(*pair)
+        low, high = _places(pairs.rows, first, last)
+        if low == high:
+            return Known(0, None, None)
+        x, y = pairs.first[low:high], pairs.second[low:high]
+        ends = [float(end) for end in (x.min(), x.max(), y.min(), y.max())]
+        return Known(high - low, *ends)
+
+    def known_in_time(self, expression: Expression, first: int, last: int) -> Known:
+        """The same of an expression, and the event times at which it has a value."""
+        known = self.known(expression, first, last)
+        if not known.rows:
+            return known
+        rows = self.present(expression).rows
+        low, high = _places(rows, first, last)
+        times = self.times_us[low:high] if rows is None else self.times_us[rows[low:high]]
+        return replace(known, low_beside=int(times.min()), high_beside=int(times.max()))
 
     def evaluate(self, expression: Expression) -> pa.Array[Any]:
         """The expression's value in every row, as a typed Arrow array."""
@@ -213,8 +238,36 @@ class Frame:
     def present(self, expression: Expression) -> Present:
         """The expression's values where it is neither NULL nor NaN."""
         if expression not in self._present:
-            self._present[expression] = _present(self.evaluate(expression))
+            self._present[expression] = self._gathered(expression) or self._derived(expression)
         return self._present[expression]
+
+    def _gathered(self, expression: Expression) -> Present | None:
+        """Of picked rows, where the frame they are of has the values without a gap: no new look."""
+        if self._source is None:
+            return None
+        there, rows = self._source
+        known = there.get(expression)
+        if known is None or known.rows is not None or not isinstance(known.values, np.ndarray):
+            return None
+        return Present(known.values.take(rows), None)
+
+    def _derived(self, expression: Expression) -> Present:
+        bucket = bucket_of(expression)
+        if bucket is None:
+            values = self.evaluate(expression)
+            if isinstance(expression, Column) and self._is_whole(expression.name, values):
+                return Present(values.to_numpy(), None)
+            return _present(values)
+        present = self.present(bucket.x)
+        assert isinstance(present.values, np.ndarray), bucket
+        inside = bucket.among(present.values)
+        rows = inside if present.rows is None else present.rows[inside]
+        return Present(np.ones(len(rows), np.int64), None if len(rows) == len(self) else rows)
+
+    def _is_whole(self, column: str, values: pa.Array[Any]) -> bool:
+        """Whether it is known that a column of doubles has a value in every row."""
+        basics = self._basics.get(column)
+        return basics is not None and not basics.nulls and pa.types.is_floating(values.type)
 
     def pairs(self, first: Expression, second: Expression) -> Pairs:
         """The values of two expressions of DOUBLEs in the rows where both have one."""
@@ -249,6 +302,16 @@ class Frame:
         keys[hashes.rows] = hashes.first
         return keys
 
+    def rows_where(self, kept: NDArray[np.bool_]) -> Frame:
+        """The rows where bool [rows] is true, with their positions."""
+        return self._take(np.flatnonzero(kept))
+
+    def _picked(self, rows: NDArray[np.int64]) -> Frame:
+        """Some rows; what this frame has derived is not derived again, but gathered."""
+        some = self._take(rows)
+        some._source = self._present, rows  # Not the frame: it holds the picked one.
+        return some
+
     def _take(self, rows: NDArray[np.int64]) -> Frame:
         return self._over(rows if self._rows is None else self._rows[rows])
 
@@ -272,10 +335,7 @@ class Thinned:
 
     def between(self, first: int, last: int) -> tuple[int, int]:
         """Where the frame's rows first to last are among the kept ones."""
-        if self.rows is None:
-            return first, last
-        ends = np.searchsorted(self.rows, (first, last))
-        return int(ends[0]), int(ends[1])
+        return _places(self.rows, first, last)
 
 
 def hash_values(values: object) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -329,12 +389,19 @@ def _present(array: pa.Array[Any]) -> Present:
 
 
 def _known(present: Present, first: int, last: int) -> Known:
-    if present.rows is not None:
-        first, last = (int(end) for end in np.searchsorted(present.rows, (first, last)))
+    first, last = _places(present.rows, first, last)
     if first == last or not isinstance(present.values, np.ndarray):
         return Known(last - first, None, None)
     values = present.values[first:last]
     return Known(last - first, values.min().item(), values.max().item())
+
+
+def _places(rows: NDArray[np.int64] | None, first: int, last: int) -> tuple[int, int]:
+    """Where the rows first to last are among these ascending ones; None: all rows are."""
+    if rows is None:
+        return first, last
+    ends = np.searchsorted(rows, (first, last))
+    return int(ends[0]), int(ends[1])
 
 
 def _present_floats(array: pa.Array[Any]) -> Present:

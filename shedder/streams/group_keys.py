@@ -96,10 +96,22 @@ class GroupKeys:
         """Take no new groups: the byte cap of an aggregate is reached."""
         self._table.groups_max = self.size - 1  # The table does not count `others`.
 
+    def make_room(self, groups_max: int, *, others: bool) -> None:
+        """From now on there is room for so many groups, although there was none for a while.
+
+        Args:
+          groups_max: `others` not counted.
+          others: whether live panes may have tuples of groups that found no room.
+        """
+        if self.frozen and others and self.partial_from is None:
+            self.partial_from = self.size
+        self._groups_max = groups_max
+        self._table.groups_max = groups_max
+
     @property
     def frozen(self) -> bool:
         """Whether new groups go to the others."""
-        return int(self._table.groups_max) < self._groups_max
+        return self.size > int(self._table.groups_max)
 
     def to_bytes(self) -> bytes:
         """All ids with their hashes and key values, and who may have tuples among the others."""

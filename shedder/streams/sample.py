@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
@@ -20,13 +20,14 @@ from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
+from shedder.streams.strata import Strata, StratifiedView
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
 from synopses.hashing import chosen_keys, combine, position_start, uniforms
 from synopses.inputs import as_input
 from synopses.key_kernels import joined_below, positions_at_least, positions_below
 
 _LENGTH: Final = struct.Struct("<Q")
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _POSITIVE, _NEGATIVE = "+", "-"
 
 
@@ -57,6 +58,7 @@ class SampleView:
     rows: a simple random sample without replacement of the tuples at positions
       [first, position). basics: of all of them, by column.
     weighted: per column, the samples of its positive and of its negative part.
+    stratified: per columns that a query groups by, a sample of each group.
     """
 
     schema: StreamSchema
@@ -66,6 +68,7 @@ class SampleView:
     basics: Mapping[str, ColumnBasics]
     weighted: Mapping[str, tuple[WeightedView, WeightedView]]
     hashed: Mapping[str, HashedView]
+    stratified: Sequence[StratifiedView] = ()
 
     @property
     def population(self) -> int:
@@ -79,7 +82,7 @@ class SampleView:
 
 
 class StreamSample:
-    """A uniform bottom-k sample of a stream; on request weighted by columns, or by their hash.
+    """A uniform bottom-k sample of a stream; on request by weight, by hash or by group, too.
 
     A function of the stream's seed and the tuples at [first, position) alone: a replay draws the
     same rows. Used by one thread; `view` may be handed to others.
@@ -93,6 +96,7 @@ class StreamSample:
         first: int = 0,
         weighted: Iterable[str] = (),
         hashed: Iterable[str] = (),
+        strata: Mapping[tuple[str, ...], tuple[str, ...]] | None = None,
     ) -> None:
         """Begin empty.
 
@@ -102,6 +106,8 @@ class StreamSample:
           first: the position of the first tuple to come.
           weighted: numeric columns whose sums should be sharp behind any filter.
           hashed: columns whose distinct values should be countable behind any filter.
+          strata: columns whose groups should each be known, with the numeric columns whose spread
+            decides how many rows each group gets.
         """
         self.schema = schema
         self.first = self.position = first
@@ -114,6 +120,10 @@ class StreamSample:
             for sign in (_POSITIVE, _NEGATIVE)
         }
         self._hashed = {name: (HashSample(rows), KeptRows(self._arrow)) for name in hashed}
+        self._strata = [
+            Strata(schema, columns, rows=rows, measures=measures)
+            for columns, measures in (strata or {}).items()
+        ]
         self._basics = {column.name: ColumnBasics() for column in schema.columns}
         self._view: SampleView | None = None
 
@@ -133,6 +143,11 @@ class StreamSample:
         return tuple(self._hashed)
 
     @property
+    def strata(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """The columns that are sampled by group, with their measures."""
+        return {strata.columns: strata.measures for strata in self._strata}
+
+    @property
     def population(self) -> int:
         """Tuples so far."""
         return self.position - self.first
@@ -140,7 +155,8 @@ class StreamSample:
     @property
     def size_bytes(self) -> int:
         """Bytes held by keys and rows."""
-        return sum(sample.size_bytes + rows.size_bytes for sample, rows in self._parts())
+        by_group = sum(strata.size_bytes for strata in self._strata)
+        return by_group + sum(s.size_bytes + rows.size_bytes for s, rows in self._parts())
 
     def update(self, first_position: int, frame: Frame) -> None:
         """Offer the next tuples.
@@ -152,12 +168,14 @@ class StreamSample:
         assert first_position == self.position, (first_position, self.position)
         batch = frame.batch
         start = position_start(self.schema.seed, first_position)
-        basics = {name: ColumnBasics.of(batch.column(name)) for name in self._basics}
+        basics = {name: frame.basics(name) for name in self._basics}
         low = positions_below(start, batch.num_rows, np.uint64(self._uniform.threshold))
         kept = self._uniform.update(chosen_keys(start, low)).within(low)
         self._rows.move(kept, batch)
         self._update_weighted(batch, basics, start)
         self._update_hashed(frame)
+        for strata in self._strata:
+            strata.update(first_position, frame)
         self._basics = {name: self._basics[name].merged(found) for name, found in basics.items()}
         self.position += batch.num_rows
         self._view = None
@@ -183,6 +201,7 @@ class StreamSample:
                 dict(self._basics),
                 weighted,
                 hashed,
+                [strata.view() for strata in self._strata],
             )
         return self._view
 
@@ -196,11 +215,14 @@ class StreamSample:
             "rows": self._uniform.k,
             "weighted": [name for name, sign in self._weighted if sign == _POSITIVE],
             "hashed": list(self._hashed),
+            "strata": list(self.strata.items()),
             "basics": {name: asdict(basics) for name, basics in self._basics.items()},
         }
         sections = [json.dumps(head).encode()]
         for sample, rows in self._parts():
             sections += [sample.to_bytes(), _stored(rows)]
+        for strata in self._strata:
+            sections += [_stored(strata.rows), *strata.to_parts()]
         return b"".join(part for s in sections for part in (_LENGTH.pack(len(s)), s))
 
     @classmethod
@@ -212,14 +234,17 @@ class StreamSample:
         """
         sections = iter(_sections(image))
         head = json.loads(next(sections))
-        if head["format"] != _FORMAT:
-            raise CorruptData(f"a sample of format {head['format']!r}, this is {_FORMAT}")
+        if head["format"] not in (1, _FORMAT):  # 1 had no strata
+            raise CorruptData(f"a sample of format {head['format']!r}; this reads 1 to {_FORMAT}")
         sample = cls(
             schema,
             rows=head["rows"],
             first=head["first"],
             weighted=head["weighted"],
             hashed=head["hashed"],
+            strata={
+                tuple(columns): tuple(measures) for columns, measures in head.get("strata", [])
+            },
         )
         sample.position = head["position"]
         sample._basics = {name: ColumnBasics(**facts) for name, facts in head["basics"].items()}
@@ -231,6 +256,9 @@ class StreamSample:
         for name in sample._hashed:
             by_hash = HashSample.from_bytes(next(sections))
             sample._hashed[name] = (by_hash, _restored(next(sections), sample._arrow))
+        for strata in sample._strata:
+            rows = _restored(next(sections), sample._arrow)
+            strata.restore(sections, rows)
         return sample
 
     def _update_weighted(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from synopses.estimate import Estimates
 
 _STRING_BYTES = 49  # An empty str of CPython.
+
+_FIELDS: list[tuple[str, pa.DataType]] = [("low", pa.string()), ("high", pa.string())]
+IMAGE: Final = pa.schema(_FIELDS)
+"""The columns of `to_bytes`."""
 
 
 class GroupedTextExtremes:
@@ -86,9 +90,8 @@ class GroupedTextExtremes:
 
     def to_bytes(self) -> bytes:
         """Arrow IPC of both columns."""
-        table = pa.table(
-            {"low": pa.array(self._low, pa.string()), "high": pa.array(self._high, pa.string())}
-        )
+        arrays = [pa.array(self._low, pa.string()), pa.array(self._high, pa.string())]
+        table = pa.Table.from_arrays(arrays, schema=IMAGE)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)

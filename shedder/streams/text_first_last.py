@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from synopses.errors import CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.first_last import GroupedFirstLast
 from synopses.first_last_kernels import (
+    CELLS,
     FIRST,
     FIRST_POSITION,
     FIRST_TIME,
@@ -21,6 +23,17 @@ from synopses.first_last_kernels import (
 
 _STRING_BYTES = 49  # An empty str of CPython.
 _SOURCE = "first and last"
+
+CELL: Final = pa.binary(8 * CELLS)
+"""Of a group, as docs/synopsis_format.md has them for kind 13; values are 0."""
+
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("first", pa.string()),
+    ("last", pa.string()),
+    ("ends", CELL),
+]
+IMAGE: Final = pa.schema(_FIELDS)
+"""The columns of `to_bytes`."""
 
 
 class GroupedTextFirstLast:
@@ -129,10 +142,14 @@ class GroupedTextFirstLast:
         return self._ends.last_times()
 
     def to_bytes(self) -> bytes:
-        """Arrow IPC of both columns of text; the times and positions are in its metadata."""
-        table = pa.table(
-            {"first": pa.array(self._first, pa.string()), "last": pa.array(self._last, pa.string())}
-        ).replace_schema_metadata({"ends": self._ends.to_bytes()})
+        """Arrow IPC: both columns of text, and the times and positions of each group (CELL)."""
+        cells = np.ascontiguousarray(self._ends.cells[: self.groups])
+        arrays: list[pa.Array[Any]] = [
+            pa.array(self._first, pa.string()),
+            pa.array(self._last, pa.string()),
+            pa.Array.from_buffers(CELL, self.groups, [None, pa.py_buffer(cells.tobytes())]),
+        ]
+        table = pa.Table.from_arrays(arrays, schema=IMAGE)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
@@ -140,10 +157,23 @@ class GroupedTextFirstLast:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what to_bytes wrote."""
+        """Read what to_bytes wrote, now or when times and positions were metadata.
+
+        Raises:
+          CorruptSynopsis: times and texts do not fit.
+        """
         table = pa.ipc.open_stream(data).read_all()
-        ends = GroupedFirstLast.from_bytes((table.schema.metadata or {})[b"ends"])
+        if "ends" in table.column_names:
+            if table["ends"].null_count:
+                raise CorruptSynopsis("groups without times", table["ends"].null_count, 0)
+            held = b"".join(cell.as_buffer() for cell in table["ends"])
+            cells = np.frombuffer(held, np.int64).reshape(-1, CELLS).copy()
+            ends = GroupedFirstLast.of_cells(cells, integer=True)
+        else:
+            ends = GroupedFirstLast.from_bytes((table.schema.metadata or {}).get(b"ends", b""))
         first, last = (
             np.array(table[name].to_pylist(), object).reshape(-1) for name in ("first", "last")
         )
+        if len(first) != ends.groups:
+            raise CorruptSynopsis("groups", len(first), ends.groups)
         return cls._with(ends, first, last)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.cql.collapse import PANES, Coarsening
 from shedder.cql.statement import (
     LandmarkWindow,
     RangeWindow,
@@ -26,6 +26,15 @@ class Span:
     start_us: int | None
     end_us: int | None
 
+    def holds(self, times_us: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which event times are inside, bool [times]."""
+        inside = np.ones(len(times_us), np.bool_)
+        if self.start_us is not None:
+            inside &= times_us >= self.start_us
+        if self.end_us is not None:
+            inside &= times_us < self.end_us
+        return inside
+
 
 @dataclass(frozen=True, slots=True)
 class PaneGrid:
@@ -34,20 +43,24 @@ class PaneGrid:
     A sliding window is a whole number of panes, because the width is the greatest common divisor
     of range and slide (Li et al. 2005, "No pane, no gain"). A window that does not slide has one
     pane, number 0, whose span is the window itself; its width_us is None.
+
+    coarsening: the cells of panes, longer ones the older they are, that are kept in place of them.
+    Windows then begin at a multiple of the longest, the last one at or before their range.
     """
 
     span: Span
     width_us: int | None
     range_us: int | None
     slide_us: int | None
+    coarsening: Coarsening = PANES
 
     @classmethod
     def of(cls, window: Window) -> PaneGrid:
         """The grid on which this window moves."""
         match window:
-            case RangeWindow(range_us, slide_us):
-                width = math.gcd(range_us, slide_us)
-                return cls(Span(None, None), width, range_us, slide_us)
+            case RangeWindow(range_us=range_us, slide_us=slide_us, width_us=width):
+                coarsening = Coarsening.of(range_us // width, window.collapse)
+                return cls(Span(None, None), width, range_us, slide_us, coarsening)
             case LandmarkWindow(start_us):
                 return cls(Span(start_us, None), None, None, None)
             case SnapshotWindow(start_us, end_us):
@@ -65,20 +78,32 @@ class PaneGrid:
     @property
     def panes_live(self) -> int:
         """How many panes stand at once: a window's, and those of the slide that is filling."""
+        return sum(self.cells_live)
+
+    @property
+    def cells_live(self) -> tuple[int, ...]:
+        """How many cells of each rung stand at once."""
         if self.width_us is None:
-            return 1
+            return (1,)
         assert self.range_us is not None
         assert self.slide_us is not None
-        return (self.range_us + self.slide_us) // self.width_us
+        panes, *cells = self.coarsening.cells_max(self.range_us // self.width_us)
+        return panes + self.slide_us // self.width_us, *cells
 
     def panes_max(self, lateness_us: int) -> int:
         """How many panes stand at once when the watermark stays so far behind the newest tuple."""
-        return self.panes_live + (0 if self.width_us is None else -(-lateness_us // self.width_us))
+        return sum(self.cells_max(lateness_us))
+
+    def cells_max(self, lateness_us: int) -> tuple[int, ...]:
+        """How many cells of each rung stand at once when the watermark stays so far behind."""
+        panes, *cells = self.cells_live
+        late = 0 if self.width_us is None else -(-lateness_us // self.width_us)
+        return panes + late, *cells
 
     @property
     def merges_max(self) -> int:
         """How many merges of panes are kept for the next windows."""
-        return merges_max(self.panes_live) if self.slides else 0
+        return sum(merges_max(cells) for cells in self.cells_live) if self.slides else 0
 
     def panes_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """The pane of each event time. shape [tuples] -> [tuples]."""
@@ -109,7 +134,9 @@ class PaneGrid:
     def window(self, end_us: int) -> Span:
         """The window that ends here."""
         assert self.range_us is not None
-        return Span(end_us - self.range_us, end_us)
+        assert self.width_us is not None
+        longest_us = self.coarsening.longest * self.width_us
+        return Span((end_us - self.range_us) // longest_us * longest_us, end_us)
 
     def panes_in(self, span: Span) -> range:
         """The panes that make up a window. A window that does not slide is pane 0."""
@@ -122,6 +149,41 @@ class PaneGrid:
     def first_needed(self, watermark_us: int | None) -> int | None:
         """The oldest pane that a present or future window can contain; None: all of them."""
         end = self.window_end(watermark_us)
-        if end is None or self.range_us is None or self.width_us is None:
-            return None
-        return (end - self.range_us) // self.width_us
+        return None if end is None else self.panes_in(self.window(end)).start
+
+    def bounds(self, end_us: int) -> tuple[int, ...]:
+        """Before which pane the cells of each further rung stand, when a window ends here."""
+        return () if self.width_us is None else self.coarsening.bounds(end_us // self.width_us)
+
+    def cells_of(
+        self, times_us: NDArray[np.int64], end_us: int, first_open: int | None
+    ) -> NDArray[np.int64]:
+        """The panes that event times are counted in when no window before this end is asked for.
+
+        Args:
+          times_us: shape [tuples].
+          end_us: of the window.
+          first_open: panes before it do not change any more; None: all do.
+
+        Returns:
+          shape [tuples]: a pane, or the first pane of a cell that `bounds` says is one.
+        """
+        assert self.width_us is not None
+        panes = self.panes_of(times_us)
+        cells = self.coarsening.cells(panes, end_us // self.width_us)
+        return cells if first_open is None else np.maximum(cells, np.minimum(panes, first_open))
+
+
+def span_of(window: Window, watermark_us: int | None) -> Span:
+    """The stretch that a one-time query is over: of a sliding window, the last one closed."""
+    match window:
+        case RangeWindow():
+            grid = PaneGrid.of(window)
+            end = grid.window_end(watermark_us)
+            return Span(0, 0) if end is None else grid.window(end)
+        case LandmarkWindow(start_us):
+            return Span(start_us, None)
+        case SnapshotWindow(start_us, end_us):
+            return Span(start_us, end_us)
+        case _:
+            return Span(None, None)

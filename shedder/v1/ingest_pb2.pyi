@@ -27,6 +27,8 @@ class Batch(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     ARROW_FIELD_NUMBER: _builtins.int
+    PADDING_FIELD_NUMBER: _builtins.int
+    SUMMARISED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Numbers a producer's batches from 0 in each epoch, without gaps; a number seen before is not
     stored again. Absent: the one after the last.
@@ -34,16 +36,26 @@ class Batch(_message.Message):
     rows: _builtins.int
     """Rows that the payload holds. What is refused undecoded is counted by it."""
     arrow: _builtins.bytes
+    padding: _builtins.bytes
+    """Anything, best sent before `arrow` and as long as makes `arrow` begin at a multiple of 8 bytes
+    of the request: then the server need not copy it.
+    """
+    summarised: _builtins.bool
+    """Summaries of these tuples were merged before, with `tuples_follow`: they go to the archive, and
+    no query reads them again.
+    """
     def __init__(
         self,
         *,
         sequence: _builtins.int | None = ...,
         rows: _builtins.int = ...,
         arrow: _builtins.bytes = ...,
+        padding: _builtins.bytes = ...,
+        summarised: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "sequence", b"sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "arrow", b"arrow", "rows", b"rows", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "arrow", b"arrow", "padding", b"padding", "rows", b"rows", "sequence", b"sequence", "summarised", b"summarised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence: _TypeAlias = _typing.Literal["sequence"]  # noqa: Y015
     _WhichOneofArgType__sequence: _TypeAlias = _typing.Literal["_sequence", b"_sequence"]  # noqa: Y015
@@ -86,11 +98,14 @@ class Receipt(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     position: _builtins.int
     rows: _builtins.int
     duplicate: _builtins.bool
     """The sequence number was stored before; position and rows are those of that time."""
+    dropped: _builtins.int
+    """Of the batch, tuples that the stream's policy (ON OVERLOAD DROP) dropped at the door."""
     def __init__(
         self,
         *,
@@ -98,10 +113,11 @@ class Receipt(_message.Message):
         position: _builtins.int = ...,
         rows: _builtins.int = ...,
         duplicate: _builtins.bool = ...,
+        dropped: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "position", b"position", "rows", b"rows", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "duplicate", b"duplicate", "position", b"position", "rows", b"rows", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -208,8 +224,13 @@ class AppendStreamResponse(_message.Message):
     WELCOME_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     CREDITS_FIELD_NUMBER: _builtins.int
+    HELP_WANTED_FIELD_NUMBER: _builtins.int
     credits: _builtins.int
     """How many batches may be without a receipt from now on."""
+    help_wanted: _builtins.bool
+    """The server has more to do than it can: summaries instead of tuples would help it. What comes
+    next is that it refuses batches.
+    """
     @_builtins.property
     def welcome(self) -> Global___DescribeStreamResponse: ...
     @_builtins.property
@@ -220,10 +241,11 @@ class AppendStreamResponse(_message.Message):
         welcome: Global___DescribeStreamResponse | None = ...,
         receipt: Global___Receipt | None = ...,
         credits: _builtins.int = ...,
+        help_wanted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "receipt", b"receipt", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "message", b"message", "receipt", b"receipt", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "help_wanted", b"help_wanted", "message", b"message", "receipt", b"receipt", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "receipt"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
@@ -449,6 +471,11 @@ class GetLedgerResponse(_message.Message):
     REFUSED_ROWS_FIELD_NUMBER: _builtins.int
     LATE_FIELD_NUMBER: _builtins.int
     QUERIES_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    SUMMARISED_FIELD_NUMBER: _builtins.int
+    TO_FOLLOW_FIELD_NUMBER: _builtins.int
+    BACKFILLED_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     accepted: _builtins.int
     applied: _builtins.int
@@ -456,6 +483,16 @@ class GetLedgerResponse(_message.Message):
     refused_batches: _builtins.int
     refused_rows: _builtins.int
     late: _builtins.int
+    deleted: _builtins.int
+    """Of applied, those that DELETE has taken from the archive since."""
+    dropped: _builtins.int
+    """Dropped at the door by ON OVERLOAD DROP: acknowledged, and not among the accepted."""
+    summarised: _builtins.int
+    """Of applied, those that came as summaries and are not in the archive."""
+    to_follow: _builtins.int
+    """Of summarised, those that their producers will send for it."""
+    backfilled: _builtins.int
+    """Brought in as a past, beside all of those."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetLedgerResponse.QueryLedger]: ...
     def __init__(
@@ -469,10 +506,15 @@ class GetLedgerResponse(_message.Message):
         refused_rows: _builtins.int = ...,
         late: _builtins.int = ...,
         queries: _abc.Iterable[Global___GetLedgerResponse.QueryLedger] | None = ...,
+        deleted: _builtins.int = ...,
+        dropped: _builtins.int = ...,
+        summarised: _builtins.int = ...,
+        to_follow: _builtins.int = ...,
+        backfilled: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "applied", b"applied", "duplicate", b"duplicate", "late", b"late", "queries", b"queries", "refused_batches", b"refused_batches", "refused_rows", b"refused_rows", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "applied", b"applied", "backfilled", b"backfilled", "deleted", b"deleted", "dropped", b"dropped", "duplicate", b"duplicate", "late", b"late", "queries", b"queries", "refused_batches", b"refused_batches", "refused_rows", b"refused_rows", "stream", b"stream", "summarised", b"summarised", "to_follow", b"to_follow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

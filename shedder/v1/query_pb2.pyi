@@ -161,6 +161,9 @@ class Answer(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     ELAPSED_MS_FIELD_NUMBER: _builtins.int
+    ARCHIVE_FIELD_NUMBER: _builtins.int
+    RESOLUTION_US_FIELD_NUMBER: _builtins.int
+    CERTIFIED_FIELD_NUMBER: _builtins.int
     table: _builtins.bytes
     """An Arrow IPC stream. For each approximate column c there are c_low, c_high, c_bound ('exact',
     'interval', 'none') and c_met.
@@ -188,6 +191,10 @@ class Answer(_message.Message):
     missed: _builtins.int
     """Answers that a slow subscriber did not get since the last one."""
     elapsed_ms: _builtins.float
+    resolution_us: _builtins.int
+    """The window was asked to begin less than this after start_us; 0: there."""
+    certified: _builtins.bool
+    """Whether exact answers have borne out the query's answers; absent: nothing was compared yet."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -196,6 +203,10 @@ class Answer(_message.Message):
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def archive(self) -> Global___ArchiveRead:
+        """How the archive was read in part; absent where it was not."""
+
     def __init__(
         self,
         *,
@@ -216,11 +227,16 @@ class Answer(_message.Message):
         notes: _abc.Iterable[_builtins.str] | None = ...,
         missed: _builtins.int = ...,
         elapsed_ms: _builtins.float = ...,
+        archive: Global___ArchiveRead | None = ...,
+        resolution_us: _builtins.int = ...,
+        certified: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "end_us", b"end_us", "missing", b"missing", "others", b"others", "start_us", b"start_us", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "certified", b"certified", "end_us", b"end_us", "missing", b"missing", "others", b"others", "start_us", b"start_us", "watermark_us", b"watermark_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive_share_read", b"archive_share_read", "complete", b"complete", "confidence", b"confidence", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certified", b"_certified", "_end_us", b"_end_us", "_others", b"_others", "_start_us", b"_start_us", "_watermark_us", b"_watermark_us", "archive", b"archive", "archive_share_read", b"archive_share_read", "certified", b"certified", "complete", b"complete", "confidence", b"confidence", "elapsed_ms", b"elapsed_ms", "end_us", b"end_us", "late", b"late", "missed", b"missed", "missing", b"missing", "notes", b"notes", "others", b"others", "position", b"position", "query", b"query", "resolution_us", b"resolution_us", "sources", b"sources", "start_us", b"start_us", "table", b"table", "thinning", b"thinning", "watermark_us", b"watermark_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__certified: _TypeAlias = _typing.Literal["certified"]  # noqa: Y015
+    _WhichOneofArgType__certified: _TypeAlias = _typing.Literal["_certified", b"_certified"]  # noqa: Y015
     _WhichOneofReturnType__end_us: _TypeAlias = _typing.Literal["end_us"]  # noqa: Y015
     _WhichOneofArgType__end_us: _TypeAlias = _typing.Literal["_end_us", b"_end_us"]  # noqa: Y015
     _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
@@ -229,6 +245,8 @@ class Answer(_message.Message):
     _WhichOneofArgType__start_us: _TypeAlias = _typing.Literal["_start_us", b"_start_us"]  # noqa: Y015
     _WhichOneofReturnType__watermark_us: _TypeAlias = _typing.Literal["watermark_us"]  # noqa: Y015
     _WhichOneofArgType__watermark_us: _TypeAlias = _typing.Literal["_watermark_us", b"_watermark_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__certified) -> _WhichOneofReturnType__certified | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_us) -> _WhichOneofReturnType__end_us | None: ...
     @_typing.overload
@@ -241,15 +259,71 @@ class Answer(_message.Message):
 Global___Answer: _TypeAlias = Answer  # noqa: Y015
 
 @_typing.final
+class ArchiveRead(_message.Message):
+    """How much of the archive was asked for, given and read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REDUCTION_FIELD_NUMBER: _builtins.int
+    ASKED_MIN_FIELD_NUMBER: _builtins.int
+    ASKED_MAX_FIELD_NUMBER: _builtins.int
+    GIVEN_MIN_FIELD_NUMBER: _builtins.int
+    GIVEN_MAX_FIELD_NUMBER: _builtins.int
+    BLOCKS_READ_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    BYTES_READ_FIELD_NUMBER: _builtins.int
+    BYTES_STORED_FIELD_NUMBER: _builtins.int
+    LOOKS_FIELD_NUMBER: _builtins.int
+    reduction: _builtins.str
+    """The name and the arguments of REDUCE BY."""
+    asked_min: _builtins.float
+    """The reductions that it wanted, in [0, 1), of the runs that it was asked about."""
+    asked_max: _builtins.float
+    given_min: _builtins.float
+    """The shares of tuples that the estimates leave out; they fit whole blocks."""
+    given_max: _builtins.float
+    blocks_read: _builtins.int
+    blocks: _builtins.int
+    bytes_read: _builtins.int
+    """Of the files of the runs: read, and stored."""
+    bytes_stored: _builtins.int
+    looks: _builtins.int
+    """How often the answer was looked at."""
+    def __init__(
+        self,
+        *,
+        reduction: _builtins.str = ...,
+        asked_min: _builtins.float = ...,
+        asked_max: _builtins.float = ...,
+        given_min: _builtins.float = ...,
+        given_max: _builtins.float = ...,
+        blocks_read: _builtins.int = ...,
+        blocks: _builtins.int = ...,
+        bytes_read: _builtins.int = ...,
+        bytes_stored: _builtins.int = ...,
+        looks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_max", b"asked_max", "asked_min", b"asked_min", "blocks", b"blocks", "blocks_read", b"blocks_read", "bytes_read", b"bytes_read", "bytes_stored", b"bytes_stored", "given_max", b"given_max", "given_min", b"given_min", "looks", b"looks", "reduction", b"reduction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveRead: _TypeAlias = ArchiveRead  # noqa: Y015
+
+@_typing.final
 class ExecuteRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SQL_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    PROGRESS_PERIOD_S_FIELD_NUMBER: _builtins.int
     sql: _builtins.str
     timeout_s: _builtins.float
     """The statement is given up after this long. Absent: the server's own limit."""
+    progress_period_s: _builtins.float
+    """How far the work is comes this often while it goes on; at least 0.05. Absent: never."""
     @_builtins.property
     def parameters(self) -> Global___Parameters: ...
     def __init__(
@@ -258,13 +332,19 @@ class ExecuteRequest(_message.Message):
         sql: _builtins.str = ...,
         parameters: Global___Parameters | None = ...,
         timeout_s: _builtins.float | None = ...,
+        progress_period_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_timeout_s", b"_timeout_s", "parameters", b"parameters", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_progress_period_s", b"_progress_period_s", "_timeout_s", b"_timeout_s", "parameters", b"parameters", "progress_period_s", b"progress_period_s", "timeout_s", b"timeout_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timeout_s", b"_timeout_s", "parameters", b"parameters", "sql", b"sql", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress_period_s", b"_progress_period_s", "_timeout_s", b"_timeout_s", "parameters", b"parameters", "progress_period_s", b"progress_period_s", "sql", b"sql", "timeout_s", b"timeout_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__progress_period_s: _TypeAlias = _typing.Literal["progress_period_s"]  # noqa: Y015
+    _WhichOneofArgType__progress_period_s: _TypeAlias = _typing.Literal["_progress_period_s", b"_progress_period_s"]  # noqa: Y015
     _WhichOneofReturnType__timeout_s: _TypeAlias = _typing.Literal["timeout_s"]  # noqa: Y015
     _WhichOneofArgType__timeout_s: _TypeAlias = _typing.Literal["_timeout_s", b"_timeout_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__progress_period_s) -> _WhichOneofReturnType__progress_period_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_s) -> _WhichOneofReturnType__timeout_s | None: ...
 
 Global___ExecuteRequest: _TypeAlias = ExecuteRequest  # noqa: Y015
@@ -273,17 +353,56 @@ Global___ExecuteRequest: _TypeAlias = ExecuteRequest  # noqa: Y015
 class ExecuteResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class Progress(_message.Message):
+        """One of the pieces of work that the statement takes, by number."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUMBER_FIELD_NUMBER: _builtins.int
+        WHAT_FIELD_NUMBER: _builtins.int
+        UNIT_FIELD_NUMBER: _builtins.int
+        DONE_FIELD_NUMBER: _builtins.int
+        TOTAL_FIELD_NUMBER: _builtins.int
+        number: _builtins.int
+        what: _builtins.str
+        """For people: `answer from requests`."""
+        unit: _builtins.str
+        """Of done and total; total is 0 while it is not known."""
+        done: _builtins.int
+        total: _builtins.int
+        def __init__(
+            self,
+            *,
+            number: _builtins.int = ...,
+            what: _builtins.str = ...,
+            unit: _builtins.str = ...,
+            done: _builtins.int = ...,
+            total: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "number", b"number", "total", b"total", "unit", b"unit", "what", b"what"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ANSWER_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def answer(self) -> Global___Answer: ...
+    def answer(self) -> Global___Answer:
+        """Absent where there is progress."""
+
+    @_builtins.property
+    def progress(self) -> Global___ExecuteResponse.Progress: ...
     def __init__(
         self,
         *,
         answer: Global___Answer | None = ...,
+        progress: Global___ExecuteResponse.Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "progress", b"progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,21 +22,24 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from shedder.v1 import ingest_pb2 as shedder_dot_v1_dot_ingest__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shedder/v1/synopses.proto\x12\nshedder.v1\"I\n\x08Synopsis\x12\x11\n\taggregate\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\x0c\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\x0c\"\xa8\x01\n\x0cMergeRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x10\n\x08producer\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x10\n\x08sequence\x18\x04 \x01(\x03\x12\x10\n\x08start_us\x18\x05 \x01(\x03\x12\x0e\n\x06\x65nd_us\x18\x06 \x01(\x03\x12\x0c\n\x04rows\x18\x07 \x01(\x03\x12&\n\x08synopses\x18\x08 \x03(\x0b\x32\x14.shedder.v1.Synopsis\"\"\n\rMergeResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x32H\n\x08Synopses\x12<\n\x05Merge\x12\x18.shedder.v1.MergeRequest\x1a\x19.shedder.v1.MergeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shedder/v1/synopses.proto\x12\nshedder.v1\x1a\x17shedder/v1/ingest.proto\"!\n\x0fGetPlansRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\"!\n\x10GetPlansResponse\x12\r\n\x05plans\x18\x01 \x01(\t\"\x94\x01\n\x0cMergeRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12&\n\x08producer\x18\x02 \x01(\x0b\x32\x14.shedder.v1.Producer\x12\x15\n\x08sequence\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tsummaries\x18\x04 \x01(\x0c\x12\x15\n\rtuples_follow\x18\x05 \x01(\x08\x42\x0b\n\t_sequence\"J\n\rMergeResponse\x12$\n\x07receipt\x18\x01 \x01(\x0b\x32\x13.shedder.v1.Receipt\x12\x13\n\x0bhelp_wanted\x18\x02 \x01(\x08\x32\x8f\x01\n\x08Synopses\x12\x45\n\x08GetPlans\x12\x1b.shedder.v1.GetPlansRequest\x1a\x1c.shedder.v1.GetPlansResponse\x12<\n\x05Merge\x12\x18.shedder.v1.MergeRequest\x1a\x19.shedder.v1.MergeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shedder.v1.synopses_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SYNOPSIS']._serialized_start=41
-  _globals['_SYNOPSIS']._serialized_end=114
-  _globals['_MERGEREQUEST']._serialized_start=117
+  _globals['_GETPLANSREQUEST']._serialized_start=66
+  _globals['_GETPLANSREQUEST']._serialized_end=99
+  _globals['_GETPLANSRESPONSE']._serialized_start=101
+  _globals['_GETPLANSRESPONSE']._serialized_end=134
+  _globals['_MERGEREQUEST']._serialized_start=137
   _globals['_MERGEREQUEST']._serialized_end=285
   _globals['_MERGERESPONSE']._serialized_start=287
-  _globals['_MERGERESPONSE']._serialized_end=321
-  _globals['_SYNOPSES']._serialized_start=323
-  _globals['_SYNOPSES']._serialized_end=395
+  _globals['_MERGERESPONSE']._serialized_end=361
+  _globals['_SYNOPSES']._serialized_start=364
+  _globals['_SYNOPSES']._serialized_end=507
 # @@protoc_insertion_point(module_scope)

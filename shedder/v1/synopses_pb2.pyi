@@ -3,10 +3,9 @@
 isort:skip_file
 Summaries that were built elsewhere."""
 
-from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
+from shedder.v1 import ingest_pb2 as _ingest_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,77 +18,81 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class Synopsis(_message.Message):
-    """One summary, in its own serialised form (Apache DataSketches' where it has the sketch)."""
-
+class GetPlansRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    AGGREGATE_FIELD_NUMBER: _builtins.int
-    GROUP_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    IMAGE_FIELD_NUMBER: _builtins.int
-    aggregate: _builtins.str
-    """Which aggregate of the query it summarises, by its canonical text."""
-    group: _builtins.bytes
-    """The group's key, in the order of GROUP BY, as an Arrow IPC stream of one row."""
-    kind: _builtins.str
-    image: _builtins.bytes
+    STREAM_FIELD_NUMBER: _builtins.int
+    stream: _builtins.str
     def __init__(
         self,
         *,
-        aggregate: _builtins.str = ...,
-        group: _builtins.bytes = ...,
-        kind: _builtins.str = ...,
-        image: _builtins.bytes = ...,
+        stream: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregate", b"aggregate", "group", b"group", "image", b"image", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Synopsis: _TypeAlias = Synopsis  # noqa: Y015
+Global___GetPlansRequest: _TypeAlias = GetPlansRequest  # noqa: Y015
+
+@_typing.final
+class GetPlansResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLANS_FIELD_NUMBER: _builtins.int
+    plans: _builtins.str
+    """JSON: the stream's schema, and each query's text, sizes and levels (docs/synopsis_format.md)."""
+    def __init__(
+        self,
+        *,
+        plans: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plans", b"plans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPlansResponse: _TypeAlias = GetPlansResponse  # noqa: Y015
 
 @_typing.final
 class MergeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    QUERY_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
-    START_US_FIELD_NUMBER: _builtins.int
-    END_US_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    SYNOPSES_FIELD_NUMBER: _builtins.int
-    query: _builtins.str
-    producer: _builtins.str
-    """Who sends; a sequence number seen before is not merged again."""
-    epoch: _builtins.int
+    SUMMARIES_FIELD_NUMBER: _builtins.int
+    TUPLES_FOLLOW_FIELD_NUMBER: _builtins.int
+    stream: _builtins.str
     sequence: _builtins.int
-    start_us: _builtins.int
-    """The stretch of event time [start, end) that the summaries cover, and its tuples."""
-    end_us: _builtins.int
-    rows: _builtins.int
+    summaries: _builtins.bytes
+    """What was built of the tuples: docs/synopsis_format.md."""
+    tuples_follow: _builtins.bool
+    """The tuples themselves will be appended later, as `summarised`."""
     @_builtins.property
-    def synopses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Synopsis]: ...
+    def producer(self) -> _ingest_pb2.Producer:
+        """Who sends, and the number; one that was seen before is not merged again. Batches and summaries
+        of one producer share the numbers.
+        """
+
     def __init__(
         self,
         *,
-        query: _builtins.str = ...,
-        producer: _builtins.str = ...,
-        epoch: _builtins.int = ...,
-        sequence: _builtins.int = ...,
-        start_us: _builtins.int = ...,
-        end_us: _builtins.int = ...,
-        rows: _builtins.int = ...,
-        synopses: _abc.Iterable[Global___Synopsis] | None = ...,
+        stream: _builtins.str = ...,
+        producer: _ingest_pb2.Producer | None = ...,
+        sequence: _builtins.int | None = ...,
+        summaries: _builtins.bytes = ...,
+        tuples_follow: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_us", b"end_us", "epoch", b"epoch", "producer", b"producer", "query", b"query", "rows", b"rows", "sequence", b"sequence", "start_us", b"start_us", "synopses", b"synopses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "producer", b"producer", "sequence", b"sequence", "stream", b"stream", "summaries", b"summaries", "tuples_follow", b"tuples_follow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__sequence: _TypeAlias = _typing.Literal["sequence"]  # noqa: Y015
+    _WhichOneofArgType__sequence: _TypeAlias = _typing.Literal["_sequence", b"_sequence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sequence) -> _WhichOneofReturnType__sequence | None: ...
 
 Global___MergeRequest: _TypeAlias = MergeRequest  # noqa: Y015
 
@@ -97,16 +100,21 @@ Global___MergeRequest: _TypeAlias = MergeRequest  # noqa: Y015
 class MergeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    DUPLICATE_FIELD_NUMBER: _builtins.int
-    duplicate: _builtins.bool
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    HELP_WANTED_FIELD_NUMBER: _builtins.int
+    help_wanted: _builtins.bool
+    """As of AppendStreamResponse: it still helps."""
+    @_builtins.property
+    def receipt(self) -> _ingest_pb2.Receipt: ...
     def __init__(
         self,
         *,
-        duplicate: _builtins.bool = ...,
+        receipt: _ingest_pb2.Receipt | None = ...,
+        help_wanted: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["help_wanted", b"help_wanted", "receipt", b"receipt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SynopsesStub:
-    """Takes summaries instead of tuples. Comes with the pipeline issue; until then UNIMPLEMENTED.
+    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
+    the next answers.
     """
 
     def __init__(self, channel):
@@ -35,6 +36,11 @@ class SynopsesStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.GetPlans = channel.unary_unary(
+                '/shedder.v1.Synopses/GetPlans',
+                request_serializer=shedder_dot_v1_dot_synopses__pb2.GetPlansRequest.SerializeToString,
+                response_deserializer=shedder_dot_v1_dot_synopses__pb2.GetPlansResponse.FromString,
+                _registered_method=True)
         self.Merge = channel.unary_unary(
                 '/shedder.v1.Synopses/Merge',
                 request_serializer=shedder_dot_v1_dot_synopses__pb2.MergeRequest.SerializeToString,
@@ -43,11 +49,19 @@ class SynopsesStub:
 
 
 class SynopsesServicer:
-    """Takes summaries instead of tuples. Comes with the pipeline issue; until then UNIMPLEMENTED.
+    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
+    the next answers.
     """
 
+    def GetPlans(self, request, context):
+        """Says what somebody elsewhere must know to build a stream's summaries.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Merge(self, request, context):
-        """Merges summaries of one stretch of event time into the panes of a standing query.
+        """Merges summaries of tuples into the panes of all standing queries of a stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -56,6 +70,11 @@ class SynopsesServicer:
 
 def add_SynopsesServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'GetPlans': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPlans,
+                    request_deserializer=shedder_dot_v1_dot_synopses__pb2.GetPlansRequest.FromString,
+                    response_serializer=shedder_dot_v1_dot_synopses__pb2.GetPlansResponse.SerializeToString,
+            ),
             'Merge': grpc.unary_unary_rpc_method_handler(
                     servicer.Merge,
                     request_deserializer=shedder_dot_v1_dot_synopses__pb2.MergeRequest.FromString,
@@ -70,8 +89,36 @@ def add_SynopsesServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Synopses:
-    """Takes summaries instead of tuples. Comes with the pipeline issue; until then UNIMPLEMENTED.
+    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
+    the next answers.
     """
+
+    @staticmethod
+    def GetPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shedder.v1.Synopses/GetPlans',
+            shedder_dot_v1_dot_synopses__pb2.GetPlansRequest.SerializeToString,
+            shedder_dot_v1_dot_synopses__pb2.GetPlansResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Merge(request,

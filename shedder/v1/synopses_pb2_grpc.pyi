@@ -27,25 +27,43 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SynopsesStub:
-    """Takes summaries instead of tuples. Comes with the pipeline issue; until then UNIMPLEMENTED."""
+    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
+    the next answers.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SynopsesAsyncStub: ...
+    GetPlans: _grpc.UnaryUnaryMultiCallable[_synopses_pb2.GetPlansRequest, _synopses_pb2.GetPlansResponse]
+    """Says what somebody elsewhere must know to build a stream's summaries."""
     Merge: _grpc.UnaryUnaryMultiCallable[_synopses_pb2.MergeRequest, _synopses_pb2.MergeResponse]
-    """Merges summaries of one stretch of event time into the panes of a standing query."""
+    """Merges summaries of tuples into the panes of all standing queries of a stream."""
 
 @_typing.type_check_only
 class SynopsesAsyncStub(SynopsesStub):
-    """Takes summaries instead of tuples. Comes with the pipeline issue; until then UNIMPLEMENTED."""
+    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
+    the next answers.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    GetPlans: _aio.UnaryUnaryMultiCallable[_synopses_pb2.GetPlansRequest, _synopses_pb2.GetPlansResponse]  # type: ignore[assignment]
+    """Says what somebody elsewhere must know to build a stream's summaries."""
     Merge: _aio.UnaryUnaryMultiCallable[_synopses_pb2.MergeRequest, _synopses_pb2.MergeResponse]  # type: ignore[assignment]
-    """Merges summaries of one stretch of event time into the panes of a standing query."""
+    """Merges summaries of tuples into the panes of all standing queries of a stream."""
 
 class SynopsesServicer(metaclass=_abc_1.ABCMeta):
-    """Takes summaries instead of tuples. Comes with the pipeline issue; until then UNIMPLEMENTED."""
+    """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
+    the next answers.
+    """
+
+    @_abc_1.abstractmethod
+    def GetPlans(
+        self,
+        request: _synopses_pb2.GetPlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_synopses_pb2.GetPlansResponse, _abc.Awaitable[_synopses_pb2.GetPlansResponse]]:
+        """Says what somebody elsewhere must know to build a stream's summaries."""
 
     @_abc_1.abstractmethod
     def Merge(
@@ -53,6 +71,6 @@ class SynopsesServicer(metaclass=_abc_1.ABCMeta):
         request: _synopses_pb2.MergeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_synopses_pb2.MergeResponse, _abc.Awaitable[_synopses_pb2.MergeResponse]]:
-        """Merges summaries of one stretch of event time into the panes of a standing query."""
+        """Merges summaries of tuples into the panes of all standing queries of a stream."""
 
 def add_SynopsesServicer_to_server(servicer: SynopsesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shedder.queries.answer import Answer, MissingGroups
+from dataclasses import asdict, fields
+
+from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
 from shedder.v1 import query_pb2
 from shedder.wire import tables
 
@@ -15,6 +17,7 @@ def answer_to_wire(answer: Answer) -> query_pb2.Answer:
         query=answer.query,
         start_us=answer.start_us,
         end_us=answer.end_us,
+        resolution_us=answer.resolution_us,
         watermark_us=answer.watermark_us,
         position=answer.position,
         late=answer.late,
@@ -28,6 +31,8 @@ def answer_to_wire(answer: Answer) -> query_pb2.Answer:
         notes=answer.notes,
         missed=answer.missed,
         elapsed_ms=answer.elapsed_ms,
+        certified=answer.certified,
+        archive=None if answer.archive is None else query_pb2.ArchiveRead(**asdict(answer.archive)),
     )
 
 
@@ -42,6 +47,7 @@ def answer_from_wire(message: query_pb2.Answer) -> Answer:
         query=message.query,
         start_us=message.start_us if message.HasField("start_us") else None,
         end_us=message.end_us if message.HasField("end_us") else None,
+        resolution_us=message.resolution_us,
         watermark_us=message.watermark_us if message.HasField("watermark_us") else None,
         position=message.position,
         late=message.late,
@@ -55,7 +61,13 @@ def answer_from_wire(message: query_pb2.Answer) -> Answer:
         notes=tuple(message.notes),
         missed=message.missed,
         elapsed_ms=message.elapsed_ms,
+        certified=message.certified if message.HasField("certified") else None,
+        archive=_archive_from_wire(message.archive) if message.HasField("archive") else None,
     )
+
+
+def _archive_from_wire(message: query_pb2.ArchiveRead) -> ArchiveRead:
+    return ArchiveRead(**{part.name: getattr(message, part.name) for part in fields(ArchiveRead)})
 
 
 def _missing_to_wire(missing: MissingGroups) -> query_pb2.Answer.MissingGroups:

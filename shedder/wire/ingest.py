@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from shedder.cql.layout import layout_from_text, layout_text
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout
+from shedder.cql.statement import ColumnDefinition
 from shedder.cql.types import ColumnType
-from shedder.errors import Unimplemented
+from shedder.errors import BadQuery, Unimplemented
 from shedder.queries.database import Ledger, QueryLedger, Receipt
 from shedder.v1 import ingest_pb2
 
@@ -17,12 +18,15 @@ def receipt_to_wire(receipt: Receipt) -> ingest_pb2.Receipt:
         position=receipt.position,
         rows=receipt.rows,
         duplicate=receipt.duplicate,
+        dropped=receipt.dropped,
     )
 
 
 def receipt_from_wire(message: ingest_pb2.Receipt) -> Receipt:
     """The receipt in a message."""
-    return Receipt(message.stream, message.position, message.rows, message.duplicate)
+    return Receipt(
+        message.stream, message.position, message.rows, message.duplicate, message.dropped
+    )
 
 
 def schema_to_wire(schema: StreamSchema) -> ingest_pb2.DescribeStreamResponse:
@@ -39,7 +43,7 @@ def schema_to_wire(schema: StreamSchema) -> ingest_pb2.DescribeStreamResponse:
         time_column=schema.time_column,
         lateness_us=schema.lateness_us,
         retain_us=schema.retain_us,
-        layout=schema.layout.value,
+        layout=layout_text(schema.layout),
     )
 
 
@@ -54,8 +58,8 @@ def schema_from_wire(message: ingest_pb2.DescribeStreamResponse) -> StreamSchema
             ColumnDefinition(column.name, ColumnType(column.type), column.nullable)
             for column in message.columns
         )
-        layout = Layout(message.layout)
-    except ValueError as error:
+        layout = layout_from_text(message.layout)
+    except (ValueError, BadQuery) as error:
         raise Unimplemented(f"this client is older than the server: {error}") from None
     return StreamSchema(
         name=message.stream,
@@ -84,6 +88,11 @@ def ledger_to_wire(ledger: Ledger) -> ingest_pb2.GetLedgerResponse:
         refused_batches=ledger.refused_batches,
         refused_rows=ledger.refused_rows,
         late=ledger.late,
+        deleted=ledger.deleted,
+        summarised=ledger.summarised,
+        to_follow=ledger.to_follow,
+        dropped=ledger.dropped,
+        backfilled=ledger.backfilled,
         queries=queries,
     )
 
@@ -98,6 +107,11 @@ def ledger_from_wire(message: ingest_pb2.GetLedgerResponse) -> Ledger:
         refused_batches=message.refused_batches,
         refused_rows=message.refused_rows,
         late=message.late,
+        deleted=message.deleted,
+        summarised=message.summarised,
+        to_follow=message.to_follow,
+        dropped=message.dropped,
+        backfilled=message.backfilled,
         queries=tuple(
             QueryLedger(query.query, query.read, query.thinned, query.late)
             for query in message.queries

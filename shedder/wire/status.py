@@ -35,6 +35,7 @@ CODES: Mapping[type[ShedderError], grpc.StatusCode] = MappingProxyType(
         errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
         errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
         errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+        errors.Cancelled: grpc.StatusCode.CANCELLED,
         errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
         errors.InternalError: grpc.StatusCode.INTERNAL,
     }

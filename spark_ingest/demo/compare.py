@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from shedder.cql.expression import AggregateFunction
+from shedder.cql.expression import LISTS
+from shedder.queries.cases import Case
 from shedder.queries.printing import shown
+from shedder.queries.verdict import Claim, number
 from spark_ingest.baseline import SealedStream, exact
-from spark_ingest.cases import Case
-from spark_ingest.verdict import Claim, number
 
 _GROUPS_SHOWN = 3
 _ITEMS_SHOWN = 3
@@ -35,7 +35,7 @@ def compare(
             true = column[at_key[key]].as_py() if key in at_key else None
             base = {"tells": tells, "source": case.source(aggregate)}
             what = " ".join([name, *(str(part) for part in key)])
-            if aggregate.function is AggregateFunction.TOP:
+            if aggregate.function in LISTS:
                 yield from _items(base, claim, true or [], case)
             else:
                 yield base | {"what": what} | _beside(claim, true, case.answer.confidence)

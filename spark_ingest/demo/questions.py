@@ -114,7 +114,7 @@ GROUP BY origin WITHIN 10 PERCENT""",
 GROUP BY carrier WITHIN 1000000 ABSOLUTE""",
     ),
     AdHoc(
-        "February, exactly, from the archive",
+        "February, exactly",
         """SELECT origin, COUNT(*) AS flights, AVG(dep_delay) AS delay
 FROM flights [FROM TIMESTAMP '2013-02-01 00:00:00' TO TIMESTAMP '2013-03-01 00:00:00']
 GROUP BY origin""",

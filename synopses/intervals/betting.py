@@ -102,7 +102,8 @@ def _bounded(
         sample.values,
         counts,
         ranges,
-        (error_share(confidence) / 2.0, sample.population, learning),
+        sample.populations.copy(),
+        (error_share(confidence) / 2.0, learning),
     )
     return np.where(wanted, found[:, 0], low), np.where(wanted, found[:, 1], high)
 
@@ -113,9 +114,10 @@ def _bounds(
     values: NDArray[np.float64],
     others: NDArray[np.int64],
     ranges: NDArray[np.float64],
-    how: tuple[float, int, bool],
+    populations: NDArray[np.int64],
+    how: tuple[float, bool],
 ) -> NDArray[np.float64]:
-    tail, population, learning = how
+    tail, learning = how
     bounds = ranges.copy()
     for group in range(len(ranges)):
         first, last = starts[group], starts[group + 1]
@@ -129,7 +131,7 @@ def _bounds(
             shares[row - first] = min(1.0, max(0.0, (values[row] - low) / width))
         zero = min(1.0, max(0.0, -low / width))
         if learning:
-            rest = (absent, population, zeros > 0, zero)
+            rest = (absent, populations[group], zeros > 0, zero)
             plan = make_plan(shares, rest, math.log(2.0 / tail))
         else:
             plan = no_plan()

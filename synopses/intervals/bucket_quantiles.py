@@ -90,10 +90,12 @@ def _by_edges(
 ) -> tuple[Floats, Floats]:
     """All strata at once: bounds of the rank at each edge, over the cells that any has touched."""
     cells = np.unique(np.concatenate([s.cells for s in strata]))
-    below = []
-    for stratum in strata:
+    below = np.zeros((len(strata), len(cells) + 1), np.int64)  # The last column: before all cells.
+    for row, stratum in zip(below, strata, strict=True):
         ends = np.concatenate(([0], np.cumsum(stratum.counts)))
-        below.append(ends[np.searchsorted(stratum.cells, cells, side="right")])
+        row[:-1] = ends[np.searchsorted(stratum.cells, cells, side="right")]
+    population = np.array([s.population for s in strata])
+    read = np.array([s.read for s in strata])
     members = sum(s.population for s in strata)
     target = max(1.0, _product(rank_share, members))
     low, high = min(s.low for s in strata), max(s.high for s in strata)
@@ -103,16 +105,10 @@ def _by_edges(
 
     def rank(at: int, side: int) -> float:
         """The lower (0) or upper (1) bound of the rank at a cell's edge; -1: before all cells."""
-        found = [
-            matching_count(
-                population=s.population,
-                read=s.read,
-                matched=0 if at < 0 else counts[at],
-                confidence=each,
-            )
-            for s, counts in zip(strata, below, strict=True)
-        ]
-        return float(sum((f.low, f.high)[side][0] for f in found))
+        found = matching_count(
+            population=population, read=read, matched=below[:, at], confidence=each
+        )
+        return float((found.low, found.high)[side].sum())
 
     first = _first(len(cells), lambda at: rank(at, 1) >= target)
     last = _first(len(cells), lambda at: rank(at, 0) >= target)

@@ -46,8 +46,8 @@ def distinct_by_rows(
     seen: ArrayLike,
     once: ArrayLike,
     matched: ArrayLike,
-    population: int,
-    read: int,
+    population: ArrayLike,
+    read: ArrayLike,
     values_max: ArrayLike = math.inf,
     confidence: float,
 ) -> Intervals:
@@ -64,7 +64,7 @@ def distinct_by_rows(
       seen: distinct values among the matching rows read; scalar or [groups].
       once: how many of them were seen in one row only.
       matched: matching rows read, >= seen.
-      population: N; read: n.
+      population: N; read: n; scalar or [groups].
       values_max: how many values can be (2 for a BOOLEAN, max - min + 1 for whole numbers).
       confidence: of each interval, in (0, 1); delta is spent on the high end alone.
 
@@ -73,19 +73,18 @@ def distinct_by_rows(
     """
     counts = np.atleast_1d(np.asarray(seen, np.float64))
     rows = np.broadcast_to(np.asarray(matched, np.float64), counts.shape)
-    if read == 0:
-        top = np.minimum(np.full(counts.shape, float(population)), values_max)
-        return Intervals.of(np.full(counts.shape, np.nan), np.zeros(counts.shape), top)
+    sizes, reads = (
+        np.broadcast_to(np.asarray(x, np.float64), counts.shape) for x in (population, read)
+    )
     # The two bounds that need a confidence share it.
     half = 1.0 - error_share(confidence) / 2.0
-    rows_max = matching_count_max(population=population, read=read, matched=rows, confidence=half)
-    marked_max = matching_count_max(
-        population=population, read=read, matched=counts, confidence=half
-    )
+    rows_max = matching_count_max(population=sizes, read=reads, matched=rows, confidence=half)
+    marked_max = matching_count_max(population=sizes, read=reads, matched=counts, confidence=half)
     high = np.minimum(np.minimum(counts + (rows_max - rows), marked_max), values_max)
     high = np.maximum(high, counts)
-    value = counts + (math.sqrt(population / read) - 1.0) * np.asarray(once, np.float64)
-    return Intervals.of(value, counts, high, exact=read == population)
+    more = np.sqrt(sizes / np.maximum(reads, 1.0)) - 1.0
+    value = np.where(reads == 0, np.nan, counts + more * np.asarray(once, np.float64))
+    return Intervals.of(value, counts, high, exact=(reads == sizes) & (reads > 0))
 
 
 @njit(nogil=True, cache=True)

@@ -52,12 +52,12 @@ def sampled_quantile(sample: SampledValues, *, rank_share: float, confidence: fl
     ordered = _sorted_in_groups(sample)
     middle = np.maximum(np.ceil(_exact_product(rank_share, matched)), 1).astype(np.int64)
     value = _pick(ordered, sample.starts, middle, np.full(sample.groups, np.nan))
-    if sample.read == sample.population:
+    if sample.complete.all():
         return Intervals.of(value, value, value, exact=True)
     first, last = _enclosing_ranks(sample, rank_share, confidence)
-    low = _pick(ordered, sample.starts, first, sample.low)
-    high = _pick(ordered, sample.starts, last, sample.high)
-    return Intervals.of(value, low, high)
+    low = np.where(sample.complete, value, _pick(ordered, sample.starts, first, sample.low))
+    high = np.where(sample.complete, value, _pick(ordered, sample.starts, last, sample.high))
+    return Intervals.of(value, low, high, exact=sample.complete)
 
 
 def rank_bounds(
@@ -98,7 +98,7 @@ def _enclosing_ranks(
     sample: SampledValues, rank_share: float, confidence: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ranks by what is known of the number of members: all, a bound worth its price, nothing."""
-    members = np.full(sample.groups, sample.population, np.int64)
+    members = sample.populations.copy()
     if sample.everything:
         return rank_bounds(
             sample.matched,
@@ -108,13 +108,13 @@ def _enclosing_ranks(
             confidence=confidence,
         )
     delta = error_share(confidence)
-    if sample.read < _WORTH_COUNTING * sample.population:
-        members[:] = 0
-    else:
-        members[:] = matching_count_max(
-            population=sample.population,
-            read=sample.read,
-            matched=sample.matched,
+    counted = sample.reads >= _WORTH_COUNTING * sample.populations
+    members[~counted] = 0
+    if counted.any():
+        members[counted] = matching_count_max(
+            population=sample.populations[counted],
+            read=sample.reads[counted],
+            matched=sample.matched[counted],
             confidence=1.0 - delta * _COUNTING_SHARE,
         )
         delta *= 1.0 - _COUNTING_SHARE

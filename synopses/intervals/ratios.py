@@ -28,9 +28,9 @@ def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
     """
     mean, squares = sample.moments()
     matched = sample.matched.astype(np.float64)
-    if sample.read == sample.population:
+    if sample.complete.all():
         return Intervals.of(mean, mean, mean, exact=True)
-    unread_share = 1.0 - sample.read / sample.population
+    unread_share = sample.unread_share
     deviation = np.sqrt(squares / np.maximum(matched - 1.0, 1.0))
     reach = np.maximum(sample.high - mean, mean - sample.low)
     found = rho(reach, deviation, read=matched, unread_share=unread_share)
@@ -41,7 +41,7 @@ def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
         sample,
         low=sample.low,
         high=sample.high,
-        wanted=~certified,
+        wanted=~certified & ~sample.complete,
         confidence=confidence,
         learning=True,
     )
@@ -49,6 +49,7 @@ def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
         mean,
         np.where(certified, mean - half, low),
         np.where(certified, mean + half, high),
+        exact=sample.complete,
         variance=np.where(certified, error**2, np.nan),
     ).clipped(*_certain(sample, mean))
 
@@ -57,7 +58,7 @@ def _certain(
     sample: SampledValues, mean: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends that hold whatever was skipped: all skipped tuples match, at one end of the range."""
-    skipped = sample.population - sample.read
+    skipped = sample.populations - sample.reads
     matched = sample.matched
     share = skipped / np.maximum(matched + skipped, 1)
     with np.errstate(invalid="ignore"):

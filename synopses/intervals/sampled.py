@@ -17,7 +17,8 @@ from synopses.inputs import as_input
 class SampledValues:
     """The non-null values of the sampled rows that match, sorted by group, with the basics.
 
-    population: N, tuples of the stratum; read: n of them, an SRS without replacement (or all).
+    population: N, tuples of the stratum; read: n of them, an SRS without replacement (or all). One
+      number each, or int64 [groups] where groups are of different strata.
     starts: int64 [groups + 1]; group g's values are values[starts[g]:starts[g + 1]].
     values: float64 [matches], finite.
     low, high: float64 [groups], a range that holds every value of the column (from the basics:
@@ -25,8 +26,8 @@ class SampledValues:
     everything: every tuple of the stratum is a non-null match of the one group (no filter).
     """
 
-    population: int
-    read: int
+    population: int | NDArray[np.int64]
+    read: int | NDArray[np.int64]
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
     low: NDArray[np.float64]
@@ -45,8 +46,8 @@ class SampledValues:
         *,
         ids: NDArray[np.int32] | None,
         groups: int,
-        population: int,
-        read: int,
+        population: int | NDArray[np.int64],
+        read: int | NDArray[np.int64],
         low: ArrayLike,
         high: ArrayLike,
         everything: bool = False,
@@ -62,17 +63,20 @@ class SampledValues:
         Raises:
           BadParameter: there are more matches than rows read, or more read than there are.
         """
-        if not len(values) <= read <= population:
-            raise BadParameter(
-                "matches, read, population", (len(values), read, population), "m <= n <= N"
-            )
         if ids is None:
             starts = np.array([0] + [len(values)] * groups, np.int64)
             ordered = np.ascontiguousarray(values, np.float64)
         else:
             starts = np.zeros(groups + 1, np.int64)
             np.cumsum(np.bincount(ids, minlength=groups), out=starts[1:])
-            ordered = values[np.argsort(ids, kind="stable")].astype(np.float64, copy=False)
+            # Numbers of 16 bits are sorted by radix, ten times as fast.
+            small = ids.astype(np.uint16) if groups <= 1 << 16 else ids
+            ordered = values[np.argsort(small, kind="stable")].astype(np.float64, copy=False)
+        matched = np.diff(starts) if isinstance(read, np.ndarray) else np.array([len(values)])
+        if not ((matched <= read) & (np.asarray(read) <= population)).all():
+            raise BadParameter(
+                "matches, read, population", (matched, read, population), "m <= n <= N"
+            )
         lows = np.broadcast_to(np.asarray(low, np.float64), (groups,)).copy()
         highs = np.broadcast_to(np.asarray(high, np.float64), (groups,)).copy()
         ordered = as_input(ordered, np.float64)
@@ -84,6 +88,27 @@ class SampledValues:
     def groups(self) -> int:
         """How many groups there are."""
         return len(self.starts) - 1
+
+    @property
+    def populations(self) -> NDArray[np.int64]:
+        """int64 [groups], N of each group's stratum."""
+        return np.broadcast_to(np.asarray(self.population, np.int64), (self.groups,))
+
+    @property
+    def reads(self) -> NDArray[np.int64]:
+        """int64 [groups], n of each group's stratum."""
+        return np.broadcast_to(np.asarray(self.read, np.int64), (self.groups,))
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """bool [groups], whether all tuples of the group's stratum were read."""
+        complete: NDArray[np.bool_] = self.reads == self.populations
+        return complete
+
+    @property
+    def unread_share(self) -> NDArray[np.float64]:
+        """float64 [groups], 1 - n/N; 0 where there is no tuple."""
+        return 1.0 - self.reads / np.maximum(self.populations, 1)
 
     @property
     def matched(self) -> NDArray[np.int64]:

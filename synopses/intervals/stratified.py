@@ -1,8 +1,8 @@
 """Counts, sums and averages of groups when each stratum was read at its own share.
 
 A stratum is all that was to be read at one level; what was read of it is a simple random sample
-without replacement. One that was read in full is a stratum, too: it adds no error. Where every
-stratum is certified normal, variances add; elsewhere the union bound puts them together.
+without replacement. One that was read in full is a stratum, too: it adds no error. Where the
+total is certified normal, variances add; elsewhere the union bound puts them together.
 Source: estimators.md 1, 2, 4, 5 and 12.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,31 @@ from synopses.intervals.combine import split_confidence
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.hypergeometric import matching_count, matching_count_max
 from synopses.intervals.interval import Intervals, error_share
-from synopses.intervals.normal import rho, rho_max, two_sided
+from synopses.intervals.normal import rho_max, two_sided
+
+Error = tuple[Floats, Floats]
+_DIGITS_LOST: Final = 1e-9  # Of a difference, beside what it is the difference of.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SquareMoments:
+    """How the squares y^2 of what was read are spread, group by group: float64 [groups].
+
+    cross: the sum of (y - mean y)(y^2 - mean y^2). squares: that of (y^2 - mean y^2)^2.
+    """
+
+    cross: Floats
+    squares: Floats
+
+    def spread_about(self, center: Floats | float, squares: Floats) -> Floats:
+        """The sum of squared distances of (y - center)^2 from its mean; squares: that of y.
+
+        NaN where the digits are lost: of values far from zero beside their spread.
+        """
+        terms = self.squares, -4.0 * center * self.cross, 4.0 * center**2 * squares
+        found = sum(terms)
+        lost = found <= _DIGITS_LOST * sum(map(np.abs, terms))
+        return np.where(lost | ~np.isfinite(found), np.nan, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +55,7 @@ class Stratum:
       there is none) and the sum of squared distances from it.
     low, high: a range that holds all N values; may be infinite.
     whole: every value belongs to the one group.
+    shape: what is known of the squares of these values; None: nothing.
     """
 
     population: int
@@ -40,6 +66,7 @@ class Stratum:
     low: float
     high: float
     whole: bool
+    shape: SquareMoments | None = None
 
     @property
     def skipped(self) -> int:
@@ -93,7 +120,7 @@ def stratified_count(strata: Sequence[Stratum], *, confidence: float) -> Interva
 def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
     """The sum of each group's values.
 
-    Normal with the finite-population factor where all strata are certified (Hajek's rho, with the
+    Normal with the finite-population factor where the total is certified (`normal_half`, with the
     largest deviation from the known range). Elsewhere, per stratum, the best of the bounds that
     hold together: Chernoff's and Bernstein-Serfling's for the mean of what values add, and the
     largest believable number of the group's values at an end of the range.
@@ -102,19 +129,17 @@ def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals
     both sides and something was.
     """
     each = _each(strata, confidence)
-    errors = [_sum_error(s, confidence) for s in strata]
-    certified = np.logical_and.reduce([ok for _, ok in errors])
-    variance = _floats(sum(error**2 for error, _ in errors))
+    errors = [_sum_error(s) for s in strata]
+    half = normal_half(strata, errors, confidence)
+    certified = ~np.isnan(half)
     value = _floats(sum(s.factor * s.seen for s in strata))
-    half = _quantile(strata, confidence) * np.sqrt(variance)
     low, high = np.zeros(len(value)), np.zeros(len(value))
-    for stratum, (error, _) in zip(strata, errors, strict=True):
-        _, ok = _sum_error(stratum, each)
+    for stratum, error in zip(strata, errors, strict=True):
+        alone = normal_half([stratum], [error], each)
         first, last = _free_sum(stratum, 1.0 - each)
-        reach = two_sided(np.full(len(value), stratum.read - 1.0), confidence=each) * error
-        middle = stratum.factor * stratum.seen
-        low += np.where(ok, middle - reach, first)
-        high += np.where(ok, middle + reach, last)
+        middle, ok = stratum.factor * stratum.seen, ~np.isnan(alone)
+        low += np.where(ok, middle - alone, first)
+        high += np.where(ok, middle + alone, last)
     certain = [stratum.certain_sum() for stratum in strata]
     return Intervals.of(
         value,
@@ -128,7 +153,7 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
     """The average of each group's values.
 
     Without groups the number of values is known, and the sum is divided by it. With groups it is
-    a ratio of two estimates: linearised where every stratum's e = y - mean is certified. Elsewhere
+    a ratio of two estimates: linearised where the total of e = y - mean is certified. Elsewhere
     the best of two, at delta/2 each: no average is outside of those of all its strata, and bounds
     of the sum and of the number of values divided crosswise.
 
@@ -142,10 +167,9 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
     size = _floats(sum(s.factor * s.counts for s in strata))
     known = size > 0
     value = _floats(sum(s.factor * s.seen for s in strata)) / np.where(known, size, 1.0)
-    errors = [_mean_error(s, value, confidence) for s in strata]
-    certified = np.logical_and.reduce([ok for _, ok in errors]) & known
-    variance = _floats(sum(error**2 for error, _ in errors))
-    half = _quantile(strata, confidence) * np.sqrt(variance) / np.where(known, size, 1.0)
+    half = normal_half(strata, [_mean_error(s, value) for s in strata], confidence)
+    certified = ~np.isnan(half) & known
+    half = half / np.where(known, size, 1.0)
     low, high = free_mean(strata, 1.0 - confidence)
     found = Intervals.of(
         np.where(known, value, np.nan),
@@ -205,46 +229,74 @@ def _crosswise(strata: Sequence[Stratum], delta: float) -> Ends:
     return low / np.where(low >= 0, most, fewest), high / np.where(high >= 0, fewest, most)
 
 
-def _sum_error(stratum: Stratum, confidence: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """The standard error of the estimated sum, and where a normal interval is certified."""
+def _sum_error(stratum: Stratum) -> Error:
+    """Of the estimated sum."""
     n = max(stratum.read, 1)
     seen = stratum.seen
     spread = stratum.squares + seen * stratum.means * (1.0 - stratum.counts / n)
     low, high = stratum.ends()
-    return _error(stratum, seen / n, spread, (low, high), confidence)
+    return error_of_total(stratum, seen / n, spread, (low, high))
 
 
-def _mean_error(
-    stratum: Stratum, mean: Floats, confidence: float
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """The same for the total of y - mean over the group's values."""
+def _mean_error(stratum: Stratum, mean: Floats) -> Error:
+    """Of the total of y - mean over the group's values."""
     n = max(stratum.read, 1)
     away = np.where(stratum.counts > 0, stratum.means - mean, 0.0)
     total = stratum.counts * away
     spread = stratum.squares + total * away - total**2 / n
     low, high = np.minimum(stratum.low - mean, 0.0), np.maximum(stratum.high - mean, 0.0)
-    return _error(stratum, total / n, spread, (low, high), confidence)
+    return error_of_total(stratum, total / n, spread, (low, high))
 
 
-def _error(
-    stratum: Stratum,
-    average: Floats,
-    spread: Floats,
-    ends: tuple[Floats | float, Floats | float],
-    confidence: float,
-) -> tuple[Floats, NDArray[np.bool_]]:
+def error_of_total(
+    stratum: Stratum, average: Floats, spread: Floats, ends: tuple[Floats | float, Floats | float]
+) -> Error:
+    """How far a stratum's estimated total may be off, and what one value can do to it.
+
+    Args:
+      average: [groups], of what was read, per value read of any group. spread: [groups], the sum
+        of squared distances from it. ends: the range that holds what each value adds.
+
+    Returns:
+      (error, influence): [groups], the standard error, and N/n times the largest distance of one
+      value from the average; 0 where nothing was skipped.
+    """
     groups = len(average)
     if not stratum.skipped:
-        return np.zeros(groups), np.ones(groups, np.bool_)
+        return np.zeros(groups), np.zeros(groups)
     n = stratum.read
     if n < 2:
-        return np.zeros(groups), np.zeros(groups, np.bool_)
+        return np.zeros(groups), np.full(groups, np.inf)
     deviation = np.sqrt(np.maximum(spread, 0.0) / (n - 1))
     reach = np.maximum(ends[1] - average, average - ends[0])
-    reads = np.full(groups, float(n))
-    found = rho(reach, deviation, read=reads, unread_share=stratum.unread_share)
     error = stratum.population * deviation * np.sqrt(stratum.unread_share / n)
-    return error, found <= rho_max(confidence)
+    return error, np.asarray(stratum.factor * reach)
+
+
+def normal_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: float) -> Floats:
+    """Half of a normal interval for the total of all strata; NaN where it is not certified.
+
+    Variances add. Hajek's rho, for the sum over strata: the most that one value of any of them can
+    do to the total, over the standard error of the total; for one stratum it is that of normal.py.
+    Student's t at the degrees of freedom of Satterthwaite.
+    Source: Hajek 1960; Cochran 1977, Sampling Techniques, 5.4 (degrees of freedom).
+    """
+    variance = _floats(sum(error**2 for error, _ in errors))
+    influence = np.max([most for _, most in errors], axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        per_degree = _floats(
+            sum(error**4 / _freedom(s) for s, (error, _) in zip(strata, errors, strict=True))
+        )
+        freedom = np.where(per_degree > 0, variance**2 / per_degree, 1e9)
+    certified = influence <= rho_max(confidence) * np.sqrt(variance)
+    half = two_sided(freedom, confidence=confidence) * np.sqrt(variance)
+    return np.where(certified, half, np.nan)
+
+
+def _freedom(stratum: Stratum) -> Floats:
+    """Degrees of freedom of a stratum's variance."""
+    read = np.full(len(stratum.counts), stratum.read) if stratum.whole else stratum.counts
+    return np.asarray(np.maximum(read - 1.0, 1.0), np.float64)
 
 
 def _free_sum(stratum: Stratum, delta: float) -> Ends:
@@ -308,15 +360,6 @@ def range_of(strata: Sequence[Stratum]) -> tuple[float, float]:
 def _unseen(strata: Sequence[Stratum]) -> Intervals:
     low, high = range_of(strata)
     return Intervals.of(np.full(1, np.nan), np.full(1, low), np.full(1, high))
-
-
-def _quantile(strata: Sequence[Stratum], confidence: float) -> Floats:
-    """Student's t at the fewest degrees of freedom of any stratum that skipped values."""
-    free = [s.read - 1.0 if s.whole else s.counts - 1.0 for s in strata if s.skipped]
-    least = np.full(len(strata[0].counts), np.inf)
-    for each in free:
-        least = np.minimum(least, each)
-    return two_sided(np.where(np.isinf(least), 1e9, least), confidence=confidence)
 
 
 def _thinned(strata: Sequence[Stratum]) -> int:

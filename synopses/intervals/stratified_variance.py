@@ -8,17 +8,25 @@ import numpy as np
 
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.interval import Intervals, error_share
-from synopses.intervals.stratified import Stratum, free_mean, range_of
+from synopses.intervals.stratified import (
+    Stratum,
+    error_of_total,
+    free_mean,
+    normal_half,
+    range_of,
+)
 
 
 def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
     """The sample variance (n - 1 below the line) of each group over all its values.
 
-    A normal interval would need fourth moments, which nobody kept. So, for a number c that does
-    not depend on the sample, the variance is the mean of (y - c)^2 less (mean - c)^2: the sample's
-    mean of (y - c)^2 follows from its moments, and Chernoff bounds it by its range alone. c is the
-    lower end, the middle and the upper end of the known range, at delta/6 each; delta/2 goes to
-    the mean. The best of all is the interval. Wide, and never too narrow.
+    Certified: the ratio of the totals of (y - mean)^2 and of 1, linearised: normal where the total
+    of e = (y - mean)^2 - variance is (`normal_half`); its spread follows from how y and y^2 vary
+    together (`SquareMoments`). Elsewhere, for a number c that does not depend on the sample, the
+    variance is the mean of (y - c)^2 less (mean - c)^2: the sample's mean of (y - c)^2 follows from
+    its moments, and Chernoff bounds it by its range alone, Bernstein and Serfling by its spread,
+    too. c is the lower end, the middle and the upper end of the range of what was read thinned, at
+    delta/6 each; delta/2 goes to the mean. The best of all is the interval.
 
     Returns: variances, [groups], >= 0; exact where nothing was skipped; NaN for a group with fewer
     than two values read, its ends 0 and what the range allows.
@@ -31,7 +39,8 @@ def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Inte
     value = np.where(seen >= 2, total / np.maximum(size - 1.0, 1e-300), np.nan)
     if not any(s.skipped for s in strata):
         return Intervals.of(value, value, value, exact=True)
-    low, high = range_of(strata)
+    skipped = range_of(strata)
+    low, high = skipped
     for stratum in strata:  # What was read in full is known to lie where it lies.
         low, high = min(low, stratum.low), max(high, stratum.high)
     nothing, limit = np.zeros(len(seen)), np.full(len(seen), (high - low) ** 2 / 4.0)
@@ -40,15 +49,45 @@ def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Inte
     first, last = free_mean(strata, delta / 2.0)
     first, last = np.clip(first, low, high), np.clip(last, low, high)
     ends = nothing, limit
-    for anchor in (low, (low + high) / 2.0, high):
-        ends = _tighter(ends, _about(strata, anchor, (low, high), (first, last), delta / 6.0))
+    for anchor in (skipped[0], sum(skipped) / 2.0, skipped[1]):
+        ends = _tighter(ends, _about(strata, anchor, (first, last), delta / 6.0))
     stretch = np.where(seen >= 2, seen / np.maximum(seen - 1.0, 1.0), 2.0)
     lowest = np.minimum(np.maximum(ends[0], 0.0), ends[1])
     # Numbers far from zero lose their last digits in the squares.
     slack = 1e-9 * max(abs(low), abs(high)) ** 2
+    low_end, high_end = np.maximum(lowest - slack, 0.0), np.maximum(ends[1], 0.0) * stretch + slack
+    half = _certified(strata, mean, total / np.maximum(size, 1.0), confidence=confidence)
+    certified = ~np.isnan(half) & (seen >= 2)
+    half = half * stretch
     return Intervals.of(
-        value, np.maximum(lowest - slack, 0.0), np.maximum(ends[1], 0.0) * stretch + slack
+        value,
+        np.where(certified, np.maximum(value - half - slack, 0.0), low_end),
+        np.where(certified, value + half + slack, high_end),
+        variance=np.where(certified, half**2, np.nan),
     )
+
+
+def _certified(
+    strata: Sequence[Stratum], mean: Floats, variance: Floats, *, confidence: float
+) -> Floats:
+    """Half of the normal interval of the variance (n below the line); NaN where not certified."""
+    errors = []
+    for stratum in strata:
+        if stratum.skipped and stratum.shape is None:
+            return np.full(len(mean), np.nan)
+        n, counts = max(stratum.read, 1), stratum.counts
+        away = _squares_about(stratum, mean) / np.maximum(counts, 1) - variance
+        total = np.where(counts > 0, counts * away, 0.0)
+        spread = total * away - total**2 / n
+        if stratum.shape is not None:
+            about = stratum.shape.spread_about(mean, stratum.squares)
+            spread = spread + np.where(counts > 0, about, 0.0)
+        reach = np.maximum(stratum.high - mean, mean - stratum.low) ** 2
+        ends = -variance, np.maximum(reach - variance, 0.0)
+        error, influence = error_of_total(stratum, total / n, spread, ends)
+        errors.append((error, np.where(np.isnan(error), np.inf, influence)))
+    size = np.maximum(sum(s.factor * s.counts for s in strata), 1.0)
+    return normal_half(strata, errors, confidence) / size
 
 
 def stratified_deviation(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
@@ -66,19 +105,16 @@ def _squares_about(stratum: Stratum, center: Floats | float) -> Floats:
     return np.where(stratum.counts > 0, stratum.squares + stratum.counts * away**2, 0.0)
 
 
-def _about(
-    strata: Sequence[Stratum], anchor: float, ends: tuple[float, float], mean: Ends, delta: float
-) -> Ends:
+def _about(strata: Sequence[Stratum], anchor: float, mean: Ends, delta: float) -> Ends:
     """Bounds for the variance (n below the line) by the mean square about an anchor."""
-    reach = max(anchor - ends[0], ends[1] - anchor) ** 2
-    low, high = _mean_square(strata, anchor, reach, delta)
+    low, high = _mean_square(strata, anchor, delta)
     near = np.maximum(0.0, np.maximum(mean[0] - anchor, anchor - mean[1])) ** 2
     far = np.maximum(np.abs(mean[0] - anchor), np.abs(mean[1] - anchor)) ** 2
     return low - far, high - near
 
 
-def _mean_square(strata: Sequence[Stratum], anchor: float, reach: float, delta: float) -> Ends:
-    """Bounds for the mean of (y - anchor)^2, in [0, reach]."""
+def _mean_square(strata: Sequence[Stratum], anchor: float, delta: float) -> Ends:
+    """Bounds for the mean of (y - anchor)^2: of each stratum by its own range."""
     groups = len(strata[0].counts)
     each = delta / max(1, sum(s.skipped > 0 for s in strata))
     parts = []
@@ -91,14 +127,23 @@ def _mean_square(strata: Sequence[Stratum], anchor: float, reach: float, delta: 
             mean_bounds(
                 stratum.counts.astype(np.float64),
                 square,
-                None,
+                _spread(stratum, anchor),
                 low=np.zeros(groups),
-                high=np.full(groups, reach),
+                high=np.full(groups, max(anchor - stratum.low, stratum.high - anchor) ** 2),
                 population=None,
                 delta=each,
             )
         )
     return _joined(strata, parts)
+
+
+def _spread(stratum: Stratum, anchor: float) -> Floats | None:
+    """The sum of squared distances of (y - anchor)^2 from its mean, where all groups know it."""
+    if stratum.shape is None:
+        return None
+    spread = stratum.shape.spread_about(anchor, stratum.squares)
+    known = np.isfinite(spread) | (stratum.counts == 0)
+    return np.where(stratum.counts > 0, spread, 0.0) if known.all() else None
 
 
 def _joined(strata: Sequence[Stratum], parts: Sequence[Ends]) -> Ends:

@@ -26,31 +26,33 @@ def sampled_sum(sample: SampledValues, *, confidence: float) -> Intervals:
       sums: [groups]; exact where n = N; with a variance where certified; NONE where the range is
       infinite on both sides and tuples were skipped; NaN where nothing at all was read.
     """
-    population, read = sample.population, sample.read
+    population, read = sample.populations, sample.reads
     mean, squares = sample.moments()
     seen = np.where(sample.matched > 0, sample.matched * mean, 0.0)
-    if read == population:
+    if sample.complete.all():
         return Intervals.of(seen, seen, seen, exact=True)
     low, high = _range_of_tuples(sample)
     certain = seen + _times(population - read, low), seen + _times(population - read, high)
-    if read == 0:
+    nothing = read == 0
+    if nothing.all():
         return Intervals.of(np.full(len(seen), np.nan), *certain)
-    average = seen / read
+    reads = np.maximum(read, 1).astype(np.float64)
+    average = seen / reads
     # Squared deviations of all n rows: those of the matches, and between matches and zeros.
-    spread = squares + np.where(sample.matched > 0, seen * mean, 0.0) * (1 - sample.matched / read)
-    deviation = np.sqrt(spread / max(read - 1, 1))
-    reads = np.full(len(seen), float(read))
-    unread_share = 1.0 - read / population
+    spread = squares + np.where(sample.matched > 0, seen * mean, 0.0) * (1 - sample.matched / reads)
+    deviation = np.sqrt(spread / np.maximum(reads - 1, 1))
+    unread_share = sample.unread_share
     reach = np.maximum(high - average, average - low)
     found = rho(reach, deviation, read=reads, unread_share=unread_share)
-    certified = found <= rho_max(confidence)
-    error = population * deviation * np.sqrt(unread_share / read)
+    certified = (found <= rho_max(confidence)) & ~nothing
+    error = population * deviation * np.sqrt(unread_share / reads)
     half = two_sided(reads - 1.0, confidence=confidence) * error
-    free_low, free_high = _free(sample, (low, high), ~certified, confidence)
+    free_low, free_high = _free(sample, (low, high), ~certified & ~sample.complete, confidence)
     return Intervals.of(
-        population * average,
+        np.where(nothing, np.nan, population * average),
         np.where(certified, population * average - half, free_low),
         np.where(certified, population * average + half, free_high),
+        exact=sample.complete,
         variance=np.where(certified, error**2, np.nan),
     ).clipped(*certain)
 
@@ -65,12 +67,12 @@ def _free(
     low, high = mean_of_tuples(
         sample, low=ends[0], high=ends[1], wanted=wanted, confidence=confidence
     )
-    low, high = _times(sample.population, low), _times(sample.population, high)
+    low, high = _times(sample.populations, low), _times(sample.populations, high)
     constant = wanted & (sample.low == sample.high) & (not sample.everything)
     if constant.any():
         counts = matching_count(
-            population=sample.population,
-            read=sample.read,
+            population=sample.populations[constant],
+            read=sample.reads[constant],
             matched=sample.matched[constant],
             confidence=confidence,
         )
@@ -86,6 +88,7 @@ def _range_of_tuples(sample: SampledValues) -> tuple[NDArray[np.float64], NDArra
     return np.minimum(sample.low, 0.0), np.maximum(sample.high, 0.0)
 
 
-def _times(count: int, ends: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Count times ends (0 times infinity is 0)."""
-    return np.where(ends == 0.0, 0.0, count * ends) if count else np.zeros(len(ends))
+def _times(counts: NDArray[np.int64], ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Counts times ends (0 times infinity is 0)."""
+    with np.errstate(invalid="ignore"):
+        return np.where((ends == 0.0) | (counts == 0), 0.0, counts * ends)

@@ -10,8 +10,10 @@ from synopses.intervals.betting import mean_of_matches
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.normal import rho, rho_max, two_sided
 from synopses.intervals.sampled import SampledValues
+from synopses.out_of_range import in_range
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
     """The sample variance (n - 1 below the line) of each group over all its tuples.
 
@@ -22,12 +24,14 @@ def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
 
     Returns:
       variances: [groups], >= 0; exact where n = N; NaN for a group with fewer than two
-      matching rows read, its ends 0 and what the range allows.
+      matching rows read, its ends 0 and what the range allows; infinite where squares are beyond
+      the range of doubles.
     """
     mean, squares = sample.moments()
     matched = sample.matched.astype(np.float64)
     value = np.where(matched >= 2, squares / np.maximum(matched - 1.0, 1.0), np.nan)
-    if sample.read == sample.population:
+    value[(matched >= 2) & ~(in_range(squares) | _constant(sample))] = np.inf
+    if sample.complete.all():
         return Intervals.of(value, value, value, exact=True)
     reach = np.maximum(sample.high - mean, mean - sample.low) ** 2
     squared = sample.with_values(
@@ -35,16 +39,18 @@ def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
     )
     average, spread = squared.moments()
     deviation = np.sqrt(spread / np.maximum(matched - 1.0, 1.0))
-    unread_share = 1.0 - sample.read / sample.population
+    unread_share = sample.unread_share
     found = rho(reach - average, deviation, read=matched, unread_share=unread_share)
     certified = (found <= rho_max(confidence)) & (matched >= 2)
     error = deviation * np.sqrt(unread_share / np.maximum(matched, 1.0))
     half = two_sided(matched - 1.0, confidence=confidence) * error
-    low, high = _free(sample, wanted=~certified, confidence=confidence)
+    low, high = _free(sample, wanted=~certified & ~sample.complete, confidence=confidence)
+    low, high = np.nan_to_num(low, posinf=np.inf), np.where(np.isnan(high), np.inf, high)
     return Intervals.of(
         value,
-        np.where(certified, value - half, low),
-        np.where(certified, value + half, high),
+        np.where(sample.complete, value, np.where(certified, value - half, low)),
+        np.where(sample.complete, value, np.where(certified, value + half, high)),
+        exact=sample.complete,
         variance=np.where(certified, error**2, np.nan),
     ).clipped(np.zeros(sample.groups), np.full(sample.groups, np.inf))
 
@@ -56,6 +62,15 @@ def sampled_deviation(sample: SampledValues, *, confidence: float) -> Intervals:
     return Intervals.of(
         np.sqrt(variance.value), np.sqrt(variance.low), np.sqrt(variance.high), exact=exact
     )
+
+
+def _constant(sample: SampledValues) -> NDArray[np.bool_]:
+    """Whether the values of each group are one and the same; so are none."""
+    matched = np.diff(sample.starts)
+    firsts = sample.values[np.repeat(sample.starts[:-1], matched)]
+    differing = np.concatenate([[0], np.cumsum(sample.values != firsts)])
+    found: NDArray[np.bool_] = np.diff(differing[sample.starts]) == 0
+    return found
 
 
 def _free(

@@ -190,6 +190,10 @@ class PowerFiles(OsFiles):
         self.check("append")
         return _WriteFile(self, path, OsWriteFile(path, os.O_RDWR), self._inodes[path])
 
+    def reuse(self, path: Path) -> WriteFile:
+        self.check("reuse")
+        return _WriteFile(self, path, OsWriteFile(path, os.O_RDWR, size=0), self._inodes[path])
+
     def open(self, path: Path) -> ReadFile:
         self.check("open")
         return super().open(path)
@@ -197,7 +201,18 @@ class PowerFiles(OsFiles):
     def rename(self, source: Path, target: Path) -> None:
         self.check("rename")
         super().rename(source, target)
-        self._change(target.parent, {target: self._inodes[source], source: None})
+        moved = [p for p in self._inodes if p == source or p.is_relative_to(source)]
+        change: dict[Path, Inode | None] = dict.fromkeys(moved)
+        for path in moved:  # of a directory, all that is in it
+            change[target / path.relative_to(source)] = self._inodes[path]
+        inside = [item for item in self._changes if item[0].is_relative_to(source)]
+        self._changes = [item for item in self._changes if item not in inside]  # Never durable.
+        self._change(target.parent, change)
+
+    def link(self, source: Path, target: Path) -> None:
+        self.check("link")
+        super().link(source, target)
+        self._change(target.parent, {target: self._inodes[source]})
 
     def unlink(self, path: Path) -> None:
         self.check("unlink")
@@ -227,13 +242,15 @@ class PowerFiles(OsFiles):
                 self._apply(names, change)
         for path, inode in names.items():
             place = target / path.relative_to(self.root)
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(inode.after_crash(chance))
 
     def _only_catalog(self, directory: str, names: list[str]) -> list[str]:
         return [
             name
             for name in names
-            if (Path(directory) / name).is_file() and not name.startswith("catalog.sqlite")
+            if (path := Path(directory) / name).is_file()
+            and (path in self._inodes or not name.startswith("catalog.sqlite"))
         ]
 
     def _change(self, parent: Path, change: dict[Path, Inode | None]) -> None:

@@ -1,10 +1,13 @@
 """A stream of every column type, and batches for it, for the tests of the archive."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
+from shedder.cql.layout import Hybrid, Plain
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout
+from shedder.cql.statement import ColumnDefinition
 from shedder.cql.types import ColumnType
 
 SCHEMA = StreamSchema(
@@ -21,9 +24,11 @@ SCHEMA = StreamSchema(
     time_column="ts",
     lateness_us=0,
     retain_us=None,
-    layout=Layout.PLAIN,
+    layout=Hybrid(blocks=4, block_rows=3),
     seed=2**64 - 3,
 )
+
+PLAIN = replace(SCHEMA, layout=Plain())
 
 ARROW = pa.schema([pa.field(c.name, c.type.arrow, c.nullable) for c in SCHEMA.columns])
 

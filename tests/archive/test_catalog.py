@@ -9,7 +9,9 @@ import pytest
 
 from shedder.archive.catalog import Catalog
 from shedder.archive.entries import ColumnBasics, QueryEntry, Run
-from shedder.cql.statement import Layout
+from shedder.archive.migrations import statements_of
+from shedder.archive.tables import SCHEMA_VERSION, TABLE_STATEMENTS
+from shedder.cql.layout import Hybrid
 from shedder.errors import CorruptData, NewerFormat, QueryExists, StorageFailed, StreamExists
 from tests.archive.schemas import SCHEMA
 
@@ -22,7 +24,7 @@ RUN = Run(
     crc=99,
     low_us=-5,
     high_us=5,
-    layout=Layout.PLAIN,
+    layout=Hybrid(blocks=4),
     basics={
         "value": ColumnBasics(3, -math.inf, math.inf),
         "site": ColumnBasics(0, "a", None, False),
@@ -137,10 +139,28 @@ def test_retention_is_noted(catalog):
 def test_a_newer_catalog_is_refused(catalog):
     catalog.close()
     with sqlite3.connect(catalog.path) as raw:
-        raw.execute("PRAGMA user_version = 2")
+        raw.execute("PRAGMA user_version = 99")
     raw.close()
-    with pytest.raises(NewerFormat, match="format 2"):
+    with pytest.raises(NewerFormat, match="format 99"):
         Catalog.open(catalog.path)
+
+
+@pytest.mark.parametrize("version", range(2, SCHEMA_VERSION))
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_catalog_of_an_older_version_gets_the_tables_it_lacks(catalog, version, read_only):
+    catalog.add_stream(SCHEMA)
+    catalog.close()
+    with sqlite3.connect(catalog.path) as raw:
+        for statement in set(TABLE_STATEMENTS) - statements_of(version):
+            raw.execute(f"DROP TABLE {statement.split()[2]}")
+        for statement in statements_of(version) - set(TABLE_STATEMENTS):
+            raw.execute(statement)
+        raw.execute(f"PRAGMA user_version = {version}")
+    raw.close()
+    again = Catalog.open(catalog.path, read_only=read_only)
+    assert [entry.schema for entry in again.streams()] == [SCHEMA]
+    assert again.problems() == []
+    again.close()
 
 
 @pytest.mark.parametrize(
@@ -175,6 +195,13 @@ def test_a_missing_catalog_is_not_made_by_a_reader(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_purged_run_of_divided_blocks_is_listed_as_such(catalog):
+    catalog.add_stream(SCHEMA)
+    run = dataclasses.replace(RUN, blocks=5, purged=3, halvings=2)
+    catalog.add_run(run)
+    assert catalog.runs() == [run]
+
+
 def test_a_changed_row_is_noticed(catalog):
     catalog.add_stream(SCHEMA)
     catalog.add_run(RUN)
@@ -190,6 +217,7 @@ def test_a_changed_row_is_noticed(catalog):
     assert len(catalog.problems()) == 2
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_is_served(tmp_path):
     """One flip per 64 bytes of the file: the same content, or an error, never other content."""
     path = tmp_path / "catalog.sqlite"

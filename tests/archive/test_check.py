@@ -1,21 +1,23 @@
 """The offline check: it finds what is lost, says what is normal, and changes nothing."""
 
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from shedder.archive.check import check
 from shedder.archive.store import Store
 from shedder.errors import CorruptData, DirectoryLocked
-from tests.archive.schemas import SCHEMA
+from tests.archive.schemas import PLAIN, SCHEMA
 from tests.archive.test_store import ingest
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
+@pytest.fixture(scope="module", params=[SCHEMA, PLAIN], ids=["hybrid", "plain"])
+def original(tmp_path_factory, request):
     directory = tmp_path_factory.mktemp("check") / "data"
     store = Store.open(directory)
-    store.create_stream(SCHEMA)
+    store.create_stream(request.param)
     for first in (0, 10):
         ingest(store, first, 10)
         store.cut(1)
@@ -48,22 +50,28 @@ def test_a_sound_directory_has_nothing_to_report(data):
     assert content(data) == before
 
 
+def holds(path) -> list[str]:
+    """All that a SQLite file says."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
+        return list(connection.iterdump())
+
+
+@pytest.mark.slow
 def test_any_flipped_bit_is_found(data):
     """One flip in every 512 bytes of every file that holds data."""
     for path in [p for p in sorted(data.rglob("*")) if p.suffix in {".log", ".parquet", ".sqlite"}]:
         sound = path.read_bytes()
+        holds_sound = holds(path) if path.suffix == ".sqlite" else []
         missed = []
         for offset in range(100, len(sound), 512):
             rotten = bytearray(sound)
             rotten[offset] ^= 4
             path.write_bytes(rotten)
-            if check(data).ok:
+            # Free space within SQLite's pages holds nothing, or cells that were moved away.
+            if check(data).ok and not (path.suffix == ".sqlite" and holds(path) == holds_sound):
                 missed.append(offset)
         path.write_bytes(sound)
-        if path.suffix == ".sqlite":  # free space within SQLite's pages holds nothing
-            assert all(sound[offset] == 0 for offset in missed)
-        else:
-            assert missed == []
+        assert missed == []
 
 
 def test_a_missing_run_is_damage(data):

@@ -207,4 +207,4 @@ def test_headers_come_back_as_they_went_in():
     assert batch.end_position == 2**63 + 65_536
     heartbeat = Heartbeat(7, -(2**63), 2**63 - 1)
     assert Heartbeat.from_bytes(heartbeat.to_bytes()) == heartbeat
-    assert [kind.value for kind in Kind] == [0, 1, 2, 3]
+    assert [kind.value for kind in Kind] == [0, 1, 2, 3, 4, 5, 6]

@@ -16,8 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from shedder.archive.exact import ExactWorker
+from shedder.archive.progress import Progress
 from shedder.cql.render import SqlDialect, exact_sql
-from shedder.errors import BudgetExceeded, CorruptData, DeadlineExceeded, InternalError, Unavailable
+from shedder.errors import (
+    BudgetExceeded,
+    Cancelled,
+    CorruptData,
+    DeadlineExceeded,
+    InternalError,
+    Unavailable,
+)
 from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
 from tests.queries import asking
@@ -203,3 +211,31 @@ def test_a_bound_query_is_answered_over_runs_and_tail(worker, tmp_path, text):
     answers = [finish(query, evidence_from_exact(query, each)) for each in (table, expected)]
     first, second = (sorted(map(str, answer.rows())) for answer in answers)
     assert first == second
+
+
+def test_a_query_that_is_called_off_is_killed_and_the_next_one_answered(worker):
+    progress = Progress("an exact answer", "tuples")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(worker.query, FOREVER, [], [], SCHEMA, progress=progress)
+        while not worker._turn.locked() and not asked.done():
+            pass
+        progress.cancel()
+        with pytest.raises(Cancelled):
+            asked.result()
+    assert worker.query("SELECT 1 AS a0 FROM stream", [], [rows(1)], SCHEMA).num_rows == 1
+
+
+def test_a_query_that_is_called_off_before_its_turn_does_not_wait_for_it(worker):
+    first, second = Progress("the first", "tuples"), Progress("the second", "tuples")
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(worker.query, FOREVER, [], [], SCHEMA, progress=first)
+        while not worker._turn.locked() and not asked.done():
+            pass
+        waiting = pool.submit(worker.query, "SELECT 1", [], [], SCHEMA, progress=second)
+        second.cancel()
+        with pytest.raises(Cancelled, match="the second"):
+            waiting.result()
+        assert not asked.done()
+        first.cancel()
+        with pytest.raises(Cancelled, match="the first"):
+            asked.result()

@@ -269,3 +269,101 @@ def test_a_closed_log_takes_nothing(tmp_path):
     log.close()
     with pytest.raises(StorageFailed, match="closed"):
         log.append(1, [b"h"])
+
+
+def filled(directory: Path, records: int = 10) -> Log:
+    """A log in segments of two records each, all durable."""
+    log = Log.open(directory, segment_bytes=250)
+    for number in range(records):
+        log.append(1, [b"h", bytes([number]) * 50])
+    log.sync()
+    return log
+
+
+def files_of(directory: Path) -> dict[int, str]:
+    """Names by the number that the file system gives a file, whatever it is called."""
+    return {path.stat().st_ino: path.name for path in directory.iterdir() if path.is_file()}
+
+
+def test_new_segments_are_written_over_dropped_ones(tmp_path):
+    log = filled(tmp_path)
+    before = files_of(tmp_path)
+    log.drop_before(8)
+    assert sum(name.endswith(".spare") for name in files_of(tmp_path).values()) == len(before) - 1
+    for number in range(10, 14):
+        log.append(1, [b"h", bytes([number]) * 50])
+    log.sync()
+    assert set(files_of(tmp_path)) == set(before)
+    assert [item[0] for item in payloads(log)] == list(range(8, 14))
+    log.close()
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_what_an_older_segment_left_behind_the_last_record_is_not_read(tmp_path, records):
+    log = filled(tmp_path)
+    log.drop_before(8)
+    for number in range(10, 10 + records):
+        log.append(1, [b"h", bytes([number]) * 30])
+        log.sync()
+    on_disk = sum(path.stat().st_size for path in tmp_path.glob("*.log"))
+    assert on_disk > log.size_bytes  # So there is something to be mistaken for records.
+    again = Log.open(tmp_path)  # as after a kill
+    assert [item[0] for item in payloads(again)] == list(range(8, 10 + records))
+    assert again.recovery.damages == ()
+    assert again.recovery.torn_bytes == 0
+    assert again.recovery.quarantined == ()
+    assert not list(tmp_path.glob("*.spare"))
+    again.append(1, [b"h"])
+    again.close()
+    log.close()
+
+
+def test_an_orderly_close_leaves_nothing_of_an_older_segment(tmp_path):
+    log = filled(tmp_path)
+    log.drop_before(8)
+    log.append(1, [b"h", b"x"])
+    log.close()
+    paths = sorted(tmp_path.glob("*.log"))
+    assert sum(path.stat().st_size for path in paths) == log.size_bytes
+
+
+def test_a_segment_that_somebody_reads_is_not_written_over(tmp_path):
+    log = filled(tmp_path)
+    reader = log.read()
+    seen = [next(reader).sequence]
+    log.drop_before(8)
+    assert not list(tmp_path.glob("*.spare"))
+    for number in range(10, 14):
+        log.append(1, [b"h", bytes([number]) * 50])
+    seen += [record.sequence for record in reader]
+    assert set(seen) >= {0, 1, 8, 9}
+    log.drop_before(12)
+    assert list(tmp_path.glob("*.spare"))
+    log.close()
+
+
+def test_a_log_that_does_not_grow_gives_its_spare_files_back(tmp_path):
+    log = filled(tmp_path)
+    log.drop_before(8)
+    spares = len(list(tmp_path.glob("*.spare")))
+    assert spares > 1
+    for left in reversed(range(spares)):
+        log.drop_before(8)
+        assert len(list(tmp_path.glob("*.spare"))) == left
+    log.drop_before(8)
+    log.close()
+
+
+def test_a_segment_with_a_second_name_is_not_written_over(tmp_path):
+    log = filled(tmp_path)
+    first = tmp_path / f"{0:020d}.log"
+    (tmp_path / "backup").mkdir()
+    linked = tmp_path / "backup" / first.name
+    linked.hardlink_to(first)
+    before = linked.read_bytes()
+    log.drop_before(8)
+    for number in range(10, 24):
+        log.append(1, [b"h", bytes([number]) * 50])
+    assert linked.read_bytes() == before
+    assert linked.stat().st_nlink == 1
+    log.close()

@@ -34,7 +34,7 @@ class Producer:
                 log.append(1, [b"h", body(sequence)])
             log.sync()
             self.acknowledged = log.next_sequence
-            if group == 8:
+            if group in (4, 8):  # what the first one drops is written over before the second
                 log.drop_before(self.acknowledged - 4)
 
 
@@ -162,7 +162,7 @@ def test_a_failing_call_is_a_clean_error_and_loses_nothing_acknowledged(tmp_path
         assert_prefix(log, producer)
         log.close()
         fail_at += 1
-    assert {"write", "sync", "create", "sync_directory", "unlink"} <= kinds
+    assert {"write", "sync", "create", "sync_directory", "rename", "reuse"} <= kinds
 
 
 def test_a_full_disk_refuses_and_then_goes_on(tmp_path):

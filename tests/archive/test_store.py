@@ -20,13 +20,13 @@ from shedder.errors import (
     UnknownStream,
 )
 from shedder.streams.batches import encode
-from tests.archive.schemas import SCHEMA, batch
+from tests.archive.schemas import PLAIN, SCHEMA, batch
 
 
-@pytest.fixture
-def store(tmp_path):
+@pytest.fixture(params=[SCHEMA, PLAIN], ids=["hybrid", "plain"])
+def store(tmp_path, request):
     store = Store.open(tmp_path / "data")
-    store.create_stream(SCHEMA)
+    store.create_stream(request.param)
     yield store
     store.close()
 
@@ -270,9 +270,9 @@ def test_the_lock_ends_with_its_process(tmp_path):
 
 def test_a_newer_directory_is_refused_untouched(tmp_path):
     Store.open(tmp_path).close()
-    (tmp_path / "FORMAT").write_text("shedder archive 3\n")
+    (tmp_path / "FORMAT").write_text("shedder archive 999\n")
     before = sorted(path.name for path in tmp_path.rglob("*"))
-    with pytest.raises(NewerFormat, match="format 3"):
+    with pytest.raises(NewerFormat, match="format 999"):
         Store.open(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 

@@ -6,9 +6,10 @@ import pytest
 
 from shedder.cql.bind import bind
 from shedder.cql.expression import Aggregate, AggregateFunction, Call, Column, Literal, Op
+from shedder.cql.layout import Plain
 from shedder.cql.parse import parse
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout, Select
+from shedder.cql.statement import ColumnDefinition, Select
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, ShedderError, TypeMismatch, Unimplemented, UnknownColumn
 from tests.cql.trees import bound_query
@@ -85,6 +86,7 @@ def test_an_expression_has_the_type_that_the_rules_give(expression: str, kind: s
         ("JOIN_SIZE(i, d)", "DOUBLE"),
         ("COVAR_POP(l, 2)", "DOUBLE"),
         ("REGR_SLOPE(d, d)", "DOUBLE"),
+        ("REGR_INTERCEPT(i, d)", "DOUBLE"),
         ("DISTINCT_BOTH(s, b, l > 1)", "BIGINT"),
         ("DISTINCT_ONLY(d, b, NULL)", "BIGINT"),
         ("JACCARD(ts, b, NOT b)", "DOUBLE"),
@@ -102,7 +104,7 @@ def test_names_are_found_as_written_and_else_in_any_case() -> None:
         "b",
         0,
         None,
-        Layout.PLAIN,
+        Plain(),
         1,
     )
     assert bound_query("SELECT MAX(A) FROM s", twins).columns == ("A",)
@@ -166,6 +168,7 @@ def test_a_constant_in_quotes_becomes_what_it_is_compared_with() -> None:
         ("SELECT MAX(CAST(d AS VARCHAR)) FROM stream", TypeMismatch, "cannot be cast"),
         ("SELECT MAX(ROUND(d, 99)) FROM stream", BadQuery, "not 99"),
         ("SELECT TOP(s, 3) || 'x' FROM stream", TypeMismatch, "is a list"),
+        ("SELECT FREQUENT(s, 0.5) || 'x' FROM stream", TypeMismatch, "is a list"),
         ("SELECT COUNT(*) FROM stream ORDER BY TOP(s, 3)", TypeMismatch, "has no order"),
         ("SELECT AVG(d) a, MIN(d) a_low FROM stream", BadQuery, "beside a"),
         ("SELECT AVG(d) certain FROM stream", BadQuery, "'certain'"),

@@ -11,7 +11,9 @@ import pytest
 from shedder.cql.expression import Aggregate, AggregateFunction, Call, Column, Literal, Op
 from shedder.cql.parse import parse, parse_script
 from shedder.cql.statement import (
+    AlterActivity,
     AlterQuery,
+    AlterWeight,
     Contract,
     CreateQuery,
     CreateStream,
@@ -19,6 +21,7 @@ from shedder.cql.statement import (
     DropQuery,
     DropStream,
     Explain,
+    ExplainAllocation,
     LandmarkWindow,
     OrderKey,
     RangeWindow,
@@ -33,8 +36,13 @@ from shedder.cql.statement import (
 from shedder.cql.text import text_of_stream
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
+from synopses.threshold import Promise
 
 MINUTE = 60_000_000
+
+
+def frequent(share: float, promise: Promise) -> Aggregate:
+    return Aggregate(AggregateFunction.FREQUENT, Column("x"), share, promise=promise)
 
 
 def select(text: str, params: Any = None) -> Select:
@@ -225,6 +233,10 @@ def test_two_spellings_mean_the_same(left: str, right: str) -> None:
         ),
         ("MIN(DISTINCT x)", Aggregate(AggregateFunction.MIN, Column("x"))),
         ("TOP(x, 5)", Aggregate(AggregateFunction.TOP, Column("x"), 5.0)),
+        ("frequent(x, 0.01)", frequent(0.01, Promise.NO_FALSE_NEGATIVES)),
+        ("FREQUENT(x, 0.01 NO FALSE NEGATIVES)", frequent(0.01, Promise.NO_FALSE_NEGATIVES)),
+        ("FREQUENT(x, 1 no false positives)", frequent(1.0, Promise.NO_FALSE_POSITIVES)),
+        ("FREQUENT(x, .5, 'NO FALSE POSITIVES')", frequent(0.5, Promise.NO_FALSE_POSITIVES)),
         (
             "CDF(x, 2)",
             select("SELECT AVG(CASE WHEN x <= 2 THEN 1.0 WHEN x > 2 THEN 0.0 END) FROM s")
@@ -326,9 +338,19 @@ def test_the_other_statements_are_read() -> None:
     assert parse("DESC requests") == Describe("requests")
     assert parse("DROP STREAM IF EXISTS s") == DropStream("s", True)
     assert parse("DROP QUERY q") == DropQuery("q", False)
+    assert parse("alter query q set weight 2.5") == AlterWeight("q", 2.5)
+    assert parse("ALTER QUERY q SET ACTIVE") == AlterActivity("q", active=True)
+    assert parse('ALTER QUERY "weight" SET INACTIVE;') == AlterActivity("weight", active=False)
+    assert parse("EXPLAIN ALLOCATION") == ExplainAllocation()
+    assert parse('EXPLAIN "allocation"') == Explain("allocation")
     assert parse("ALTER QUERY q SET THINNING 1/8;") == AlterQuery("q", 3)
     assert parse("alter query q set thinning 1 / 1") == AlterQuery("q", 0)
     assert parse("ALTER QUERY q SET THINNING 1") == AlterQuery("q", 0)
+    assert parse("ALTER QUERY q SET THINNING auto") == AlterQuery("q", None)
+    one = parse("ALTER QUERY q SET THINNING 1/4 FOR size, avg(x)")
+    assert one == AlterQuery(
+        "q", 2, (Column("size"), Aggregate(AggregateFunction.AVG, Column("x")))
+    )
     assert parse("EXPLAIN busy") == Explain("busy")
     explained = parse("EXPLAIN SELECT COUNT(*) FROM s")
     assert isinstance(explained, Explain)
@@ -369,9 +391,35 @@ def test_a_script_is_its_statements() -> None:
         ("SELECT COUNT(*) FROM s WEIGHT 0", "not 0"),
         ("SELECT COUNT(*) FROM s ELSE SHRUG", "expected WIDEN"),
         ("SELECT COUNT(*) FROM s WEIGHT 1 WEIGHT 2", "said twice"),
+        ("SELECT COUNT(*) FROM s THINNING 1/3", "expected a share of the tuples"),
+        ("SELECT COUNT(*) FROM s THINNING", "expected a share of the tuples"),
+        ("SELECT COUNT(*) FROM s COSTING 5 NS", "expected AT MOST"),
+        ("SELECT COUNT(*) FROM s COSTING AT MOST 5", "expected a unit: BYTES, KIB"),
+        (
+            "SELECT COUNT(*) FROM s COSTING AT MOST 0 KIB",
+            "more than 0 and less than 2.63 BYTES, not 0",
+        ),
+        ("SELECT COUNT(*) FROM s COSTING AT MOST -5 NS", "not -5"),
+        ("SELECT COUNT(*) FROM s COSTING AT MOST 9e9 GIB", "less than 2.63 BYTES, not 9.66"),
+        ("SELECT COUNT(*) FROM s COSTING AT MOST 0.7 BYTES", "no whole number of bytes"),
+        ("SELECT COUNT(*) FROM s COSTING AT MOST 1 KIB AND 2 MIB", "a limit of MIB already"),
+        (
+            "SELECT COUNT(*) FROM s COSTING AT MOST 1 NS REWRITE SIZE",
+            "NEVER, or any of SLIDE, RANGE",
+        ),
+        ("SELECT COUNT(*) FROM s REWRITE NEVER", "COSTING AT MOST says which"),
+        ("EXPLAIN CREATE STREAM s (ts TIMESTAMP)", "expected QUERY, a name, AS and a SELECT"),
         ("SELECT QUANTILE(x, 1.5) FROM s", "line 1, column 8.*not 1.5"),
         ("SELECT QUANTILE(x, y) FROM s", "constant number"),
         ("SELECT TOP(x, 0) FROM s", "not 0"),
+        ("SELECT FREQUENT(x) FROM s", "constant share"),
+        ("SELECT FREQUENT() FROM s", "constant share"),
+        ("SELECT FREQUENT(x, y) FROM s", "constant share"),
+        ("SELECT FREQUENT(x, 0.00001) FROM s", "from 0.0001 to 1, not 1e-05"),
+        ("SELECT FREQUENT(x, 2) FROM s", "from 0.0001 to 1, not 2"),
+        ("SELECT FREQUENT(x, 0.1, 'sure') FROM s", "NO FALSE NEGATIVES or NO FALSE POSITIVES"),
+        ("SELECT FREQUENT(x, 0.1, 0.2, 0.3) FROM s", "NO FALSE NEGATIVES or NO FALSE POSITIVES"),
+        ("SELECT FREQUENT(x, 0.1 NO FALSE WORDS) FROM s", r"expected \) or NO FALSE NEGATIVES"),
         ("SELECT SUM() FROM s", "SUM takes 1 argument, not 0"),
         ("SELECT COUNT(*) FROM s LIMIT -1", "not -1"),
         ("SELECT COUNT(*) FROM s ORDER BY 3", "3 is not the number of an output"),
@@ -388,7 +436,7 @@ def test_a_script_is_its_statements() -> None:
         ("CREATE STREAM s (a TIMESTAMP, A DOUBLE) TIMESTAMP BY a", "two columns are named"),
         ("CREATE STREAM s (a VARCHAR(10), t TIMESTAMP) TIMESTAMP BY t", "takes no length"),
         ("CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t ARCHIVE tape", "no archive layout"),
-        ("DROP TABEL s", "expected STREAM or QUERY"),
+        ("DROP TABEL s", "expected STREAM, QUERY, ROLLUP or INDEX"),
     ],
 )
 def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> None:
@@ -420,9 +468,8 @@ def test_a_wrong_text_is_refused_where_it_is_wrong(text: str, message: str) -> N
         "SELECT a, COUNT(*) FROM s GROUP BY ROLLUP (a)",
         "CREATE TABLE t (a BIGINT)",
         "DROP TABLE t",
-        "INSERT INTO s VALUES (1)",
+        "INSERT INTO s VALUES (1) RETURNING a",
         "UPDATE s SET a = 1",
-        "CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t ARCHIVE hybrid",
         "CREATE STREAM s (t TIMESTAMP, a DECIMAL(10, 2)) TIMESTAMP BY t",
         "SELECT SQRT(a) FROM s",
         "SELECT COUNT(*) FROM s WHERE a ILIKE 'x'",
@@ -444,10 +491,14 @@ def test_what_comes_later_is_refused_as_that(text: str) -> None:
         ),
         "SELECT a - (b - c), a - b - c, a / (b * c), -(-a), -(5), - -5 FROM s GROUP BY 1, 2, 3, 4",
         "SELECT 5, COUNT(*) FROM s GROUP BY 1 ORDER BY 1",
+        "SELECT FREQUENT(x, 0.01), FREQUENT(lower(y), 1e-4 NO FALSE POSITIVES) FROM s",
         "SELECT CAST(99999999999999999 AS TIMESTAMP), CAST('-inf' AS DOUBLE), 1e300 FROM s",
         "SELECT MEDIAN(x) FROM s WITHIN 0.07 RANK CONFIDENCE 99.9 PERCENT REDUCE BY f(1, 'it''s')",
         "SELECT (a = b) = c, (a IS NULL) IS NULL, a IN (1) = b FROM s",
         "SELECT NOT (a AND b), (NOT a) = b, CASE WHEN a THEN 'x' END || 'y' FROM s",
+        "SELECT COUNT(*) FROM s THINNING 1/8 COSTING AT MOST 1.5 KIB AND 0.5 NS REWRITE NEVER",
+        "SELECT COUNT(*) FROM s x COSTING AT MOST 2 GIB REWRITE THINNING, SLIDE ELSE OMIT",
+        'SELECT COUNT(*) thinning FROM s "COSTING" COSTING AT MOST 7 NS',
     ],
 )
 def test_canonical_text_means_the_same_query(text: str) -> None:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from shedder.cql.bind import bind
 from shedder.cql.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.layout import Plain
 from shedder.cql.parse import parse
 from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout, Select
+from shedder.cql.statement import ColumnDefinition, Select
 from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 
@@ -46,7 +47,7 @@ SCHEMA = StreamSchema(
     time_column="ts",
     lateness_us=0,
     retain_us=None,
-    layout=Layout.PLAIN,
+    layout=Plain(),
     seed=1,
 )
 INT32 = (-(1 << 31), (1 << 31) - 1)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from shedder.queries.answer import Answer
+from tests.truth import keeps_its_promise
 
 SECOND = 1_000_000
 START_US = 1_700_000_000 * SECOND
@@ -22,7 +23,10 @@ SLIDES = {
     "uneven": (25 * SECOND, 10 * SECOND),
     "tumbling": (20 * SECOND, 20 * SECOND),
     "hopping": (5 * SECOND, 20 * SECOND),
+    "collapsed": (60 * SECOND, 5 * SECOND),
 }
+# COLLAPSE BY 3 AFTER 2 of 12 panes makes cells of 3 panes, and of those, after 2 of them, 9.
+RESOLUTION_US = {"collapsed": 45 * SECOND}
 SPANS = {
     "landmark": (1_700_000_020 * SECOND, None),
     "snapshot": (1_700_000_020 * SECOND, 1_700_000_060 * SECOND),
@@ -39,6 +43,7 @@ AGGREGATES = {
     "cx": "CORR(x, k)",
     "vx": "COVAR_POP(x, k)",
     "bx": "REGR_SLOPE(x, k)",
+    "ix": "REGR_INTERCEPT(x, k)",
     "fk": "FIRST(k)",
     "ek": "LAST(k)",
     "fg": "FIRST(g)",
@@ -59,13 +64,26 @@ AGGREGATES = {
     "mt": "MEDIAN(ts)",
     "tg": "TOP(g, 3)",
     "tk": "TOP(k, 2)",
+    "yk": "FREQUENT(k, 0.2)",
+    "yg": "FREQUENT(g, 0.3 NO FALSE POSITIVES)",
     "bk": "DISTINCT_BOTH(k, x > 2, b)",
     "ok": "DISTINCT_ONLY(k, x > 2, b)",
     "jg": "JACCARD(g, x > 2, b)",
 }
 
 # Those that can be answered when tuples are skipped.
-_THINNABLE = ("COUNT(", "SUM", "AVG", "MIN", "MAX", "STDDEV", "QUANTILE", "MEDIAN", "TOP")
+_THINNABLE = (
+    "COUNT(",
+    "SUM",
+    "AVG",
+    "MIN",
+    "MAX",
+    "STDDEV",
+    "QUANTILE",
+    "MEDIAN",
+    "TOP",
+    "FREQUENT",
+)
 THINNABLE = tuple(n for n, sql in AGGREGATES.items() if sql.startswith(_THINNABLE))
 
 
@@ -173,6 +191,7 @@ class OracleQuery:
     def check(self, answer: Answer) -> None:
         span = self.span()
         assert (answer.start_us, answer.end_us) == span, (answer.start_us, answer.end_us, span)
+        assert answer.resolution_us == RESOLUTION_US.get(self.window, 0)
         assert answer.watermark_us == self.source.watermark_us or self.window in SLIDES
         assert answer.position <= len(self.source.rows)
         start, end = span
@@ -227,7 +246,8 @@ class OracleQuery:
         if watermark is None:
             return None, None
         end = watermark // slide * slide
-        return end - width, end
+        resolution = RESOLUTION_US.get(self.window, 1)
+        return (end - width) // resolution * resolution, end
 
     def passes(self, row: Row) -> bool:
         match self.where:
@@ -306,6 +326,13 @@ def check_row(row: dict[str, Any], rows: list[Row], answer: Answer) -> None:
         if name not in row:
             continue
         check_top(row[name], row[name + "_bound"], Counter(values), 3 if name == "tg" else 2)
+
+    for name, values in (("yk", k), ("yg", g)):
+        items, bound = row.get(name), row.get(name + "_bound")
+        if items is not None and bound is not None:
+            share, sure = (0.2, False) if name == "yk" else (0.3, True)
+            kept = keeps_its_promise(items, bound, Counter(values), share, positives=sure)
+            assert kept, (items, bound, Counter(values))
 
 
 def compared(rows: list[Row], column: str) -> tuple[set[Any], set[Any], set[Any]]:
@@ -393,9 +420,9 @@ def deviation(x: list[float]) -> float | None:
 
 
 def of_pairs(pairs: list[tuple[float, float]]) -> dict[str, tuple[float | None, float]]:
-    """Correlation, covariance and slope by fractions, and the largest that each could be."""
+    """Functions of pairs by fractions, and the largest that each could be."""
     if not pairs or not all(math.isfinite(x) and math.isfinite(y) for x, y in pairs):
-        return dict.fromkeys(("cx", "vx", "bx"), (None, 0.0))
+        return dict.fromkeys(("cx", "vx", "bx", "ix"), (None, 0.0))
     exact = [(Fraction(x), Fraction(y)) for x, y in pairs]
     n = len(exact)
     middle_x, middle_y = sum(x for x, _ in exact) / n, sum(y for _, y in exact) / n
@@ -403,13 +430,16 @@ def of_pairs(pairs: list[tuple[float, float]]) -> dict[str, tuple[float | None, 
     squares_x = sum((x - middle_x) ** 2 for x, _ in exact)
     squares_y = sum((y - middle_y) ** 2 for _, y in exact)
     product = math.sqrt(squares_x * squares_y)
+    slope, steep = cross / squares_y if squares_y else None, 0.0
+    if squares_y:
+        steep = math.sqrt(squares_x / squares_y)
     return {
         "cx": (float(cross) / product if product else None, 1.0),
         "vx": (float(cross / n), product / n),
-        "bx": (
-            (float(cross / squares_y), math.sqrt(squares_x / squares_y))
-            if squares_y
-            else (None, 0.0)
+        "bx": (None if slope is None else float(slope), steep),
+        "ix": (
+            None if slope is None else float(middle_x - slope * middle_y),
+            float(abs(middle_x)) + steep * float(abs(middle_y)),
         ),
     }
 

@@ -89,3 +89,17 @@ def test_what_cannot_be_dropped_durably_stays(db: Engine) -> None:
     db.execute("DROP QUERY n")
     with pytest.raises(UnknownQuery):
         query.answer()
+
+
+@pytest.mark.parametrize(("log_bytes", "comes"), [(1 << 20, True), (64 << 20, False)])
+def test_a_checkpoint_comes_when_the_log_has_grown(
+    tmp_path: Path, log_bytes: int, comes: bool
+) -> None:
+    settings = {"checkpoint_seconds": 1e6, "checkpoint_log_bytes": log_bytes, "sample_rows": 64}
+    with Engine.open(tmp_path / "data", **settings) as db:
+        db.execute(CREATE)
+        for seed in range(8):
+            db.push("requests", requests(10_000, seed=seed))
+        db.core.actor.call(lambda: None).result()
+        assert db.core.store.log.next_sequence > 4
+        assert (db.core.store.catalog.checkpoint_sequence() > 0) == comes

@@ -56,6 +56,7 @@ def test_a_group_that_found_no_room_once_finds_none_later(tmp_path: Path) -> Non
         check(answer, pushed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("restarts", [False, True], ids=["one life", "many lives"])
 def test_groups_that_find_room_later_are_bounded_not_exact(
@@ -78,3 +79,17 @@ def test_groups_that_find_room_later_are_bounded_not_exact(
         db.heartbeat("s", NOW_US + (number + 1) * 20 * SECOND)
         check(db.query("g").answer(), pushed)
     db.close()
+
+
+@pytest.mark.parametrize(("cap", "full"), [(96 << 10, True), (64 << 20, False)])
+def test_explain_says_when_the_cap_leaves_no_room_for_merges(
+    tmp_path: Path, cap: int, full: bool
+) -> None:
+    with Engine.open(tmp_path / "data", group_bytes_max=cap) as db:
+        db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+        query = db.register("g", SELECT.format("[RANGE 100 SECONDS SLIDE 1 SECOND]"))
+        for second in range(140):
+            receipt = db.push("s", batch(second, 0, 16))
+        answer = query.answer(after=receipt)
+        check(answer, [(second, 0, 16) for second in range(140)])
+        assert ("a slide merges up to" in query.explain()) == full

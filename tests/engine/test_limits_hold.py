@@ -50,18 +50,19 @@ def test_queries_share_the_budget_until_it_is_used_up(tmp_path: Path) -> None:
     text = (
         "SELECT client, COUNT(DISTINCT domain) AS d FROM requests WHERE hits > {} GROUP BY client"
     )
-    with shedder.open(tmp_path / "data", memory_bytes=256 << 20) as db:
+    with shedder.open(tmp_path / "data", allocation_seconds=1e6) as db:
         db.execute(CREATE)
-        reserved = [int(db.register("q0", text.format(0)).granted["bytes"])]
+        db.set_control("budget", "synopses", "bytes", "1MiB")
 
         def register_many() -> None:
-            for number in range(1, 1_000):
-                query = db.register(f"q{number}", text.format(number))
-                reserved.append(int(query.granted["bytes"]))
+            for number in range(1_000):
+                db.register(f"q{number}", text.format(number))
 
         with pytest.raises(BudgetExceeded, match="free"):
             register_many()
-        assert 32 << 20 < sum(reserved) <= 64 << 20
+        *reserved, free = db.execute("EXPLAIN ALLOCATION").table["size_bytes"].to_pylist()
+        assert sum(reserved) + free == 1 << 20
+        assert 0 <= free < 64 << 10  # Less than one query more needs.
         db.query("q0").drop()
         db.register("again", "SELECT COUNT(*) AS n FROM requests GROUP BY client")
 

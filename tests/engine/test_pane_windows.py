@@ -76,6 +76,7 @@ def check_window(standing: Standing, answer: Any) -> None:
             assert mine.totals.tolist() == theirs.totals.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True], ids=["one group", "groups"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, grouped: bool) -> None:
@@ -109,6 +110,7 @@ def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, group
     db.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listened", [False, True], ids=["invoked", "subscribed"])
 def test_a_batch_over_100_000_panes_makes_those_that_answers_need(
     tmp_path: Path, listened: bool

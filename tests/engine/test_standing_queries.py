@@ -20,6 +20,7 @@ SELECT_ALL = """SELECT COUNT(*) AS n, COUNT(bytes) AS present, SUM(bytes) AS tot
   SUM(hits) AS hits, MIN(domain) AS first, MAX(domain) AS last,
   COUNT(DISTINCT client) AS clients, QUANTILE(bytes, 0.9) AS p90, MEDIAN(hits) AS middle,
   TOP(client, 3) AS busiest, CORR(bytes, hits) AS along, REGR_SLOPE(bytes, hits) AS slope,
+  REGR_INTERCEPT(bytes, hits) AS base,
   COVAR_SAMP(hits, client) AS together, SELF_JOIN_SIZE(domain) AS alike,
   JOIN_SIZE(hits, client) AS joined
 FROM requests {window} {rest}"""
@@ -60,6 +61,7 @@ def check_row(row: dict, rows: pa.Table) -> None:
     assert row["along"] == pytest.approx(np.corrcoef(pairs)[0, 1], rel=1e-9, abs=1e-12)
     slope = np.cov(pairs)[0, 1] / np.var(pairs[1], ddof=1)
     assert row["slope"] == pytest.approx(slope, rel=1e-9, abs=1e-12)
+    assert row["base"] == pytest.approx(pairs[0].mean() - slope * pairs[1].mean(), rel=1e-9)
     covariance = np.cov(pairs_of(rows, "hits", "client"))[0, 1]
     assert row["together"] == pytest.approx(covariance, rel=1e-9, abs=1e-9)
     domains = Counter(rows["domain"].drop_null().to_pylist())

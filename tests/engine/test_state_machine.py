@@ -34,6 +34,7 @@ WINDOWS = {
     "uneven": "[RANGE INTERVAL '25' SECOND SLIDE INTERVAL '10' SECOND]",
     "tumbling": "[RANGE INTERVAL '20' SECOND SLIDE INTERVAL '20' SECOND]",
     "hopping": "[RANGE INTERVAL '5' SECOND SLIDE INTERVAL '20' SECOND]",
+    "collapsed": "[RANGE INTERVAL '1' MINUTE SLIDE INTERVAL '5' SECOND COLLAPSE BY 3 AFTER 2]",
     "landmark": "[FROM TIMESTAMP '2023-11-14 22:13:40']",
     "snapshot": "[FROM TIMESTAMP '2023-11-14 22:13:40' TO TIMESTAMP '2023-11-14 22:14:20']",
     "unbounded": "[RANGE UNBOUNDED]",
@@ -97,6 +98,7 @@ class EngineMachine(RuleBasedStateMachine):
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="shedder-machine-"))
         self.lives = 0
+        self.inserts = 0
         self.clock_us = START_US
         self.streams: dict[str, OracleStream] = {}
         self.queries: dict[str, OracleQuery] = {}
@@ -258,6 +260,23 @@ class EngineMachine(RuleBasedStateMachine):
         with pytest.raises(StaleEpoch):
             self.engine.push(name, table_of(rows), producer="p", epoch=stream.epoch - 1)
         stream.refuse(2)
+
+    @rule(where=st.sampled_from(["", "x > 2"]), named=st.booleans(), data=st.data())
+    def insert(self, where: str, named: bool, data: st.DataObject) -> None:
+        """Rows of a stream once more, into it or another one; repeated under a name, once."""
+        source, target = data.draw(self.names()), data.draw(self.names())
+        rows = [
+            (row.ts, row.k, row.g, row.x, row.b)
+            for row in self.streams[source].rows
+            if not where or (row.x is not None and row.x > 2)
+        ]
+        self.inserts += 1
+        text = f"INSERT INTO {target} SELECT * FROM {source}"
+        text += f" WHERE {where}" if where else ""
+        text += f" PRODUCER 'copy{self.inserts}'" if named else ""
+        for _ in range(1 + named):
+            self.engine.execute(text)
+        self.accept(target, rows)
 
     @rule(payload=st.binary(max_size=60), data=st.data())
     def push_nonsense(self, payload: bytes, data: st.DataObject) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.cql.bind import bind
+from shedder.cql.layout import Plain
 from shedder.cql.parse import parse
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
-from shedder.cql.statement import ColumnDefinition, Layout, Select
+from shedder.cql.statement import ColumnDefinition, Select
 from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
 from shedder.queries.from_exact import evidence_from_exact
@@ -33,7 +34,7 @@ SCHEMA = StreamSchema(
     time_column="ts",
     lateness_us=0,
     retain_us=None,
-    layout=Layout.PLAIN,
+    layout=Plain(),
     seed=20261121,
 )
 ARROW = arrow_schema(SCHEMA)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shedder.queries.answer import Answer, MissingGroups
+from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
 from shedder.queries.finish import finish
 from shedder.queries.printing import shown
 from synopses.estimate import Bound
@@ -42,6 +42,7 @@ def test_everything_but_the_table_travels_as_json():
         query="SELECT 1",
         start_us=0,
         end_us=60_000_000,
+        resolution_us=1_000_000,
         watermark_us=5,
         position=12,
         late=3,
@@ -52,11 +53,13 @@ def test_everything_but_the_table_travels_as_json():
         notes=("n",),
         missed=2,
         elapsed_ms=1.5,
+        archive=ArchiveRead("uniform(0.5)", 0.4, 0.5, 0.45, 0.55, 32, 64, 10_000, 20_000, 2),
     )
     facts = json.loads(json.dumps(whole.facts()))
     back = Answer.from_facts(whole.table, facts | {"from_the_future": 1})
     assert back.facts() == whole.facts()
     assert back.missing == whole.missing
+    assert back.archive == whole.archive
     assert back.window == (datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
 
 
@@ -73,6 +76,15 @@ def test_a_status_is_an_answer_too():
     assert status.rows() == [{"status": "stream requests created"}]
     assert "stream requests created" in str(status)
     assert status.met is None
+
+
+def test_explain_says_what_was_asked_of_the_archive_given_and_read():
+    part = ArchiveRead("by_age('1 day')", 0.0, 0.75, 0.0, 0.77, 32, 64, 10_000, 2_000_000, 2)
+    text = Answer(answer().table, archive=part).explain()
+    assert "by_age('1 day'): asked 0 % to 75 %, given 0 % to 77 %" in text
+    assert "32 of 64" in text
+    assert "10,000 of 2,000,000" in text
+    assert "reduced by" not in Answer(answer().table).explain()
 
 
 def test_explain_names_window_sources_and_missing_groups():

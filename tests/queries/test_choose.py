@@ -7,10 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailable
-from shedder.queries.choose import Source, Stretch, answer_once, choose, explain_once
+from shedder.queries.choose import (
+    Look,
+    Partly,
+    Source,
+    Stretch,
+    answer_once,
+    choose,
+    explain_once,
+)
 from shedder.queries.evidence import Evidence
 from shedder.queries.from_exact import SOURCE as ARCHIVE
 from shedder.queries.from_sample import SOURCE as SAMPLE
+from shedder.queries.from_sample import evidence_from_sample
 from tests.queries.asking import ask, rows, truth
 from tests.queries.test_from_sample import view_of
 
@@ -48,6 +57,76 @@ def test_a_target_that_the_sample_misses_is_answered_exactly():
     answer = answer_once(query, VIEW, exactly(query))
     assert answer.sources == (ARCHIVE,)
     assert answer.met is True
+
+
+def test_a_small_sample_is_no_look_where_the_archive_can_be_read_in_part():
+    query = ask(COUNTED + LOOSE)
+    part = Look(truth(query, DATA), 0.0, 0.1)
+    before: list[Look | None] = []
+
+    def read(look: Look | None) -> Look | None:
+        before.append(look)
+        return part
+
+    partly = Partly(read, asked_for=False, reads_on=True)
+    assert choose(query, VIEW, partly=partly).source is Source.PART
+    assert answer_once(query, VIEW, never, partly=partly).sources == (ARCHIVE,)
+    assert before == [None]
+
+
+def test_a_large_sample_is_the_first_look_and_pays_for_it():
+    data = rows(60_000)
+    view = view_of(data, 12_000)
+    partly = Partly(lambda _: None, asked_for=False, reads_on=True)
+    query = ask(COUNTED + " WITHIN 10 PERCENT")
+    alone, first = (answer_once(query, view, never, partly=p) for p in (None, partly))
+    assert alone.sources == first.sources == (SAMPLE,)
+    assert first.confidence == pytest.approx(0.95)
+    assert first.estimate(0, "n").half_width > 1.2 * alone.estimate(0, "n").half_width
+
+
+def test_what_a_sample_misses_plans_what_is_read_and_everything_is_the_last_resort():
+    data = rows(60_000)
+    view = view_of(data, 12_000)
+    before: list[Look] = []
+
+    def read(look: Look | None) -> Look | None:
+        assert look is not None
+        before.append(look)
+        return None
+
+    query = ask(COUNTED + " WITHIN 1 PERCENT")
+    partly = Partly(read, asked_for=False, reads_on=True)
+    answer = answer_once(query, view, lambda: truth(query, data), partly=partly)
+    assert answer.rows()[0]["n_bound"] == "exact"
+    assert before[0].share == pytest.approx(0.2)
+    assert 1.0 < before[0].error < 10.0
+
+
+@pytest.mark.parametrize(("contract", "exact"), [("WIDEN", False), ("EXACT", True)])
+def test_a_part_that_misses_is_the_answer_only_where_it_was_asked_for(contract, exact):
+    query = ask(f"{COUNTED} WITHIN 1 PERCENT ELSE {contract}")
+    look = Look(evidence_from_sample(query, VIEW), 5.0, 0.2)
+    for asked_for in (True, False):
+        partly = Partly(lambda _: look, asked_for=asked_for, reads_on=not asked_for)
+        answer = answer_once(query, None, lambda: truth(query, DATA), partly=partly)
+        assert answer.met is (exact or not asked_for)
+
+
+def test_a_part_that_was_all_there_was_time_for_is_the_answer():
+    query = ask(COUNTED + " WITHIN 1 PERCENT")
+    look = Look(evidence_from_sample(query, VIEW), 5.0, 0.2, is_late=True)
+    partly = Partly(lambda _: look, asked_for=False, reads_on=True)
+    assert answer_once(query, None, never, partly=partly).met is False
+
+
+def test_when_what_is_left_is_too_slow_the_part_answers_and_says_so():
+    query = ask(COUNTED + " WITHIN 1 PERCENT")
+    look = Look(evidence_from_sample(query, VIEW), 5.0, 0.2)
+    partly = Partly(lambda _: look, asked_for=False, reads_on=True)
+    answer = answer_once(query, None, too_slow, partly=partly)
+    assert answer.met is False
+    assert any("what the part that was read knows" in note for note in answer.notes)
 
 
 def test_without_a_sample_of_everything_so_far_the_answer_is_exact():

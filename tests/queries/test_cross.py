@@ -26,6 +26,7 @@ OUTPUTS = {
     "samp": "COVAR_SAMP(client, bytes)",
     "corr": "CORR(bytes, client)",
     "slope": "REGR_SLOPE(client, bytes)",
+    "base": "REGR_INTERCEPT(client, bytes)",
 }
 SELECTED = ", ".join(f"{text} AS {name}" for name, text in OUTPUTS.items())
 TRIALS = 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from synopses.estimate import Bound
 from tests.queries.asking import ARROW, SCHEMA, ask, rows, truth
-from tests.truth import gate
+from tests.truth import gate, keeps_its_promise
 
 COUNT = 6000
 KINDS = {"weighted": ["bytes"], "hashed": ["client"]}
@@ -161,6 +162,35 @@ def test_top_lists_hold_all_their_counts_at_once():
         assert all(max(others) <= low for low in sure)
     assert lists_held >= gate(40, 0.95)
     assert guaranteed == 40  # the first is far ahead of everything
+
+
+@pytest.mark.parametrize("where", ["", " WHERE bytes > 1.0"])
+@pytest.mark.parametrize("promise", ["NEGATIVES", "POSITIVES"])
+def test_frequent_lists_keep_their_promise(promise, where):
+    data = rows(COUNT)
+    query = ask(f"FREQUENT(client, 0.05 NO FALSE {promise}) AS f FROM requests{where}")
+    counts = Counter(
+        row["client"] for row in data.to_pylist() if not where or (row["bytes"] or 0) > 1.0
+    )
+    held, sure = 0, set()
+    for seed in range(40):
+        answer = finish(query, evidence_from_sample(query, view_of(data, 1_000, seed)))
+        [row] = answer.rows()
+        assert row["f_bound"] == "interval"
+        kept = row["f"], row["f_bound"], counts, 0.05
+        held += keeps_its_promise(*kept, positives=promise == "POSITIVES")
+        sure |= {item["value"] for item in row["f"] if item["guaranteed"]}
+    assert held >= gate(40, 0.95)
+    assert counts.most_common(1)[0][0] in sure  # The first is far ahead of everything.
+
+
+def test_a_share_that_no_sample_can_see_is_said_to_be_one():
+    data = rows(COUNT)
+    query = ask("FREQUENT(client, 0.0001) AS f FROM requests")
+    [row] = finish(query, evidence_from_sample(query, view_of(data, 400, 1))).rows()
+    assert row["f_bound"] == "none"
+    everything = finish(query, evidence_from_sample(query, view_of(data, COUNT)))
+    assert everything.rows()[0]["f_bound"] == "exact"
 
 
 def test_infinite_values_leave_sums_without_a_bound_and_counts_with_one():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,10 @@ from shedder.queries.late_quantiles import late_quantile
 from shedder.queries.widen_late import _outward_int, widen_late
 from shedder.streams.basics import ColumnBasics
 from synopses.estimate import Bound, Estimates
+from synopses.frequent import GroupedFrequent
+from synopses.hashing import murmur_int64
 from tests.queries.asking import ARROW, ask, rows, truth
+from tests.truth import keeps_its_promise
 
 AGGREGATES = (
     "COUNT(*) AS n, COUNT(bytes) AS nb, COUNT(client) AS nc, SUM(bytes) AS s, SUM(client) AS sc, "
@@ -134,6 +139,27 @@ def test_the_items_of_a_list_can_have_all_late_tuples_more():
     widened = widen_late(query, replace(truth(query, data), late=5), {"client": ColumnBasics()})
     item = finish(query, widened).rows()[0]["t"][0]
     assert item == exact | {"high": exact["count"] + 5, "guaranteed": False}
+
+
+def test_late_tuples_may_make_values_frequent_of_which_a_list_says_nothing():
+    query = ask(
+        "FREQUENT(client, 0.1) AS f, FREQUENT(client, 0.1 NO FALSE POSITIVES) AS s FROM requests"
+    )
+    found = replace(truth(query, rows(50)), late=5)
+    row = finish(query, widen_late(query, found, {"client": ColumnBasics()})).rows()[0]
+    assert (row["f_bound"], row["s_bound"]) == ("none", "none")
+    summary = GroupedFrequent(1, 64)
+    clients = rows(50).column("client").to_numpy()
+    summary.update(None, murmur_int64(clients)[0], clients)
+    again = {
+        each: partial(summary.frequent, each.parameter, each.promise) for each in query.aggregates
+    }
+    known = widen_late(query, replace(found, frequents=again), {"client": ColumnBasics()})
+    row = finish(query, known).rows()[0]
+    for more in ([7] * 5, [*range(5)], []):
+        counts = Counter([*clients.tolist(), *more])
+        assert keeps_its_promise(row["f"], row["f_bound"], counts, 0.1, positives=False)
+        assert keeps_its_promise(row["s"], row["s_bound"], counts, 0.1, positives=True)
 
 
 def test_the_range_of_an_expression_follows_from_its_columns():

@@ -127,17 +127,6 @@ def test_a_message_above_the_limit_is_refused(client):
         client._connection.call(client._connection.ingest.Append, request)
 
 
-def test_summaries_are_refused_by_name(address):
-    import grpc
-
-    from shedder.v1 import synopses_pb2, synopses_pb2_grpc
-
-    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as raised:
-        synopses_pb2_grpc.SynopsesStub(channel).Merge(synopses_pb2.MergeRequest())
-    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "push the tuples" in raised.value.details()
-
-
 def test_nobody_there_is_said_to_be_unreachable():
     with pytest.raises(errors.Unreachable, match="no server at"):
         shedder.connect("127.0.0.1:1")

@@ -243,7 +243,7 @@ def test_a_connection_lost_with_batches_in_flight_loses_and_doubles_nothing(clie
     for seed in range(60):
         producer.push(trades(100, seed))
         if seed % 7 == 0:
-            producer._disconnect()
+            producer.disconnect()
     assert producer.flush().position == 6_000
     assert client.ledger("trades").applied == 6_000
     assert client.last_sequence("trades", "p") == (0, 59)

@@ -134,7 +134,7 @@ def test_each_scope_does_its_own_work(served, authority):
             ingest.execute("SELECT COUNT(*) FROM trades")
         thinning = "ALTER QUERY q SET THINNING 1/2"
         for statement in (CREATE_TRADES, "DROP STREAM trades", thinning):
-            with pytest.raises(PermissionDenied, match="'query' lacks the scope admin"):
+            with pytest.raises(PermissionDenied, match="'query' lacks the scope define"):
                 query.execute(statement)
         with pytest.raises(PermissionDenied):
             query.seal("trades")

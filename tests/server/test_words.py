@@ -57,6 +57,22 @@ def test_a_standing_query_is_registered_found_invoked_explained_and_dropped(data
         database.query("total")
 
 
+def test_memory_is_shared_out_by_weight_and_explained_to_the_byte(database):
+    database.register("q", "SELECT COUNT(DISTINCT key) AS d FROM trades WITHIN 2 PERCENT")
+    database.execute("ALTER QUERY q SET WEIGHT 3")
+    database.set_control("budget", "synopses", "bytes", "3MiB")
+    table = database.execute("EXPLAIN ALLOCATION").table
+    assert sum(table["size_bytes"].to_pylist()) == 3 << 20
+    told = {(r["entity"], r["name"], r["key"]): r["value"] for r in database.control().to_pylist()}
+    assert told["query", "q", "weight"] == "3"
+    assert told["budget", "synopses", "bytes"] == str(3 << 20)
+    assert told["synopsis", "q/1", "weight"] == "3.0"
+    database.set_control("query", "q", "active", "false")
+    assert database.execute("DESCRIBE q").table.num_rows > 0
+    with pytest.raises(errors.BadSetting, match="must be over 0"):
+        database.set_control("budget", "synopses", "bytes", "0")
+
+
 def test_a_query_is_thinned_and_reads_everything_again(database):
     query = database.register("total", TOTAL)
     database.execute("ALTER QUERY total SET THINNING 1/8")
@@ -174,3 +190,16 @@ def test_two_producers_of_one_name_do_not_swallow_each_others_rows(database):
     two.push(trades(10, 2))
     with pytest.raises(errors.FailedPrecondition, match="somebody else"):
         two.flush()
+
+
+def test_answers_are_audited_and_say_so_here_and_from_afar(database, engine):
+    text = "SELECT SUM(value) AS total, COUNT(DISTINCT key) AS keys FROM trades"
+    query = database.register("total", text)
+    receipt = database.push("trades", trades(1_000))
+    query.answer(after=receipt, timeout_s=10)
+    while query.answer().certified is None:  # A server's own audit may be looking at it now.
+        engine.audit.look()
+    assert query.answer().certified is True
+    found = {(r["name"], r["key"]): r["value"] for r in database.control().to_pylist()}
+    assert found["total", "certified"] == "1"
+    assert float(found["total", "audited_coverage"]) == 1.0

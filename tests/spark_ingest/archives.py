@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from shedder.archive.store import Store
+from shedder.cql.layout import Hybrid
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout
+from shedder.cql.statement import ColumnDefinition
 from shedder.cql.types import ColumnType
 from shedder.queries.answer import COMPANION, ESTIMATE, ROLE, Answer
 from spark_ingest.baseline import SealedStream, sealed_stream
@@ -18,7 +19,7 @@ _TYPES = {kind.arrow: kind for kind in ColumnType}
 
 def stream_schema(name: str, schema: pa.Schema, time_column: str = "ts") -> StreamSchema:
     columns = tuple(ColumnDefinition(f.name, _TYPES[f.type], f.nullable) for f in schema)
-    return StreamSchema(name, columns, time_column, 0, None, Layout.PLAIN, seed=11)
+    return StreamSchema(name, columns, time_column, 0, None, Hybrid(3, 2), seed=11)
 
 
 def archive(directory: Path, name: str, parts: Sequence[pa.RecordBatch]) -> SealedStream:

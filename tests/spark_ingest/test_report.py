@@ -1,5 +1,6 @@
 """The report says what was found, needs nothing else, and is safe to open."""
 
+import dataclasses
 import datetime as dt
 import json
 import math
@@ -10,9 +11,9 @@ import pytest
 
 from shedder.cql.expression import AggregateFunction
 from shedder.cql.statement import Target, TargetKind
-from spark_ingest.report import Refusal, Report, to_html, to_json, write
-from spark_ingest.scores import Judged
-from spark_ingest.verdict import Claim, Ranks, judge_quantile, judge_value
+from shedder.queries.verdict import Claim, Ranks, judge_quantile, judge_value
+from spark_ingest.report import Effort, Refusal, Report, to_html, to_json, write
+from spark_ingest.scores import GroupCount, Judged, Made
 
 TARGET = Target(TargetKind.RELATIVE, 0.2)
 
@@ -21,6 +22,12 @@ def counted(question: int, value: float, *, truth: float, key: str = "") -> Judg
     claim = Claim(value, 0.9 * value, 1.1 * value, "interval", True)
     verdict = judge_value(AggregateFunction.COUNT, claim, truth, TARGET)
     return Judged(question, key, "COUNT(*)", "sample", 0.95, verdict)
+
+
+def thinned(question: int, level: int) -> Judged:
+    """A count of a column with a heavy tail, of so many bytes, read at 2^-level."""
+    made = Made("bytes", "heavy tail", 2.0**-level, 4096 << question)
+    return dataclasses.replace(counted(question, 100.0 + level, truth=100.0), made=made)
 
 
 def report(judged: list[Judged], questions: tuple[str, ...] = ("SELECT 1",)) -> Report:
@@ -60,6 +67,26 @@ def test_every_plot_is_well_formed(mixed):
     assert len(pictures) == 5
     for picture in pictures:
         assert "nan" not in picture
+        ET.fromstring(picture)
+
+
+def test_what_thinning_and_bytes_did_to_errors_is_drawn_and_counted_by_the_shape_of_data():
+    rows = [thinned(at, at % 3) for at in range(18)]
+    found = dataclasses.replace(
+        report(rows, tuple(f"SELECT {at}" for at in range(18))),
+        groups=GroupCount(answers=3, there=30, answered=27, declared=2, undeclared=1),
+        effort=Effort(passes=4, questions=18, seconds=2.5),
+    )
+    page = to_html(found)
+    assert "bytes · heavy tail" in page
+    assert all(name in page for name in ("all read", "1/2 read", "1/4 read", "4 KiB"))
+    assert "27 were listed and\n2 were not" in page
+    assert "(0.22 passes each,\n2.5 s)" in page
+    plain = to_json(found)
+    assert plain["groups"]["undeclared"] == 1
+    assert plain["values"][1]["thinning"] == 0.5
+    assert [gate["aggregate"] for gate in plain["gates"]] == ["COUNT(*)", "bytes", "all", "all"]
+    for picture in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         ET.fromstring(picture)
 
 

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binom
 
 from shedder.cql.expression import AggregateFunction
+from shedder.queries.verdict import Claim, judge_value
 from spark_ingest.scores import Judged, attainments, certain, gate, pooled, scores
-from spark_ingest.verdict import Claim, judge_value
 
 
 def judged(question: int, held: bool, *, bound="interval", confidence=0.95, source="sample"):

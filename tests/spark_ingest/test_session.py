@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from spark_ingest.session import UnsupportedSpark, check_spark
+
 SCRIPT = """
 import json
 from pyspark import SparkContext
@@ -17,6 +19,17 @@ with spark_session(SparkSettings(cores=1, heap_mb=512)) as session:
     row = session.sql("SELECT current_timezone() zone, sum(id) total FROM range(1000)").first()
 print(json.dumps({"home": home, "pid": pid, "zone": row.zone, "total": row.total}))
 """
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.3.0", "5.0.0-SNAPSHOT"])
+def test_new_enough_versions_of_spark_are_taken(version):
+    check_spark(version)
+
+
+@pytest.mark.parametrize("version", ["3.5.4", "2.4.8-amzn-1", "master"])
+def test_a_spark_that_is_too_old_is_refused_with_what_would_do(version):
+    with pytest.raises(UnsupportedSpark, match=rf"Spark {version} is not supported, 4\.0 or newer"):
+        check_spark(version)
 
 
 @pytest.mark.spark

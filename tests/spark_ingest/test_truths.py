@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from shedder.errors import FailedPrecondition, UnknownStream
+from shedder.queries.cases import Case
 from spark_ingest.ask import bound
 from spark_ingest.baseline import exact, relation, sample_rows, sealed_stream, sealed_streams
-from spark_ingest.cases import Case
 from spark_ingest.facts import find_truths
 from spark_ingest.flights import load_flights
 from spark_ingest.judge import judge
@@ -71,6 +71,11 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
     present = table.filter(pc.is_valid(late))
     order = np.argsort(present["ts"].to_numpy(), kind="stable")
     by_time = present["arr_delay"].to_numpy()[order]
+    far, jfk = (
+        set(table.filter(condition)["tailnum"].drop_null().to_pylist())
+        for condition in (pc.greater(table["distance"], 900), pc.equal(table["origin"], "JFK"))
+    )
+    slope = float(np.cov(pairs)[0, 1] / np.var(pairs[0], ddof=1))
     outputs = {
         "COUNT(*)": len(late),
         "COUNT(arr_delay)": len(late.drop_null()),
@@ -82,12 +87,16 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
         "STDDEV(arr_delay)": pc.stddev(late, ddof=1).as_py(),
         "CORR(arr_delay, distance)": float(np.corrcoef(pairs)[0, 1]),
         "COVAR_SAMP(distance, arr_delay)": float(np.cov(pairs)[0, 1]),
-        "REGR_SLOPE(distance, arr_delay)": float(np.cov(pairs)[0, 1] / np.var(pairs[0], ddof=1)),
+        "REGR_SLOPE(distance, arr_delay)": slope,
+        "REGR_INTERCEPT(distance, arr_delay)": float(pairs[1].mean() - slope * pairs[0].mean()),
         "FIRST(arr_delay)": by_time[0],
         "LAST(arr_delay)": by_time[-1],
         "SELF_JOIN_SIZE(arr_delay)": alike(late, late),
         "JOIN_SIZE(arr_delay, dep_delay)": alike(late, table["dep_delay"]),
         "COUNT(DISTINCT arr_delay)": pc.count_distinct(late, mode="only_valid").as_py(),
+        "DISTINCT_BOTH(tailnum, distance > 900, origin = 'JFK')": len(far & jfk),
+        "DISTINCT_ONLY(tailnum, distance > 900, origin = 'JFK')": len(far - jfk),
+        "JACCARD(tailnum, distance > 900, origin = 'JFK')": len(far & jfk) / len(far | jfk),
     }
     cases = [
         case(
@@ -98,7 +107,9 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
         )
         for number, (text, truth) in enumerate(outputs.items())
     ]
-    judged = judge(cases, truths_of(*cases)).judged
+    truths = truths_of(*cases)
+    assert truths.passes == 4  # All at once, and once by each of arr_delay, its pairs, tailnum.
+    judged = judge(cases, truths).judged
     assert [one.aggregate for one in judged][:2] == ["COUNT(*)", "COUNT"]
     assert {one.aggregate: one.verdict.held for one in judged if not one.verdict.held} == {}
     one_off = [
@@ -130,6 +141,34 @@ def test_quantiles_by_group_are_judged_by_their_ranks(sealed, rows, truths_of):
     assert all(one.verdict.error == 0 for one in judged[:3])
 
 
+def test_lists_of_frequent_values_are_judged_by_what_they_promised(sealed, rows, truths_of):
+    counts = {item["values"]: item["counts"] for item in pc.value_counts(rows["dest"]).to_pylist()}
+    ordered = sorted(counts, key=lambda value: (-counts[value], value))
+    frequent = [value for value in ordered if counts[value] >= 0.03 * ROWS]
+    assert 2 < len(frequent) < len(ordered)
+
+    def judged(values, bound, promise):
+        items = [
+            {"value": v, "count": n, "low": n, "high": n, "guaranteed": v in frequent}
+            for v, n in ((value, counts[value]) for value in values)
+        ]
+        found = answer({}, {"f": [(items, None, None, bound)]}, position=ROWS)
+        one = case(sealed, 0, f"SELECT FREQUENT(dest, 0.03 {promise}) AS f FROM flights", found)
+        verdicts = judge([one], truths_of(one)).judged
+        assert [each.verdict.held for each in verdicts[:-1]] == [True] * len(values)
+        return verdicts[-1].verdict.held
+
+    negatives, positives = "NO FALSE NEGATIVES", "NO FALSE POSITIVES"
+    more, fewer = ordered[: len(frequent) + 1], frequent[:-1]
+    assert judged(frequent, "exact", negatives)
+    assert not judged(more, "exact", positives)
+    assert judged(more, "interval", negatives)
+    assert not judged(more, "interval", positives)
+    assert judged(fewer, "interval", positives)
+    assert not judged(fewer, "interval", negatives)
+    assert judged(fewer, "none", negatives)
+
+
 def test_items_of_top_are_judged_by_their_counts(sealed, rows, truths_of):
     counts = {item["values"]: item["counts"] for item in pc.value_counts(rows["dest"]).to_pylist()}
     best = sorted(counts, key=lambda value: (-counts[value], value))[:3]
@@ -149,6 +188,22 @@ def test_items_of_top_are_judged_by_their_counts(sealed, rows, truths_of):
     judged = judge([one], truths_of(one)).judged
     assert [j.verdict.truth for j in judged] == [counts[v] for v in best]
     assert [j.verdict.held for j in judged] == [True, True, False]
+
+
+def test_buckets_of_a_histogram_are_judged_by_their_counts(sealed, rows, truths_of):
+    distance = rows["distance"].drop_null().to_numpy()
+    true = np.bincount(np.digitize(distance, [500, 1000]), minlength=3).tolist()
+    edges = [(None, 500), (500, 1000), (1000, None)]
+    items = [
+        {"from": low, "to": high, "count": n, "low": n - 1, "high": n + 1}
+        for (low, high), n in zip(edges, true, strict=True)
+    ]
+    items[1] |= {"low": true[1] + 1, "high": true[1] + 5}
+    found = answer({}, {"h": [(items, None, None, "interval")]}, position=ROWS)
+    one = case(sealed, 0, "SELECT HISTOGRAM(distance, [500, 1000]) AS h FROM flights", found)
+    judged = judge([one], truths_of(one)).judged
+    assert [j.verdict.truth for j in judged] == true
+    assert [j.verdict.held for j in judged] == [True, False, True]
 
 
 def test_an_answer_is_judged_by_the_tuples_below_its_position_and_in_its_window(

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.cql.expression import AggregateFunction
+from shedder.cql.statement import RangeWindow
 from shedder.cql.types import ColumnType
 from spark_ingest.ask import bound
 from spark_ingest.flights import load_flights
@@ -34,6 +35,23 @@ def test_every_question_is_of_the_language_and_binds(flights, looks):
     asked = Counter(bound(one.sql, schema).aggregates[0].function for one in drawn)
     assert set(asked) == set(AggregateFunction)
     assert sum(one.standing for one in drawn) == 30
+
+
+def test_standing_questions_slide_tumble_collapse_and_are_thinned(flights, looks):
+    schema = stream_schema("flights", flights.schema)
+    drawn = [bound(q.sql, schema) for q in questions(looks, seed=1, count=120, standing_share=1)]
+    windows = [q.window for q in drawn if isinstance(q.window, RangeWindow)]
+    assert any(window.slide_us == window.range_us for window in windows)
+    assert any(window.collapse is not None for window in windows)
+    assert {q.thinning for q in drawn} >= {0, 1, 2, 3, 4}
+    assert sum(q.thinning > 0 for q in drawn) == 60
+
+
+def test_columns_are_described_by_how_their_values_are_spread(looks):
+    assert looks.shapes["origin"] == "few values"
+    assert looks.shapes["dep_delay"] == "heavy tail"
+    assert looks.shapes["tailnum"] == "many values"
+    assert looks.shapes["distance"] == "light tails"
 
 
 def test_the_same_seed_draws_the_same_questions(looks):

@@ -3,8 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
+from shedder.cql.layout import Plain
 from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Layout
+from shedder.cql.statement import ColumnDefinition
 from shedder.cql.types import ColumnType
 from shedder.streams.batches import arrow_schema
 
@@ -15,7 +16,7 @@ def stream(name: str, **columns: ColumnType) -> StreamSchema:
     definitions = tuple(
         ColumnDefinition(column, kind, column != time_column) for column, kind in columns.items()
     )
-    return StreamSchema(name, definitions, time_column, 0, None, Layout.PLAIN, seed=7)
+    return StreamSchema(name, definitions, time_column, 0, None, Plain(), seed=7)
 
 
 TRADES = stream("trades", ts=ColumnType.TIMESTAMP, key=ColumnType.BIGINT, value=ColumnType.DOUBLE)

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from shedder.cql.expression import Call, Column, Literal, Op
 from shedder.cql.types import ColumnType
-from shedder.streams.frame import Frame, Positions
+from shedder.streams.frame import Frame
+from shedder.streams.positions import Positions
 
 X = Column("x", ColumnType.DOUBLE)
 ALL = Call(Op.GE, (X, Literal(0.0, ColumnType.DOUBLE)), ColumnType.BOOLEAN)

@@ -47,3 +47,16 @@ def test_the_texts_are_those_at_the_ends_of_time() -> None:
     summary.update(None, np.array([9, 5, 5, 1, 9]), np.array([0, 2, 1, 3, 4]), texts)
     assert (summary.first().value[0], summary.last().value[0]) == ("early", "")
     assert summary.size_bytes > 100
+
+
+def test_images_whose_times_are_metadata_are_read_too() -> None:
+    summary = GroupedTextFirstLast(3)
+    texts = pa.array(["b", "a", "c"], pa.string())
+    summary.update(np.array([0, 2, 2], np.int32), np.array([5, 1, 9]), np.arange(3), texts)
+    table = pa.ipc.open_stream(summary.to_bytes()).read_all()
+    ends = summary._ends.to_bytes()
+    older = table.drop_columns(["ends"]).replace_schema_metadata({"ends": ends})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, older.schema) as writer:
+        writer.write_table(older)
+    assert state(GroupedTextFirstLast.from_bytes(sink.getvalue().to_pybytes())) == state(summary)

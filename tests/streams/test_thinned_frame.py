@@ -9,7 +9,8 @@ from scipy import stats
 
 from shedder.cql.expression import Call, Column, Literal, Op
 from shedder.cql.types import ColumnType
-from shedder.streams.frame import Frame, Positions
+from shedder.streams.frame import Frame
+from shedder.streams.positions import Positions
 
 X = Column("x", ColumnType.DOUBLE)
 
@@ -88,3 +89,14 @@ def test_the_basics_are_of_all_rows() -> None:
     known = one.known(X, 1, 3)
     assert (known.rows, known.low, known.high) == (2, -2.0, 4.0)
     assert one.known(X, 4, 5).rows == 0
+
+
+@pytest.mark.parametrize("odd", [0.0, np.nan])
+def test_values_are_present_the_same_whether_or_not_the_basics_were_asked_first(odd: float) -> None:
+    asked, not_asked = (frame(np.array([3.0, odd, -2.0]), seed=1) for _ in range(2))
+    assert asked.basics("x").nulls == np.isnan(odd)
+    assert asked.time_ends_us == (0, 2)
+    for one in (asked, asked.between(0, 2)):
+        again = not_asked if one is asked else not_asked.between(0, 2)
+        np.testing.assert_array_equal(one.present(X).values, again.present(X).values)
+        assert (one.present(X).rows is None) == (again.present(X).rows is None)

@@ -33,9 +33,9 @@ variance; for quantiles that of the narrowest two sampled values that hold whate
 one who knows the population: steps and gaps of the data are in it, too.
 
 The methods are those that answers from a live sample are made with, and a sample is one simple
-random sample of its stream: Shedder does not thin streams yet, so no cell mixes stretches that were
-read at different rates. MIN, MAX and TOP, groups and whole answers are measured end to end by
-`tests/queries/test_coverage_of_answers.py`."""
+random sample of its stream. Windows of which stretches were read at different rates are measured by
+`tests.engine.thinned_coverage_grid`. MIN, MAX and TOP, groups and whole answers are
+measured end to end by `tests/queries/test_coverage_of_answers.py`."""
 _LEGEND = """\
 `certified` is the share of intervals that are normal because the known range of the column allows
 it, with their own coverage; all other intervals assume no distribution. `width` is the median over
@@ -44,7 +44,7 @@ _SKETCHES = """\
 Sketches skip nothing, so their error depends on their size and on the data alone. HLL has 2^9 or
 2^12 registers, frequent items has tables of 64. Certain bounds may not miss once: the bucket of a
 quantile, the counts of listed items and that no item outside the list is above a guaranteed one.
-The half-width is relative to the truth: a KLL bounds ranks, not values, and a tail shows it."""
+Half-widths are relative to the truth: KLL and REQ bound ranks, not values, and a tail shows it."""
 REPORT = Path(__file__).parents[2] / "docs" / "coverage.md"
 
 

@@ -21,6 +21,7 @@ from synopses.frequent import GroupedFrequent
 from synopses.hashing import murmur_float64, murmur_int64
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
+from synopses.req import GroupedReq
 from tests.truth import DISTRIBUTIONS, exact_counts, exact_quantile
 
 DISTINCT = (1, 10, 100, 1000, 3000, 10_000, 30_000)
@@ -103,6 +104,16 @@ def kll(cell: SketchCell, trials: int, *, share: float) -> SketchOutcome:
     return _outcome(cell, sketch.quantile(share, cell.confidence), truth)
 
 
+def req(cell: SketchCell, trials: int, *, share: float) -> SketchOutcome:
+    """As KLL."""
+    values = DISTRIBUTIONS[cell.data](_rng(cell), ROWS)
+    sketch = GroupedReq(trials, 12, high=share >= 0.5)
+    for trial in range(trials):
+        sketch.update(np.full(ROWS, trial, np.int32), values)
+    truth = np.full(trials, exact_quantile(values, share))
+    return _outcome(cell, sketch.quantile(share, cell.confidence), truth)
+
+
 def frequent(cell: SketchCell, trials: int) -> SketchOutcome:
     """Certain bounds on every item of the list; a trial holds when all of its items do."""
     rng = _rng(cell)
@@ -132,6 +143,8 @@ SKETCHES: Mapping[str, Callable[[SketchCell, int], SketchOutcome]] = {
     "log buckets, p99": lambda cell, trials: log_buckets(cell, trials, share=0.99),
     "KLL 200, median": lambda cell, trials: kll(cell, trials, share=0.5),
     "KLL 200, p99": lambda cell, trials: kll(cell, trials, share=0.99),
+    "REQ 12, p99": lambda cell, trials: req(cell, trials, share=0.99),
+    "REQ 12, p1": lambda cell, trials: req(cell, trials, share=0.01),
     "frequent items 64": frequent,
 }
 
@@ -142,7 +155,7 @@ def sketch_cells() -> list[SketchCell]:
     found = []
     for sketch in SKETCHES:
         data = counts if sketch.startswith("HLL") else list(DISTRIBUTIONS)
-        certain = not sketch.startswith(("HLL", "KLL"))
+        certain = not sketch.startswith(("HLL", "KLL", "REQ"))
         found += [
             SketchCell(sketch, *rest) for rest in product(data, (0.95,) if certain else CONFIDENCES)
         ]

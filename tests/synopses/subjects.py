@@ -21,6 +21,7 @@ from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.req import GroupedReq
 from synopses.theta import GroupedTheta
 from tests.laws import Part, Subject
 
@@ -194,5 +195,11 @@ NOT_YET_LOSSY = [
         lambda groups: GroupedKll(groups, 8000),
         lambda s, p: s.update(p.ids, p.values),
         lambda s: [rounded(s.quantile(q, 0.95)) for q in (0.0, 0.1, 0.5, 1.0)],
+    ),
+    Subject(
+        "req, all",
+        lambda groups: GroupedReq(groups, 254),
+        lambda s, p: s.update(p.ids, p.values),
+        lambda s: [rounded(s.quantile(q, 0.95)) for q in (0.9, 0.99, 1.0)],
     ),
 ]

@@ -52,7 +52,7 @@ def test_counts_are_those_of_sorting_whatever_the_batches(groups: int, batch: in
     for start in range(0, values.size, batch):
         rows = slice(start, start + batch)
         buckets.update(None if groups == 1 else ids[rows], values[rows])
-    assert buckets._cells.grid is not None
+    assert buckets._cells.pages is not None
     for found, exact in zip(buckets._cells.entries(), counted(ids, values), strict=True):
         np.testing.assert_array_equal(found, exact)
     present = ~np.isnan(values)
@@ -75,7 +75,7 @@ def test_few_values_of_many_groups_stay_in_the_map() -> None:
     values = truth.draw("lognormal-2", 1, 5000)
     buckets = GroupedLogBuckets(1000)
     buckets.update((np.arange(5000) % 1000).astype(np.int32), values)
-    assert buckets._cells.grid is None
+    assert buckets._cells.pages is None
 
 
 def test_parts_held_in_different_layouts_merge_and_subtract() -> None:
@@ -92,7 +92,7 @@ def test_parts_held_in_different_layouts_merge_and_subtract() -> None:
         np.testing.assert_array_equal(found, exact)
 
 
-def test_counters_grow_before_a_count_passes_32_bits() -> None:
+def test_counts_of_billions_are_exact() -> None:
     values = np.geomspace(1.0, 10.0, 1000)
     buckets = GroupedLogBuckets(1)
     buckets.update(None, values)
@@ -105,6 +105,25 @@ def test_counters_grow_before_a_count_passes_32_bits() -> None:
     again = GroupedLogBuckets.from_bytes(buckets.to_bytes())
     assert again.to_bytes() == buckets.to_bytes()
     assert buckets.subtract(again).counts.tolist() == [0]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_counters_that_go_round_are_carried(groups: int) -> None:
+    values = np.concatenate((np.geomspace(1.0, 10.0, 1000), np.full(300_000, 3.25), -np.ones(9)))
+    ids = np.where(np.arange(values.size) % 3 == 0, 0, groups - 1).astype(np.int32)
+    whole, part = GroupedLogBuckets(groups), GroupedLogBuckets(groups)
+    for batch in (slice(0, 1000), slice(1000, 150_000), slice(150_000, None)):
+        part.update(None if groups == 1 else ids[batch], values[batch])
+        whole.merge(part)
+    left = np.concatenate((ids[:1000].repeat(3), ids[1000:150_000].repeat(2), ids[150_000:]))
+    twice = np.concatenate((values[:1000].repeat(3), np.full(2 * 149_000, 3.25), values[150_000:]))
+    for found, exact in zip(whole._cells.entries(), counted(left, twice), strict=True):
+        np.testing.assert_array_equal(found, exact)
+    once = whole.subtract(part)
+    mine = slice(0, 1000), slice(1000, 150_000)
+    kept = [np.concatenate([column[rows] for rows in (mine[0], *mine)]) for column in (ids, values)]
+    for found, exact in zip(once._cells.entries(), counted(*kept), strict=True):
+        np.testing.assert_array_equal(found, exact)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)

@@ -36,15 +36,16 @@ def asked(moments: GroupedCrossMoments) -> list[Estimates]:
         moments.covariance(sample=True),
         moments.correlation(),
         moments.slope(),
+        moments.intercept(),
     ]
 
 
 def exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float | None, float]]:
-    """The four answers from fractions, and what rounding in each is a share of."""
+    """The five answers from fractions, and what rounding in each is a share of."""
     first, second = ([Fraction(value) for value in column.tolist()] for column in (x, y))
     n = len(first)
     if not n:
-        return [(None, 0.0)] * 4
+        return [(None, 0.0)] * 5
     mean_x, mean_y = sum(first) / n, sum(second) / n
     cross = sum((a - mean_x) * (b - mean_y) for a, b in zip(first, second, strict=True))
     squares_x = sum((a - mean_x) ** 2 for a in first)
@@ -54,13 +55,15 @@ def exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float | 
         share = math.sqrt(cross * cross / (squares_x * squares_y))
         correlation = math.copysign(share, cross)
     product = math.sqrt(squares_x) * math.sqrt(squares_y)
+    steep = math.sqrt(squares_x / squares_y) if squares_y else 0.0
     return [
         (float(cross / n), product / n),
         (float(cross / (n - 1)) if n > 1 else None, product / max(n - 1, 1)),
         (correlation, 1.0),
+        (float(cross / squares_y) if squares_y else None, steep),
         (
-            float(cross / squares_y) if squares_y else None,
-            math.sqrt(squares_x / squares_y) if squares_y else 0.0,
+            float(mean_x - cross / squares_y * mean_y) if squares_y else None,
+            float(abs(mean_x)) + steep * float(abs(mean_y)),
         ),
     ]
 
@@ -119,10 +122,11 @@ def test_integers_up_to_2_to_the_53_are_told_apart(pairs: list[tuple[int, int]])
 def test_a_column_of_one_value_has_no_correlation_however_it_is_merged() -> None:
     for value in (0.1, 1e300, -3.0, 2.0**53):
         x, y = np.full(500, value), np.arange(500.0)
-        _, _, correlation, slope = asked(of_pairs(x, y, batch=7))
+        _, _, correlation, slope, intercept = asked(of_pairs(x, y, batch=7))
         assert correlation.null[0]
         assert not slope.null[0]
         assert slope.value[0] == 0.0
+        assert intercept.value[0] == value
         assert asked(of_pairs(y, x, batch=7))[3].null[0]
 
 

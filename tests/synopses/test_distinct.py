@@ -116,6 +116,33 @@ def test_few_different_rows_are_counted_exactly() -> None:
     assert answer.bound[0] == Bound.EXACT
 
 
+@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_values_crafted_to_fool_the_hashes_are_never_called_exact(
+    times: int, confidence: float
+) -> None:
+    """The seed is public: whoever picks values by their hashes raises any register at will."""
+    values = np.arange(1_000_000)
+    crafted = values[murmur_int64(values)[1] < np.uint64(2**56)]
+    summary = GroupedDistinct(1, 9)
+    for _ in range(times):
+        summary.update(None, *murmur_int64(crafted))
+    answer = summary.distinct(confidence)[0]
+    assert answer.bound is Bound.INTERVAL
+    assert answer.low <= 512 < crafted.size <= answer.high == times * crafted.size
+
+
+@pytest.mark.parametrize("values", [513, 600, 5_000])
+def test_registers_say_exact_only_where_each_value_has_one_of_its_own(values: int) -> None:
+    once = GroupedDistinct(64, 9)
+    ids = np.repeat(np.arange(64, dtype=np.int32), values)
+    once.update(ids, *murmur_int64(np.arange(ids.size)))
+    answer = once.distinct(0.95)
+    assert (answer.bound == Bound.INTERVAL).all()
+    assert (answer.low <= values).all()
+    assert (answer.high == values).mean() > 0.4  # No more than were taken in.
+
+
 def test_nothing_is_exactly_zero() -> None:
     answer = GroupedDistinct(2, 12).distinct(0.95)
     assert answer.value.tolist() == [0, 0]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.errors import CorruptSynopsis, SynopsisError
+from synopses.errors import CorruptSynopsis
 from synopses.header import Kind, crc32c, seal, unseal
 from tests.laws import Part
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
@@ -36,10 +36,10 @@ def test_another_kind_is_refused_by_name() -> None:
         unseal(seal(Kind.COUNT, b"", []), Kind.MOMENTS)
 
 
-def test_a_newer_format_is_refused() -> None:
+def test_a_newer_layout_is_refused() -> None:
     data = bytearray(seal(Kind.COUNT, b"", []))
     data[4] = 9
-    with pytest.raises(CorruptSynopsis, match="format version is 9, expected 1"):
+    with pytest.raises(CorruptSynopsis, match="layout of count is 9, expected 1"):
         unseal(bytes(data), Kind.COUNT)
 
 
@@ -75,21 +75,3 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     for subject in SUBJECTS:
         with pytest.raises(CorruptSynopsis):
             type(subject.empty(1)).from_bytes(data)
-
-
-@pytest.mark.parametrize("subject", LINEAR + LOSSY, ids=lambda subject: subject.name)
-def test_nonsense_with_a_right_checksum_does_no_harm(subject) -> None:
-    ids = np.arange(40, dtype=np.int32) % 3
-    data = subject.of(Part(ids, draw("normal", 1, 40)), 3).to_bytes()
-    kind = type(subject.empty(1))
-    rng = np.random.default_rng(2)
-    for _ in range(300):
-        damaged = bytearray(data[:-4])
-        for at in rng.integers(8, len(damaged), rng.integers(1, 4)).tolist():
-            damaged[at] = int(rng.choice([0, 1, 127, 128, 255, rng.integers(256)]))
-        damaged += crc32c(bytes(damaged)).to_bytes(4, "little")
-        try:
-            back = kind.from_bytes(bytes(damaged))
-        except SynopsisError:
-            continue
-        back.merge(back.select(np.arange(back.groups))).to_bytes()

@@ -27,12 +27,12 @@ from synopses.intervals.ratios import sampled_mean
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
-from synopses.intervals.warm import compile_kernels
 from synopses.intervals.weighted import (
     WeightedMatches,
     signed_sum,
     weighted_sum,
 )
+from synopses.warm import compile_question_kernels
 from tests.truth import draw
 
 ANSWERS = {
@@ -324,7 +324,7 @@ def test_intervals_become_a_column_of_an_answer():
 
 
 def test_after_warming_no_kernel_is_compiled_anew_whatever_the_arrays_are():
-    compile_kernels()
+    compile_question_kernels()
     kernels = [betting._bounds, hypergeometric._invert, quantiles._ranks, sampled_module._moments]
     forms = [len(kernel.signatures) for kernel in kernels]
     values = np.arange(12.0)

@@ -112,6 +112,6 @@ def test_distinct_counters_shrink_before_or_after_a_merge_alike(
 def test_what_nothing_was_forgotten_of_shrinks_before_or_after_a_merge_alike(
     subject: Subject,
 ) -> None:
-    size = 256 if subject.name.startswith("frequent") else 4000
+    size = {"frequent, all": 256, "kll, all": 4000, "req, all": 100}[subject.name]
     left, right = stream("normal", 10, 100, 3), stream("zipf", 11, 150, 3)
     laws.resizing_commutes_with_merging(subject, left, right, 3, size)

@@ -53,6 +53,30 @@ def test_what_cancels_leaves_no_rounding_behind() -> None:
     assert of_doubles(values).sum().value[0] == pytest.approx(1001.0, rel=1e-12)
 
 
+@pytest.mark.parametrize("rows", [255, 256, 257, 1000])
+@pytest.mark.parametrize("odd", [None, np.nan, np.inf, -np.inf, 1.7e308])
+def test_one_group_at_once_is_as_a_value_at_a_time(rows: int, odd: float | None) -> None:
+    """Long batches are added side by side; alternating signs would overflow so, and do not."""
+    values = truth.draw("lognormal-1", 3, rows)
+    if odd is not None:
+        values[rows // 3 :: 2] = odd
+        values[rows // 3 + 1 :: 2] = -odd
+    at_once, singly = (GroupedMoments(1, integer=False) for _ in range(2))
+    at_once.update(None, values)
+    for value in values:
+        singly.update(None, np.array([value]))
+    for question in ("count", "minimum", "maximum", "mean"):
+        one, other = getattr(at_once, question)(), getattr(singly, question)()
+        assert (one.null[0], one.value[0]) == (
+            other.null[0],
+            pytest.approx(other.value[0], nan_ok=True),
+        )
+    one, other = at_once.sum(), singly.sum()
+    assert one.null[0] == other.null[0]
+    if not one.null[0]:
+        assert one.value[0] == pytest.approx(other.value[0], rel=1e-15)
+
+
 @pytest.mark.parametrize("distribution", truth.distributions())
 @pytest.mark.parametrize("shift", [0.0, 1e9])
 def test_variances_by_group_are_those_of_two_passes(distribution: str, shift: float) -> None:
@@ -131,3 +155,44 @@ def test_counts_subtract() -> None:
     left.update(np.array([0, 1, 1, 2], np.int32), 4)
     right.update(np.array([1], np.int32), 1)
     assert left.subtract(right).counts.tolist() == [1, 1, 1]
+
+
+def test_sums_are_given_wider_than_one_number():
+    ids = np.array([0, 0, 0, 1], np.int32)
+    integers = GroupedMoments(3, integer=True)
+    integers.update(ids, np.array([2**62, 2**62, 2**62, -1]))
+    low, high = integers.sums()
+    words = [int(h) * 2**64 + int(np.uint64(w)) for w, h in zip(low, high, strict=True)]
+    assert words == [3 * 2**62, -1, 0]
+    doubles = GroupedMoments(3, integer=False, variance=True)
+    doubles.update(ids, np.array([1e16, 1.0, 1.0, np.inf]))
+    sums, rest = doubles.sums()
+    assert Fraction(sums[0]) + Fraction(rest[0]) == 10**16 + 2
+    assert (sums[1], rest[1], sums[2], rest[2]) == (np.inf, 0.0, 0.0, 0.0)
+    squares = doubles.squares()
+    assert squares[0] == pytest.approx(2 * (1e16 - 1) ** 2 / 3)
+    assert np.isnan(squares[1])
+    assert squares[2] == 0.0
+    with pytest.raises(BadParameter):
+        GroupedMoments(1, integer=True).squares()
+
+
+BEYOND = [[0.0, 1e200], [1e308, 1e308, -1e308], [-1e153, 1e153] * 50_000, [1e-170, 3e-170]]
+
+
+@pytest.mark.parametrize("values", BEYOND)
+def test_squares_beyond_the_range_of_doubles_leave_no_bound(values: list[float]) -> None:
+    grouped = GroupedMoments(1, integer=False, variance=True)
+    grouped.update(np.zeros(len(values), np.int32), np.array(values))
+    merged = of_doubles(values[:1]).merge(of_doubles(values[1:]))
+    for moments in (of_doubles(values), grouped, merged):
+        for answer in (moments.variance(), moments.deviation()):
+            assert answer.null[0]
+            assert answer.bound[0] == Bound.NONE
+            assert "beyond the range" in answer.reason
+
+
+@pytest.mark.parametrize("constant", [0.0, 5e-324, 1e-170, 1e308])
+def test_a_constant_has_no_variance_however_large_it_is(constant: float) -> None:
+    variance = of_doubles([constant] * 300).variance()
+    assert (variance.value[0], variance.bound[0], variance.null[0]) == (0.0, Bound.EXACT, False)

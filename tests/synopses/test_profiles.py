@@ -30,6 +30,9 @@ from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 from synopses.profile import Profile, Statistics, Thinning
+from synopses.rank_sketches import RankSketches
+from synopses.req import GroupedReq
+from synopses.stratified_sample import StratifiedBottomK
 from synopses.theta import GroupedTheta
 from tests import truth
 
@@ -42,10 +45,12 @@ CLASSES = [
     GroupedTheta,
     GroupedLogBuckets,
     GroupedKll,
+    GroupedReq,
     GroupedFrequent,
     GroupedCountMin,
     GroupedCountSketch,
     BottomK,
+    StratifiedBottomK,
     HashSample,
     WeightedBottomK,
 ]
@@ -62,7 +67,7 @@ def test_no_summary_is_without_a_profile() -> None:
         for kind in vars(importlib.import_module(module.name)).values():
             if isinstance(kind, type) and kind.__module__ == module.name:
                 found |= {kind} if hasattr(kind, "to_bytes") and hasattr(kind, "update") else set()
-    bases = {GroupedHashedCounters}
+    bases = {GroupedHashedCounters, RankSketches}
     assert found - bases == set(CLASSES)
 
 
@@ -94,7 +99,8 @@ def test_the_size_for_an_error_is_the_smallest_that_has_it(kind: Any, confidence
     profile: Profile = kind.profile
     statistics = Statistics(tuples=10**9)
     best = profile.error_of(profile.sizes[-1], statistics, confidence)
-    for error in (0.05, 0.01, max(0.003, best)):
+    worst = profile.error_of(profile.sizes[0], statistics, confidence)
+    for error in (min(0.05, 0.9 * worst), min(0.01, 0.5 * worst), max(0.003, best)):
         size = profile.for_error(error, confidence=confidence, statistics=statistics)
         smaller = profile.sizes[profile.sizes.index(size) - 1]
         assert profile.error_of(size, statistics, confidence) <= error
@@ -186,6 +192,18 @@ def kll(size: int) -> Trial:
     return Trial(GroupedKll, size, Statistics(n), np.stack(errors, axis=1), held, 0.25)
 
 
+def req(size: int) -> Trial:
+    trials, n = 100, 60_000
+    values = np.random.default_rng(7).permuted(np.tile(np.arange(float(n)), (trials, 1)), axis=1)
+    summary = GroupedReq(trials, size)
+    summary.update(np.repeat(np.arange(trials, dtype=np.int32), n), values.ravel())
+    values = np.sort(values)
+    questions = [0.7, 0.8, 0.9]
+    errors = [shares_off(values, summary.quantile(q, 0.95).value, q) / (1 - q) for q in questions]
+    held = summary.size_bytes / trials
+    return Trial(GroupedReq, size, Statistics(n), np.stack(errors, axis=1), held, 0.25)
+
+
 def frequent(size: int) -> Trial:
     keys = np.arange(100_000)  # Every value once: nothing can be forgotten more often.
     summary = GroupedFrequent(1, size)
@@ -260,6 +278,8 @@ MEASURES: list[tuple[Callable[[int], Trial], int]] = [
     (theta, 10),
     (kll, 50),
     (kll, 200),
+    (req, 12),
+    (req, 50),
     (frequent, 64),
     (frequent, 1024),
     (joined, 8),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from synopses.cross_moments import GroupedCrossMoments
 from synopses.hashing import position_keys
 from synopses.intervals.from_moments import chernoff, mean_bounds
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import (
+    SquareMoments,
     Stratum,
     stratified_count,
     stratified_mean,
@@ -138,6 +141,7 @@ def test_nothing_or_one_value_read_promises_no_more_than_the_range(read: int) ->
         assert found.low[0] <= truth(values) <= found.high[0], name
 
 
+@pytest.mark.slow
 def test_chernoff_bounds_miss_no_more_often_than_they_may() -> None:
     """Against the hypergeometric itself, by simulation: 1/0 values of a small population."""
     rng = np.random.default_rng(17)
@@ -165,3 +169,38 @@ def test_a_mean_without_a_finite_range_has_no_bound() -> None:
         5 * one, one, one, low=-one, high=np.inf * one, population=None, delta=0.05
     )
     assert (low[0], high[0]) == (-1.0, np.inf)
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "normal", "zipf"])
+def test_certified_variances_are_as_narrow_as_if_all_were_known(distribution: str) -> None:
+    values = draw(distribution, 3, 40_000)
+    kept = position_keys(5, 0, len(values)) < np.uint64(1 << 62)
+    part = stratum(values, np.zeros(len(values), np.int64), kept, 1)
+    seen = values[kept]
+    moments = GroupedCrossMoments(1)
+    moments.update(None, seen, seen * seen)
+    sums = moments.sums()
+    shaped = replace(part, shape=SquareMoments(sums.cross, sums.squares_y))
+    found = stratified_variance([shaped], confidence=0.95)
+    without = stratified_variance([part], confidence=0.95)
+    spread = float(np.var((values - values.mean()) ** 2))
+    ideal = 1.96 * np.sqrt(spread * (1 - kept.mean()) / kept.sum())
+    assert found.certified.all()
+    assert not without.certified.any()
+    assert (found.high - found.low)[0] / 2 <= 1.1 * ideal
+    assert (without.high - without.low)[0] / 2 > 2 * ideal
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3, 1e9])
+def test_the_spread_of_squares_about_a_number_follows_or_is_lost(shift: float) -> None:
+    values = draw("normal", 1, 2_000) + shift
+    moments = GroupedCrossMoments(1)
+    moments.update(None, values, values * values)
+    sums = moments.sums()
+    shape = SquareMoments(sums.cross, sums.squares_y)
+    center = values.mean() + 1.0
+    found = shape.spread_about(center, sums.squares_x)[0]
+    squares = (values - center) ** 2
+    truth = float(((squares - squares.mean()) ** 2).sum())
+    assert np.isnan(found) or found == pytest.approx(truth, rel=1e-4)
+    assert np.isnan(found) == (shift == 1e9)

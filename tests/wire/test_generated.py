@@ -33,9 +33,9 @@ def test_every_public_word_of_the_wire_is_documented():
 
 
 def test_services_are_in_the_package_of_their_version():
-    from shedder.v1 import control_pb2, ingest_pb2, query_pb2, synopses_pb2
+    from shedder.v1 import backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
 
     pool = descriptor_pool.Default()
-    for module in (control_pb2, ingest_pb2, query_pb2, synopses_pb2):
+    for module in (backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2):
         for service in module.DESCRIPTOR.services_by_name.values():
             assert pool.FindServiceByName(service.full_name).file.package == "shedder.v1"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.errors import CorruptData, InvalidRequest, Unimplemented
-from shedder.queries.answer import Answer, MissingGroups
+from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
 from shedder.queries.database import Ledger, QueryLedger, Receipt
 from shedder.v1 import ingest_pb2, query_pb2
 from shedder.wire import tables
@@ -36,6 +36,7 @@ FULL = Answer(
     query="SELECT 1",
     start_us=-5,
     end_us=0,
+    resolution_us=3,
     watermark_us=17,
     position=9,
     late=2,
@@ -43,12 +44,14 @@ FULL = Answer(
     confidence=0.95,
     thinning=0.25,
     archive_share_read=0.5,
+    archive=ArchiveRead("uniform(0.5)", 0.4, 0.5, 0.45, 0.55, 32, 64, 10_000, 20_000, 2),
     sources=("moments", "sample"),
     missing=MissingGroups(12.5, 0.99, "sampled"),
     others=0,
     notes=("a note",),
     missed=3,
     elapsed_ms=0.25,
+    certified=False,
 )
 EMPTY = Answer(table=pa.table({"status": pa.array([], pa.string())}))
 

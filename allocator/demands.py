@@ -1,0 +1,289 @@
+"""The problem as data: what each synopsis may be, who reads it, and what there is to share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.errors import BadBudget, BadDemand
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+BYTES_END = 1 << 63
+_BROKEN = 1e3  # times the largest loss of a reader: for a promise that is not kept
+_LOSS_MIN = 1e-9  # where nobody loses anything
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """What n synopses may be: each is given one of its k options.
+
+    An option is a size with a share of the stream that is read. Rows with fewer than k options
+    are filled up with options whose error is inf: those are never given.
+
+    names: [n], for errors and explanations.
+    size_bytes: int64 [n, k], >= 0.
+    cost_ns: float64 [n, k], >= 0; CPU per second of stream: ns per tuple that arrives, times the
+      tuples/s at the present rate.
+    error: float64 [n, k], >= 0; what the synopsis' answers are then predicted to err by, in the
+      unit that its readers weigh.
+    best_error: float64 [n]; of the best option of each.
+    size_float: size_bytes as float64, which prices are multiplied with again and again.
+    """
+
+    names: Sequence[str]
+    size_bytes: Integers
+    cost_ns: Floats
+    error: Floats
+    best_error: Floats = field(init=False)
+    size_float: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = (len(self.names), self.error.shape[1])
+        assert self.size_bytes.shape == self.cost_ns.shape == self.error.shape == shape
+        self._require("size_bytes", ">= 0", self.size_bytes, self.size_bytes >= 0)
+        cost = self.cost_ns
+        self._require("cost_ns", ">= 0 and finite", cost, np.isfinite(cost) & (cost >= 0))
+        self._require("error", ">= 0, or inf for no option", self.error, self.error >= 0)
+        object.__setattr__(self, "best_error", self.error.min(1, initial=np.inf))
+        object.__setattr__(self, "size_float", self.size_bytes.astype(np.float64))
+        none = np.isinf(self.best_error)
+        if none.any():
+            raise BadDemand(self.names[int(none.argmax())], "error", "finite in an option", np.inf)
+        largest = self.size_bytes.max(1, initial=0)
+        if sum(largest.tolist()) >= BYTES_END:
+            at = int(largest.argmax())
+            rule = "small enough that all together stay below 2^63 bytes"
+            raise BadDemand(self.names[at], "size_bytes", rule, int(largest[at]))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def only(self, rows: Integers) -> Options:
+        """The options of some synopses, in this order."""
+        names = [self.names[row] for row in rows]
+        return Options(names, self.size_bytes[rows], self.cost_ns[rows], self.error[rows])
+
+    def _require(self, field: str, rule: str, column: NDArray[np.generic], good: Booleans) -> None:
+        if not good.all():
+            row, option = np.argwhere(~good)[0]
+            raise BadDemand(self.names[row], field, rule, column[row, option].item())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readers:
+    """Who asks for which synopsis: m queries' aggregates; several may share one synopsis.
+
+    synopsis: int64 [m]; row of the options.
+    weight: float64 [m], > 0; what an error of this reader counts. An inactive query's is
+      negligible, so it keeps what costs nobody else anything.
+    scale: float64 [m], > 0; the reader's error is scale * the synopsis' (of another confidence).
+    target: float64 [m], > 0; the largest error that it accepts; inf: any.
+    forfeit: float64 [m], >= 0; what a missed target counts beside the error, in error: little where
+      the answer is only wider, the whole value (1) where it is left out.
+    promised: bool [m]; a target that was promised is kept before all else.
+    """
+
+    synopsis: Integers
+    weight: Floats
+    scale: Floats
+    target: Floats
+    forfeit: Floats
+    promised: Booleans
+
+    @classmethod
+    def without_targets(cls, synopsis: Integers, weight: Floats) -> Readers:
+        """Who takes what there is."""
+        m = len(synopsis)
+        none, no = np.full(m, np.inf), np.zeros(m, bool)
+        return cls(synopsis, weight, np.ones(m), none, np.zeros(m), no)
+
+    def __post_init__(self) -> None:
+        for name, rule, good in (
+            ("weight", "> 0 and finite", np.isfinite(self.weight) & (self.weight > 0)),
+            ("scale", "> 0 and finite", np.isfinite(self.scale) & (self.scale > 0)),
+            ("target", "> 0, or inf for none", self.target > 0),
+            ("forfeit", ">= 0 and finite", np.isfinite(self.forfeit) & (self.forfeit >= 0)),
+            ("synopsis", ">= 0", self.synopsis >= 0),
+        ):
+            if not good.all():
+                at = int((~good).argmax())
+                raise BadDemand(f"reader {at}", name, rule, getattr(self, name)[at].item())
+
+    def __len__(self) -> int:
+        return len(self.synopsis)
+
+    def only(self, chosen: Booleans, synopsis: Integers) -> Readers:
+        """Some of them, whose synopses have other rows now."""
+        return Readers(
+            synopsis[chosen],
+            self.weight[chosen],
+            self.scale[chosen],
+            self.target[chosen],
+            self.forfeit[chosen],
+            self.promised[chosen],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What there is: bytes of synopses, and ns of CPU per second of stream (inf: no limit)."""
+
+    size_bytes: int
+    cost_ns: float = np.inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.size_bytes < BYTES_END:
+            raise BadBudget("size_bytes", "in [0, 2^63)", self.size_bytes)
+        if not self.cost_ns >= 0:
+            raise BadBudget("cost_ns", ">= 0, or inf", self.cost_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demands:
+    """Options, their readers, and what the synopses are now.
+
+    present: int64 [n]; the option that each has, -1 for a new one.
+    moving: float64 [n], >= 0; what another option than the present one costs, in weighted error:
+      panes that are built keep their precision, and a change touches memory.
+    """
+
+    options: Options
+    readers: Readers
+    present: Integers
+    moving: Floats
+
+    @classmethod
+    def new(cls, options: Options, readers: Readers) -> Demands:
+        """Demands of synopses of which none stands yet."""
+        n = len(options)
+        return cls(options, readers, np.full(n, -1, np.int64), np.zeros(n))
+
+    def __post_init__(self) -> None:
+        n, k = self.options.error.shape
+        assert self.present.shape == self.moving.shape == (n,)
+        if len(self.readers) and self.readers.synopsis.max() >= n:
+            raise BadDemand("readers", "synopsis", f"< {n}", int(self.readers.synopsis.max()))
+        for name, rule, column, good in (
+            ("present", f"in [-1, {k})", self.present, (self.present >= -1) & (self.present < k)),
+            (
+                "moving",
+                ">= 0 and finite",
+                self.moving,
+                np.isfinite(self.moving) & (self.moving >= 0),
+            ),
+        ):
+            if not good.all():
+                at = int((~good).argmax())
+                raise BadDemand(self.options.names[at], name, rule, column[at].item())
+        self._require_finite_losses()
+
+    def _require_finite_losses(self) -> None:
+        """What is weighed must stay a number, or an option would look like none."""
+        readers, options = self.readers, self.options
+        possible = np.isfinite(options.error)
+        largest = np.where(possible, options.error, 0.0).max(1, initial=0.0)
+        with np.errstate(over="ignore"):
+            lost = largest[readers.synopsis] * readers.scale + readers.forfeit
+            weighed = np.cumsum(readers.weight * lost)
+            spent = options.cost_ns.max(1, initial=0.0).sum()
+        if not np.isfinite(weighed).all():
+            at = int(np.isinf(weighed).argmax())
+            rule = "small enough that all losses together stay finite"
+            raise BadDemand(f"reader {at}", "weight", rule, readers.weight[at].item())
+        if not np.isfinite(spent):
+            at = int(options.cost_ns.max(1).argmax())
+            rule = "small enough that all costs together stay finite"
+            raise BadDemand(options.names[at], "cost_ns", rule, options.cost_ns[at].max().item())
+
+    def loss(self) -> Floats:
+        """[n, k]: what each option loses: weighted errors, forfeits, and what moving costs.
+
+        inf where there is no option. Promised targets are another matter.
+        """
+        readers = self.readers
+        weights = np.bincount(
+            readers.synopsis, readers.weight * readers.scale, minlength=len(self.options)
+        )
+        with np.errstate(invalid="ignore"):  # 0 * inf: nobody reads it, and it is no option
+            loss = self.options.error * weights[:, None]
+        forfeit = readers.weight * readers.forfeit
+        loss += self._missed(forfeit, (forfeit > 0) & ~readers.promised)
+        standing = np.flatnonzero(self.present >= 0)
+        loss += self.moving[:, None] * (self.present >= 0)[:, None]
+        loss[standing, self.present[standing]] -= self.moving[standing]
+        loss[~np.isfinite(self.options.error)] = np.inf
+        return loss
+
+    def missed_promises(self) -> Floats:
+        """[n, k]: the weight of promised targets that an option misses."""
+        return self._missed(self.readers.weight, self.readers.promised)
+
+    def missed(self) -> Booleans:
+        """[n, k]: whether an option misses a target that another one meets."""
+        return self._missed(np.ones(len(self.readers)), np.ones(len(self.readers), bool)) > 0
+
+    def _missed(self, counted: Floats, chosen: Booleans) -> Floats:
+        """[n, k]: the sum of `counted` over chosen readers whose target an option misses.
+
+        Targets that no option meets are not counted: nobody can help it.
+        """
+        found = np.zeros_like(self.options.error)
+        some = np.flatnonzero(chosen & self.reachable())
+        at = self.readers.synopsis[some]
+        errors = self.options.error[at] * self.readers.scale[some, None]
+        above = errors > self.readers.target[some, None]
+        if (np.diff(at) > 0).all():
+            found[at] = above * counted[some, None]
+        else:  # Several read one synopsis.
+            np.add.at(found, at, above * counted[some, None])
+        return found
+
+    def loss_of(self, choice: Integers) -> float:
+        """What a choice, [n], loses altogether; promised targets are another matter."""
+        readers = self.readers
+        error = self.options.error[np.arange(len(choice)), choice]
+        errors = readers.scale * error[readers.synopsis]
+        missed = self.reachable() & (errors > readers.target) & ~readers.promised
+        moved = (self.present >= 0) & (choice != self.present)
+        lost = readers.weight * (errors + np.where(missed, readers.forfeit, 0.0))
+        return float(lost.sum() + self.moving[moved].sum())
+
+    def ranked_loss(self, penalty: float | None = None) -> Floats:
+        """[n, k]: the loss, with a penalty for promises that are not kept.
+
+        For decisions that look at one synopsis after the other: a step that breaks a promise then
+        comes after all steps that only lose precision.
+        """
+        unit = self.penalty() if penalty is None else penalty
+        return self.loss() + unit * self.missed_promises()
+
+    def penalty(self) -> float:
+        """What a broken promise of unit weight counts: more than anything else that is lost."""
+        error = self.options.error
+        largest = np.where(np.isfinite(error), error, 0.0).max(1, initial=0.0)
+        lost = largest[self.readers.synopsis] * self.readers.scale + self.readers.forfeit
+        return _BROKEN * max(float(lost.max(initial=0.0)), _LOSS_MIN)
+
+    def only(self, rows: Integers) -> Demands:
+        """The demands of some synopses, in this order, and their readers."""
+        place = np.full(len(self.options), -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        readers, chosen = self.readers, place[self.readers.synopsis] >= 0
+        return Demands(
+            self.options.only(rows),
+            readers.only(chosen, place[readers.synopsis]),
+            self.present[rows],
+            self.moving[rows],
+        )
+
+    def reachable(self) -> Booleans:
+        """[m]: whether a reader has a target that some option meets."""
+        best = self.options.best_error[self.readers.synopsis]
+        met: Booleans = best * self.readers.scale <= self.readers.target
+        return met & np.isfinite(self.readers.target)

@@ -1,0 +1,57 @@
+"""Errors of an aggregate's value when its input has missing and spurious tuples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocator.demands import Floats
+from allocator.precision import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What is known of the values that one group adds up, in the exact plan.
+
+    tuples: in the group, in the mean. mean, mean_square: of the value (1 and 1 for COUNT).
+    """
+
+    tuples: float
+    mean: float = 1.0
+    mean_square: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TotalError:
+    """Bias and variance of a total, in the value's unit (and its square)."""
+
+    bias: Floats
+    variance: Floats
+
+    @property
+    def root_mean_square(self) -> Floats:
+        """The usual distance from the exact total."""
+        return np.asarray(np.sqrt(np.square(self.bias) + self.variance))
+
+
+def total_error(values: Values, it: Precision) -> TotalError:
+    """The error of a COUNT or SUM of a group whose tuples arrive with a precision.
+
+    Spurious tuples have values like the correct ones'. Missed and spurious tuples are independent:
+    the total loses a share 1 - recall, with the variance of drawing, and gains a Poisson number.
+    """
+    bias = values.tuples * values.mean * (it.recall + it.spurious - 1.0)
+    drawn = it.recall * (1.0 - it.recall) + it.spurious
+    shared = values.tuples * (values.tuples - 1.0) * np.square(values.mean) * it.clustered
+    return TotalError(bias, values.tuples * values.mean_square * drawn + shared)
+
+
+def scaled_total_error(values: Values, it: Precision) -> TotalError:
+    """The error when the total is divided by recall + spurious, which the plan knows.
+
+    Unbiased; what is missed and invented still makes it vary.
+    """
+    plain = total_error(values, it)
+    arriving = it.recall + it.spurious
+    return TotalError(np.zeros_like(plain.bias), plain.variance / np.square(arriving))

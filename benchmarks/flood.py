@@ -1,0 +1,111 @@
+"""A client process that sends trades at a rate, whatever becomes of them; prints what did.
+
+python -m benchmarks.flood ADDRESS TUPLES_PER_S SECONDS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+
+import grpc
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.trades import KEYS, SCHEMA
+from shedder.streams.batches import encode
+from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch
+from shedder.wire.heap import keep_big_blocks
+
+ROWS = 16_384
+IN_FLIGHT_MAX = 128  # More calls than that are not made, and counted as refused.
+TEMPLATES = 8
+METHOD = "/shedder.v1.Ingest/Append"
+
+
+class Templates:
+    """Requests that are ready but for their event times."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(7)
+        self._made = [self._make(rng) for _ in range(TEMPLATES)]
+        self._next = 0
+
+    @staticmethod
+    def _make(rng: np.random.Generator) -> tuple[bytes, int]:
+        marks = rng.integers(1 << 48, 1 << 49, ROWS)  # Found again in the bytes.
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array(marks, pa.timestamp("us")),
+                pa.array((rng.zipf(1.2, ROWS) % KEYS).astype(np.int64)),
+                pa.array(rng.lognormal(3, 1, ROWS)),
+            ],
+            schema=SCHEMA,
+        )
+        message = AppendRequest(stream="trades", batch=Batch(rows=ROWS, arrow=encode(batch)))
+        request = message.SerializeToString()
+        return request, request.index(marks.tobytes())
+
+    def at(self, time_us: int, step_us: float) -> bytes:
+        """A request whose first tuple is of this time, and the others follow."""
+        self._next = (self._next + 1) % TEMPLATES
+        request, offset = self._made[self._next]
+        times = time_us + (np.arange(ROWS) * step_us).astype(np.int64)
+        return b"".join((request[:offset], times.tobytes(), request[offset + 8 * ROWS :]))
+
+
+async def flood(address: str, rate: float, seconds: float) -> dict[str, float]:
+    """Send at this rate, on time or as soon as can be; nothing is sent twice."""
+    keep_big_blocks()
+    templates, found, acked_ms = Templates(), Counter[str](), list[float]()
+    options = [("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(address, options) as channel:
+        append = channel.unary_unary(METHOD, response_deserializer=AppendResponse.FromString)
+
+        async def send() -> None:
+            request = templates.at(time.time_ns() // 1_000, 1e6 / rate)
+            began = time.perf_counter()
+            try:
+                await append(request, timeout=30.0)
+            except grpc.RpcError as error:
+                found[error.code().name] += 1
+            else:
+                found["acknowledged"] += 1
+                acked_ms.append(1e3 * (time.perf_counter() - began))
+
+        calls: set[asyncio.Task[None]] = set()
+        began, sent = time.perf_counter(), 0
+        while (now := time.perf_counter() - began) < seconds:
+            due = int(now * rate / ROWS) - sent
+            for _ in range(due):
+                if len(calls) < IN_FLIGHT_MAX:
+                    call = asyncio.create_task(send())
+                    calls.add(call)
+                    call.add_done_callback(calls.discard)
+                    await asyncio.sleep(0)
+                else:
+                    found["not sent"] += 1
+                sent += 1
+            await asyncio.sleep(0.002)
+        in_time = found["acknowledged"]
+        await asyncio.gather(*calls)
+    latency = np.percentile(acked_ms or [float("nan")], [50, 99])
+    return {
+        "offered_per_s": sent * ROWS / seconds,
+        "acknowledged_per_s": in_time * ROWS / seconds,
+        "p50_ms": float(latency[0]),
+        "p99_ms": float(latency[1]),
+        **{name: float(count) for name, count in found.items()},
+    }
+
+
+def main() -> None:
+    address, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+    print(json.dumps(asyncio.run(flood(address, rate, seconds))))
+
+
+if __name__ == "__main__":
+    main()

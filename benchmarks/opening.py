@@ -1,0 +1,62 @@
+"""How long an engine takes to open in a new process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from benchmarks.measure import Report
+
+RUNS = 7
+OURS = "import shedder; db = shedder.open(folder + '/data')"
+WORK = {
+    "shedder.open of a new directory": OURS,
+    "the same, once more in the process": OURS + "; db.close(); mark(); " + OURS,
+    "only importing what it needs": "import shedder.engine.engine",
+    "only importing numba, pyarrow, pandas, DuckDB, sqlglot and scipy.special":
+        "import numba, pyarrow.compute, pandas, duckdb, sqlglot, scipy.special",
+    "only importing scipy.stats, which it does without": "import scipy.stats",
+}  # fmt: skip
+_PROGRAM = """
+import os, sys, time
+folder, began = sys.argv[1], (0.0, float(sys.argv[2]))
+def mark():
+    global began
+    began = time.process_time(), time.time()
+{work}
+print(time.process_time() - began[0], time.time() - began[1], flush=True)
+os._exit(0)
+"""
+
+
+def run() -> Report:
+    """CPU and wall time until the engine is there, kernels loaded, from the process's start on."""
+    rows = []
+    _measured(OURS)  # Compiles what is not in the cache yet.
+    for name, work in WORK.items():
+        found = [_measured(work) for _ in range(RUNS)]
+        cpu, wall = (min(column) for column in zip(*found, strict=True))
+        rows.append([name, f"{cpu:.2f} s", f"{wall:.2f} s"])
+    return Report(
+        claim="Aim: `shedder.open` is ready in under 2 s with a warm cache of kernels.",
+        columns=["what", "CPU", "wall"],
+        rows=rows,
+        notes=[f"The best of {RUNS} new processes each, from the start of the interpreter on."],
+    )
+
+
+def _measured(work: str) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        program = _PROGRAM.format(work=work)
+        done = subprocess.run(
+            [sys.executable, "-c", program, folder, str(time.time())],
+            env=os.environ | {"NUMBA_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    cpu, wall = done.stdout.split()
+    return float(cpu), float(wall)

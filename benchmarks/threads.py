@@ -1,0 +1,131 @@
+"""Two threads, each with a summary of its own: how much more they do than one.
+
+`python -m benchmarks threads` prints the table. Wall times need a machine on which nothing else
+runs: the last note says how much others took meanwhile. How long the threads waited for a lock is
+told on a busy one, too: Linux counts, for each thread, its time on a core and its time in the queue
+for one; the rest it waited for something else, of which there is only the other thread here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.measure import Report
+from benchmarks.summaries import ROWS, Case, cases, columns
+from synopses.warm import compile_kernels
+
+BATCH = 65_536
+RUNS = 9
+LEAST_SECONDS = 0.05  # Of a run; what is faster is fed several times.
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Some threads that began together: seconds until the last was done, share that they waited."""
+
+    wall: float
+    waited: float
+
+
+def together(case: Case, threads: int, rounds: int) -> Run:
+    """Feed so many summaries in each thread, one after the other; all threads at once."""
+    summaries = [[case.make() for _ in range(rounds)] for _ in range(threads)]
+    ready = threading.Barrier(threads)
+    begun, ended, present, awake = [], [], [], []
+
+    def work(mine: list[Any]) -> None:
+        ready.wait()
+        began, before = time.perf_counter(), _awake_seconds()
+        for summary in mine:
+            for first in range(0, ROWS, BATCH):
+                case.feed(summary, slice(first, first + BATCH))
+        awake.append(_awake_seconds() - before)
+        end = time.perf_counter()
+        begun.append(began)
+        ended.append(end)
+        present.append(end - began)
+
+    workers = [threading.Thread(target=work, args=(mine,)) for mine in summaries]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return Run(max(ended) - min(begun), max(0.0, 1.0 - sum(awake) / sum(present)))
+
+
+def _awake_seconds() -> float:
+    """This thread's time on a core and in the queue for one."""
+    queued = int(Path("/proc/thread-self/schedstat").read_text().split()[1])  # In ns.
+    return time.thread_time() + queued * 1e-9
+
+
+def busy_seconds() -> float:
+    """CPU seconds that all processes of this machine have taken since it started."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system + getattr(times, "nice", 0.0))
+
+
+def run() -> Report:
+    """Every kernel of the page about updating."""
+    compile_kernels()
+    began, busy, own = time.perf_counter(), busy_seconds(), time.process_time()
+    rows = [_row(case) for case in _cases()]
+    wall = time.perf_counter() - began
+    others = (busy_seconds() - busy - (time.process_time() - own)) / wall
+    return Report(
+        claim="Aim: two threads do at least 1.8 times the work of one, for kernels hold no lock.",
+        columns=("update", "one thread", "two threads", "work", "waited", "work but for others"),
+        rows=rows,
+        notes=(
+            (
+                f"{ROWS:,} rows a thread in batches of {BATCH:,}, each into a summary of its own, "
+                f"from empty; wall time, the best of {RUNS} runs. Work: twice the time of one "
+                "thread over that of two."
+            ),
+            (
+                "Waited: the share of their time that the two threads waited for each other, the "
+                "median of the runs; half where one always does. Work but for others: what that "
+                "leaves of twice the work, were nothing else running."
+            ),
+            _idle(others),
+        ),
+    )
+
+
+def _cases() -> list[Case]:
+    nothing = "", 1.0
+    names = ("hll", "texts", "theta", "items", "cells", "kll", "req", "sums", "counts", "ids")
+    return cases(columns(), dict.fromkeys((*names, "numpy"), nothing))
+
+
+def _row(case: Case) -> tuple[str, ...]:
+    once = min(together(case, 1, 1).wall for _ in range(3))
+    rounds = max(1, int(LEAST_SECONDS / once))
+    ones = [together(case, 1, rounds) for _ in range(RUNS)]
+    twos = [together(case, 2, rounds) for _ in range(RUNS)]
+    one, two = (min(run.wall for run in runs) for runs in (ones, twos))
+    waited = statistics.median(run.waited for run in twos)
+    return (
+        case.name,
+        f"{one / rounds * 1e3:,.1f} ms",
+        f"{two / rounds * 1e3:,.1f} ms",
+        f"{2 * one / two:.2f}×",
+        f"{waited:.0%}",
+        f"{2 * (1 - waited):.2f}×",
+    )
+
+
+def _idle(others: float) -> str:
+    said = f"Meanwhile other processes took {others:.2f} of a core"
+    return f"{said}." if others < 0.1 else f"{said}: run it again when they do not."
+
+
+if __name__ == "__main__":
+    print(run().markdown())

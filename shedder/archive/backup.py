@@ -1,0 +1,148 @@
+"""Backup and restore: a data directory as it is at one moment, as a second data directory.
+
+Files that never change again (runs, closed segments of the log) get a second name on the same
+file system, and are copied to another one. The copy is a data directory like any other: it can
+be checked, opened, and read by Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from shedder.archive.catalog_copy import moment_of
+from shedder.archive.check import check, quiet
+from shedder.archive.copying import Copying, copying
+from shedder.archive.directory import format_of
+from shedder.archive.files import Files, OsFiles
+from shedder.archive.log_recovery import segment_paths
+from shedder.archive.progress import Progress
+from shedder.archive.store import Store
+from shedder.errors import BadSetting, CorruptData
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A directory that was made: where, and what of it are second names of the same bytes."""
+
+    directory: Path
+    linked_bytes: int
+    copied_bytes: int
+
+
+def backup(
+    store: Store, target: Path, *, progress: Progress | None = None, link: bool = True
+) -> Copied:
+    """Make a backup of an open directory while it is written to.
+
+    It holds everything that is durable when this begins, and opens to exactly that.
+
+    Args:
+      store: the open directory.
+      target: the backup's directory; made here, so it must not exist or be empty.
+      progress: told of bytes; cancel it from another thread.
+      link: give unchanging files a second name where that works, instead of copying them.
+
+    Raises:
+      TargetExists, BadSetting: it cannot be there. DiskFull, StorageFailed, CorruptData.
+      Cancelled. Nothing is left at target then.
+    """
+    progress = progress or Progress(f"backup to {target}", "bytes")
+    _refuse_inside(store.directory, target)
+    with ExitStack() as held:
+        held.enter_context(store.kept())
+        copy = held.enter_context(copying(store.files, target, progress, link=link))
+        with store.catalog.turn():  # Nothing becomes a run, and no checkpoint moves on.
+            segments = store.log.durable_files(store.log_start())
+            catalog = held.enter_context(moment_of(store.catalog.path))
+        version = format_of(store.directory)
+        assert version is not None
+        runs = _run_files(store.files, store.directory)
+        progress.total = (
+            catalog.size_bytes + sum(size for _, size in segments) + sum(size for _, size in runs)
+        )
+        for name, size in runs:
+            copy.take(store.directory / name, name, size)
+        catalog.write(store.files, copy.directory / "catalog.sqlite", progress)
+        _take_segments(copy, segments)
+        copy.complete(version)
+    return Copied(target, copy.linked_bytes, copy.copied_bytes)
+
+
+def restore(
+    source: Path,
+    target: Path,
+    *,
+    files: Files | None = None,
+    progress: Progress | None = None,
+    link: bool = True,
+    verify: bool = True,
+) -> Copied:
+    """Make a new directory from a backup, or from any data directory that nobody serves.
+
+    Args:
+      source: not changed, and free for others afterwards.
+      target: made here, so it must not exist or be empty.
+      files: the file system; the real one when None.
+      progress: told of bytes; cancel it from another thread.
+      link: give unchanging files a second name where that works, instead of copying them.
+      verify: check the source first, every byte of it.
+
+    Raises:
+      CorruptData: the source is no whole data directory, or damaged. DirectoryLocked: it is
+      served. NewerFormat. TargetExists, BadSetting, DiskFull, StorageFailed. Cancelled.
+    """
+    files = OsFiles() if files is None else files
+    progress = progress or Progress(f"restore of {source} to {target}", "bytes")
+    _refuse_inside(source, target)
+    version = format_of(source)
+    if version is None:
+        raise CorruptData(f"{source} is no whole data directory: it has no FORMAT")
+    if verify:
+        report = check(source, files, progress)
+        if not report.ok:
+            raise CorruptData(f"{source} is damaged: {report.damages[0]}")
+    with quiet(source), copying(files, target, progress, link=link) as copy:
+        runs = _run_files(files, source)
+        segments = [(path, path.stat().st_size) for path in segment_paths(files, source / "log")]
+        catalog = [
+            (path, path.stat().st_size)
+            for name in ("catalog.sqlite", "catalog.sqlite-wal")
+            if (path := source / name).exists()
+        ]
+        progress.done = 0
+        progress.total = sum(size for _, size in [*runs, *segments, *catalog])
+        for name, size in runs:
+            copy.take(source / name, name, size)
+        for path, size in catalog:
+            copy.copy(path, path.name, size)
+        _take_segments(copy, segments)
+        copy.complete(version)
+    return Copied(target, copy.linked_bytes, copy.copied_bytes)
+
+
+def _take_segments(copy: Copying, segments: list[tuple[Path, int]]) -> None:
+    """All but the last are closed; the last one is written to by whoever opens a directory."""
+    for path, size in segments[:-1]:
+        copy.take(path, f"log/{path.name}", size)
+    for path, size in segments[-1:]:
+        copy.copy(path, f"log/{path.name}", size)
+
+
+def _run_files(files: Files, directory: Path) -> list[tuple[str, int]]:
+    """Everything below runs/; what no catalog names is an orphan here and there."""
+    root = directory / "runs"
+    return [(f"runs/{name}", (root / name).stat().st_size) for name in _below(files, root)]
+
+
+def _below(files: Files, root: Path) -> Iterator[str]:
+    for folder in files.names(root):
+        for name in files.names(root / folder):
+            yield f"{folder}/{name}"
+
+
+def _refuse_inside(source: Path, target: Path) -> None:
+    if target.resolve().is_relative_to(source.resolve()):
+        raise BadSetting(f"{target} is inside {source}, of which it would be a copy")

@@ -1,0 +1,210 @@
+"""Value indexes of a stream's runs: built beside everything else, and never needed."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pyarrow.compute as pc
+import structlog
+from numpy.typing import NDArray
+
+from shedder.archive.catalog import Catalog
+from shedder.archive.entries import Run
+from shedder.archive.files import DISK_FULL_ERRNOS, Files, atomic_write
+from shedder.archive.layouts.checked_file import opened
+from shedder.archive.run_files import RunFiles
+from shedder.archive.stream_state import StreamState
+from shedder.archive.value_index import Fences, Ranges, Stale, keys_of, to_bytes
+from shedder.cql.types import ColumnType
+from shedder.errors import BadSetting, DiskFull, StorageFailed, UnknownColumn
+
+FENCES_MAX = 8_192  # Files whose fences are kept in memory, each 12 bytes per 4,096 values.
+
+_log = structlog.get_logger("shedder.archive")
+
+
+class IndexedRuns(ABC):
+    """The part of the store that knows of value indexes.
+
+    An index file belongs to one file of a run, whose checksum it names. It is not in the catalog:
+    whatever is missing, damaged or of another file is not used, and built again.
+    """
+
+    directory: Path
+    files: Files
+    catalog: Catalog
+    _run_files: RunFiles
+    _streams: dict[int, StreamState]
+    _lock: threading.RLock
+    _fences: dict[Path, tuple[int, Fences]]
+
+    @abstractmethod
+    def _state(self, stream: int) -> StreamState: ...
+
+    def create_index(self, stream: int, column: str) -> bool:
+        """From now on a column has an index; False when it had one.
+
+        Raises:
+          UnknownColumn. BadSetting: a column of its type cannot have one.
+        """
+        with self.catalog.turn(), self._lock:
+            state = self._state(stream)
+            kind = self._type_of(state, column)
+            if kind is ColumnType.BOOLEAN:
+                raise BadSetting(f"an index on {column!r}, a BOOLEAN, would leave nothing out")
+            if column in state.indexes:
+                return False
+            self.catalog.add_index(stream, column)
+            state.indexes = (*state.indexes, column)
+            return True
+
+    def drop_index(self, stream: int, column: str) -> bool:
+        """A column has no index any more; False when it had none. Its files go."""
+        with self.catalog.turn(), self._lock:
+            state = self._state(stream)
+            if column not in state.indexes:
+                return False
+            self.catalog.drop_index(stream, column)
+            state.indexes = tuple(name for name in state.indexes if name != column)
+        self.sweep_indexes(stream)
+        return True
+
+    def indexes(self, stream: int) -> tuple[str, ...]:
+        """The columns that have an index."""
+        return self._state(stream).indexes
+
+    def unindexed(self, stream: int) -> list[tuple[Run, str]]:
+        """What an index lacks: runs that have no good file for a column that should have one."""
+        with self._lock:
+            state = self._state(stream)
+            runs = [run for run in state.runs if state.readable(run)]
+            columns = state.indexes
+        return [(run, name) for run in runs for name in columns if not self._is_built(run, name)]
+
+    def build_index(
+        self, run: Run, column: str, told: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Make the index of one run and column.
+
+        Args:
+          run: one of `unindexed`.
+          column: its column.
+          told: called with the rows that were read; what it raises ends the work.
+
+        Raises:
+          CorruptData: the run is damaged. DiskFull, StorageFailed, UnknownStream.
+        """
+        kind = self._type_of(self._state(run.stream_id), column)
+        target = self._path(run, column)
+        mine = f"index-{threading.get_ident()}-{target.parent.name}-{target.name}"
+        temporary = self.directory / "tmp" / mine  # Two may build the same one at once.
+        self._run_files.pin([run.file])
+        try:
+            data = to_bytes(self._keys(run, column, kind, told), run.crc)
+            self.files.make_directory(target.parent)
+            with suppress(FileNotFoundError):
+                self.files.unlink(temporary)
+            atomic_write(self.files, temporary, target, [data])
+        except OSError as error:
+            with suppress(OSError):
+                self.files.unlink(temporary)
+            if error.errno in DISK_FULL_ERRNOS:
+                raise DiskFull(f"no space for index {target.name}: {error}") from error
+            raise StorageFailed(f"cannot write index {target.name}: {error}") from error
+        finally:
+            self._run_files.unpin([run.file])
+
+    def look_up(self, run: Run, column: str, ranges: Ranges) -> NDArray[np.uint16] | None:
+        """The row groups of a run that may hold a value; None where its index is of no use.
+
+        Args:
+          run: of a snapshot.
+          column: that has an index.
+          ranges: of keys, see `value_index.keys_of`.
+        """
+        path = self._path(run, column)
+        try:
+            file = self.files.open(path)
+        except OSError:
+            return None
+        try:
+            known = self._fences.get(path)
+            if known is None or known[0] != run.crc:
+                known = (run.crc, Fences.read(file, run.crc))
+                if len(self._fences) >= FENCES_MAX:
+                    self._fences.clear()
+                self._fences[path] = known
+            return known[1].groups(file, ranges)
+        except (Stale, OSError) as error:
+            self._fences.pop(path, None)
+            _log.warning("index_not_used", file=str(path), error=repr(error))
+            with suppress(OSError):  # it is built again
+                self.files.unlink(path)
+            return None
+        finally:
+            file.close()
+
+    def sweep_indexes(self, stream: int) -> None:
+        """Remove the files of indexes that are of no run, or of no column, any more."""
+        with self._lock:
+            state = self._streams.get(stream)
+            wanted = (
+                {self._path(run, name).name for run in state.runs for name in state.indexes}
+                if state is not None
+                else set()
+            )
+        folder = self.directory / "indexes" / str(stream)
+        with suppress(OSError):  # what stays is swept the next time
+            for name in self.files.names(folder):
+                if name not in wanted:
+                    self._fences.pop(folder / name, None)
+                    self.files.unlink(folder / name)
+
+    def _keys(
+        self, run: Run, column: str, kind: ColumnType, told: Callable[[int], None]
+    ) -> list[NDArray[np.int64]]:
+        """The keys of each row group of a run's file."""
+        path = self.directory / "runs" / run.file
+        if run.footer is None:
+            self._run_files.verified((run,))
+        found = []
+        with opened(self.files, path, run) as (parquet, _):
+            for group in range(parquet.num_row_groups):
+                values = parquet.read_row_group(group, columns=[column], use_threads=False)[column]
+                flat = values.combine_chunks().drop_null()
+                if kind is ColumnType.DOUBLE:
+                    flat = flat.filter(pc.invert(pc.is_nan(flat)))
+                found.append(keys_of(flat, kind))
+                told(len(values))
+        return found
+
+    def _is_built(self, run: Run, column: str) -> bool:
+        path = self._path(run, column)
+        try:
+            file = self.files.open(path)
+        except OSError:
+            return False
+        try:
+            Fences.read(file, run.crc)
+        except (Stale, OSError):
+            return False
+        finally:
+            file.close()
+        return True
+
+    def _path(self, run: Run, column: str) -> Path:
+        name = f"{Path(run.file).name}.{google_crc32c.value(column.encode()):08x}.index"
+        return self.directory / "indexes" / str(run.stream_id) / name
+
+    @staticmethod
+    def _type_of(state: StreamState, column: str) -> ColumnType:
+        types = {c.name: c.type for c in state.entry.schema.columns}
+        if column not in types:
+            raise UnknownColumn(column, list(types))
+        return types[column]

@@ -1,0 +1,192 @@
+"""Reading some of a run's blocks: any k of R are a simple random sample of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shedder.archive.entries import Run
+from shedder.archive.files import Files
+from shedder.archive.layouts.checked_file import Footers, opened
+from shedder.archive.progress import Told, nobody
+from shedder.cql.render import POSITION
+
+_COUNT = "count"  # A table without columns forgets how many rows it has when it is concatenated.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One of a run's blocks as it was read.
+
+    number: from 0. rows: tuples in the block, whatever was asked for. table: those of them that are
+    in the wanted stretch of time, the wanted columns. bytes_read: from the file for this block; the
+    first one of a call counts the file's metadata, too.
+    """
+
+    run: Run
+    number: int
+    rows: int
+    table: pa.Table
+    bytes_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader wants of blocks: columns (POSITION may be one), event times [start, end)."""
+
+    time_column: str
+    columns: tuple[str, ...]
+    start_us: int | None = None
+    end_us: int | None = None
+
+
+def read_blocks(
+    files: Files,
+    path: Path,
+    run: Run,
+    numbers: Sequence[int],
+    wanted: Wanted,
+    footers: Footers | None = None,
+    told: Told = nobody,
+) -> Iterator[Block]:
+    """Some of a run's blocks, in the order of numbers.
+
+    A run in order of position has one block, number 0. Row groups that have no event time in the
+    wanted stretch are not read; nor are columns that nobody wants.
+
+    Args:
+      files: the file system.
+      path: of the run's file; it need not have been verified if the run knows its footer.
+      run: what it is.
+      numbers: of blocks, in [0, run.blocks).
+      wanted: what of them.
+      footers: those that are known already.
+      told: called before each row group; what it raises ends the reading.
+
+    Raises:
+      CorruptData: the file is missing, or what was read of it fails its checksum.
+      StorageFailed: it cannot be read.
+    """
+    assert all(0 <= number < run.blocks for number in numbers), (run.blocks, numbers)
+    if not numbers:
+        return
+    with opened(files, path, run, footers) as (parquet, checked):
+        schema = checked.schema or parquet.schema_arrow
+        groups = range(parquet.num_row_groups)
+        if run.is_dealt:
+            checked.expect(_stretches(parquet.metadata, numbers, wanted))
+        for number in numbers:
+            parts = [
+                _rows(parquet, schema, run, group, wanted, told)
+                for group in ((number,) if run.is_dealt else groups)
+            ]
+            rows = sum(tuples for tuples, _ in parts)
+            tables = [part for _, part in parts] or [_nothing(schema, wanted)]
+            table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+            yield Block(run, number, rows, table.select(wanted.columns), checked.bytes_read)
+            checked.bytes_read = 0
+
+
+def read_groups(
+    files: Files, path: Path, run: Run, groups: Sequence[int], wanted: Wanted
+) -> Iterator[pa.Table]:
+    """Some row groups of a run, in any layout: what of them is wanted.
+
+    Args:
+      files: the file system.
+      path: of the run's file; it need not have been verified if the run knows its footer.
+      run: what it is.
+      groups: numbers of row groups.
+      wanted: what of them.
+
+    Raises:
+      CorruptData: the file is missing, or what was read of it fails its checksum.
+      StorageFailed: it cannot be read.
+    """
+    if not groups:
+        return
+    with opened(files, path, run) as (parquet, checked):
+        schema = checked.schema or parquet.schema_arrow
+        for group in groups:
+            yield _rows(parquet, schema, run, group, wanted, nobody)[1]
+
+
+def _rows(
+    parquet: pq.ParquetFile,
+    schema: pa.Schema,
+    run: Run,
+    group: int,
+    wanted: Wanted,
+    told: Told,
+) -> tuple[int, pa.Table]:
+    """How many rows a row group has, and those of them that are wanted."""
+    told()
+    its = parquet.metadata.row_group(group)
+    low_us, high_us = _times(its, schema.names.index(wanted.time_column))
+    start_us = low_us if wanted.start_us is None else max(low_us, wanted.start_us)
+    end_us = high_us + 1 if wanted.end_us is None else min(high_us + 1, wanted.end_us)
+    outside = start_us >= end_us
+    cut = (start_us, end_us) != (low_us, high_us + 1)
+    stored = POSITION in schema.names
+    names = [name for name in wanted.columns if stored or name != POSITION]
+    if cut and wanted.time_column not in names:
+        names.append(wanted.time_column)
+    if outside:
+        table = pa.schema([schema.field(name) for name in names]).empty_table()
+    elif not names:
+        table = pa.table({_COUNT: pa.nulls(its.num_rows)})
+    else:
+        table = parquet.read_row_group(group, columns=names, use_threads=False)
+    table = table.replace_schema_metadata(None)
+    if POSITION in wanted.columns and not stored:
+        first = run.first_position + sum(
+            parquet.metadata.row_group(before).num_rows for before in range(group)
+        )
+        positions = np.arange(first, first + table.num_rows)
+        table = table.append_column(pa.field(POSITION, pa.int64(), False), pa.array(positions))
+    if cut and not outside:
+        times = table[wanted.time_column].cast(pa.int64()).to_numpy()
+        table = table.filter(pa.array((times >= start_us) & (times < end_us)))
+    return its.num_rows, table
+
+
+def _stretches(
+    metadata: pq.FileMetaData, groups: Sequence[int], wanted: Wanted
+) -> list[tuple[int, int]]:
+    """Where what is wanted of some row groups lies: begins and lengths, neighbours in one."""
+    is_cut = wanted.start_us is not None or wanted.end_us is not None
+    names = {*wanted.columns, *[wanted.time_column] * is_cut}
+    found: list[tuple[int, int]] = []
+    for group in sorted(groups):
+        its = metadata.row_group(group)
+        for at in range(its.num_columns):
+            chunk = its.column(at)
+            if chunk.path_in_schema not in names:
+                continue
+            begin = chunk.dictionary_page_offset or chunk.data_page_offset
+            if found and sum(found[-1]) == begin:
+                begin, length = found.pop()
+                found.append((begin, length + chunk.total_compressed_size))
+            else:
+                found.append((begin, chunk.total_compressed_size))
+    return found
+
+
+def _nothing(schema: pa.Schema, wanted: Wanted) -> pa.Table:
+    """No rows of a file without any, which is a copy and so has all columns that may be wanted."""
+    return pa.schema([schema.field(n) for n in wanted.columns]).empty_table()
+
+
+def _times(group: pq.RowGroupMetaData, time_column: int) -> tuple[int, int]:
+    """Smallest and largest event time of a row group; our files have them for every one."""
+    statistics = group.column(time_column).statistics
+    assert statistics is not None
+    low, high = statistics.min_raw, statistics.max_raw
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    return low, high

@@ -1,0 +1,211 @@
+"""A run's file of which only some parts are read, each verified when it is."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shedder.archive.entries import Run
+from shedder.archive.files import Files, ReadFile
+from shedder.archive.run_writer import PIECES, unpacked
+from shedder.archive.segment import checksum
+from shedder.errors import CorruptData, StorageFailed
+
+FOOTERS_BYTES: Final = 16 << 20  # Of files; some times as much in memory.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadFooter:
+    """A footer that was verified: the Parquet metadata, and where pieces begin and their checksums.
+
+    schema: the file's, without metadata. begins: int64 [pieces + 1]. crcs: [pieces].
+    """
+
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+    begins: NDArray[np.int64]
+    crcs: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, data: bytes, offset: int) -> Self:
+        """From the bytes of a footer that begins at an offset of its file."""
+        metadata = pq.read_metadata(pa.BufferReader(data))
+        pieces = unpacked((metadata.metadata or {})[PIECES.encode()])
+        begins = np.concatenate([[0], np.cumsum(pieces["size"], dtype=np.int64)])
+        assert begins[-1] == offset
+        schema = metadata.schema.to_arrow_schema().remove_metadata()
+        return cls(metadata, schema, begins, pieces["crc"])
+
+
+class Footers:
+    """The footers that were used last, so that a small part of a run costs no more than it. Safe
+    from any thread."""
+
+    def __init__(self, size_bytes_max: int = FOOTERS_BYTES) -> None:
+        """Keep up to so many bytes of footers, as they are in files."""
+        self._max = size_bytes_max
+        self._held: OrderedDict[tuple[str, int], ReadFooter] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def find(self, run: Run) -> ReadFooter | None:
+        """That of a run's file; None: it has to be read."""
+        with self._lock:
+            found = self._held.get((run.file, run.crc))
+            if found is not None:
+                self._held.move_to_end((run.file, run.crc))
+            return found
+
+    def keep(self, run: Run, footer: ReadFooter) -> None:
+        """Hold on to one; those that were not used for the longest time go."""
+        with self._lock:
+            if (run.file, run.crc) in self._held:
+                return
+            self._held[run.file, run.crc] = footer
+            self._size += footer.metadata.serialized_size
+            while self._size > self._max:
+                _, gone = self._held.popitem(last=False)
+                self._size -= gone.metadata.serialized_size
+
+    def forget(self) -> None:
+        """Read all of them again when they are needed."""
+        with self._lock:
+            self._held.clear()
+            self._size = 0
+
+
+class CheckedFile:
+    """A file object for Arrow over the pieces of a file; bytes_read counts what was read of it.
+
+    Arrow asks for whole column chunks; whole pieces are read, and none is handed out whose checksum
+    is not that of the footer, nor a footer whose checksum is not the catalog's. A file whose run
+    knows no footer has been verified as a whole before.
+    """
+
+    def __init__(
+        self, file: ReadFile, path: Path, run: Run, footers: Footers | None = None
+    ) -> None:
+        """Read and verify the footer, unless footers has it.
+
+        Raises:
+          CorruptData: it is not as the catalog says.
+          OSError: it cannot be read.
+        """
+        self._file, self._path, self._run = file, path, run
+        self._at = 0
+        self.closed = False
+        self.bytes_read = 0
+        if file.size != run.size_bytes:
+            raise self._corrupt(f"has {file.size} bytes, not {run.size_bytes}")
+        self.metadata: pq.FileMetaData | None = None
+        self.schema: pa.Schema | None = None
+        self._begins: NDArray[np.int64] | None = None
+        if run.footer is not None:
+            known = None if footers is None else footers.find(run)
+            if known is None:
+                footer = self._load(run.footer.offset, run.size_bytes, run.footer.crc)
+                known = ReadFooter.of(footer, run.footer.offset)
+                if footers is not None:
+                    footers.keep(run, known)
+            self.metadata, self.schema = known.metadata, known.schema
+            self._crcs, self._begins = known.crcs, known.begins
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises CorruptData, OSError."""
+        begin = self._at
+        end = self._run.size_bytes if size < 0 else min(begin + size, self._run.size_bytes)
+        if self._begins is None:
+            self._at = end
+            return self._load(begin, end)
+        first = int(np.searchsorted(self._begins, begin, "right")) - 1
+        last = int(np.searchsorted(self._begins, end, "left"))
+        assert last < self._begins.size, "Arrow has the footer already"
+        low, high = int(self._begins[first]), int(self._begins[last])
+        data = self._load(low, high)
+        for piece in range(first, last):
+            a, b = int(self._begins[piece]) - low, int(self._begins[piece + 1]) - low
+            if checksum(memoryview(data)[a:b]) != self._crcs[piece]:
+                raise self._corrupt(f"bytes {low + a} to {low + b} fail their checksum")
+        self._at = end
+        return data if (low, high) == (begin, end) else data[begin - low : end - low]
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place."""
+        self._at = offset + (0, self._at, self._run.size_bytes)[whence]
+        return self._at
+
+    def expect(self, stretches: Sequence[tuple[int, int]]) -> None:
+        """Nothing will be read but these, begins and lengths. Raises OSError."""
+        self._file.expect(stretches)
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._at
+
+    def close(self) -> None:
+        """The owner of the file closes it."""
+        self.closed = True
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def writable(self) -> bool:
+        """No."""
+        return False
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def _load(self, begin: int, end: int, crc: int | None = None) -> bytes:
+        data = self._file.read(begin, end - begin)
+        self.bytes_read += len(data)
+        if len(data) != end - begin or (crc is not None and checksum(data) != crc):
+            raise self._corrupt(f"bytes {begin} to {end} fail their checksum")
+        return data
+
+    def _corrupt(self, what: str) -> CorruptData:
+        run = self._run
+        held = f"positions {run.first_position} to {run.end_position} (excluded)"
+        return CorruptData(f"{self._path}: {what}; it held {held}")
+
+
+@contextmanager
+def opened(
+    files: Files, path: Path, run: Run, footers: Footers | None = None
+) -> Iterator[tuple[pq.ParquetFile, CheckedFile]]:
+    """A run's file, whose parts are verified as they are read.
+
+    Raises:
+      CorruptData: it is missing or damaged, or a part that was read inside is.
+      StorageFailed: it cannot be read.
+    """
+    try:
+        file = files.open(path)
+    except FileNotFoundError as error:
+        held = f"positions {run.first_position} to {run.end_position} (excluded)"
+        raise CorruptData(f"{path} is missing; it held {held}") from error
+    except OSError as error:
+        raise StorageFailed(f"cannot read {path}: {error}") from error
+    try:
+        checked = CheckedFile(file, path, run, footers)
+        source = pa.PythonFile(checked, mode="r")  # type: ignore[arg-type]
+        with pq.ParquetFile(source, metadata=checked.metadata, pre_buffer=False) as parquet:
+            yield parquet, checked
+    except pa.ArrowException as error:
+        raise CorruptData(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise StorageFailed(f"cannot read {path}: {error}") from error
+    finally:
+        file.close()

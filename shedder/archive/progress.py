@@ -1,0 +1,87 @@
+"""How far a long piece of work is, and a way to call it off."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from shedder.errors import Cancelled
+
+STEP_BYTES = 4 << 20
+"""What is read or written between two looks at `cancelled`: some milliseconds of any disk."""
+
+SYNC_BYTES = 16 << 20
+"""What is written between two syncs of a file: who waits for one cannot look."""
+
+
+Told = Callable[[], None]
+"""Is called now and then by long work; what it raises ends the work and leaves all as it was."""
+
+
+def nobody() -> None:
+    """Told of work that nobody waits for."""
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """One piece of work, told of by the thread that does it and read by any other.
+
+    what: for people, `backup to nightly`. unit: of total and done, `bytes` or `rows`. total: 0
+    while it is not known yet.
+    """
+
+    what: str
+    unit: str
+    total: int = 0
+    done: int = 0
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _callbacks: list[Callable[[], None]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def cancel(self) -> None:
+        """Let the work end at its next step, leaving nothing behind. From any thread."""
+        with self._lock:
+            self._cancelled.set()
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            callback()
+
+    @contextmanager
+    def calling(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call back when it is called off while the block waits for somebody else.
+
+        Raises:
+          Cancelled: it was called off, before the block or in it, whatever that raised then.
+        """
+        with self._lock:
+            self._callbacks.append(callback)
+        try:
+            self.advance()
+            yield
+        except Exception:
+            self.advance()
+            raise
+        finally:
+            with self._lock:
+                self._callbacks.remove(callback)
+
+    def advance(self, amount: int = 0) -> None:
+        """Count what was done, and go on unless it was called off.
+
+        Raises:
+          Cancelled: it was.
+        """
+        self.done += amount
+        if self._cancelled.is_set():
+            raise Cancelled(f"{self.what} was cancelled at {self.done:,} of {self.total:,}")
+
+    def wait(self, seconds: float) -> None:
+        """Do nothing for a while; a cancel ends it at once."""
+        self._cancelled.wait(max(0.0, seconds))
+
+    @property
+    def share(self) -> float:
+        """Done of total, in [0, 1]."""
+        return min(1.0, self.done / self.total) if self.total else 0.0

@@ -1,0 +1,86 @@
+"""What the catalog lists of rollups: their texts, and which runs have their partial aggregates."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import Any
+
+from shedder.archive.entries import Rolled, RollupEntry, Run
+from shedder.errors import RollupExists
+
+_COLUMNS = "stream_id, first_position, rollup_id, file, rows, bytes, crc, deleted"
+
+
+class RollupsInCatalog(ABC):
+    """The part of the catalog that knows of rollups. Errors are those of `Catalog`."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """All changes inside, or none of them."""
+
+    @abstractmethod
+    def _insert(self, table: str, *values: Any) -> None: ...
+
+    @abstractmethod
+    def _select(
+        self, table: str, columns: str, rest: str, *arguments: Any
+    ) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _all(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _run(self, sql: str, *arguments: Any) -> None: ...
+
+    def add_rollup(self, name: str, stream_id: int, text: str) -> RollupEntry:
+        """Give a rollup its id.
+
+        Raises:
+          RollupExists: there is one of this name.
+        """
+        with self.transaction():
+            if self._all("SELECT 1 FROM rollups WHERE name = ?", name):
+                raise RollupExists(f"rollup {name!r} exists")
+            last = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'rollups'")
+            number = last[0][0] + 1 if last else 1
+            self._insert("rollups", number, name, stream_id, text)
+        return RollupEntry(number, name, stream_id, text)
+
+    def rollups(self) -> list[RollupEntry]:
+        """All rollups, by id."""
+        rows = self._select("rollups", "id, name, stream_id, text", "ORDER BY id")
+        return [RollupEntry(*row) for row in rows]
+
+    def drop_rollup(self, entry: RollupEntry) -> None:
+        """Forget a rollup; its files become orphans."""
+        with self.transaction():
+            self._run("DELETE FROM rolled WHERE rollup_id = ?", entry.id)
+            self._run("DELETE FROM rollups WHERE id = ?", entry.id)
+
+    def add_rolled(self, run: Run, rolled: Rolled) -> None:
+        """Make partial aggregates part of a run, in place of older ones of the same rollup."""
+        self._insert(
+            "rolled",
+            run.stream_id,
+            run.first_position,
+            rolled.rollup_id,
+            rolled.file,
+            rolled.rows,
+            rolled.size_bytes,
+            rolled.crc,
+            rolled.deleted,
+        )
+
+    def drop_rolled(self, run: Run, rolled: Rolled) -> None:
+        """Forget a run's partial aggregates; their file becomes an orphan."""
+        where = "WHERE stream_id = ? AND first_position = ? AND rollup_id = ?"
+        arguments = (run.stream_id, run.first_position, rolled.rollup_id)
+        self._run(f"DELETE FROM rolled {where}", *arguments)  # noqa: S608
+
+    def rolled(self) -> dict[tuple[int, int], tuple[Rolled, ...]]:
+        """The partial aggregates of all runs, by stream and first position, by rollup."""
+        found: dict[tuple[int, int], tuple[Rolled, ...]] = {}
+        for row in self._select("rolled", _COLUMNS, "ORDER BY rollup_id"):
+            found[row[:2]] = (*found.get(row[:2], ()), Rolled(*row[2:]))
+        return found

@@ -1,0 +1,62 @@
+"""A bar for answers that take long, on a terminal and only while they do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from shedder.archive.progress import Progress as Work
+from shedder.cli.talk import console
+from shedder.queries.answer import Answer
+from shedder.queries.database import Database
+
+PATIENCE_S: Final = 0.5  # An answer that comes sooner shows no bar.
+
+
+def executed(database: Database, statement: str, timeout_s: float | None = None) -> Answer:
+    """The answer to a statement; while it takes long, how far it is, on stderr."""
+    if not sys.stderr.isatty():
+        return database.execute(statement, timeout_s=timeout_s)
+    with Bar(console()) as bar:
+        return database.execute(statement, timeout_s=timeout_s, watch=bar.follow)
+
+
+class Bar(Progress):
+    """A bar that reads pieces of work as often as it is drawn; nobody has to tell it."""
+
+    def __init__(self, console: Console) -> None:
+        """It leaves nothing on the screen when it is done."""
+        self._works: dict[TaskID, Work] = {}
+        self._shown_from = time.monotonic() + PATIENCE_S
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+
+    def follow(self, work: Work) -> None:
+        """Show a piece of work that begins."""
+        self._works[self.add_task(work.what, total=None)] = work
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn now."""
+        if time.monotonic() < self._shown_from:
+            return
+        for task, work in list(self._works.items()):
+            self.update(task, total=work.total or None, completed=work.done)
+        yield from super().get_renderables()

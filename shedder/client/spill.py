@@ -1,0 +1,209 @@
+"""Batches on a producer's own disk: what the server has not taken yet, in order, until it has.
+
+One directory per stream and producer. Each batch is an Arrow IPC file that any Arrow library reads,
+written under another name, synced and renamed, so that it is there whole or not at all. Its name
+says all that must be known before it is read: epoch, number, rows, and the CRC-32C of its bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import google_crc32c
+import pyarrow as pa
+
+from shedder.archive.directory import DirectoryLock
+from shedder.archive.files import DISK_FULL_ERRNOS, Files, OsFiles, atomic_write
+from shedder.cql.query import StreamSchema
+from shedder.errors import CorruptData, DiskFull, StorageFailed
+from shedder.streams.batches import arrow_schema
+
+Result = TypeVar("Result")
+
+TEMPORARY = "tmp.arrow"
+LOST = ".lost"  # Ends the name of a batch that is declared lost: it counts as one without rows.
+_NAME = re.compile(r"(\d{10})-(\d{19})-(\d{1,10})-([0-9a-f]{8})\.arrow(\.lost)?")
+_SAID = b"shedder"  # The key in the schema's metadata under which a file says whose it is.
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """One batch on disk.
+
+    epoch, sequence: as it will be sent. rows: in it. crc: CRC-32C of the file. lost: somebody
+    has declared it lost.
+    """
+
+    path: Path
+    epoch: int
+    sequence: int
+    rows: int
+    crc: int
+    size_bytes: int
+    lost: bool = False
+
+
+class Spill:
+    """The batches of one producer of one stream, by number, without gaps. For one process.
+
+    waiting: what is on disk, the oldest first.
+    """
+
+    def __init__(
+        self, directory: Path, schema: StreamSchema, producer: str, files: Files | None = None
+    ) -> None:
+        """Open what is there, and keep other processes away until `close`.
+
+        Raises:
+          DirectoryLocked: another process has it.
+          CorruptData: a number is missing between others, or a name is none of ours.
+          StorageFailed, DiskFull: the directory cannot be made or read.
+        """
+        self._files = OsFiles() if files is None else files
+        self._schema = schema
+        self._producer = producer
+        self.directory = directory / f"{quote(schema.name, safe='')}@{quote(producer, safe='')}"
+        self._trying(lambda: self._files.make_directory(self.directory))
+        self._lock = DirectoryLock.take(self.directory)
+        self._is_open = True
+        try:
+            self.waiting = deque(self._trying(self._found))
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    @property
+    def rows(self) -> int:
+        """Rows on disk."""
+        return sum(spilled.rows for spilled in self.waiting)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(spilled.size_bytes for spilled in self.waiting)
+
+    def write(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> None:
+        """Put a batch behind the others; it is durable when this returns.
+
+        Raises:
+          DiskFull, StorageFailed: nothing of it is kept.
+        """
+        last = self.waiting[-1] if self.waiting else None
+        assert last is None or (last.epoch, last.sequence + 1) == (epoch, sequence)
+        content = self._file_of(batch, epoch, sequence)
+        crc = google_crc32c.value(content.to_pybytes())
+        target = self.directory / f"{epoch:010}-{sequence:019}-{batch.num_rows}-{crc:08x}.arrow"
+        temporary = self.directory / TEMPORARY
+
+        def put() -> None:
+            with suppress(FileNotFoundError):
+                self._files.unlink(temporary)
+            atomic_write(self._files, temporary, target, [content])
+
+        with self._reverting(target):
+            self._trying(put)
+        spilled = Spilled(target, epoch, sequence, batch.num_rows, crc, content.size)
+        self.waiting.append(spilled)
+
+    def read(self, spilled: Spilled) -> pa.RecordBatch:
+        """A batch from disk, as it was written.
+
+        Raises:
+          CorruptData: it is not; the message names the file, which stays where it is.
+          StorageFailed: it cannot be read.
+        """
+        if spilled.lost:
+            return pa.RecordBatch.from_pylist([], arrow_schema(self._schema))
+        content = self._trying(spilled.path.read_bytes)
+        if google_crc32c.value(content) != spilled.crc:
+            raise self._damaged(spilled, "its bytes are not those of its checksum")
+        file = pa.ipc.open_file(pa.BufferReader(content))
+        if (file.schema.metadata or {}).get(_SAID) != self._said(spilled.epoch, spilled.sequence):
+            raise self._damaged(spilled, "it is of another stream, producer or number")
+        batch = file.get_batch(0)
+        if batch.num_rows != spilled.rows:
+            raise self._damaged(spilled, f"it has {batch.num_rows} rows")
+        if not batch.schema.equals(arrow_schema(self._schema)):
+            raise self._damaged(spilled, "the stream's columns are others now")
+        return batch.replace_schema_metadata(None)
+
+    def drop_before(self, sequence: int) -> None:
+        """Forget what is stored at the server: all with lower numbers.
+
+        Raises:
+          StorageFailed: a file cannot be removed; it is as good as forgotten, by its number.
+        """
+        while self.waiting and self.waiting[0].sequence < sequence:
+            self._trying(self.waiting.popleft().path.unlink)
+
+    def close(self) -> None:
+        """Let another process have it."""
+        if self._is_open:
+            self._is_open = False
+            self._lock.release()
+
+    def _found(self) -> Iterator[Spilled]:
+        found: list[Spilled] = []
+        for name in self._files.names(self.directory):
+            if name in (TEMPORARY, "LOCK"):
+                continue
+            match = _NAME.fullmatch(name)
+            if match is None:
+                raise CorruptData(f"{self.directory / name} is no spilled batch; move it away")
+            path = self.directory / name
+            epoch, sequence, rows = (int(part) for part in match.groups()[:3])
+            size, crc = path.stat().st_size, int(match[4], 16)
+            found.append(Spilled(path, epoch, sequence, rows, crc, size, match[5] is not None))
+        for before, after in pairwise(found):
+            if (after.epoch, after.sequence) != (before.epoch, before.sequence + 1):
+                raise CorruptData(
+                    f"{self.directory} lacks what belongs between {before.path.name} and "
+                    f"{after.path.name}; put it back"
+                )
+        return iter(found)
+
+    def _file_of(self, batch: pa.RecordBatch, epoch: int, sequence: int) -> pa.Buffer:
+        schema = batch.schema.with_metadata({_SAID: self._said(epoch, sequence)})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(batch)
+        return sink.getvalue()
+
+    def _said(self, epoch: int, sequence: int) -> bytes:
+        names = f"{quote(self._schema.name, safe='')} {quote(self._producer, safe='')}"
+        return f"{names} {epoch} {sequence}".encode()
+
+    def _damaged(self, spilled: Spilled, problem: str) -> CorruptData:
+        return CorruptData(
+            f"{spilled.path} is damaged: {problem}. Put a good copy in its place, or add "
+            f"{LOST!r} to its name to go on without its {spilled.rows:,} rows"
+        )
+
+    @contextmanager
+    def _reverting(self, target: Path) -> Iterator[None]:
+        """A batch that may not be durable is not there."""
+        try:
+            yield
+        except (DiskFull, StorageFailed):
+            with suppress(OSError):
+                self._files.unlink(target)
+            raise
+
+    def _trying(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRNOS:
+                raise DiskFull(f"the spill in {self.directory} has no room: {error}") from error
+            raise StorageFailed(f"the spill in {self.directory} failed: {error}") from error

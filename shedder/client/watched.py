@@ -1,0 +1,56 @@
+"""Long work at the server, as it is seen here: how far it is, and a way to call it off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from shedder.archive.progress import Progress
+from shedder.v1 import query_pb2
+
+PROGRESS_PERIOD_S: Final = 0.1
+
+
+class Watched:
+    """The pieces of work of one call; whoever cancels one of them cancels the call."""
+
+    def __init__(
+        self, watch: Callable[[Progress], None] | None, cancel: Callable[[], object]
+    ) -> None:
+        """Tell watch of each of them, if anybody watches; cancel ends the call."""
+        self._watch = watch
+        self._cancel = cancel
+        self._works: dict[int, Progress] = {}
+        self._stack = ExitStack()
+
+    def told(self, news: query_pb2.ExecuteResponse.Progress) -> None:
+        """The server says how far a piece of work is.
+
+        Raises:
+          Cancelled: by who was told of it first.
+        """
+        work = self._works.get(news.number)
+        if work is None:
+            assert self._watch is not None, "progress that nobody asked for"
+            work = self._works[news.number] = Progress(news.what, news.unit)
+            self._stack.enter_context(work.calling(self._call_off))
+            self._watch(work)
+        work.total = news.total
+        work.advance(news.done - work.done)
+
+    def _call_off(self) -> None:
+        self._cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """What the call raises after it was called off becomes Cancelled."""
+        self._stack.__exit__(kind, error, trace)

@@ -1,0 +1,358 @@
+"""Backfill: runs and panes of a stream's past that were built elsewhere, adopted in one moment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from shedder.archive.backfills_in_catalog import Backfill, BackfillPart, Summarised
+from shedder.archive.entries import Run
+from shedder.archive.files import DISK_FULL_ERRNOS
+from shedder.archive.foreign_run import SentFile
+from shedder.cql.intervals import timestamp_text
+from shedder.cql.layout import layout_text
+from shedder.engine.backfilled_panes import Received, backfill_plans, put_in, received
+from shedder.engine.core import Core
+from shedder.engine.relayout import Relayouts
+from shedder.engine.stream import Stream
+from shedder.engine.summaries import Summaries
+from shedder.errors import (
+    BadBatch,
+    BadSetting,
+    BeforeRetention,
+    DiskFull,
+    FailedPrecondition,
+    StorageFailed,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_ATTEMPT = re.compile(r"[0-9a-f]{1,32}")
+FILES_MAX = 1 << 16  # Of one part.
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillState:
+    """What who backfills must know.
+
+    seed: of the stream, by which rows are dealt into blocks. layout: as in CQL, of the runs.
+    first_position: of part 0; each further part begins `part_positions` later. run_rows: that a
+    run should have. plan: as it was begun with. done: by part, its rows and its poison. adopted:
+    rows, once it is over. plans: engine.summarise's, as JSON. watermark_us: of the stream now.
+    newest_us: the largest event time in the parts that are done.
+    """
+
+    stream_id: int
+    seed: int
+    layout: str
+    first_position: int
+    part_positions: int
+    run_rows: int
+    plan: str
+    done: dict[int, tuple[int, int]]
+    adopted: int | None
+    plans: str
+    watermark_us: int | None
+    newest_us: int | None
+
+    def to_json(self) -> str:
+        """As text, for the wire and for executors."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> BackfillState:
+        """The inverse of to_json."""
+        read = json.loads(text)
+        done = {int(part): (rows, poison) for part, (rows, poison) in read["done"].items()}
+        return cls(**{**read, "done": done})
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """How many tuples are part of the stream now; duplicate: they were before."""
+
+    rows: int
+    duplicate: bool = False
+
+
+class Backfilling(ABC):
+    """The part of the engine that takes in a past. Safe from any thread."""
+
+    core: Core
+    relayouts: Relayouts
+    _ddl: threading.RLock
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def begin_backfill(
+        self, stream: str, name: str, plan: str = "", parts: int = 0
+    ) -> BackfillState:
+        """Begin a backfill, or see how far it is.
+
+        Args:
+          stream: the stream's name.
+          name: the backfill's, which makes everything about it idempotent.
+          plan: anything that says how the source is cut into parts; the first one counts.
+          parts: how many there are; 0: only look.
+
+        Raises:
+          UnknownStream, BadSetting; FailedPrecondition: it has not begun, or parts are too many.
+        """
+        self._check_open()
+        if not _NAME.fullmatch(name):
+            raise BadSetting(f"{name[:120]!r} is no name of a backfill: letters, digits, . _ -")
+        of, store = self.core.stream(stream), self.core.store
+        begun = store.begin_backfill(of.id, name, plan, parts)
+        done = store.catalog.backfill_parts(of.id, name)
+        return BackfillState(
+            stream_id=of.id,
+            seed=of.schema.seed,
+            layout=layout_text(begun.layout),
+            first_position=begun.first_position,
+            part_positions=store.part_positions,
+            run_rows=self.core.settings.run_rows,
+            plan=begun.plan,
+            done={part.part: (part.rows, part.poison) for part in done},
+            adopted=None if begun.adopted_us is None else begun.rows,
+            plans=backfill_plans(self.core, stream).to_json(),
+            watermark_us=of.watermark_us,
+            newest_us=max((run.high_us for part in done for run in part.runs), default=None),
+        )
+
+    def write_backfill(
+        self, stream: str, name: str, part: int, attempt: str, file: int, offset: int, data: bytes
+    ) -> None:
+        """Append bytes to a file of a part; those that are there already are left as they are.
+
+        attempt: hexadecimal, another one for everybody who works on the part.
+
+        Raises:
+          FailedPrecondition: bytes before these are missing; begin with another attempt.
+          DiskFull, StorageFailed.
+        """
+        backfill = self._begun(stream, name)
+        path, files = self._path(backfill, part, attempt, file), self.core.store.files
+        try:
+            with suppress(FileExistsError):
+                files.create(path).close()
+            out = files.append(path)
+            try:
+                if offset > out.size:
+                    raise FailedPrecondition(
+                        f"bytes {out.size} to {offset} of file {file} of part {part} are missing"
+                    )
+                if offset == out.size:
+                    out.write([data])
+            finally:
+                out.close()
+        except OSError as error:
+            kind = DiskFull if error.errno in DISK_FULL_ERRNOS else StorageFailed
+            raise kind(f"cannot write {path}: {error}") from error
+
+    def finish_backfill_part(
+        self,
+        stream: str,
+        name: str,
+        part: int,
+        attempt: str,
+        *,
+        rows: int,
+        poison: int,
+        sent: Sequence[SentFile],
+        queries: Mapping[str, Summarised],
+        summaries: bytes,
+    ) -> None:
+        """Read all that was written of a part, and note that it is done.
+
+        A part that is done stays as it is, but for other summaries when no files are sent.
+
+        Args:
+          stream, name, part, attempt: as before. rows: in its runs. poison: kept aside elsewhere.
+          sent: its files, number 0 first. queries: those that it is summarised for.
+          summaries: of its tuples that the panes of these may need.
+
+        Raises:
+          BadBatch, SchemaMismatch, BadTimestamp: what was sent is wrong, and nothing of it is kept.
+          DiskFull, StorageFailed.
+        """
+        backfill, store = self._begun(stream, name), self.core.store
+        done = store.catalog.backfill_parts(backfill.stream_id, name)
+        known = next((each for each in done if each.part == part), None)
+        Summaries.from_bytes(summaries)
+        if known is not None:
+            if not sent and known.rows == rows:
+                again = replace(known, queries=dict(queries), summaries=summaries)
+                store.catalog.put_backfill_part(again)
+            self._forget(backfill, f"{part}-{attempt}")
+            return
+        if len(sent) > FILES_MAX:
+            raise BadBatch(f"part {part} has {len(sent):,} files; up to {FILES_MAX:,} are taken")
+        paths = [self._path(backfill, part, attempt, number) for number in range(len(sent))]
+        try:
+            for path in paths:
+                self._sync(path)
+            runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
+            if sum(run.rows for run in runs) != rows:
+                raise BadBatch(f"part {part} has {sum(r.rows for r in runs):,} rows, not {rows:,}")
+            made = BackfillPart(
+                backfill.stream_id, name, part, rows, poison, runs, dict(queries), summaries
+            )
+            store.catalog.put_backfill_part(made)
+        finally:
+            self._forget(backfill, f"{part}-{attempt}")
+
+    def adopt_backfill(
+        self, stream: str, name: str, *, rows: int, overlap: bool = False
+    ) -> Adopted:
+        """Make all parts of a backfill part of the stream, in one catalog transaction.
+
+        Args:
+          stream, name: as before.
+          rows: of the source, poison included: all parts together have so many.
+          overlap: event times may be among those that the stream has already.
+
+        Raises:
+          PlansChanged: summarise the parts again, for the queries that there are now.
+          FailedPrecondition: rows are missing, or event times overlap.
+          BeforeRetention: some are older than what the stream retains.
+          BadBatch, DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        core = self.core
+        with self._ddl:
+            of, backfill = core.stream(stream), self._begun(stream, name)
+            if backfill.adopted_us is not None:
+                return Adopted(backfill.rows, duplicate=True)
+            parts = core.store.catalog.backfill_parts(of.id, name)
+            found = sum(part.rows + part.poison for part in parts)
+            if found != rows:
+                raise FailedPrecondition(
+                    f"backfill {name!r} has {found:,} rows, its source {rows:,}: parts are "
+                    "missing, or the source has changed since it was begun"
+                )
+            runs = tuple(run for part in parts for run in part.runs)
+            panes = received(core, of, parts)
+            core.store.link_backfill(runs)
+            try:
+                core.actor.call(
+                    lambda: self._adopt(of, backfill, parts, panes, overlap=overlap)
+                ).result()
+            except BaseException:
+                core.store.forget_files(runs, "runs")
+                raise
+            core.store.forget_files(runs)
+        self.relayouts.wake(stream)
+        core.indexer.catch_up()
+        return Adopted(sum(run.rows for run in runs))
+
+    def abandon_backfill(self, stream: str, name: str) -> None:
+        """Forget what is done of a backfill that is not adopted; it can begin anew.
+
+        Raises:
+          FailedPrecondition: it has not begun, or was adopted.
+        """
+        self._check_open()
+        with self._ddl:
+            backfill = self._begun(stream, name)
+            if backfill.adopted_us is not None:
+                raise FailedPrecondition(f"backfill {name!r} is part of the stream; use DELETE")
+            parts = self.core.store.catalog.backfill_parts(backfill.stream_id, name)
+            self.core.store.drop_backfill(backfill, parts)
+            self._forget(backfill, "")
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _adopt(
+        self,
+        stream: Stream,
+        backfill: Backfill,
+        parts: Sequence[BackfillPart],
+        panes: Received,
+        *,
+        overlap: bool,
+    ) -> None:
+        """On the apply thread: all of it, or nothing."""
+        core = self.core
+        now_us = core.clock_us()
+        runs = tuple(run for part in parts for run in part.runs)
+        _check_times(core, stream, runs, overlap=overlap)
+        newest_us = max((run.high_us for run in runs), default=None)
+        undo = None if newest_us is None else put_in(stream, panes, parts, newest_us, now_us)
+        try:
+            core.checkpoint(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
+        except BaseException:
+            if undo is not None:
+                undo()
+            raise
+        core.store.show_backfill(stream.id, runs)
+        for published in stream.queries.values():
+            published.behind = True
+            published.refresh(stream)
+
+    def _begun(self, stream: str, name: str) -> Backfill:
+        return self.core.store.begin_backfill(self.core.stream(stream).id, name, "", 0)
+
+    def _path(self, backfill: Backfill, part: int, attempt: str, file: int) -> Path:
+        if not _ATTEMPT.fullmatch(attempt) or not 0 <= file < FILES_MAX:
+            raise BadSetting(f"no file {file} of attempt {attempt[:40]!r}")
+        name = f"{_prefix(backfill)}{part}-{attempt}-{file}"
+        return self.core.store.directory / "tmp" / name
+
+    def _sync(self, path: Path) -> None:
+        try:
+            file = self.core.store.files.append(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+        except FileNotFoundError:
+            raise FailedPrecondition(f"nothing was written of {path.name}") from None
+        except OSError as error:
+            raise StorageFailed(f"cannot sync {path}: {error}") from error
+
+    def _forget(self, backfill: Backfill, which: str) -> None:
+        """Remove what was written of one attempt, or (which is empty) of all."""
+        folder = self.core.store.directory / "tmp"
+        begin = f"{_prefix(backfill)}{which}" + ("-" if which else "")
+        with suppress(OSError):  # The next start empties it.
+            for name in self.core.store.files.names(folder):
+                if name.startswith(begin):
+                    self.core.store.files.unlink(folder / name)
+
+
+def _prefix(backfill: Backfill) -> str:
+    digest = hashlib.sha256(backfill.name.encode()).hexdigest()[:16]
+    return f"backfill-{backfill.stream_id}-{digest}-"
+
+
+def _check_times(core: Core, stream: Stream, runs: Sequence[Run], *, overlap: bool) -> None:
+    """Whether a stream can take in these event times."""
+    store = core.store
+    limits = [store.retained_from_us(stream.id)]
+    if stream.schema.retain_us is not None and stream.watermark_us is not None:
+        limits.append(stream.watermark_us - stream.schema.retain_us)
+    limit_us = max((each for each in limits if each is not None), default=None)
+    oldest = min(runs, key=lambda run: run.low_us, default=None)
+    if oldest is not None and limit_us is not None and oldest.low_us < limit_us:
+        raise BeforeRetention(
+            f"event times begin at {timestamp_text(oldest.low_us)}; the stream retains those from "
+            f"{timestamp_text(limit_us)} on: leave older ones out"
+        )
+    if overlap:
+        return
+    there = store.live_times(stream.id)
+    for run in runs:
+        for low_us, high_us, what in there:
+            if low_us <= run.high_us and run.low_us <= high_us:
+                raise FailedPrecondition(
+                    f"event times {timestamp_text(run.low_us)} to {timestamp_text(run.high_us)} "
+                    f"overlap those of {what}, {timestamp_text(low_us)} to "
+                    f"{timestamp_text(high_us)}: leave them out, or say that they may overlap"
+                )

@@ -1,0 +1,179 @@
+"""What a backfill comes to in the panes of standing queries: folded in, or as if never touched."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from shedder.archive.backfills_in_catalog import BackfillPart
+from shedder.engine.core import Core
+from shedder.engine.feeding import leave
+from shedder.engine.merge import plans_of
+from shedder.engine.pane import Pane
+from shedder.engine.published import Published
+from shedder.engine.received_pane import ReceivedPane, read_summary
+from shedder.engine.standing import Standing
+from shedder.engine.stored_pane import pane_from_bytes
+from shedder.engine.stream import Stream
+from shedder.engine.summaries import Summaries
+from shedder.engine.summarise import Plans, Summariser
+from shedder.errors import PlansChanged
+from shedder.streams.batches import BatchLimits
+from shedder.streams.group_keys import OTHERS
+
+Received = dict[str, list[tuple[int, ReceivedPane]]]
+"""By query, its panes and their numbers."""
+
+_ANY = BatchLimits(rows_max=1 << 31, bytes_max=1 << 31)  # Each part was held to the limits.
+
+
+def backfill_plans(core: Core, name: str) -> Plans:
+    """What executors must know; nothing is thinned there, whatever the load is here."""
+    plans = plans_of(core, name)
+    queries = [replace(each, levels=(0,) * len(each.levels)) for each in plans.queries]
+    return replace(plans, queries=tuple(queries))
+
+
+def received(core: Core, stream: Stream, parts: Sequence[BackfillPart]) -> Received:
+    """The panes of all parts together, read in full. From any thread.
+
+    Raises:
+      PlansChanged: a query has come, or is another one, since a part was built.
+      BadBatch: summaries are damaged.
+    """
+    plans = backfill_plans(core, stream.schema.name)
+    standing = {name: it.standing for name, it in list(stream.queries.items()) if not it.failed}
+    plans = replace(plans, queries=tuple(q for q in plans.queries if q.name in standing))
+    whole = Summariser(plans)
+    for part in parts:
+        for query in plans.queries:
+            built = part.queries.get(query.name)
+            if part.rows and (built is None or built.text != query.text):
+                raise PlansChanged(
+                    f"part {part.part} was built before query {query.name!r} was registered"
+                )
+        made = Summaries.from_bytes(part.summaries)
+        known = tuple(pane for pane in made.panes if pane.query in standing)
+        whole.merge(replace(made, panes=known))
+    found: Received = defaultdict(list)
+    for pane in whole.summaries().panes:
+        its = standing[pane.query]
+        read = read_summary(pane, its.query, its.opened_plan, _ANY)
+        found[pane.query].append((pane.pane, read))
+    return dict(found)
+
+
+def put_in(
+    stream: Stream,
+    found: Received,
+    parts: Sequence[BackfillPart],
+    newest_us: int,
+    arrival_us: int,
+) -> Callable[[], None]:
+    """Fold panes into those of the stream's queries. On the apply thread.
+
+    A stream without any tuple gets its watermark from what is backfilled.
+
+    Args:
+      stream: of which they are. found: what `received` has read of the parts.
+      newest_us: their largest event time. arrival_us: now.
+
+    Returns:
+      How to undo it.
+
+    Raises:
+      PlansChanged: windows need older tuples than were summarised. Nothing has changed.
+    """
+    undo: list[Callable[[], None]] = []
+    before = stream.watermark.value_us
+
+    def back() -> None:
+        stream.watermark.value_us = before
+        for each in undo:
+            each()
+
+    for published in stream.queries.values():
+        if published.standing.feed is not None:
+            leave(published.standing)  # What it takes of its feeder would lack these.
+    if before is None:
+        stream.watermark.observe(newest_us, arrival_us)
+    try:
+        for published in stream.queries.values():
+            _check_reach(published.standing, parts, stream.watermark_us)
+        for name, panes in found.items():
+            published = stream.queries[name]
+            undo.append(_moment(published))
+            _put_in(published.standing, panes, stream.watermark_us)
+            if published.emitted_to is None:
+                published.emitted_to = published.standing.grid.window_end(stream.watermark_us)
+    except BaseException:
+        back()
+        raise
+    return back
+
+
+def _check_reach(
+    standing: Standing, parts: Sequence[BackfillPart], watermark_us: int | None
+) -> None:
+    first = standing.grid.first_needed(watermark_us)
+    for part in parts:
+        built = part.queries.get(standing.name)
+        if built is None or built.from_us is None or standing.grid.width_us is None:
+            continue
+        if first is None or first * standing.grid.width_us < built.from_us:
+            raise PlansChanged(
+                f"part {part.part} was built for later windows of query {standing.name!r}"
+            )
+
+
+def _moment(published: Published) -> Callable[[], None]:
+    back, emitted_to = published.standing.moment(), published.emitted_to
+
+    def undo() -> None:
+        back()
+        published.emitted_to = emitted_to
+
+    return undo
+
+
+def _put_in(
+    standing: Standing, panes: Iterable[tuple[int, ReceivedPane]], watermark_us: int | None
+) -> None:
+    """Panes that a window still needs become new versions of those there are."""
+    grid, keys = standing.grid, standing.keys
+    first_needed, first_open = grid.first_needed(watermark_us), grid.first_open(watermark_us)
+    closed: dict[int, Pane] = {}
+    filling: dict[int, Pane] = {}
+    for number, received in panes:
+        if first_needed is not None and number < first_needed:
+            continue
+        more = received.among(keys)
+        if keys is not None and more.present[OTHERS]:
+            keys.partial_from = 1  # Any group may have tuples among the others of elsewhere.
+        standing.fit_widths(more)
+        if first_open is not None and number < first_open:
+            more.settle(standing.plan)
+            cell = standing.closed.cell_of(number)
+            held = closed.get(cell, standing.panes.get(cell))
+            whole = Pane(standing.plan, 1 if keys is None else 0, of_any_size=True)
+            closed[cell] = more if held is None else whole.merge(held).merge(more)
+        else:
+            filling[number] = _copy(standing, number).merge(more)
+    standing.put(closed, closed=True)
+    standing.put(filling, closed=False)
+    standing.close(watermark_us)
+    standing.hold_to_the_cap()
+
+
+def _copy(standing: Standing, number: int) -> Pane:
+    """An open pane like the one that stands, or a new one."""
+    groups = 1 if standing.keys is None else standing.keys.size
+    if number in standing.panes:
+        data = standing.pane_bytes(number)
+        copy = pane_from_bytes(data, standing.opened_plan, standing.keys)
+    else:
+        copy = Pane(standing.opened_plan, groups)
+        standing.widths.fit(copy)
+    copy.grow(groups)
+    return copy

@@ -1,0 +1,137 @@
+"""What an operator changes of the allocation while queries stand: weights, activity, the budget."""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from shedder.cql.statement import WEIGHT_MAX
+from shedder.engine.core import Core
+from shedder.engine.explain_allocation import allocation_table
+from shedder.engine.published import Published
+from shedder.engine.sharing import Sharing
+from shedder.errors import BadSetting, BudgetExceeded
+from shedder.settings import parse_bytes
+
+SET_BACK = "default"
+
+
+class Budgets(ABC):
+    """The part of the engine that shares out memory on demand. All of it is durable on return."""
+
+    core: Core
+    sharing: Sharing
+    _ddl: threading.RLock
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def set_weight(self, name: str, weight: float) -> None:
+        """How much a query's errors count beside others', from now on.
+
+        Raises:
+          UnknownQuery. BadSetting: no weight.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        if not (math.isfinite(weight) and 0 < weight <= WEIGHT_MAX):
+            raise BadSetting(f"weight is {weight}; it must be over 0, at most {WEIGHT_MAX:g}")
+        self._alter(name, weight=weight)
+
+    def set_active(self, name: str, *, active: bool) -> None:
+        """Whether a query counts: one that does not keeps what nobody else needs, and goes on.
+
+        Raises:
+          UnknownQuery. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._alter(name, active=active)
+
+    def _alter(self, name: str, *, weight: float | None = None, active: bool | None = None) -> None:
+        self._check_open()
+        with self._ddl:
+            _, published = self.core.published(name)
+            before = published.weight, published.active
+            after = (
+                before[0] if weight is None else weight,
+                before[1] if active is None else active,
+            )
+            self._durably(lambda: _put(published, after), lambda: _put(published, before))
+            try:
+                self.sharing.settle([name])
+            except BudgetExceeded:  # It was so before: the query is altered all the same.
+                self.sharing.soon()
+
+    def set_synopsis_bytes(self, size_bytes: int | None) -> None:
+        """The budget of all synopses from now on, in place of the settings'; None: that again.
+
+        Raises:
+          BadSetting: not positive. BudgetExceeded: the standing queries do not fit.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        if size_bytes is not None and size_bytes <= 0:
+            raise BadSetting(f"the budget of synopses is {size_bytes} bytes; it must be over 0")
+        with self._ddl:
+            before = self.core.synopsis_bytes_set
+            self.core.synopsis_bytes_set = size_bytes
+            try:
+                self.sharing.settle()
+            except BudgetExceeded:
+                self.core.synopsis_bytes_set = before
+                raise
+
+            def put(value: int | None) -> None:
+                self.core.synopsis_bytes_set = value
+
+            self._durably(lambda: put(size_bytes), lambda: put(before))
+
+    def _durably(self, change: Callable[[], None], undo: Callable[[], None]) -> None:
+        """Change what checkpoints hold, and write one; undo it when that fails."""
+
+        def work() -> None:
+            change()
+            try:
+                self.core.checkpoint(also=lambda: None)
+            except BaseException:
+                undo()
+                raise
+
+        self.core.actor.call(work).result()
+
+    def share_out(self) -> bool:
+        """Share out memory among the standing queries now; whether anybody changed.
+
+        Raises:
+          BudgetExceeded: not even the smallest synopses fit; nobody has changed.
+        """
+        self._check_open()
+        with self._ddl:
+            return self.sharing.settle()
+
+    def allocation(self) -> pa.Table:
+        """Who has which bytes, what that gives, what more would buy: EXPLAIN ALLOCATION."""
+        self._check_open()
+        return allocation_table(
+            self.sharing.problem(self.sharing.asked()),
+            self.core.synopsis_bytes,
+            self.sharing.last,
+            group_bytes_max=self.core.settings.group_bytes_max,
+        )
+
+    def budget_from(self, value: str) -> None:
+        """Set the budget of synopses to a text: 64MiB, or default."""
+        if value.strip().lower() == SET_BACK:
+            return self.set_synopsis_bytes(None)
+        try:
+            size = parse_bytes(value)
+        except ValueError as error:
+            raise BadSetting(f"budget of synopses {value!r}: {error}") from error
+        assert isinstance(size, int)
+        return self.set_synopsis_bytes(size)
+
+
+def _put(published: Published, after: tuple[float, bool]) -> None:
+    published.weight, published.active = after

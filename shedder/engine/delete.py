@@ -1,0 +1,69 @@
+"""DELETE: rows of the past are found and marked, once, and read no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.archive.entries import Run
+from shedder.archive.progress import Progress
+from shedder.archive.runs import missing_text, read_run
+from shedder.cql.evaluate import evaluate, true_rows
+from shedder.cql.insert import bind_rows
+from shedder.cql.statement import Delete
+from shedder.engine.one_time import check_retained
+from shedder.errors import CorruptData
+from shedder.queries.answer import Answer
+from shedder.streams.frame import Frame
+from shedder.streams.windows import span_of
+
+if TYPE_CHECKING:
+    from shedder.engine.engine import Engine
+    from shedder.engine.tasks import Watch
+
+
+def delete(
+    engine: Engine, statement: Delete, timeout_s: float | None, watch: Watch | None
+) -> Answer:
+    """Delete what is durable now and what the statement says; the answer comes when that is.
+
+    Raises:
+      UnknownStream, UnknownColumn, TypeMismatch, BadQuery, BeforeRetention; DiskFull,
+      StorageFailed; CorruptData: a run that may hold such rows cannot be read; Cancelled,
+      DeadlineExceeded: and then nothing is deleted.
+    """
+    core = engine.core
+    stream = core.stream(statement.select.stream)
+    query = bind_rows(statement.select, stream.schema)
+    span = span_of(query.window, None)
+    check_retained(core, stream, span)
+    progress = Progress(f"delete of {stream.schema.name}", "rows")
+    time_column = stream.schema.time_column
+    columns = sorted({time_column, *query.columns})
+
+    def find() -> list[tuple[Run, NDArray[np.bool_]]]:
+        core.seal(stream.schema.name)  # So that all that is durable is in runs.
+        with core.store.snapshot(stream.id, span.start_us, span.end_us) as snapshot:
+            if snapshot.missing:
+                raise CorruptData(f"{missing_text(snapshot.missing[0])} are in quarantine")
+            progress.total = sum(run.rows for run in snapshot.runs)
+            found = []
+            for run in snapshot.runs:
+                mask = np.zeros(run.stretch, np.bool_)
+                (path,) = snapshot.files.verified((run,), lambda _: progress.advance())
+                for positions, batch in read_run(path, run, columns, progress.advance):
+                    rows = span.holds(Frame(batch, time_column).times_us)
+                    if query.where is not None:
+                        rows &= true_rows(evaluate(query.where, batch))
+                    mask[positions - run.first_position] = rows
+                    progress.advance(batch.num_rows)
+                if mask.any():
+                    found.append((run, mask))
+            return found
+
+    with engine.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+        rows = core.store.delete(stream.id, statement.text, core.clock_us(), find)
+    engine.relayouts.wake(stream.schema.name)  # Rollups are made anew without them.
+    return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

@@ -1,0 +1,31 @@
+"""What standing queries say of rows that were deleted after they had read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shedder.archive.deletions import Deletion
+from shedder.cql.intervals import timestamp_text
+from shedder.queries.evidence import Evidence
+
+
+def noted(evidence: Evidence, deletions: Sequence[Deletion], from_position: int) -> Evidence:
+    """The evidence of a standing query with a note of each deletion that it may not know of.
+
+    What a query's synopses have read stays in them: most of them cannot give a value back.
+
+    Args:
+      evidence: of a window.
+      deletions: of its stream.
+      from_position: of the stream, when the query was registered; it never read what was deleted
+        before that.
+    """
+    notes = [
+        f"{deletion.rows:,} rows were deleted at {timestamp_text(deletion.deleted_us)} after they "
+        "had come; those of them that are in this window are still counted"
+        for deletion in deletions
+        if deletion.position >= from_position
+        and deletion.overlaps(evidence.start_us, evidence.end_us)
+    ]
+    return replace(evidence, notes=(*evidence.notes, *notes)) if notes else evidence

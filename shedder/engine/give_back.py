@@ -1,0 +1,14 @@
+"""Memory that is free in this process, given back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pyarrow as pa
+
+
+def give_back() -> bool:
+    """Return what Arrow's pool and the C heap hold and nobody uses; False where they cannot."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(0))

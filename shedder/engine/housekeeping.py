@@ -1,0 +1,127 @@
+"""What is due by the clock and asked for by nobody: purges after deletions, scrubs of old runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from shedder.archive.entries import Run
+from shedder.archive.progress import Progress
+from shedder.archive.scrub import Pace, Scrubbed, scrub_run
+from shedder.engine.core import Core
+from shedder.engine.relayout import Relayouts, due_for_purge
+from shedder.engine.tasks import Tasks
+from shedder.errors import Cancelled, Draining, ShedderError, UnknownStream
+from shedder.scheduling import LATE
+
+TICK_S = 1.0
+RETRY_S = 60.0  # What is still due after it was tried, since the disk is full, say.
+LOAD_MAX = 0.1  # Of the queue of what waits to be applied, above which nothing is scrubbed.
+
+_DAY_US = 86_400_000_000
+_log = structlog.get_logger("shedder.housekeeping")
+
+
+class Housekeeping:
+    """Looks every second whether something is due, and lets everybody pass.
+
+    A run is scrubbed when it was last read, or first seen, `scrub_days` ago: one per look, the
+    oldest first, as long as ingest leaves time for it. scrubbed: what was found since the start.
+    """
+
+    def __init__(self, core: Core, relayouts: Relayouts, tasks: Tasks) -> None:
+        """Nothing happens before `start`."""
+        self.scrubbed = Scrubbed()
+        self._tasks = tasks
+        self._core = core
+        self._relayouts = relayouts
+        self._again_at: dict[str, float] = {}
+        self._stop: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._stop = self._core.machine.ticker(
+            "shedder-housekeeping", TICK_S, self._look, niceness=LATE
+        )
+
+    def close(self) -> None:
+        """Return when nothing will be looked at any more."""
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+
+    def tick(self) -> None:
+        """Do what is due now."""
+        now = self._core.machine.monotonic_s()
+        for name, stream in list(self._core.streams.items()):
+            try:
+                due = due_for_purge(self._core, stream.id)
+            except UnknownStream:  # dropped meanwhile
+                continue
+            if due and now >= self._again_at.get(name, now):
+                self._again_at[name] = now + RETRY_S
+                self._relayouts.wake(name)
+
+        self._scrub_one()
+
+    def facts(self) -> dict[str, object]:
+        """For the control table."""
+        return {
+            "due_runs": len(self._due_for_scrub()),
+            "runs": self.scrubbed.runs,
+            "read_bytes": self.scrubbed.read_bytes,
+            "damaged_runs": len(self.scrubbed.damaged),
+        }
+
+    def _scrub_one(self) -> None:
+        """Read the run that is due for longest; when ingest needs the machine, another time."""
+        core = self._core
+        self._note_new()
+        due = self._due_for_scrub() if core.load() <= LOAD_MAX else []
+        if not due:
+            return
+        run, damaged = due[0], len(self.scrubbed.damaged)
+        progress = Progress("scrub in the background", "bytes", total=run.size_bytes)
+        pace = Pace(progress, core.settings.scrub_bytes_per_second)
+
+        def told(size_bytes: int) -> None:
+            pace.told(size_bytes)
+            if core.load() > LOAD_MAX:
+                raise Cancelled("a scrub gave way to ingest")
+
+        with self._tasks.running(progress):
+            scrub_run(core.store, run, told, self.scrubbed)
+        for found, problem in self.scrubbed.damaged[damaged:]:
+            _log.error("run_damaged", file=found.file, problem=problem)
+        core.store.note_scrubbed([run], core.clock_us())
+
+    def _note_new(self) -> None:
+        """Runs that nobody has seen yet were written a moment ago."""
+        if self._core.settings.scrub_days:
+            new = [run for noted_us, run in self._runs() if noted_us is None]
+            if new:
+                self._core.store.note_scrubbed(new, self._core.clock_us())
+
+    def _due_for_scrub(self) -> list[Run]:
+        """The runs that were not read for too long, the oldest first."""
+        days = self._core.settings.scrub_days
+        before_us = self._core.clock_us() - int(days * _DAY_US)
+        due = [(us, run) for us, run in self._runs() if us is not None and us <= before_us]
+        return [run for _, run in sorted(due, key=lambda each: each[0])] if days else []
+
+    def _runs(self) -> list[tuple[int | None, Run]]:
+        store, found = self._core.store, []
+        for entry in store.streams():
+            with suppress(UnknownStream):  # dropped meanwhile
+                found += store.scrubbed(entry.id)
+        return found
+
+    def _look(self) -> None:
+        try:
+            self.tick()
+        except (Cancelled, Draining):
+            return
+        except ShedderError as error:
+            _log.error("housekeeping_failed", error=str(error))

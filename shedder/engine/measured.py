@@ -1,0 +1,120 @@
+"""Prediction against measurement: the width that answers really have, by synopsis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.query import BoundQuery
+from shedder.cql.statement import Contract
+from shedder.engine.plan import Kind, Plan
+from shedder.engine.synopsis_curves import SIZED, curve_of
+from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence import Evidence
+from synopses.estimate import Bound, Estimates
+
+GROUPS_MAX = 1_000  # Groups that are looked at in one answer.
+_TRUST = 0.5  # What the newest measurement counts in the factor, on a logarithmic scale,
+_NOISE = 1.5  # unless it is so many times the factor, or it so many times it: then it is believed.
+_LEAST, _MOST = 0.5, 16.0  # Factors: fewer values than a summary has room for say little of others.
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a query's answers were measured to err by. Used by the apply thread.
+
+    errors: of each part, the half width of the newest answer that was looked at, in the unit of the
+    part's curve; nan: none was, or it has none.
+    factors: of each part, measured by predicted error, smoothed; 1 before anything was measured.
+    wanted: whether the next answer is to be looked at.
+
+    Factors are learned from windows that were read whole: what skipped tuples, late ones and groups
+    without room widen an interval by says nothing of sizes.
+    """
+
+    parts: int
+    errors: list[float] = field(init=False)
+    factors: list[float] = field(init=False)
+    wanted: bool = True
+    _fresh: bool = False
+
+    def __post_init__(self) -> None:
+        self.errors = [np.nan] * self.parts
+        self.factors = [1.0] * self.parts
+
+    def look(self, query: BoundQuery, plan: Plan, evidence: Evidence) -> None:
+        """Measure an answer's intervals: of each part the widest aggregate that it answers."""
+        self._fresh = evidence.thinning == 1.0 and not evidence.late and evidence.others is None
+        self.errors = [np.nan] * self.parts
+        for aggregate, part in zip(query.aggregates, plan.answers, strict=True):
+            if plan.parts[part].kind is Kind.FREQUENT:
+                continue  # Each item has an interval of its own.
+            ranks = evidence.rank_errors.get(aggregate)
+            error = half_width(evidence.estimates[aggregate], ranks)
+            self.errors[part] = float(np.fmax(self.errors[part], error))
+        sized = any(part.kind in SIZED for part in plan.parts)
+        self.wanted = sized and not np.isfinite(self.errors).any()  # There was no window yet.
+
+    def correct(self, query: BoundQuery, plan: Plan, sizes: Sequence[int]) -> None:
+        """Learn the factors from the newest errors, once.
+
+        A promise is never planned with less than its curve says.
+
+        Args:
+          query, plan: of the errors.
+          sizes: of the coarsest live pane, by part.
+        """
+        if not self._fresh:
+            return
+        self._fresh = False
+        least = 1.0 if query.contract is Contract.FAIL else _LEAST
+        for part, predicted in enumerate(predictions(query, plan, sizes)):
+            measured = self.errors[part]
+            if np.isfinite(measured) and predicted > 0 and plan.parts[part].kind in SIZED:
+                ratio = min(max(measured / predicted, least), _MOST)
+                self.factors[part] = _learned(self.factors[part], ratio)
+
+
+def _learned(factor: float, ratio: float) -> float:
+    """A factor after one more ratio: a stream that has become another one is followed at once."""
+    if max(ratio / factor, factor / ratio) > _NOISE:
+        return ratio
+    return float(factor ** (1 - _TRUST) * ratio**_TRUST)
+
+
+def half_width(column: Estimates, ranks: NDArray[np.float64] | None) -> float:
+    """The median over groups of an answer's error; nan where no group has one.
+
+    By rank, what the sketch says; else the larger half of the interval, relative to the value.
+    """
+    if ranks is not None:
+        found = ranks[:GROUPS_MAX]
+        return float(np.median(found)) if found.size else np.nan
+    if column.value.dtype.kind in "OB":  # Texts, lists, truth values.
+        return np.nan
+    some = slice(0, GROUPS_MAX)
+    value, low, high = (
+        np.asarray(ends[some], np.float64) for ends in (column.value, column.low, column.high)
+    )
+    known = (column.bound[some] != Bound.NONE) & ~column.null[some] & (value != 0)
+    known &= np.isfinite(low) & np.isfinite(high)
+    if not known.any():
+        return np.nan
+    value, low, high = value[known], low[known], high[known]
+    exact = column.bound[some][known] == Bound.EXACT
+    errors = np.where(exact, 0.0, np.maximum(high - value, value - low) / np.abs(value))
+    return float(np.median(errors))
+
+
+def predictions(query: BoundQuery, plan: Plan, sizes: Sequence[int]) -> list[float]:
+    """What each part's answers are predicted to err by, uncorrected; 0 for what is exact."""
+    confidences = split_confidence(query, EXACT_IN_PANES)
+    found = [0.0] * len(plan.parts)
+    for aggregate, part in zip(query.aggregates, plan.answers, strict=True):
+        if plan.parts[part].kind in SIZED:
+            curve = curve_of(query, aggregate, confidences[aggregate])
+            found[part] = max(found[part], curve.error(sizes[part]))
+    return found

@@ -1,0 +1,188 @@
+"""The door for summaries: what their builders must know, and the way into the log."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import Future
+from dataclasses import replace
+
+from shedder.archive.directory import FORMAT_BUILT, FORMAT_FOLLOW
+from shedder.engine.built import Checked, checked
+from shedder.engine.core import Core
+from shedder.engine.grant import group_bytes
+from shedder.engine.plan import sizes_to_json
+from shedder.engine.published import Published
+from shedder.engine.stream import Stream
+from shedder.engine.summaries import Summaries
+from shedder.engine.summarise import Plans, QueryPlan
+from shedder.errors import (
+    BadBatch,
+    BadTimestamp,
+    BatchTooLarge,
+    RateExceeded,
+    ShedderError,
+)
+from shedder.queries.database import Receipt
+
+
+def plans_of(core: Core, name: str) -> Plans:
+    """What somebody elsewhere must know to build a stream's summaries. From any thread.
+
+    Raises:
+      UnknownStream.
+    """
+    stream = core.stream(name)
+
+    def look() -> Plans:
+        return Plans(
+            replace(stream.schema, seed=0),  # Samples depend on it.
+            tuple(_plan_of(core, each) for each in _standing(stream).values()),
+            core.settings.future_us_max,
+            core.limits,
+        )
+
+    return core.actor.call(look).result()
+
+
+def append_summaries(
+    core: Core,
+    name: str,
+    data: bytes,
+    *,
+    producer: str,
+    epoch: int,
+    sequence: int | None,
+    tuples_follow: bool = False,
+) -> Future[Receipt]:
+    """Check summaries and hand them to the log; the receipt comes when they are durable.
+
+    Args:
+      core: with the stream. name: of it.
+      data: engine.summaries' bytes, from anyone.
+      producer, epoch, sequence: as for a batch. Batches and summaries of one producer share the
+        numbers.
+      tuples_follow: they will be appended later, as `summarised`.
+
+    Raises:
+      PlansChanged: they were built for other queries or sizes; get the plans, and build them again.
+      BadBatch, BatchTooLarge, BadTimestamp: and nothing of them is kept.
+      SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: as for a batch.
+    """
+    try:
+        core.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
+    except RateExceeded as error:
+        core.turned_away(name, 0, len(data), error, for_good=True)
+        raise
+    intake, rows = core.intake(name), 0
+    try:
+        if len(data) > core.limits.bytes_max:
+            raise BatchTooLarge(
+                f"summaries of {len(data):,} bytes; the limit is {core.limits.bytes_max:,}. Fewer "
+                "groups, or fewer panes at a time, are smaller"
+            )
+        summaries = Summaries.from_bytes(data)
+        rows = summaries.rows
+        standing = {q: it.standing for q, it in _standing(core.stream(name)).items()}
+        if intake.has(producer, epoch, sequence):  # Its plans may be of long ago.
+            made = Checked(summaries)
+        else:
+            _check_times(core, summaries)
+            made = checked(summaries, standing, core.limits)
+            core.store.allow(FORMAT_FOLLOW if tuples_follow else FORMAT_BUILT)
+        return intake.append_built(
+            made,
+            data,
+            producer=producer,
+            epoch=epoch,
+            sequence=sequence,
+            tuples_follow=tuples_follow,
+        )
+    except ShedderError:
+        intake.refuse(rows)
+        raise
+
+
+def check_summarised(
+    core: Core, name: str, *, producer: str, epoch: int, sequence: int | None
+) -> None:
+    """Whether tuples are waited for of which summaries came before.
+
+    Raises:
+      BadBatch: none are, or nobody says whose these are.
+      SequenceGap, StaleEpoch: as for a batch.
+    """
+    if not producer:
+        raise BadBatch("tuples that follow their summaries need a producer with a name")
+    if core.intake(name).has(producer, epoch, sequence) or core.stream(name).to_follow:
+        return
+    raise BadBatch(f"no summaries have come to {name!r} whose tuples were to follow")
+
+
+def _standing(stream: Stream) -> dict[str, Published]:
+    return {name: it for name, it in list(stream.queries.items()) if not it.failed}
+
+
+def _plan_of(core: Core, published: Published) -> QueryPlan:
+    standing = published.standing
+    parts = standing.plan.parts
+    sizes = {
+        aggregate: parts[at].size
+        for aggregate, at in zip(standing.query.aggregates, standing.plan.answers, strict=True)
+    }
+    return QueryPlan(
+        standing.name,
+        standing.query.text,
+        sizes_to_json(standing.query, sizes, {}),
+        standing.levels,
+        group_bytes(published.granted, core.settings.group_bytes_max),
+    )
+
+
+def _check_times(core: Core, summaries: Summaries) -> None:
+    limit_us = core.clock_us() + core.settings.future_us_max
+    if summaries.newest_us > limit_us:
+        raise BadTimestamp(
+            f"newest_us is {summaries.newest_us}, {summaries.newest_us - limit_us:,} us further in "
+            "the future than is believed; leave such tuples out"
+        )
+
+
+class Merging(ABC):
+    """The part of the engine that takes summaries instead of tuples."""
+
+    core: Core
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def plans(self, stream: str) -> str:
+        """What somebody elsewhere must know to build the stream's summaries: JSON of Plans."""
+        return plans_of(self.core, stream).to_json()
+
+    def merge(
+        self,
+        stream: str,
+        summaries: bytes,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+        tuples_follow: bool = False,
+    ) -> Receipt:
+        """Merge summaries into the stream's standing queries; returns when answers know them.
+
+        Raises:
+          as `append_summaries`.
+        """
+        self._check_open()
+        receipt = append_summaries(
+            self.core,
+            stream,
+            summaries,
+            producer=producer or "",
+            epoch=epoch,
+            sequence=sequence,
+            tuples_follow=tuples_follow,
+        ).result()
+        self.core.actor.call(lambda: None).result()
+        return receipt

@@ -1,0 +1,72 @@
+"""Answers from an archive some of whose runs are damaged: what these could have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+
+from shedder.archive.entries import ColumnBasics as RunBasics
+from shedder.archive.run_files import Snapshot
+from shedder.archive.runs import missing_text
+from shedder.cql.query import BoundQuery, StreamSchema
+from shedder.cql.types import ColumnType
+from shedder.queries.evidence import Evidence
+from shedder.queries.widen_late import widen_late
+from shedder.streams.basics import ColumnBasics
+
+RUNS_NAMED_MAX = 20
+
+_LATE, _UNREADABLE = "tuples came too late", "tuples cannot be read"
+
+
+def without_missing(query: BoundQuery, evidence: Evidence, snapshot: Snapshot) -> Evidence:
+    """The evidence with every interval wide enough for the tuples of missing runs.
+
+    Of these the catalog still knows how many there are and the range of each column, as of tuples
+    that came too late for a pane. How many of them are in the window and pass WHERE is not known:
+    none to all.
+
+    Args:
+      query: whose evidence it is.
+      evidence: exact, of what could be read.
+      snapshot: what was read, and what is missing.
+    """
+    missing = snapshot.missing
+    if not missing:
+        return evidence
+    rows = sum(run.rows for run in missing)
+    basics = _basics_of(snapshot, query.schema)
+    of_missing = replace(evidence, late=rows, late_span=None)
+    wide = widen_late(query, of_missing, basics, "cannot be read, because their runs are damaged")
+    estimates = {
+        aggregate: replace(column, reason=column.reason.replace(_LATE, _UNREADABLE))
+        for aggregate, column in wide.estimates.items()
+    }
+    named = [f"missing: {missing_text(run)}".rstrip(",") for run in missing[:RUNS_NAMED_MAX]]
+    if len(missing) > RUNS_NAMED_MAX:
+        named.append(f"missing: {len(missing) - RUNS_NAMED_MAX:,} more runs")
+    notes = (*wide.notes, *named)
+    return replace(wide, estimates=estimates, late=evidence.late, complete=False, notes=notes)
+
+
+def _basics_of(snapshot: Snapshot, schema: StreamSchema) -> Mapping[str, ColumnBasics]:
+    """What is known for certain of the columns, the missing runs included."""
+    runs = (*snapshot.runs, *snapshot.missing)
+    found = {}
+    for column in schema.columns:
+        parts = [_of_run(run.basics[column.name], run.rows, column.type) for run in runs]
+        parts += [ColumnBasics.of(batch.column(column.name)) for batch in snapshot.tail]
+        found[column.name] = reduce(ColumnBasics.merged, parts)
+    return found
+
+
+def _of_run(known: RunBasics, rows: int, kind: ColumnType) -> ColumnBasics:
+    """NaN counts as NULL in both; booleans are 0 and 1, text has no range."""
+    values = rows - known.nulls
+    low, high = known.low, known.high
+    if kind is ColumnType.VARCHAR or isinstance(low, str) or isinstance(high, str):
+        return ColumnBasics(values, known.nulls)
+    if kind is ColumnType.BOOLEAN and values:
+        return ColumnBasics(values, known.nulls, 0, 1)
+    return ColumnBasics(values, known.nulls, low, high)

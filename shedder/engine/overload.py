@@ -1,0 +1,276 @@
+"""The overload controller's edge: every tick it reads the load, and does what follows from it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from shedder.cql.on_overload import Policy
+from shedder.engine.core import Core
+from shedder.engine.give_back import give_back
+from shedder.engine.thinnable import Costs, Modelled, units_of
+from shedder.engine.thinning import by_load
+from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, State, step
+from shedder.overload.fair_steps import Caps, FairSteps
+from shedder.overload.load import NS, Load
+from shedder.overload.memory import NONE, next_pressure
+from shedder.overload.share import ALL, Share, next_share
+from shedder.overload.steps import FREE
+
+LOOK_TICKS = 10  # Between two looks at what synopses cost, and two ladders.
+IDLE = 0.5  # Of the time of the apply thread: below it, there is time for repairs.
+ALPHA = 0.3  # What a look's rate of a stream counts.
+
+_log = structlog.get_logger("shedder.overload")
+
+
+class Overload:
+    """Sheds work by load. `tick` may be called by anyone, from one thread at a time.
+
+    load, state: of the newest tick; read by anybody. on_idle: called every second in which there
+    is nothing to do; it must return at once.
+    """
+
+    def __init__(self, core: Core) -> None:
+        """Do nothing yet; core: whose load it is."""
+        self._core = core
+        self._machine = core.machine.reader()
+        self._costs = Costs()
+        self._steps = FairSteps.of((), {}, {}, {})
+        self._caps = Caps()
+        self._known: list[Modelled] = []
+        self._thinned: frozenset[str] = frozenset()
+        self._accepted: dict[str, int] = {}
+        self._rates: dict[str, float] = {}
+        self._looked_s = 0.0
+        self._ticks = 0
+        self._turn = threading.Lock()
+        self._stop: Callable[[], None] | None = None
+        self.on_idle: Callable[[], None] = _nothing
+        self.load = Load(at_s=core.machine.monotonic_s())
+        self.state: State = NORMAL
+        self.share = ALL
+
+    @property
+    def on(self) -> bool:
+        """Whether it acts."""
+        return self._stop is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is time for what nobody waits for."""
+        load = self.load
+        busy = load.tuples_per_s * (load.overhead_ns_per_tuple + self._steps.ends.full_ns) / NS
+        return not self.state.overloaded and load.age_ms < AGE_MS / 2 and busy < IDLE
+
+    def start(self) -> None:
+        """Act from now on, every 100 ms."""
+        if self._stop is None:
+            self._core.sheds = True
+            self._stop = self._core.machine.ticker("shedder-overload", TICK_S, self.tick)
+
+    def stop(self) -> None:
+        """Act no more; everything is read and let in again, but what the operator has forced."""
+        self.close()
+        self.release()
+
+    def release(self) -> None:
+        """Read everything, but what the operator has forced: after a restart, or for good."""
+        with self._turn:
+            self._look(self._core.machine.monotonic_s())
+            self._let_in(ALL)
+            self._core.pressure = NONE
+            self._act(NORMAL)
+
+    def close(self) -> None:
+        """Act no more, and leave everything as it is."""
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+            self._core.sheds = False
+
+    def tick(self) -> None:
+        """One look, and what follows from it. What goes wrong is logged, and nothing is shed."""
+        try:
+            with self._turn:
+                self._tick()
+        except Exception as error:
+            _log.error("overload_tick_failed", exc_info=error)
+            self._core.stretch = 1
+            self._let_in(ALL)
+            self._core.door.hold(float("inf"), {}, self.load.at_s, TICK_S)
+
+    def facts(self) -> dict[str, str]:
+        """What the control table says, and metrics."""
+        load, state, machine = self.load, self.state, self.load.machine
+        facts: dict[str, object] = {
+            "mode": "on" if self.on else "off",
+            "overloaded": int(state.overloaded),
+            "budget_ns_per_tuple": f"{state.budget_ns:.1f}",
+            "full_ns_per_tuple": f"{self._steps.ends.full_ns:.1f}",
+            "least_ns_per_tuple": f"{self._steps.ends.least_ns:.1f}",
+            "stretch": state.stretch,
+            "asks_help": int(state.asks_help),
+            "admit_bytes_per_s": f"{state.admit_bytes_per_s:.0f}",
+            "let_in_share": f"{self.share.let_in:.4f}",
+            "dropped_per_s": f"{load.dropped_per_s:.0f}",
+            "thinned_queries": len(self._thinned),
+            "age_ms": f"{load.age_ms:.1f}",
+            "queue_bytes": load.queue_bytes,
+            "queue_tuples": load.queue_tuples,
+            "tuples_per_s": f"{load.tuples_per_s:.0f}",
+            "bytes_per_s": f"{load.bytes_per_s:.0f}",
+            "refused_bytes_per_s": f"{load.refused_bytes_per_s:.0f}",
+            "overhead_ns_per_tuple": f"{load.overhead_ns_per_tuple:.1f}",
+            "free_share": f"{load.free_share:.3f}",
+            "cpu_share": f"{machine.cpu_share:.3f}",
+            "disk_bytes_per_s": f"{machine.disk_bytes_per_s:.0f}",
+            "memory_bytes": machine.memory_bytes,
+            "memory_limit_bytes": machine.memory_limit_bytes,
+            "memory_halvings": self._core.pressure.halvings,
+        }
+        return {key: str(value) for key, value in facts.items()}
+
+    def cost_ns(self, query: str) -> dict[tuple[int, ...], tuple[float, float]]:
+        """By unit of a query's synopses: ns per tuple of its stream, in full and at its level."""
+        found = {}
+        for unit in self._known:
+            if unit.key[0] == query:
+                cost = self._costs.corrected(unit)
+                found[unit.key[1]] = (float(cost[0]), float(cost[unit.level]))
+        return found
+
+    def cpu_ns_per_s(self) -> dict[str, float]:
+        """By tenant, what its synopses take at their levels and the present rates."""
+        found: dict[str, float] = {}
+        for unit in self._known:
+            schema = unit.standing.query.schema
+            cost = float(self._costs.corrected(unit)[unit.level])
+            cost *= self._rates.get(schema.name, 0.0)
+            found[schema.tenant] = found.get(schema.tenant, 0.0) + cost
+        return found
+
+    def _tick(self) -> None:
+        core = self._core
+        look = self._ticks % LOOK_TICKS == 0
+        self._ticks += 1
+        machine = self._machine.read(core.machine.monotonic_s()) if look else self.load.machine
+        load = core.meter.take(machine)
+        entering = load.age_ms >= AGE_MS and not self.state.overloaded
+        if look or entering:
+            self._look(load.at_s)
+        self.load = replace(load, cost_ns_per_tuple=self._cost_by_query())
+        self._act(step(self.state, self.load, self._steps.ends))
+        self._let_in(self._next_share())
+        if look:
+            self._ease_memory()
+        if look and self.idle:
+            self.on_idle()
+
+    def _ease_memory(self) -> None:
+        """Give memory back where it is short, in the order of overload.memory."""
+        core, before = self._core, self._core.pressure
+        core.pressure = next_pressure(before, self.load.machine, self.load.at_s)
+        if core.pressure.pressed:
+            give_back()
+        if core.pressure.halvings != before.halvings:
+            _log.warning("memory_pressure", halvings=core.pressure.halvings, load=core.load())
+            core.go_share()
+
+    def _look(self, now_s: float) -> None:
+        """Learn what synopses cost and who sends how much, and order the steps anew."""
+        core = self._core
+        elapsed_s = max(now_s - self._looked_s, 1e-3)
+        self._looked_s = now_s
+        for name, intake in list(core.intakes.items()):
+            came = intake.accepted - self._accepted.get(name, intake.accepted)
+            self._accepted[name] = intake.accepted
+            before = self._rates.get(name, came / elapsed_s)
+            self._rates[name] = before + ALPHA * (came / elapsed_s - before)
+        live = list(core.streams.values())
+        names = {stream.schema.name for stream in live}
+        self._rates = {name: rate for name, rate in self._rates.items() if name in names}
+        self._known, units = units_of(live, self._costs, self._rates)
+        owner = {unit.key[0]: unit.standing.query.schema.tenant for unit in self._known}
+        quotas = {tenant: core.tenants.quota(tenant) for tenant in set(owner.values())}
+        cpu = {t: q.cpu_ns_per_s for t, q in quotas.items() if q.cpu_ns_per_s is not None}
+        if not self.on:  # Nobody would look whether they still need be held.
+            cpu = {}
+        self._steps = FairSteps.of(
+            units,
+            owner,
+            self._caps.look(cpu, sum(self._rates.values())),
+            {tenant: quota.weight for tenant, quota in quotas.items()},
+        )
+
+    def _cost_by_query(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for unit in self._known:
+            cost = float(self._costs.corrected(unit)[unit.level])
+            found[unit.key[0]] = found.get(unit.key[0], 0.0) + cost
+        return found
+
+    def _act(self, state: State) -> None:
+        core = self._core
+        if state.overloaded != self.state.overloaded:
+            word = "overload_begins" if state.overloaded else "overload_ends"
+            _log.warning(word, age_ms=round(self.load.age_ms), load=core.load())
+        self.state = state
+        core.stretch = state.stretch
+        weights = {
+            name: max((p.present_weight for p in list(s.queries.values())), default=1.0)
+            for name, s in list(core.streams.items())
+            if s.schema.on_overload.policy is Policy.THIN
+        }
+        owners = {
+            name: (tenant, core.tenants.quota(tenant).weight)
+            for name, tenant in self._owners().items()
+        }
+        core.door.hold(state.admit_bytes_per_s, weights, self.load.at_s, TICK_S, owners)
+        self._set_levels(state.budget_ns)
+
+    def _next_share(self) -> Share:
+        """What streams that drop at the door may let in."""
+        load, streams = self.load, list(self._core.streams.values())
+        dropping = [s.schema.name for s in streams if s.schema.on_overload.drops_at_the_door]
+        if not dropping:
+            return ALL
+        let_in = sum(self._rates.get(name, 0.0) for name in dropping)
+        others = max(sum(self._rates.values()) - let_in, 0.0)
+        offered = max(load.tuples_per_s - others, 0.0) + load.dropped_per_s
+        full_ns = min(self.state.budget_ns, self._steps.ends.full_ns)
+        return next_share(self.share, load, offered=offered, others=others, full_ns=full_ns)
+
+    def _let_in(self, share: Share) -> None:
+        self.share = share
+        for intake in list(self._core.intakes.values()):
+            if intake.drops is not None:
+                intake.drops.share = share.let_in
+
+    def _owners(self) -> dict[str, str]:
+        """Whose each stream is."""
+        return {name: it.schema.tenant for name, it in list(self._core.streams.items())}
+
+    def _set_levels(self, budget_ns: float) -> None:
+        thinned = {unit.key[0] for unit in self._known if unit.level and unit.forced == FREE}
+        self._thinned = frozenset(thinned)
+        if budget_ns == float("inf") and not thinned and not self._steps.over:
+            return
+        wanted = self._steps.levels(budget_ns)
+        for unit in self._known:
+            if unit.level and unit.forced == FREE and not unit.thins:  # Its stream did before.
+                wanted.setdefault(unit.key[0], {}).update(dict.fromkeys(unit.key[1], 0))
+        standing = {unit.key[0]: unit.standing for unit in self._known}
+        for query, levels in wanted.items():
+            if standing[query].keys is None:
+                levels[0] = 0  # Counting rows of one group is part of a tuple's way.
+        known = ((standing[query], levels) for query, levels in wanted.items())
+        if any(by_load(it.levels, it.forced, levels) != it.levels for it, levels in known):
+            self._core.by_load.want(wanted)
+
+
+def _nothing() -> None:
+    """Nobody has anything to do."""

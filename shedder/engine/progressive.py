@@ -1,0 +1,196 @@
+"""Reading the archive in part: as much as a reduction wants, look by look."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from shedder.archive.aside import aside
+from shedder.archive.block_sample import BlockSample
+from shedder.archive.deadline import Deadline
+from shedder.archive.reductions.reduction import BlockStatistics, ScanStatistics
+from shedder.archive.reductions.registry import NamedReduction
+from shedder.cql.query import BoundQuery
+from shedder.errors import DeadlineExceeded
+from shedder.queries.answer import ArchiveRead
+from shedder.queries.choose import Look, Stretch
+from shedder.queries.evidence import Evidence
+from shedder.queries.from_strata import evidence_from_strata
+from shedder.queries.narrowness import at_look, claimed, error_of
+
+SOURCE: Final = "archive sample"
+TAIL: Final = "tail"
+WORTH_A_PART: Final = 0.4  # Of all tuples; who needs more gets all of them sooner, and exactly.
+LOOKS_MAX: Final = 24  # The parts of delta that are left for later ones are next to nothing.
+BYTES_MAX: Final = 256 << 20  # Of tuples held by a scan in part.
+_ASIDE_ROWS: Final = 100_000  # That take longer to estimate from than one waits gladly.
+_VALUE_BYTES: Final = 16  # Of one value, roughly, while it is being estimated from.
+_SHARES_MAX: Final = 8  # More different shares are brought to halves, quarters ... as strata.
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One question to a stream's archive, by a reduction.
+
+    stretch: of event time; narrow: whether runs reach beyond it, so that rows must be filtered.
+    position: after the last tuple that there is. asked: the reduction of each run that was wanted
+    last.
+    """
+
+    query: BoundQuery
+    sample: BlockSample
+    reduction: NamedReduction
+    stretch: Stretch
+    narrow: bool
+    position: int
+    deadline: Deadline
+    rng: np.random.Generator
+    asked: list[float] = field(default_factory=list)
+
+    def read(self, before: Look | None) -> Look | None:
+        """The last look at what was read; None where everything should be read instead.
+
+        Args:
+          before: the look at the live sample that came before, if there was one.
+
+        Raises:
+          BadReduction: from the reduction. CorruptData: a file is damaged.
+          Cancelled; DeadlineExceeded: before there was anything to look at.
+        """
+        last = None
+        scan = self._first(before)
+        asked = self._wanted(scan)
+        while True:
+            self.asked[:] = asked
+            shares = self._shares(asked)
+            if self._is_too_much(shares):
+                return None
+            try:
+                self.sample.extend(shares, self.deadline)
+                last = self._look(scan, asked)
+            except DeadlineExceeded:
+                if last is None:
+                    raise
+                evidence = replace(last.evidence, notes=(*last.evidence.notes, self._late()))
+                return replace(last, evidence=evidence, is_late=True)
+            if not self.reduction.reads_on or last.error <= 1.0:
+                return last
+            scan = replace(scan, rows_read=self._rows(asked), look=scan.look + 1, error=last.error)
+            wanted = self._wanted(scan)
+            if scan.look >= LOOKS_MAX or not _is_finer(wanted, asked):
+                return last
+            asked = wanted
+
+    # --- what is wanted -----------------------------------------------------------------------
+
+    def _first(self, before: Look | None) -> ScanStatistics:
+        rows, confidence = self.sample.run_rows, self.query.confidence
+        if before is None or not self.reduction.reads_on:
+            return ScanStatistics(rows, confidence=confidence)
+        read = int(before.share * rows)
+        return ScanStatistics(rows, read, 1, before.error, confidence)
+
+    def _wanted(self, scan: ScanStatistics) -> list[float]:
+        """The reduction of every run, as the r-UDF wants it now."""
+        newest_us = max((each.run.high_us for each in self.sample.runs), default=0)
+        return [
+            self.reduction.wanted(
+                BlockStatistics(
+                    each.run.rows,
+                    each.blocks,
+                    each.run.low_us,
+                    each.run.high_us,
+                    newest_us,
+                    each.run.basics,
+                    scan,
+                )
+            )
+            for each in self.sample.runs
+        ]
+
+    def _shares(self, reductions: Sequence[float]) -> list[float]:
+        """The share of every run that is read, at least what is wanted, of few different ones."""
+        shares = [1.0 - reduction for reduction in reductions]
+        if len(set(shares)) > _SHARES_MAX:
+            shares = [2.0 ** np.ceil(np.log2(share)) for share in shares]
+        return self.sample.fitted(shares)
+
+    def _is_too_much(self, shares: Sequence[float]) -> bool:
+        """Whether reading everything, exactly, is the better way."""
+        rows = sum(
+            share * each.run.rows for share, each in zip(shares, self.sample.runs, strict=True)
+        )
+        if all(share >= 1.0 for share in shares):
+            return True
+        width = _VALUE_BYTES * max(1, len(self.sample.columns))
+        if rows * width > BYTES_MAX:
+            return True
+        return self.reduction.reads_on and rows > WORTH_A_PART * self.sample.run_rows
+
+    def _rows(self, asked: Sequence[float]) -> int:
+        """Tuples of runs that were asked for, or kept; fitting to blocks leaves a few out."""
+        rows = sum((1.0 - r) * s.run.rows for r, s in zip(asked, self.sample.runs, strict=True))
+        return max(math.ceil(rows), self.sample.rows_kept)
+
+    # --- what was found -----------------------------------------------------------------------
+
+    def _look(self, scan: ScanStatistics, asked: Sequence[float]) -> Look:
+        query, stretch = self.query, self.stretch
+        look = scan.look if self.reduction.reads_on else None
+
+        def estimate() -> Evidence:
+            return evidence_from_strata(
+                query if look is None else at_look(query, look),
+                self.sample.views(),
+                self.rng,
+                start_us=stretch.start_us if self.narrow else None,
+                end_us=stretch.end_us if self.narrow else None,
+            )
+
+        is_long = self.sample.rows_kept > _ASIDE_ROWS
+        evidence = aside(estimate, self.deadline.check) if is_long else estimate()
+        if look is not None:
+            evidence = claimed(query, look, evidence)
+        error = 0.0 if query.target is None else error_of(query, evidence)
+        runs, sample = self.sample.runs, self.sample
+        read = ArchiveRead(
+            reduction=self.reduction.text,
+            asked_min=min(asked, default=0.0),
+            asked_max=max(asked, default=0.0),
+            given_min=1.0 - max((each.share for each in runs), default=1.0),
+            given_max=1.0 - min((each.share for each in runs), default=1.0),
+            blocks_read=sum(each.blocks_read for each in runs),
+            blocks=sum(each.blocks for each in runs),
+            bytes_read=sample.bytes_read,
+            bytes_stored=sum(each.run.size_bytes for each in runs),
+            looks=scan.look + 1,
+        )
+        sources = (SOURCE, TAIL) if sample.tail_rows else (SOURCE,)
+        share = sample.rows_read / sample.run_rows if sample.run_rows else 0.0
+        evidence = replace(
+            evidence,
+            position=self.position,
+            sources=sources,
+            archive=read,
+            archive_share_read=share,
+        )
+        return Look(
+            evidence, error, (sample.rows_kept + sample.tail_rows) / max(1, sample.population)
+        )
+
+    def _late(self) -> str:
+        share = 100 * self.sample.rows_read / max(1, self.sample.run_rows)
+        return f"the time was up when {share:.3g} % of the archive's tuples had been read"
+
+
+def _is_finer(wanted: Sequence[float], before: Sequence[float]) -> bool:
+    """Whether less reduction is wanted of some run.
+
+    Blocks may have given that already. Then the next look is at the same tuples, with a part of
+    delta of its own.
+    """
+    return any(now < then for now, then in zip(wanted, before, strict=True))

@@ -1,0 +1,81 @@
+"""Smaller windows that may stand for a query's: fewer panes, and never where that would mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from shedder.cql.expression import SET_FUNCTIONS, AggregateFunction
+from shedder.cql.query import BoundQuery
+from shedder.cql.statement import RangeWindow, Rewrite, Window
+from shedder.cql.text import text_of
+from shedder.streams.windows import PaneGrid
+
+_TRIED_MAX = 1_000
+
+
+def range_is_fixed(query: BoundQuery) -> str | None:
+    """Why the window of a query must not get shorter; None where it may.
+
+    The two cases of CIDR 2003, section 5.1.1. Duplicate elimination: distinct values per unit of
+    time grow as windows shrink (D(a + b) <= D(a) + D(b)), by a factor that nobody knows, so an
+    answer over less time says nothing of the longer one's. Negation: what stands on the right of
+    one, in DISTINCT_ONLY and JACCARD or below a HAVING (COUNT(*) FILTER (WHERE failed) = 0 is NOT
+    EXISTS), lets more pass when it shrinks: results would be wrong, not only fewer.
+    """
+    for aggregate in query.aggregates:
+        if aggregate.function in (AggregateFunction.DISTINCT_ONLY, AggregateFunction.JACCARD):
+            return f"{text_of(aggregate)} would take values for new that came before it"
+        if aggregate.function in (AggregateFunction.COUNT_DISTINCT, *SET_FUNCTIONS):
+            return f"{text_of(aggregate)} eliminates duplicates over it"
+    if query.groups and not query.aggregates:
+        return "GROUP BY without aggregates eliminates duplicates over it"
+    if query.having is not None:
+        return f"HAVING {text_of(query.having)} might let groups pass that it refuses now"
+    return None
+
+
+def windows_of(query: BoundQuery, rewrites: Collection[Rewrite]) -> list[Window]:
+    """The query's window, then smaller ones that are permitted, each of fewer panes.
+
+    Where SLIDE may change, RANGE stays: for a number of panes P = RANGE / SLIDE + 1, a coarser
+    slide makes answers older by half of what it grows, RANGE / (2 (P - 1)) at most, and a shorter
+    range leaves out RANGE - (P - 1) SLIDE, which is more for every P > 2; and at P = 2, where
+    RANGE = SLIDE, both are as small as they get.
+    """
+    window = query.window
+    if not isinstance(window, RangeWindow):
+        return [window]  # One pane; a window that slides would take more.
+    if Rewrite.SLIDE in rewrites:
+        return [window, *_coarser(window)]
+    if Rewrite.RANGE in rewrites and range_is_fixed(query) is None:
+        return [window, *_shorter(window)]
+    return [window]
+
+
+def _coarser(window: RangeWindow) -> list[Window]:
+    times = _multiples(window.range_us // window.slide_us)
+    return _fewer(window, [replace(window, slide_us=n * window.slide_us) for n in times])
+
+
+def _shorter(window: RangeWindow) -> list[Window]:
+    times = reversed(_multiples(window.range_us // window.slide_us))
+    return _fewer(window, [replace(window, range_us=n * window.slide_us) for n in times])
+
+
+def _multiples(most: int) -> list[int]:
+    """Whole numbers up to `most`, ascending; all of its divisors among them, up to a million."""
+    some = range(1, min(most, _TRIED_MAX) + 1)
+    return sorted({*some, *(most // n for n in some)})
+
+
+def _fewer(window: RangeWindow, smaller: list[RangeWindow]) -> list[Window]:
+    """Those that have fewer panes than the window and all that come before them."""
+    found: list[Window] = []
+    least = PaneGrid.of(window).panes_live
+    for each in smaller:
+        panes = PaneGrid.of(each).panes_live
+        if panes < least:
+            least = panes
+            found.append(each)
+    return found

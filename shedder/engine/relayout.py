@@ -1,0 +1,124 @@
+"""What is done to runs in the background: another layout, purges, the vacuum's copies, rollups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+import structlog
+
+from shedder.archive.entries import RollupEntry, Run
+from shedder.archive.progress import Progress
+from shedder.archive.store import Store
+from shedder.engine.core import Core
+from shedder.engine.tasks import Tasks
+from shedder.errors import Cancelled, CorruptData, Draining, ShedderError
+
+Work = Callable[[Run, Callable[[], None]], object]
+
+_log = structlog.get_logger("shedder.relayout")
+
+
+class Relayouts:
+    """One thread that lets everybody pass, and rewrites run by run. Safe from any thread.
+
+    What there is to do stands in the catalog: a restart goes on where it ended. It ends early when
+    it is cancelled or an error is met (a full disk, say), and goes on when it is woken.
+    """
+
+    def __init__(self, core: Core, tasks: Tasks) -> None:
+        self._core = core
+        self._tasks = tasks
+        self._lock = threading.Lock()
+        self._waiting: set[str] = set()
+        self._running: dict[str, Progress] = {}
+        self._worker = core.machine.pool("shedder-relayout")
+
+    def wake(self, name: str) -> None:
+        """See whether runs of a stream have to be written anew, and do it."""
+        with self._lock:
+            if name in self._waiting:
+                return
+            self._waiting.add(name)
+        try:
+            self._worker.submit(self._work, name).add_done_callback(_tell)
+        except RuntimeError:  # closed: the next start goes on
+            with self._lock:
+                self._waiting.discard(name)
+
+    def stop(self, name: str) -> None:
+        """Call off what is being done to a stream; returns at once."""
+        with self._lock:
+            progress = self._running.get(name)
+        if progress is not None:
+            progress.cancel()
+
+    def close(self) -> None:
+        """Return when the thread has ended; call off its work first."""
+        self._worker.shutdown(cancel_futures=True)
+
+    def _work(self, name: str) -> None:
+        with self._lock:
+            self._waiting.discard(name)
+        stream = self._core.streams.get(name)
+        if stream is None:
+            return
+        store = self._core.store
+        try:
+            runs = store.unlike(stream.id)
+            self._each(name, f"rewrite of {name}", runs, store.rewrite)
+            self._each(name, f"purge of {name}", due_for_purge(self._core, stream.id), store.purge)
+            self._each(name, f"vacuum of {name}", store.waste(stream.id), store.vacuum)
+            for entry, _ in store.rollups(stream.id):
+                due = [run for run, wanted in store.rolled_due(stream.id) if wanted == entry]
+                self._each(name, f"rollup {entry.name}", due, partial(_roll_up, store, entry))
+        except (Cancelled, Draining) as error:
+            _log.info("relayout_stopped", stream=name, reason=str(error))
+        except ShedderError as error:
+            _log.error("relayout_failed", stream=name, error=str(error))
+
+    def _each(self, name: str, what: str, runs: list[Run], work: Work) -> None:
+        if not runs:
+            return
+        store = self._core.store
+        progress = Progress(what, "rows", total=sum(run.rows for run in runs))
+        with self._tasks.running(progress):
+            with self._lock:
+                self._running[name] = progress
+            try:
+                for run in runs:
+                    progress.advance()
+                    try:
+                        work(run, progress.advance)
+                    except CorruptData as error:
+                        _log.error("run_damaged", stream=name, problem=str(error))
+                        store.quarantine(run, str(error))
+                    progress.advance(run.rows)
+            finally:
+                with self._lock:
+                    del self._running[name]
+                self._core.indexer.catch_up()
+
+
+def due_for_purge(core: Core, stream: int) -> list[Run]:
+    """Runs to be purged: with many deleted rows, or, a while after the last DELETE, with any.
+
+    Each is a run that is written anew, and many small deletions may follow each other.
+    """
+    deletions = core.store.deletions(stream)
+    if not deletions:
+        return []
+    quiet_us = core.clock_us() - deletions[-1].deleted_us
+    is_quiet = quiet_us >= core.settings.purge_after_s * 1e6
+    return core.store.marked(stream, 0.0 if is_quiet else core.settings.purge_share)
+
+
+def _roll_up(store: Store, entry: RollupEntry, run: Run, told: Callable[[], None]) -> bool:
+    return store.roll_up(run, entry, told)
+
+
+def _tell(future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("relayout_failed", error=repr(error))

@@ -1,0 +1,118 @@
+"""The sizes of a standing query's synopses, which change while the stream runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.query import BoundQuery
+from shedder.engine.closed_panes import ClosedPanes
+from shedder.engine.group_cap import groups_max
+from shedder.engine.pane import Pane
+from shedder.engine.plan import Kind, Plan, opened, with_sizes
+from shedder.engine.resizing import size_of
+from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.windows import PaneGrid
+
+_ANY = 1 << 62  # A size that nothing is larger than.
+
+
+class Resizable(ABC):
+    """The part of a standing query that gives its panes other sizes."""
+
+    query: BoundQuery
+    grid: PaneGrid
+    plan: Plan
+    panes: dict[int, Pane]
+    keys: GroupKeys | None
+    part_bytes_max: int
+    opened_plan: Plan
+    _open: set[int]
+    closed: ClosedPanes
+    _to_shrink: list[int]
+    _cells_max: NDArray[np.int64]
+
+    @abstractmethod
+    def _alive(self, groups: int) -> NDArray[np.bool_]: ...
+
+    @abstractmethod
+    def replace(self, number: int, pane: Pane) -> None:
+        """Put another version of a pane, of the same tuples, in its place."""
+
+    def set_sizes(self, sizes: Sequence[int], part_bytes_max: int) -> None:
+        """From now on new panes have these sizes, and groups this room; larger panes are to shrink.
+
+        Panes that are smaller stay so: what was forgotten does not come back. They shrink one by
+        one, by `shrink_one`: in which order, and when, makes no difference to what they hold.
+
+        Args:
+          sizes: of each part of the plan, 0 where it has none.
+          part_bytes_max: the cap on the groups of each part.
+        """
+        if len(sizes) != len(self.plan.parts):  # The record is of another query of this name.
+            return
+        self.shrink_all()
+        self.plan = with_sizes(self.plan, sizes)
+        self.opened_plan = opened(self.query, self.plan)
+        if self.keys is not None and part_bytes_max != self.part_bytes_max:
+            room = groups_max(self.plan, int(self._cells_max.sum()), part_bytes_max)
+            self.keys.make_room(room, others=self.has_others)
+        self.part_bytes_max = part_bytes_max
+        self.look_for_larger()
+
+    def look_for_larger(self) -> None:
+        """Find the panes that are to shrink."""
+        closed, limit = self.closed.numbers, self._limit_while_open
+        self._to_shrink = [n for n in sorted(self._open) if self.panes[n].is_larger_than(limit)]
+        self._to_shrink += [n for n in closed if self.panes[n].is_larger_than(self.plan)]
+
+    @property
+    def _limit_while_open(self) -> Plan:
+        """Tables of frequent items shrink when a pane closes: it matters to them when."""
+        if not self.grid.slides:
+            return self.opened_plan
+        parts = self.opened_plan.parts
+        sizes = [_ANY if part.kind is Kind.FREQUENT else part.size for part in parts]
+        return with_sizes(self.opened_plan, sizes)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether live panes have tuples of groups that found no room."""
+        return self.keys is not None and bool(self._alive(self.keys.size)[OTHERS])
+
+    @property
+    def others_share(self) -> float:
+        """Of the tuples that live panes count, those of groups that found no room."""
+        counts = [pane.counts for pane in self.panes.values() if len(pane.counts)]
+        total = sum(float(each.sum()) for each in counts)
+        others = sum(float(each[OTHERS]) for each in counts)
+        return others / total if self.keys is not None and total else 0.0
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether panes are left that are to shrink."""
+        return bool(self._to_shrink)
+
+    def shrink_one(self) -> None:
+        """Shrink one of the panes that are to."""
+        number = self._to_shrink.pop()
+        pane = self.panes.get(number)
+        if number in self._open and pane is not None:
+            self.panes[number] = pane.shrunk(self.opened_plan, self._limit_while_open)
+        elif pane is not None:  # Else it was dropped meanwhile.
+            self.replace(number, pane.shrunk(self.plan))
+
+    def shrink_all(self) -> None:
+        """Shrink all panes that are to, now."""
+        while self._to_shrink:
+            self.shrink_one()
+
+    def coarsest(self) -> tuple[int, ...]:
+        """The least size that each part has in any live pane, or that new ones will have."""
+        found = [part.size for part in self.plan.parts]
+        for pane in self.panes.values():
+            found = list(map(min, found, map(size_of, pane.parts)))
+        return tuple(found)

@@ -1,0 +1,45 @@
+"""Synopses of several sizes: how large one is, its smaller version, the merge of two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.rank_sketches import RankSketches
+from synopses.resizing import Resizable
+
+
+def size_of(synopsis: Any) -> int:
+    """The parameter that sets its memory, as in `Part.size`; 0 where there is none."""
+    if not isinstance(synopsis, Resizable) or isinstance(synopsis, GroupedLogBuckets):
+        return 0  # Histograms are as fine as their query says (group_cap.py).
+    return synopsis.size
+
+
+def settle(synopsis: Any, size: int) -> None:
+    """Nothing more is counted: it is no larger than this, and keeps no room for what would come."""
+    if size_of(synopsis) > size:
+        synopsis.resize(size)
+    if isinstance(synopsis, RankSketches):
+        synopsis.settle()
+
+
+def shrunk(synopsis: Any, size: int) -> Any:
+    """A smaller version of a synopsis, which stays what it is."""
+    return synopsis.select(np.arange(synopsis.groups)).resize(size)
+
+
+def merged(left: Any, right: Any) -> Any:
+    """Both as one, of the smaller size of the two; left is given up, right stays what it is.
+
+    What is folded before it is merged is what had been merged before it was folded (tests/laws.py),
+    so a window is as coarse as its coarsest pane, whatever the order.
+    """
+    size = min(size_of(left), size_of(right))
+    if size_of(left) > size:
+        left.resize(size)
+    elif size_of(right) > size:
+        right = shrunk(right, size)
+    return left.merge(right)

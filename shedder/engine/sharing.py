@@ -1,0 +1,303 @@
+"""Sharing out memory while queries stand: who has what, what has drifted, what becomes of it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from allocator.allocate import Allocation
+from allocator.demands import Budget
+from allocator.errors import AllocatorError
+from shedder.cql.query import BoundQuery
+from shedder.engine.allocation import Asked, Given, Problem, problem
+from shedder.engine.core import Core
+from shedder.engine.grant import Granted, facts_of, negotiate
+from shedder.engine.plan import with_sizes
+from shedder.engine.published import Published
+from shedder.engine.solving import Solved, bytes_by_query, solved
+from shedder.engine.stream import Stream
+from shedder.errors import BudgetExceeded, ShedderError
+
+_PACE_SECONDS = 1.0  # A pace is measured over no less.
+_AT_ONCE = 16  # Queries that are looked at before others may have the apply thread.
+_HEADROOM = 2  # Groups may come to need so many times what they will need by now.
+_RARE = 4  # Groups that found no room take so many times the bytes of others, by tuple,
+_FROZEN = 4  # ... but no more than so many times what the others take.
+_DRIFT_STEPS = 4  # Per factor of two: a quarter of it is a drift, less is noise.
+
+_BY_TIME = ("missed", "limited_by")  # Facts that are told only where they are so.
+
+_log = structlog.get_logger("shedder.allocation")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast a stream is, as of its last look: tuples per second of time, and of event time."""
+
+    position: int
+    at_s: float
+    watermark_us: int | None
+    per_s: float = 0.0
+    per_event_s: float = 0.0
+
+    def then(self, position: int, at_s: float, watermark_us: int | None) -> _Pace:
+        """The pace some time later."""
+        tuples, elapsed_s = position - self.position, at_s - self.at_s
+        if elapsed_s < _PACE_SECONDS:
+            return self
+        before, now = self.watermark_us, watermark_us
+        event_s = (now - before) / 1e6 if before is not None and now is not None else 0.0
+        per_event_s = tuples / event_s if event_s > 0 else self.per_event_s
+        return _Pace(position, at_s, watermark_us, tuples / elapsed_s, per_event_s)
+
+
+class Sharing:
+    """Shares out the budget of synopses. Its methods are called one at a time, by who changes
+    queries (the lock) or by its own worker.
+
+    budget_bytes: of all synopses. last: the newest solution; None: none has been needed yet.
+    over: by how many bytes tenants are over their quotas with the smallest synopses, by tenant.
+    """
+
+    def __init__(self, core: Core, lock: threading.RLock) -> None:
+        self._core = core
+        self._lock = lock
+        self.last: Allocation | None = None
+        self.over: dict[str, int] = {}
+        self._paces: dict[int, _Pace] = {}  # By a stream's id: its name may come again.
+        self._given: dict[str, Given] = {}  # Logged, and perhaps not in force yet.
+        self._seen: tuple[object, ...] | None = None
+        self._looking = threading.Lock()
+        self._worker = core.machine.pool("shedder-allocation")
+
+    # --- who has what --------------------------------------------------------------------------
+
+    def asked(self) -> list[Asked]:
+        """All standing queries, as of now and of what has been logged for them."""
+        found: list[Asked] = []
+        with self._looking:
+            streams = list(self._core.streams.values())
+            live = {stream.id for stream in streams}
+            self._paces = {key: pace for key, pace in self._paces.items() if key in live}
+            for stream in streams:
+                names = list(stream.queries)
+                for first in range(0, len(names), _AT_ONCE):
+                    look = partial(self._look, stream, names[first : first + _AT_ONCE])
+                    found += self._core.actor.call(look).result()
+        return found
+
+    def _look(self, stream: Stream, names: Sequence[str]) -> list[Asked]:
+        """On the apply thread."""
+        now_s = self._core.machine.monotonic_s()
+        new = _Pace(stream.position, now_s, stream.watermark_us)
+        before = self._paces.get(stream.id, new)
+        pace = self._paces[stream.id] = before.then(stream.position, now_s, stream.watermark_us)
+        queries = [stream.queries[each] for each in names if each in stream.queries]
+        return [self._asked(published, pace) for published in queries if not published.failed]
+
+    def _asked(self, published: Published, pace: _Pace) -> Asked:
+        standing = published.standing
+        query, plan, cap = standing.query, standing.plan, standing.part_bytes_max
+        range_us = standing.grid.range_us
+        groups = 1 if standing.keys is None else max(standing.keys.size, 1)
+        tuples = pace.per_event_s * range_us / 1e6 if range_us else float(pace.position)
+        tuples /= groups
+        coarsest = standing.coarsest()
+        published.measured.correct(query, plan, coarsest)
+        published.measured.wanted = True
+        held = needed = 0
+        if standing.keys is not None:
+            held = needed = standing.foreseen_bytes
+            roomless = min(standing.others_share, 1 - 1e-9)
+            needed = round(held * min(_FROZEN, 1 + _RARE * roomless / (1 - roomless)))
+        given = self._given.get(standing.name)
+        if given is not None:
+            if given == Given(tuple(part.size for part in plan.parts), _cap(query, cap)):
+                del self._given[standing.name]
+            plan, cap = with_sizes(plan, given.sizes), given.group_bytes
+        return Asked(
+            name=standing.name,
+            query=query,
+            plan=plan,
+            levels=standing.levels,
+            weight=published.weight,
+            active=published.active,
+            group_bytes=_cap(query, cap),
+            held_bytes=min(held, cap),
+            needed_bytes=needed,
+            grown_bytes=max(needed, _HEADROOM * held),
+            tuples_per_s=pace.per_s,
+            tuples=tuples,
+            factors=tuple(published.measured.factors),
+            coarsest=coarsest,
+            limits=published.limits,
+            measured=tuple(published.measured.errors),
+        )
+
+    def problem(self, asked: Sequence[Asked]) -> Problem:
+        """The present problem of these queries."""
+        return problem(asked, group_bytes_max=self._core.settings.group_bytes_max)
+
+    def budget(self, found: Problem) -> Budget:
+        """What is left for options when everything beside them has its place."""
+        return Budget(max(0, self._core.synopsis_bytes - int(found.beside_bytes.sum())))
+
+    # --- what becomes of it --------------------------------------------------------------------
+
+    def negotiated(self, query: BoundQuery, limits: Given | None = None) -> Granted:
+        """What a new query would be granted; nobody changes.
+
+        Args:
+          query: to be registered. limits: what it may be given at most; None: what there is.
+
+        Raises:
+          PrecisionUnavailable, BudgetExceeded: it cannot be had.
+        """
+        return negotiate(
+            query,
+            self._core.synopsis_bytes,
+            self.asked(),
+            group_bytes_max=self._core.settings.group_bytes_max,
+            last=self.last,
+            limits=limits,
+            quotas=self._core.tenants.synopsis_bytes,
+        )
+
+    def make_room(self, granted: Granted) -> None:
+        """The others become what they have to, so that a query can be granted what it was."""
+        self._apply(self.asked(), granted.others)
+
+    def free_bytes(self) -> int:
+        """What nobody has of the budget."""
+        return max(0, self._core.synopsis_bytes - self.problem(self.asked()).present_bytes)
+
+    def settle(self, changed: Sequence[str] | None = None) -> bool:
+        """Share out the budget as things are; whether anybody changed.
+
+        Args:
+          changed: queries that choose anew while the others stay, as long as that keeps all
+            targets; None: everybody does.
+
+        Raises:
+          BudgetExceeded: not even the smallest synopses fit.
+        """
+        asked = self.asked()
+        quotas = self._core.tenants.synopsis_bytes
+        self._seen = (*_traits(asked), *sorted(quotas.items()))
+        self.over = {}
+        if not asked:
+            self.last = None
+            return False
+        found = self.problem(asked)
+        try:
+            rows = None
+            if changed is not None:
+                rows = found.rows_of([at for at, one in enumerate(asked) if one.name in changed])
+            solution = solved(found, self.budget(found), rows, self.last, quotas)
+        except AllocatorError as error:
+            raise BudgetExceeded(f"the standing queries do not fit: {error}") from error
+        if rows is None:
+            self.last = solution.allocation
+        self.over = {tenant: -left for tenant, left in solution.held.items() if left < 0}
+        given = found.given(solution.allocation.choice)
+        others = {
+            one.name: after
+            for one, after in zip(asked, given, strict=True)
+            if after != Given(one.sizes, one.group_bytes)
+        }
+        self._apply(asked, others)
+        self._tell(found, solution)
+        return bool(others)
+
+    def tick(self) -> None:
+        """On the worker: share out anew if anything has drifted; later, if somebody is at it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            quotas = sorted(self._core.tenants.synopsis_bytes.items())
+            if (*_traits(self.asked()), *quotas) != self._seen:
+                self.settle()
+        except ShedderError as error:
+            _log.warning("not_shared_out", error=str(error))
+        finally:
+            self._lock.release()
+
+    def soon(self) -> None:
+        """Have the worker look; from any thread."""
+        try:
+            self._worker.submit(self.tick).add_done_callback(_told)
+        except RuntimeError:  # Closed meanwhile.
+            return
+
+    def close(self) -> None:
+        """Return when the worker has ended."""
+        self._worker.shutdown(cancel_futures=True)
+
+    def _apply(self, asked: Sequence[Asked], given: Mapping[str, Given]) -> None:
+        """Log what changes: first those that become smaller."""
+        before = {one.name: sum(one.sizes) + one.group_bytes for one in asked}
+        order = sorted(given, key=lambda name: _total(given[name]) - before[name])
+        for name in order:
+            stream, _ = self._core.published(name)
+            has = given[name]
+            self._given[name] = has
+            written = self._core.submit_sizes(stream, name, has.sizes, has.group_bytes)
+            written.add_done_callback(partial(self._written, name, has))
+
+    def _written(self, name: str, given: Given, future: Future[int]) -> None:
+        """What could not be logged is not in force, and never will be."""
+        if future.exception() is not None and self._given.get(name) == given:
+            del self._given[name]
+
+    def _tell(self, found: Problem, solution: Solved) -> None:
+        """What is granted is what was granted last, to whom it is something else."""
+        totals = bytes_by_query(found, solution.allocation).tolist()
+        queries = [self._core.published(one.name)[1] for one in found.asked]
+        new = [
+            number
+            for number, (published, total) in enumerate(zip(queries, totals, strict=True))
+            if published.granted.get("bytes") != str(total)
+        ]
+        facts = facts_of(found, solution, new, self._core.settings.group_bytes_max)
+        for number, told in zip(new, facts, strict=True):
+            before = queries[number].granted
+            queries[number].granted = {k: v for k, v in before.items() if k not in _BY_TIME} | told
+
+
+def _cap(query: BoundQuery, cap: int) -> int:
+    return cap if query.groups else 0
+
+
+def _total(given: Given) -> int:
+    return sum(given.sizes) + given.group_bytes
+
+
+def _traits(asked: Sequence[Asked]) -> tuple[object, ...]:
+    """What a solution rests on, so coarse that noise does not show."""
+    return tuple(
+        (
+            one.name,
+            one.weight,
+            one.active,
+            one.sizes,
+            one.group_bytes,
+            one.levels,
+            *(_step(value) for value in (one.needed_bytes, one.tuples, *one.factors)),
+        )
+        for one in asked
+    )
+
+
+def _step(value: float) -> int:
+    return round(_DRIFT_STEPS * math.log2(value)) if value > 0 else -(1 << 16)
+
+
+def _told(future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("not_shared_out", error=repr(error))

@@ -1,0 +1,78 @@
+"""Sizes of synopses: logged, in force behind the log before them, carried out in slices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+
+from shedder.archive.commit import GroupCommit
+from shedder.archive.directory import FORMAT_SIZES
+from shedder.archive.records import Kind, Sizes
+from shedder.archive.store import Store
+from shedder.engine.actor import Actor
+from shedder.engine.machine import Machine
+from shedder.engine.stream import Stream
+from shedder.errors import BadSetting, Draining, InternalError
+
+SLICE_SECONDS = 0.002  # Panes shrink for so long at a time; then what came in between is read.
+
+
+class SizesInForce(ABC):
+    """The part of the core that resizes."""
+
+    store: Store
+    commit: GroupCommit
+    actor: Actor
+    machine: Machine
+    streams: dict[str, Stream]
+    clock_us: Callable[[], int]
+
+    @abstractmethod
+    def _stream_name(self, stream_id: int) -> str | None: ...
+
+    def apply_sizes(self, header: Sizes) -> None:
+        """From now on, new panes of a query have these sizes; larger ones shrink, bit by bit."""
+        name = self._stream_name(header.stream)
+        published = None if name is None else self.streams[name].queries.get(header.query)
+        if published is not None and not published.failed:  # Else it was dropped meanwhile.
+            standing = published.standing
+            published.guard(partial(standing.set_sizes, header.sizes, header.group_bytes))
+            self.streams[standing.query.schema.name].share_panes()
+            if self.actor.is_alive():
+                with suppress(Draining, InternalError):  # Closed meanwhile.
+                    self.actor.post(self._shrink)
+            else:  # Recovering: nobody waits.
+                standing.shrink_all()
+
+    def submit_sizes(
+        self, stream: Stream, query: str, sizes: tuple[int, ...], group_bytes: int
+    ) -> Future[int]:
+        """Log the sizes of a query's synopses; in force behind what is in the log before them."""
+        header = Sizes(stream.id, query, sizes, group_bytes, self.clock_us())
+        if not header.fits:
+            raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
+        self.store.allow(FORMAT_SIZES)
+        return self.commit.submit(Kind.SIZES, [header.to_bytes()], header)
+
+    def _shrink(self) -> None:
+        """Shrink panes for a moment; what has been posted meanwhile comes first, then the rest."""
+        end_s = self.machine.monotonic_s() + SLICE_SECONDS
+        for stream in self.streams.values():
+            for published in stream.queries.values():
+                while published.standing.shrinks and not published.failed:
+                    published.guard(published.standing.shrink_one)
+                    if self.machine.monotonic_s() >= end_s and self.actor.is_alive():
+                        with suppress(Draining, InternalError):  # Closed meanwhile.
+                            self.actor.post(self._shrink)
+                        return
+
+    def shrinks(self) -> bool:
+        """Whether panes are left that are to shrink. On the apply thread."""
+        return any(
+            published.standing.shrinks and not published.failed
+            for stream in self.streams.values()
+            for published in stream.queries.values()
+        )

@@ -1,0 +1,193 @@
+"""Summaries that were built elsewhere: what a micro-batch of tuples comes to, pane by pane.
+
+The bytes are the same on the wire and in the log: the length of a JSON header (uint32,
+little-endian), the header, and the blobs that it gives the lengths of, one after another. Each
+synopsis is in its own format (docs/synopsis_format.md), so whoever has Apache DataSketches can
+build most of them.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from shedder.errors import BadBatch
+
+FORMAT = 1
+_LENGTH = struct.Struct("<I")
+_INT64 = range(-(1 << 63), 1 << 63)
+_COUNT = range(1 << 62)
+
+Basics = tuple[int | float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """What one synopsis read at a level: place and basics as in engine.segment, and its bytes.
+
+    shape: of moments that are asked for a variance; b"": there is none.
+    """
+
+    part: int
+    level: int
+    basics: Basics
+    image: bytes
+    shape: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class PaneSummary:
+    """One pane of one standing query.
+
+    pane: its number on the query's grid. tuples: of the stream in this pane; matching: those of
+    them that pass the WHERE. thinned: how many tuples each synopsis skipped. groups: the key
+    values as a batch (streams.batches), b"" without GROUP BY. others: the first group stands for
+    those that found no room. images: of each synopsis of the query's plan, in order.
+    """
+
+    query: str
+    pane: int
+    tuples: int
+    matching: int
+    thinned: tuple[int, ...]
+    images: tuple[bytes, ...]
+    segments: tuple[SegmentSummary, ...] = ()
+    groups: bytes = b""
+    others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Summaries:
+    """All that was built of so many tuples (rows) with event times in [oldest_us, newest_us]."""
+
+    rows: int
+    oldest_us: int
+    newest_us: int
+    panes: tuple[PaneSummary, ...]
+
+    def to_bytes(self) -> bytes:
+        """The bytes for wire and log."""
+        blobs = [blob for pane in self.panes for blob in _blobs(pane)]
+        header = {
+            "format": FORMAT,
+            "rows": self.rows,
+            "oldest_us": self.oldest_us,
+            "newest_us": self.newest_us,
+            "panes": [_pane_header(pane) for pane in self.panes],
+            "lengths": [len(blob) for blob in blobs],
+        }
+        text = json.dumps(header, separators=(",", ":")).encode()
+        return b"".join([_LENGTH.pack(len(text)), text, *blobs])
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Summaries:
+        """Read what `to_bytes` wrote; images and groups are not looked into yet.
+
+        Raises:
+          BadBatch: the bytes are something else; nothing is allocated beyond their length.
+        """
+        try:
+            return _read(bytes(data))
+        except (
+            struct.error,
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            StopIteration,
+            RecursionError,
+        ) as error:
+            problem = str(error).partition("\n")[0][:200]
+            raise BadBatch(f"these are no summaries of format {FORMAT}: {problem}") from None
+
+
+def _blobs(pane: PaneSummary) -> Iterator[bytes]:
+    yield pane.groups
+    yield from pane.images
+    for segment in pane.segments:
+        yield segment.image
+        yield segment.shape
+
+
+def _pane_header(pane: PaneSummary) -> dict[str, Any]:
+    return {
+        "query": pane.query,
+        "pane": pane.pane,
+        "tuples": pane.tuples,
+        "matching": pane.matching,
+        "thinned": pane.thinned,
+        "others": pane.others,
+        "segments": [[it.part, it.level, *it.basics] for it in pane.segments],
+    }
+
+
+def _read(data: bytes) -> Summaries:
+    (length,) = _LENGTH.unpack_from(data)
+    header = json.loads(data[_LENGTH.size : _LENGTH.size + length])
+    if header["format"] != FORMAT:
+        raise ValueError(f"format is {header['format']!r}")
+    lengths = [_whole(size, range(len(data) + 1)) for size in header["lengths"]]
+    ends = list(accumulate(lengths, initial=_LENGTH.size + length))
+    if ends[-1] != len(data):
+        raise ValueError(f"{len(data)} bytes, where the header says {ends[-1]}")
+    blobs = iter([data[first:last] for first, last in pairwise(ends)])
+    panes = tuple(_pane(each, blobs) for each in header["panes"])
+    if next(blobs, None) is not None:
+        raise ValueError("more blobs than panes have")
+    oldest, newest = (_whole(header[key], _INT64) for key in ("oldest_us", "newest_us"))
+    if oldest > newest:
+        raise ValueError(f"oldest_us is {oldest}, after newest_us, {newest}")
+    return Summaries(_whole(header["rows"], _COUNT), oldest, newest, panes)
+
+
+def _pane(header: Any, blobs: Iterator[bytes]) -> PaneSummary:
+    thinned = tuple(_whole(count, _COUNT) for count in header["thinned"])
+    groups, *images = [next(blobs) for _ in range(1 + len(thinned))]
+    return PaneSummary(
+        query=_is(header["query"], str),
+        pane=_whole(header["pane"], _INT64),
+        tuples=_whole(header["tuples"], _COUNT),
+        matching=_whole(header["matching"], _COUNT),
+        thinned=thinned,
+        images=tuple(images),
+        segments=tuple(_segment(place, next(blobs), next(blobs)) for place in header["segments"]),
+        groups=groups,
+        others=_is(header["others"], bool),
+    )
+
+
+def _segment(place: Sequence[Any], image: bytes, shape: bytes) -> SegmentSummary:
+    part, level, *basics = place
+    if len(basics) not in (4, 6):
+        raise ValueError(f"a segment has {len(basics)} basics")
+    population, read = (_whole(count, _COUNT) for count in basics[:2])
+    ends = [None if end is None else _number(end) for end in basics[2:]]
+    return SegmentSummary(
+        _whole(part, range(1 << 16)),
+        _whole(level, range(1, 64)),
+        (population, read, *ends),
+        image,
+        shape,
+    )
+
+
+def _whole(value: Any, allowed: range) -> int:
+    if type(value) is not int or value not in allowed:
+        raise ValueError(f"{value!r} is no integer from {allowed.start} to {allowed.stop - 1}")
+    return value
+
+
+def _number(value: Any) -> int | float:
+    if type(value) not in (int, float):
+        raise ValueError(f"{value!r} is no number")
+    return value  # type: ignore[no-any-return]
+
+
+def _is(value: Any, kind: type[Any]) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{value!r} is no {kind.__name__}")
+    return value

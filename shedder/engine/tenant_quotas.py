@@ -1,0 +1,85 @@
+"""What an operator changes of tenants' quotas while the engine runs, and what each tenant takes."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from shedder.engine.core import Core
+from shedder.engine.overload import Overload
+from shedder.engine.ownership import OPERATOR, Asker
+from shedder.engine.sharing import Sharing
+from shedder.engine.tenants import check_tenant, tenants_table
+from shedder.errors import BudgetExceeded
+
+
+class TenantQuotas(ABC):
+    """The part of the engine that knows tenants."""
+
+    core: Core
+    sharing: Sharing
+    overload: Overload
+    _ddl: threading.RLock
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    @abstractmethod
+    def _durably(self, change: Callable[[], None], undo: Callable[[], None]) -> None: ...
+
+    @abstractmethod
+    def allocation(self) -> pa.Table:
+        """Who has which bytes."""
+
+    def set_quota(self, tenant: str, key: str, value: str) -> None:
+        """Set one of a tenant's quotas, durably, whatever the tenants file says.
+
+        What it holds already stays: queries stand, and only new ones are refused.
+
+        Args:
+          tenant: one that has a stream or a quota. key: of `Quota`.
+          value: a number, a size, "none" for no limit, "default" for what the file says.
+
+        Raises:
+          UnknownTenant. BadSetting: it cannot be that. BudgetExceeded: its standing queries cannot
+          be made as small. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        with self._ddl:
+            check_tenant(self.core, tenant)
+            before, after = self.core.tenants.told, self.core.tenants.changed(tenant, key, value)
+
+            def put(told: dict[str, dict[str, Any]]) -> None:
+                self.core.tenants.tell(told)
+
+            put(after)
+            try:
+                self._settle(tenant if key == "synopsis_bytes" else None)
+            except BudgetExceeded:
+                put(before)
+                self.sharing.soon()
+                raise
+            self._durably(lambda: put(after), lambda: put(before))
+
+    def _settle(self, tenant: str | None) -> None:
+        """Share out anew; a tenant whose quota of bytes has changed must fit."""
+        self.sharing.settle()
+        if tenant is not None and tenant in self.sharing.over:
+            raise BudgetExceeded(
+                f"the standing queries of tenant {tenant!r} take {self.sharing.over[tenant]:,} "
+                "bytes more than that at least; drop some first"
+            )
+
+    def refresh_tenants(self) -> None:
+        """Read the tenants file if it has changed; one that cannot be used is not."""
+        if self.core.tenants.refresh_or_keep():
+            self.sharing.soon()
+
+    def tenants(self, asker: Asker = OPERATOR) -> pa.Table:
+        """SHOW TENANTS: what each takes, and its quotas."""
+        self._check_open()
+        return tenants_table(self.core, self.allocation(), self.overload.cpu_ns_per_s(), asker)

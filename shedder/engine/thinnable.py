@@ -1,0 +1,175 @@
+"""What the overload controller may thin: units of synopses of all standing queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.on_overload import Policy
+from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.statement import TargetKind
+from shedder.engine.costs import costs_ns
+from shedder.engine.plan import Kind
+from shedder.engine.standing import Standing
+from shedder.engine.stream import Stream
+from shedder.overload.costs import Factors
+from shedder.overload.steps import FREE, Unit
+
+LEVELS = 11  # 1 to 1/1024; beyond, nothing is saved any more.
+ERROR = 0.01  # What a relative error is measured by where a query has no target.
+_STREAM_S = 60.0  # Of windows without an end: so much of the stream is in a value, at least.
+
+# The error of one tuple that stands for all, in values: sums of what spreads err more than counts.
+_SPREAD = {
+    Kind.COUNT: 1.0,
+    Kind.MOMENTS: 2.0,
+    Kind.CROSS: 2.0,
+    Kind.COUNTERS: 3.0,
+    Kind.FREQUENT: 2.0,
+}
+assert LEVELS <= LEVEL_MAX + 1
+
+Key = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Modelled:
+    """Synopses that are thinned together, and what the model says that they cost.
+
+    Of one group each synopsis is on its own. With GROUP BY those of a query go together: they share
+    the search for the groups of the rows that are kept. thins: load may have it read less; else its
+    stream has another policy.
+    """
+
+    key: Key
+    standing: Standing
+    forced: int
+    model_ns: NDArray[np.float64]
+    thins: bool = True
+
+    @property
+    def level(self) -> int:
+        """The present one."""
+        return self.standing.levels[self.key[1][0]]
+
+
+def modelled(standing: Standing, *, thins: bool = True) -> list[Modelled]:
+    """The units of one standing query; rows of one group are counted in any case.
+
+    One that takes another one's panes has none: its levels are those of its feeder.
+    """
+    if standing.feed is not None:
+        return []
+    grouped = standing.keys is not None
+    parts = range(0 if grouped else 1, len(standing.plan.parts))
+    free = tuple(part for part in parts if part not in standing.forced)
+    together = [free] if grouped and free else [(part,) for part in free]
+    fixed = [(part,) for part in parts if part in standing.forced]
+    return [
+        Modelled(
+            (standing.name, those),
+            standing,
+            standing.levels[those[0]] if those[0] in standing.forced else FREE,
+            np.sum(
+                [costs_ns(standing.plan.parts[part], grouped=grouped)[:LEVELS] for part in those],
+                axis=0,
+            ),
+            thins,
+        )
+        for those in (*together, *fixed)
+        if standing.levels[those[0]] < LEVELS
+    ]
+
+
+@dataclass(slots=True, eq=False)
+class Costs:
+    """What units of synopses really cost, learnt from the stopwatches of their queries.
+
+    factors: by unit. Used by the controller's edge alone, while the stopwatches run: what is read
+    in the middle of a batch is made up for at the next look.
+    """
+
+    factors: dict[Key, Factors] = field(default_factory=dict)
+    _seen: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
+
+    def learn(self, units: Iterable[Modelled]) -> None:
+        """Look at the stopwatches; of a unit that is new, at all that it has read."""
+        seen = {}
+        for unit in units:
+            watch = unit.standing.watch
+            now = (watch.tuples, sum(watch.ns[part] for part in unit.key[1]), unit.level)
+            before = self._seen.get(unit.key, (0, 0, unit.level))
+            tuples = now[0] - before[0]
+            if before[2] == unit.level and tuples == 0:
+                seen[unit.key] = before
+                continue
+            seen[unit.key] = now
+            if before[2] == unit.level and tuples > 0:
+                self.factors[unit.key] = self.factors.get(unit.key, Factors()).learn(
+                    level=unit.level,
+                    measured_ns=(now[1] - before[1]) / tuples,
+                    modelled_ns=float(unit.model_ns[unit.level]),
+                )
+        self._seen = seen
+        self.factors = {key: known for key, known in self.factors.items() if key in seen}
+
+    def corrected(self, unit: Modelled) -> NDArray[np.float64]:
+        """The cost of each level, here."""
+        return self.factors.get(unit.key, Factors()).corrected(unit.model_ns)
+
+
+def units_of(
+    streams: Iterable[Stream], costs: Costs, rates: Mapping[str, float]
+) -> tuple[list[Modelled], list[Unit]]:
+    """All units, as the ladder wants them; what they cost is learnt before.
+
+    Args:
+      streams: live ones. costs: what they cost. rates: tuples/s by stream.
+    """
+    total = sum(rates.values())
+    known = [
+        (unit, rates.get(stream.schema.name, 0.0), published.present_weight)
+        for stream in streams
+        for published in list(stream.queries.values())
+        if not published.failed
+        for unit in modelled(
+            published.standing, thins=stream.schema.on_overload.policy is Policy.THIN
+        )
+    ]
+    costs.learn([unit for unit, *_ in known])
+    units = [
+        Unit(
+            query=unit.key[0],
+            parts=unit.key[1],
+            weight=weight / _wanted_error(unit.standing),
+            cost_ns=costs.corrected(unit),
+            tuples=_tuples_per_value(unit.standing, rate),
+            spread=_spread(unit),
+            forced=unit.forced if unit.thins else max(unit.forced, 0),
+            share=rate / total if total > 0 else 1.0,
+        )
+        for unit, rate, weight in known
+    ]
+    return [unit for unit, *_ in known], units
+
+
+def _wanted_error(standing: Standing) -> float:
+    target = standing.query.target
+    if target is None or target.kind is not TargetKind.RELATIVE or target.size <= 0:
+        return ERROR
+    return target.size
+
+
+def _tuples_per_value(standing: Standing, rate: float) -> float:
+    range_us = standing.grid.range_us
+    seconds = _STREAM_S if range_us is None else range_us / 1e6
+    groups = 1 if standing.keys is None else max(standing.keys.size, 1)
+    return max(rate * seconds / groups, 1.0)
+
+
+def _spread(unit: Modelled) -> float:
+    kinds = [unit.standing.plan.parts[part].kind for part in unit.key[1]]
+    return sum(_SPREAD.get(kind, 1.0) for kind in kinds)

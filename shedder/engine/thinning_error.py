@@ -1,0 +1,46 @@
+"""What skipping tuples is predicted to cost each synopsis: for decisions, never for intervals."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from shedder.cql.shares import LEVEL_MAX
+from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, RANKED, Kind
+
+TUPLES_UNKNOWN = 1e6  # In a window of which nothing is known yet.
+_LIKE_COUNTS = (Kind.COUNT, *BY_HASH)
+_OF_RANKS = (Kind.BUCKETS, Kind.FREQUENT, *RANKED)
+
+
+def skipping_error(kind: Kind, tuples: float, confidence: float) -> NDArray[np.float64]:
+    """The error of each level, 0 to LEVEL_MAX, beside what the synopsis errs by: float64 [levels].
+
+    Of n tuples the share s is kept: a count, of tuples or of values kept by hash, has the relative
+    deviation sqrt((1/s - 1)/n); a sum sqrt(1 + cv^2) times that, and cv, which is not known before,
+    is taken as 1; a rank half of it at most; a product of two counts twice. What lies at an end
+    (first, last, longest) is missed with the share that is skipped.
+
+    Args:
+      kind: of the synopsis. tuples: of a group in a window; 0: not known.
+      confidence: of the interval.
+    """
+    skipped = 2.0 ** np.arange(LEVEL_MAX + 1) - 1.0
+    if kind in ENDS_IN_TIME or kind is Kind.EXTREMES:
+        return np.asarray(skipped / (skipped + 1.0), np.float64)
+    deviation = _normal(confidence) * np.sqrt(skipped / (tuples or TUPLES_UNKNOWN))
+    if kind in _OF_RANKS:
+        deviation *= 0.5
+    elif kind is Kind.COUNTERS:
+        deviation *= 2.0
+    elif kind not in _LIKE_COUNTS:
+        deviation *= np.sqrt(2.0)
+    return np.asarray(np.minimum(deviation, 1.0), np.float64)
+
+
+@lru_cache(maxsize=1 << 10)
+def _normal(confidence: float) -> float:
+    return float(ndtri(0.5 + confidence / 2))

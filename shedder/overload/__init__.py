@@ -1,0 +1,1 @@
+"""Overload: from load to a CPU budget to levels of thinning."""

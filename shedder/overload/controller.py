@@ -1,0 +1,138 @@
+"""The controller: from load to a CPU budget, tick by tick. Pure: it reads no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shedder.overload.load import NS, Load
+
+TICK_S = 0.1
+AGE_MS = 100.0  # The oldest batch waits longer than this: the signal that there is too much work.
+USE = 0.95  # Of the apply thread's free time; the rest takes up what bursts within a tick bring.
+DRAIN_S = 0.5  # A queue is to be gone so soon by thinning; longer is steadier, and later.
+PATIENCE_S = 2.0  # ... and so soon before freshness and the door are asked to help.
+HOLD = 10  # Ticks that there must have been more room, each of them, before any of it is used.
+DOWN = 0.95  # Less room than this part of the budget makes the budget smaller,
+UP = 1.15  # more than so many times the budget makes it larger,
+CLIMB = 4.0  # ... by this factor at most, every HOLD // 2 ticks.
+LEAST = 1 / 1024  # Of the full cost: where climbing begins when the budget was nothing.
+STRETCH_MAX = 16  # Refresh periods get so many times as long at most.
+REFUSE_AGE_MS = 500.0  # Before anyone is refused, the queue takes what a short burst brings.
+ADMIT_LEAST = 0.05  # Of what can be worked off: so much is let in whatever the queue.
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What all synopses cost per arriving tuple: reading everything, and thinned as far as can be.
+
+    least_ns: nobody may thin some of them, and thinning others saves nothing.
+    """
+
+    full_ns: float
+    least_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the controller remembers, and what it has decided.
+
+    budget_ns: CPU of the synopses per arriving tuple; inf: no overload, everything is read.
+    stretch: refresh periods are so many times as long, a power of two.
+    admit_bytes_per_s: what the door lets in; inf: everything.
+    rooms: the newest rooms since the budget was last raised, in ns per tuple, HOLD at most.
+    calm: ticks since freshness or the door were last found too short of room.
+    """
+
+    budget_ns: float = float("inf")
+    stretch: int = 1
+    admit_bytes_per_s: float = float("inf")
+    rooms: tuple[float, ...] = ()
+    calm: int = 0
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether anything is thinned, stretched or refused."""
+        return self.budget_ns != float("inf")
+
+    @property
+    def asks_help(self) -> bool:
+        """Whether producers are asked to send summaries: the next step is to refuse them."""
+        return self.stretch == STRETCH_MAX
+
+
+NORMAL = State()
+
+
+def step(state: State, load: Load, ends: Ends) -> State:
+    """One tick.
+
+    There is one signal, the age of the oldest batch that waits to be applied, and one quantity,
+    the room that a tuple's synopses have if arrivals and queue are to be worked off. Room counts
+    only once the signal has come: a wrong model of costs sheds nothing that need not be shed. Less
+    room is used at once, more only when it has lasted, so that the budget of a steady overload is
+    the least room of the last ticks and does not swing with every burst.
+
+    The order of surrender is fixed: precision (the budget), then freshness (stretch), then help
+    (`asks_help`; whoever can and will sends summaries), then the door. Each is asked for only when
+    the one before it is at its end.
+
+    No latch-up: age and queue hold nothing but what applying drains, whatever the budget, and at
+    any load a tuple costs no more at a smaller budget than at a larger one.
+
+    Args:
+      state: of the last tick; NORMAL before the first one.
+      load: of this tick.
+      ends: what the synopses cost at the rates and levels of now.
+    """
+    room = load.room_ns_per_tuple(use=USE, drain_s=DRAIN_S)
+    if not state.overloaded and (load.age_ms < AGE_MS or room >= ends.full_ns):
+        return NORMAL
+    return _door(_freshness(_precision(state, room, ends), load, ends), load, ends)
+
+
+def _precision(state: State, room: float, ends: Ends) -> State:
+    wanted = max(room, ends.least_ns)
+    if not state.overloaded or wanted < DOWN * state.budget_ns:
+        return replace(state, budget_ns=min(wanted, ends.full_ns), rooms=())
+    rooms = (*state.rooms, wanted)[-HOLD:]
+    lowest = min(rooms)
+    leaving = lowest >= ends.full_ns
+    if len(rooms) < HOLD or not (leaving or lowest > UP * state.budget_ns):
+        return replace(state, rooms=rooms)
+    reach = CLIMB * max(state.budget_ns, LEAST * ends.full_ns)
+    if leaving and reach >= ends.full_ns:
+        held_back = state.stretch > 1 or state.admit_bytes_per_s != float("inf")
+        return replace(state, budget_ns=ends.full_ns, rooms=rooms) if held_back else NORMAL
+    return replace(state, budget_ns=min(lowest, reach), rooms=rooms[HOLD // 2 :])
+
+
+def _freshness(state: State, load: Load, ends: Ends) -> State:
+    """Longer refresh periods while even the thinnest synopses cost too much; shorter ones later."""
+    if not state.overloaded:
+        return state
+    room = load.room_ns_per_tuple(use=USE, drain_s=PATIENCE_S)
+    if room < ends.least_ns and load.age_ms >= AGE_MS:
+        return replace(state, stretch=min(2 * state.stretch, STRETCH_MAX), calm=0)
+    calm = state.calm + 1
+    if calm % (HOLD // 2) == 0 and room > ends.least_ns:
+        return replace(state, stretch=max(state.stretch // 2, 1), calm=calm)
+    return replace(state, calm=calm)
+
+
+def _door(state: State, load: Load, ends: Ends) -> State:
+    """Let in what can be worked off; open again when no more than that is offered."""
+    if not state.overloaded:
+        return state
+    cost = load.overhead_ns_per_tuple + ends.least_ns
+    if cost <= 0 or load.bytes_per_tuple <= 0:
+        return state
+    can = USE * NS * load.free_share / cost * load.bytes_per_tuple
+    admitting = state.admit_bytes_per_s != float("inf")
+    full = state.stretch == STRETCH_MAX and load.age_ms >= REFUSE_AGE_MS
+    if not admitting and not (full and load.bytes_per_s > can):
+        return state
+    offered = load.bytes_per_s + load.refused_bytes_per_s
+    if load.age_ms < AGE_MS and offered < can and state.calm >= HOLD:
+        return replace(state, admit_bytes_per_s=float("inf"))
+    allowed = can - load.queue_bytes / PATIENCE_S * (load.age_ms >= AGE_MS)
+    return replace(state, admit_bytes_per_s=max(allowed, ADMIT_LEAST * can))

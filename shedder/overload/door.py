@@ -1,0 +1,137 @@
+"""The door: who is let in when even the thinnest reading cannot keep up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+BURST_S = 0.1  # What a door that is held lets in at once.
+RETRY_MS_MIN, RETRY_MS_MAX = 20, 5_000
+ALPHA = 0.5
+_IDLE_SHARE = 0.05  # Of all that is let in: kept for a stream that nothing has come to.
+
+
+def weighted_shares(
+    demand: NDArray[np.float64], weight: NDArray[np.float64], budget: float
+) -> NDArray[np.float64]:
+    """Split a budget by weight: nobody gets more than he asks for, and what one leaves goes round.
+
+    Args:
+      demand: [n], >= 0. weight: [n], > 0. budget: >= 0.
+
+    Returns:
+      share: [n]; share <= demand, share.sum() == min(budget, demand.sum()) up to rounding, and
+      whoever gets less than he asks for gets no less per weight than anybody else.
+    """
+    share = np.zeros_like(demand)
+    left = weight.sum()
+    for one in np.argsort(demand / weight, kind="stable"):
+        share[one] = min(demand[one], budget * weight[one] / left)
+        budget -= share[one]
+        left -= weight[one]
+    return share
+
+
+def _all_of(demand: Sequence[float], weight: Sequence[float], budget: float) -> list[float]:
+    """Shares by weight; what nobody asks for goes round by weight, too."""
+    by = np.array(weight)
+    shares = weighted_shares(np.maximum(demand, _IDLE_SHARE * budget), by, budget)
+    found: list[float] = (shares + (budget - shares.sum()) * by / by.sum()).tolist()
+    return found
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """tokens: bytes that may come in now. rate: bytes/s. asked: since the last tick."""
+
+    weight: float = 1.0
+    owner: tuple[str, float] = ("", 1.0)
+    tokens: float = 0.0
+    rate: float = float("inf")
+    at_s: float = 0.0
+    asked: float = 0.0
+    demand: float = 0.0
+
+
+class Door:
+    """One bucket of bytes per stream. Safe from any thread; decides by sizes alone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._buckets: dict[str, _Bucket] = {}
+        self._held = False
+
+    @property
+    def held(self) -> bool:
+        """Whether anything is refused."""
+        return self._held
+
+    def hold(
+        self,
+        admit_bytes_per_s: float,
+        weights: Mapping[str, float],
+        now_s: float,
+        tick_s: float,
+        owners: Mapping[str, tuple[str, float]] = MappingProxyType({}),
+    ) -> None:
+        """Let in so much from now on, all streams together; inf: everything.
+
+        Args:
+          admit_bytes_per_s: to be split by weight and by what each stream asks for.
+          weights: by stream. now_s: of a clock that never goes back.
+          tick_s: since the last call.
+          owners: by stream, its tenant and what that weighs: first tenants get their shares, then
+            the streams of each. A stream that is not in it is of the tenant "".
+        """
+        with self._lock:
+            self._buckets = {name: self._buckets.get(name, _Bucket()) for name in weights}
+            began = not self._held
+            self._held = admit_bytes_per_s != float("inf")
+            for name, bucket in self._buckets.items():
+                bucket.weight = weights[name]
+                bucket.owner = owners.get(name, ("", 1.0))
+                bucket.demand += ALPHA * (bucket.asked / tick_s - bucket.demand)
+                bucket.asked = 0.0
+                if began:
+                    bucket.at_s, bucket.tokens = now_s, 0.0
+            if self._held and self._buckets:
+                self._share_out(admit_bytes_per_s)
+
+    def _share_out(self, admit_bytes_per_s: float) -> None:
+        owned: dict[tuple[str, float], list[_Bucket]] = {}
+        for bucket in self._buckets.values():
+            owned.setdefault(bucket.owner, []).append(bucket)
+        demand = [sum(bucket.demand for bucket in buckets) for buckets in owned.values()]
+        shares = _all_of(demand, [weight for _, weight in owned], admit_bytes_per_s)
+        for buckets, share in zip(owned.values(), shares, strict=True):
+            asked, weights = [b.demand for b in buckets], [b.weight for b in buckets]
+            for bucket, rate in zip(buckets, _all_of(asked, weights, share), strict=True):
+                bucket.rate = rate
+
+    def wait_ms(self, stream: str, size_bytes: int, now_s: float) -> int:
+        """Ask for room for a batch.
+
+        Returns:
+          0: it is let in. Else when to come back, and nothing was taken.
+        """
+        with self._lock:
+            bucket = self._buckets.get(stream)
+            if bucket is None:
+                return 0
+            bucket.asked += size_bytes
+            if not self._held:
+                return 0
+            burst = max(bucket.rate * BURST_S, 1.0)
+            elapsed = max(now_s - bucket.at_s, 0.0)
+            bucket.tokens = min(bucket.tokens + bucket.rate * elapsed, burst)
+            bucket.at_s = now_s
+            if bucket.tokens > 0:  # A large batch may go into debt, else it would never come in.
+                bucket.tokens -= size_bytes
+                return 0
+            missing_ms = (1.0 - bucket.tokens) / max(bucket.rate, 1.0) * 1e3
+            return int(min(max(missing_ms, RETRY_MS_MIN), RETRY_MS_MAX))

@@ -1,0 +1,130 @@
+"""Who is thinned, by tenant: first whoever is over his quota of CPU, then by weight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.overload.controller import Ends
+from shedder.overload.steps import Steps, Unit
+
+LOOKS = 5  # A quota that gets looser, because less comes, is taken as it is after so many looks.
+
+
+def fair_shares(
+    least: NDArray[np.float64],
+    full: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    budget: float,
+) -> NDArray[np.float64]:
+    """Split CPU by weight among those who need at least and at most so much.
+
+    Args:
+      least, full: [n], 0 <= least <= full, finite. weight: [n], > 0. budget: >= 0, or inf.
+
+    Returns:
+      share: [n]; least <= share <= full; share.sum() is the budget, or the sum of least or of full
+      where that is nearer. Whoever has neither his least nor his full has as much per weight as
+      anybody else in between.
+    """
+    if budget >= full.sum():
+        return full.copy()
+    if budget <= least.sum():
+        return least.copy()
+    # The sum of clip(level * weight) rises in level, piece by piece between these edges.
+    edges = np.unique(np.concatenate([least / weight, full / weight]))
+    sums = np.clip(edges[:, None] * weight, least, full).sum(1)
+    above = int(np.searchsorted(sums, budget))
+    low, high = edges[above - 1], edges[above]
+    part = (budget - sums[above - 1]) / (sums[above] - sums[above - 1])
+    return np.asarray(np.clip((low + part * (high - low)) * weight, least, full), np.float64)
+
+
+@dataclass(slots=True)
+class Caps:
+    """Quotas of CPU in ns per arriving tuple; stable while what comes varies.
+
+    More comes, so a tuple may cost less: at once. Less comes: when it has been so for LOOKS looks.
+    """
+
+    _seen: dict[str, deque[float]] = field(default_factory=dict)
+
+    def look(self, quotas_ns_per_s: Mapping[str, float], tuples_per_s: float) -> dict[str, float]:
+        """By tenant, what its synopses may take per tuple that arrives at any stream."""
+        self._seen = {
+            tenant: self._seen.get(tenant, deque(maxlen=LOOKS)) for tenant in quotas_ns_per_s
+        }
+        for tenant, seen in self._seen.items():
+            seen.append(quotas_ns_per_s[tenant] / tuples_per_s if tuples_per_s > 0 else np.inf)
+        return {tenant: float(min(seen)) for tenant, seen in self._seen.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FairSteps:
+    """A ladder for each tenant, and what each may cost at most.
+
+    tenants, steps: in the same order. cap_ns, weight: float64 [tenants]; per arriving tuple, inf
+    where there is no quota.
+    """
+
+    tenants: tuple[str, ...]
+    steps: tuple[Steps, ...]
+    cap_ns: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        units: Sequence[Unit],
+        owner: Mapping[str, str],
+        caps_ns: Mapping[str, float],
+        weights: Mapping[str, float],
+    ) -> FairSteps:
+        """The ladders of all units.
+
+        Args:
+          units: of all queries. owner: the tenant of each query.
+          caps_ns: by tenant, as `Caps` has it; no cap where there is none. weights: by tenant, 1
+            where there is none.
+        """
+        tenants = tuple(sorted({owner[unit.query] for unit in units}))
+        return cls(
+            tenants,
+            tuple(
+                Steps.of([unit for unit in units if owner[unit.query] == tenant])
+                for tenant in tenants
+            ),
+            np.array([caps_ns.get(tenant, np.inf) for tenant in tenants]),
+            np.array([weights.get(tenant, 1.0) for tenant in tenants]),
+        )
+
+    @property
+    def ends(self) -> Ends:
+        """What is to be had under the quotas, and what is left at the foot, in ns per tuple."""
+        least, full = self._ends()
+        return Ends(float(full.sum()), float(least.sum()))
+
+    @property
+    def over(self) -> frozenset[str]:
+        """The tenants that are to be thinned although there is no overload."""
+        cost = np.array([steps.ends.full_ns for steps in self.steps])
+        return frozenset(np.array(self.tenants, object)[cost > self.cap_ns].tolist())
+
+    def levels(self, budget_ns: float) -> dict[str, dict[int, int]]:
+        """By query, the levels of its synopses within a budget of all; inf: within the quotas."""
+        least, full = self._ends()
+        shares = fair_shares(least, full, self.weight, budget_ns)
+        found: dict[str, dict[int, int]] = {}
+        for steps, share in zip(self.steps, shares.tolist(), strict=True):
+            found |= steps.levels(share * (1 + 1e-12))
+        return found
+
+    def _ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What each costs at its foot, and at most under its quota: float64 [tenants]."""
+        least = np.array([steps.ends.least_ns for steps in self.steps], np.float64)
+        full = np.array([steps.ends.full_ns for steps in self.steps], np.float64)
+        return least, np.maximum(np.minimum(full, self.cap_ns), least)

@@ -1,0 +1,79 @@
+"""Load: what one tick of the overload controller looks at, as frozen numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the machine has to say of this process.
+
+    cpu_share: of the cores that it may use, since the last look; 1: all of them.
+    disk_bytes_per_s: what it wrote. memory_bytes: resident; memory_limit_bytes: of its cgroup, or
+    of the machine.
+    """
+
+    cpu_share: float = 0.0
+    disk_bytes_per_s: float = 0.0
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One tick's numbers. All times are of a clock that was passed in, so a world can be replayed.
+
+    at_s: when; of a clock that never goes back.
+    tuples_per_s, bytes_per_s: what arrives, made durable; smoothed over some ticks.
+    refused_bytes_per_s: what was refused at the door for want of room; smoothed.
+    dropped_per_s: tuples that were dropped at the door, by policy; smoothed.
+    queue_tuples, queue_bytes: durable, and not applied yet. age_ms: since the oldest of these was
+      made durable; 0: nothing waits. What still waits for the disk is in none of them, because no
+      shedding of work drains it.
+    overhead_ns_per_tuple: what applying costs beside the synopses: the archive's tail, the
+      samples, the answers of windows that close; smoothed.
+    free_share: the part of the apply thread's time that questions and checkpoints leave; smoothed.
+    cost_ns_per_tuple: by standing query, what its synopses take per tuple of its stream at their
+      present levels; smoothed.
+    machine: CPU, disk and memory.
+    """
+
+    at_s: float
+    tuples_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    refused_bytes_per_s: float = 0.0
+    dropped_per_s: float = 0.0
+    queue_tuples: int = 0
+    queue_bytes: int = 0
+    age_ms: float = 0.0
+    overhead_ns_per_tuple: float = 0.0
+    free_share: float = 1.0
+    cost_ns_per_tuple: Mapping[str, float] = field(default_factory=dict)
+    machine: Machine = Machine()
+
+    @property
+    def bytes_per_tuple(self) -> float:
+        """Of what arrives, or else of what waits; 0 when nothing does either."""
+        if self.tuples_per_s > 0:
+            return self.bytes_per_s / self.tuples_per_s
+        return self.queue_bytes / self.queue_tuples if self.queue_tuples else 0.0
+
+    def room_ns_per_tuple(self, *, use: float, drain_s: float) -> float:
+        """What a tuple's synopses may cost, if arrivals and the queue are to be worked off.
+
+        Args:
+          use: of the time that is free, the part to plan with.
+          drain_s: in how many seconds the queue is to be empty.
+
+        Returns:
+          ns per tuple; negative where not even the rest of a tuple's way can be paid, inf where
+          nothing comes and nothing waits.
+        """
+        offered = self.tuples_per_s + self.queue_tuples / drain_s
+        if offered <= 0:
+            return float("inf")
+        return use * NS * self.free_share / offered - self.overhead_ns_per_tuple

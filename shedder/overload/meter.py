@@ -1,0 +1,154 @@
+"""The meter: counts what comes, what waits and what applying takes, and makes a Load of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shedder.overload.load import NS, Load, Machine
+
+ALPHA = 0.5  # What the newest tick counts in a rate,
+ALPHA_COST = 0.3  # ... and in a cost.
+FREE_LEAST = 0.05  # The apply thread is never believed to get less of its time than this.
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Batches that became durable together."""
+
+    since_ns: int
+    tuples: int
+    size_bytes: int
+
+
+class Meter:
+    """Safe from any thread; each method takes well under a microsecond of arithmetic.
+
+    clock_ns: never goes back.
+    """
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self.clock_ns = clock_ns
+        self._lock = threading.Lock()
+        self._queue: deque[_Waiting] = deque()
+        self._queue_tuples = 0
+        self._queue_bytes = 0
+        self._drained = True  # The queue was empty at some time of this tick.
+        self._came = self._came_bytes = self._refused_bytes = self._dropped = 0
+        self._working_since: int | None = None
+        self._worked_ns = 0
+        self._done_tuples = 0
+        self._done_ns = 0
+        self._synopses_ns = 0
+        self._taken_ns = clock_ns()
+        self._last = Load(at_s=self._taken_ns / NS)
+
+    @property
+    def queue_bytes(self) -> int:
+        """Durable and not applied yet."""
+        return self._queue_bytes
+
+    def oldest_ms(self) -> float:
+        """How long the oldest batch that is not applied yet has waited; 0: there is none."""
+        with self._lock:
+            return (self.clock_ns() - self._queue[0].since_ns) / 1e6 if self._queue else 0.0
+
+    @property
+    def age_ms(self) -> float:
+        """Since the oldest batch that waits was made durable; 0: nothing waits."""
+        with self._lock:
+            return (self.clock_ns() - self._queue[0].since_ns) / 1e6 if self._queue else 0.0
+
+    def came(self, tuples: int, size_bytes: int, dropped: int = 0) -> None:
+        """Batches have become durable together, and wait to be applied.
+
+        dropped: what else they had, before the door.
+        """
+        with self._lock:
+            self._queue.append(_Waiting(self.clock_ns(), tuples, size_bytes))
+            self._queue_tuples += tuples
+            self._queue_bytes += size_bytes
+            self._came += tuples
+            self._came_bytes += size_bytes
+            self._dropped += dropped
+
+    def refused(self, size_bytes: int) -> None:
+        """A batch was refused at the door for want of room."""
+        with self._lock:
+            self._refused_bytes += size_bytes
+
+    def begin(self) -> None:
+        """A batch is being applied from now on."""
+        with self._lock:
+            self._working_since = self.clock_ns()
+
+    def applied(self, tuples: int, synopses_ns: int) -> None:
+        """It has been; of the time since `begin`, its synopses took so much."""
+        with self._lock:
+            assert self._working_since is not None
+            now = self.clock_ns()
+            self._worked_ns += now - max(self._working_since, self._taken_ns)
+            self._done_ns += now - self._working_since
+            self._working_since = None
+            self._synopses_ns += synopses_ns
+            self._done_tuples += tuples
+            self._queue_tuples -= tuples
+            if self._queue:
+                self._queue[0].tuples -= tuples
+
+    def done(self) -> None:
+        """What became durable together has all been applied."""
+        with self._lock:
+            group = self._queue.popleft()
+            self._queue_tuples -= group.tuples  # Of streams that were dropped meanwhile.
+            self._queue_bytes -= group.size_bytes
+            self._drained |= not self._queue
+
+    def take(self, machine: Machine = Machine()) -> Load:  # noqa: B008  # frozen
+        """The load since the last time this was asked; one caller."""
+        with self._lock:
+            now = self.clock_ns()
+            elapsed_s = max((now - self._taken_ns) / NS, 1e-9)
+            if self._working_since is not None:
+                self._worked_ns += now - max(self._working_since, self._taken_ns)
+            last = self._last
+            self._last = Load(
+                at_s=now / NS,
+                tuples_per_s=_mean(last.tuples_per_s, self._came / elapsed_s),
+                bytes_per_s=_mean(last.bytes_per_s, self._came_bytes / elapsed_s),
+                refused_bytes_per_s=_mean(
+                    last.refused_bytes_per_s, self._refused_bytes / elapsed_s
+                ),
+                dropped_per_s=_mean(last.dropped_per_s, self._dropped / elapsed_s),
+                queue_tuples=self._queue_tuples,
+                queue_bytes=self._queue_bytes,
+                age_ms=(now - self._queue[0].since_ns) / 1e6 if self._queue else 0.0,
+                overhead_ns_per_tuple=self._overhead(last.overhead_ns_per_tuple),
+                free_share=self._free(last.free_share, elapsed_s),
+                machine=machine,
+            )
+            self._taken_ns = now
+            self._drained = not self._queue
+            self._came = self._came_bytes = self._refused_bytes = self._dropped = 0
+            self._worked_ns = self._done_tuples = self._done_ns = self._synopses_ns = 0
+            return self._last
+
+    def _overhead(self, last: float) -> float:
+        if not self._done_tuples:
+            return last
+        seen = max(self._done_ns - self._synopses_ns, 0) / self._done_tuples
+        return seen if last == 0 else _mean(last, seen, ALPHA_COST)
+
+    def _free(self, last: float, elapsed_s: float) -> float:
+        """While work waits without a break, what is not spent on it is spent on something else."""
+        if self._drained:
+            return _mean(last, 1.0, ALPHA_COST / 2)
+        seen = min(max(self._worked_ns / NS / elapsed_s, FREE_LEAST), 1.0)
+        return _mean(last, seen, ALPHA_COST)
+
+
+def _mean(before: float, seen: float, alpha: float = ALPHA) -> float:
+    mean = before + alpha * (seen - before)
+    return mean if mean > 1e-3 else 0.0  # A rate that has ended, ends.

@@ -1,0 +1,185 @@
+"""Quotas: what a tenant may take, and the buckets that hold it to its rates."""
+
+from __future__ import annotations
+
+import math
+import threading
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from shedder.errors import BadSetting
+from shedder.overload.door import RETRY_MS_MAX, RETRY_MS_MIN
+from shedder.settings import parse_bytes
+
+BURST_S = 1.0  # A tenant that has sent nothing for so long may send so much at once.
+SET_BACK, NONE = "default", "none"
+_COUNTS = ("queries", "synopsis_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may take; None: no limit of its own.
+
+    queries: that stand at a time. synopsis_bytes: of all of them. cpu_ns_per_s: CPU of its
+    synopses, for reading tuples; 1e9 is a core. rows_per_s, bytes_per_s: that it may send.
+    weight: its share where there is not enough for all.
+    """
+
+    queries: int | None = None
+    synopsis_bytes: int | None = None
+    cpu_ns_per_s: float | None = None
+    rows_per_s: float | None = None
+    bytes_per_s: float | None = None
+    weight: float = 1.0
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether what it sends is counted."""
+        return self.rows_per_s is not None or self.bytes_per_s is not None
+
+
+NO_QUOTA = Quota()
+KEYS = tuple(field.name for field in fields(Quota))
+
+
+def quota_value(key: str, value: object) -> int | float | None:
+    """One number of a quota, from a file or from a control: 1000, "64MiB", "none".
+
+    Raises:
+      BadSetting: there is no such quota, or it cannot be that; the message shows it.
+    """
+    if key not in KEYS:
+        raise BadSetting(f"no quota {key!r}; there are {', '.join(KEYS)}")
+    if isinstance(value, str) and value.strip().lower() == NONE and key != "weight":
+        return None
+    number = _number(key, value)
+    if key in _COUNTS:
+        if number < 0 or number != int(number):
+            raise BadSetting(f"quota {key} = {value!r}: a whole number, at least 0, or 'none'")
+        return int(number)
+    if number <= 0:
+        rule = "over 0" if key == "weight" else "over 0, or 'none'"
+        raise BadSetting(f"quota {key} = {value!r}: a number {rule}")
+    return number
+
+
+def _number(key: str, value: object) -> float:
+    if isinstance(value, str) and "bytes" in key:
+        try:
+            value = parse_bytes(value)
+        except ValueError as error:
+            raise BadSetting(f"quota {key} = {value!r}: {error}") from None
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadSetting(f"quota {key} = {value!r}: not a finite number")
+    return number
+
+
+def with_values(quota: Quota, values: Mapping[str, Any]) -> Quota:
+    """A quota with some of its numbers changed.
+
+    Raises:
+      BadSetting: as `quota_value`.
+    """
+    changed: dict[str, Any] = {key: quota_value(key, value) for key, value in values.items()}
+    return replace(quota, **changed)
+
+
+def parse_quotas(text: str) -> dict[str, Quota]:
+    """The quotas in a tenants file, by tenant: TOML with a table [tenant.NAME] for each.
+
+    Raises:
+      BadSetting: the text is not such a file.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(f"the tenants file is not TOML: {error}") from None
+    tables = document.get("tenant", {})
+    known = isinstance(tables, dict) and all(isinstance(each, dict) for each in tables.values())
+    if document.keys() - {"tenant"} or not known:
+        raise BadSetting("the tenants file holds [tenant.NAME] tables and nothing else")
+    found = {}
+    for name, table in tables.items():
+        try:
+            found[name] = with_values(NO_QUOTA, table)
+        except BadSetting as error:
+            raise BadSetting(f"tenant {name!r}: {error}") from None
+    return found
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """tokens: what may come now; below 0 it is in debt."""
+
+    tokens: float
+    at_s: float
+
+    def fill(self, rate: float, now_s: float) -> None:
+        grown = self.tokens + rate * max(now_s - self.at_s, 0.0)
+        self.tokens, self.at_s = min(grown, rate * BURST_S), now_s
+
+    def wait_s(self, rate: float) -> float:
+        """0: there is room. A large batch may go into debt, else it would never come in."""
+        return 0.0 if self.tokens > 0 else (1e-3 * rate - self.tokens) / rate
+
+
+class Rates:
+    """A bucket of rows and one of bytes for each tenant that has quotas of them. Thread-safe.
+
+    What came in t seconds is at most rate * (t + BURST_S) and one batch. Decides by what a batch
+    declares, before it is decoded.
+    """
+
+    def __init__(self, quota_of: Callable[[str], Quota]) -> None:
+        self._quota_of = quota_of
+        self._lock = threading.Lock()
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+
+    def wait_ms(self, tenant: str, rows: int, size_bytes: int, now_s: float) -> int:
+        """Ask for room for a batch.
+
+        Args:
+          tenant: whose. rows, size_bytes: as declared. now_s: of a clock that never goes back.
+
+        Returns:
+          0: it may come. Else when to come back, and nothing was taken.
+        """
+        quota = self._quota_of(tenant)
+        if not quota.has_rates:
+            return 0
+        with self._lock:
+            held = [
+                (self._filled(tenant, key, rate, now_s), rate, amount)
+                for key, rate, amount in (
+                    ("rows", quota.rows_per_s, rows),
+                    ("bytes", quota.bytes_per_s, size_bytes),
+                )
+                if rate is not None
+            ]
+            wait_s = max(bucket.wait_s(rate) for bucket, rate, _ in held)
+            if wait_s:
+                return int(min(max(1e3 * wait_s, RETRY_MS_MIN), RETRY_MS_MAX))
+            for bucket, _, amount in held:
+                bucket.tokens -= amount
+        return 0
+
+    def give_back(self, tenant: str, rows: int, size_bytes: int) -> None:
+        """A batch that was let in is not taken after all: there is no room behind the door."""
+        with self._lock:
+            for key, amount in (("rows", rows), ("bytes", size_bytes)):
+                bucket = self._buckets.get((tenant, key))
+                if bucket is not None:
+                    bucket.tokens += amount
+
+    def _filled(self, tenant: str, key: str, rate: float, now_s: float) -> _Bucket:
+        bucket = self._buckets.get((tenant, key))
+        if bucket is None:
+            bucket = self._buckets[tenant, key] = _Bucket(rate * BURST_S, now_s)
+        bucket.fill(rate, now_s)
+        return bucket

@@ -1,0 +1,87 @@
+"""Who is thinned first: the synopses of all standing queries on one ladder of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.ladder import Ladder
+from shedder.overload.controller import Ends
+
+FREE = -1  # The level of a unit that nobody has forced.
+WORTH = 0.03  # Of its full cost: a level that saves less than this over the one before is no step.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """Synopses of one query that are thinned together.
+
+    query, parts: whose, and which of its plan. weight: what a relative error of it counts.
+    cost_ns: float64 [levels]; per tuple of its stream at each level, measured where it can be.
+    tuples: of its stream that one value of its answers comes from, >= 1.
+    spread: the error of one tuple that stands for all, in values: with n read of them, the error is
+      spread / sqrt(n).
+    forced: the level that the operator has set; FREE: the controller may choose.
+    share: of all tuples that arrive, those that its stream has.
+    """
+
+    query: str
+    parts: tuple[int, ...]
+    weight: float
+    cost_ns: NDArray[np.float64]
+    tuples: float
+    spread: float
+    forced: int = FREE
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """The ladder of all units, and what it reaches.
+
+    units: as they were given. ladder: its options are levels, its costs are ns per arriving tuple
+    of all streams.
+    """
+
+    units: tuple[Unit, ...]
+    ladder: Ladder
+
+    @classmethod
+    def of(cls, units: Sequence[Unit]) -> Steps:
+        """The order in which units are thinned, for every budget at once.
+
+        A unit that reads the share 2^-j of n tuples errs by spread * sqrt((2^j - 1) / n). Steps
+        that save much and harm little come first: joins and wide sketches of many tuples; those
+        that save little come last: sums and distinct counts of small groups. A level that costs as
+        much as a lower one is nobody's step, nor is one that saves next to nothing: it would only
+        make levels swing with the noise of what is measured.
+        """
+        if not units:
+            return cls((), Ladder.of_curves(np.zeros((0, 1)), np.zeros((0, 1))))
+        cost = np.array([unit.share * unit.cost_ns for unit in units])
+        levels = np.arange(cost.shape[1])
+        each = np.array([unit.weight * unit.spread / np.sqrt(unit.tuples) for unit in units])
+        loss = each[:, None] * np.sqrt(2.0**levels - 1)
+        forced = np.array([unit.forced for unit in units])
+        worth = WORTH * cost[:, :1]
+        little = cost > cost[:, :1] - worth
+        little[:, 0] = False
+        little[:, 2:] |= cost[:, 1:-1] - cost[:, 2:] < worth
+        barred = np.where(forced[:, None] == FREE, little, levels != forced[:, None])
+        return cls(tuple(units), Ladder.of_curves(np.where(barred, np.inf, cost), loss))
+
+    @property
+    def ends(self) -> Ends:
+        """What everything costs, and what is left of it at the foot, in ns per arriving tuple."""
+        return Ends(float(self.ladder.cost_ns[-1]), float(self.ladder.cost_ns[0]))
+
+    def levels(self, budget_ns: float) -> dict[str, dict[int, int]]:
+        """By query, the levels of its synopses within a budget; of those that nobody has forced."""
+        found: dict[str, dict[int, int]] = {}
+        for unit, level in zip(self.units, self.ladder.choice(budget_ns).tolist(), strict=True):
+            if unit.forced == FREE:
+                found.setdefault(unit.query, {}).update(dict.fromkeys(unit.parts, level))
+        return found

@@ -1,0 +1,1 @@
+"""Overload in virtual time: the real engine on a machine whose clock and threads are turns."""

@@ -1,0 +1,213 @@
+"""A client: sends what comes to it, and behaves as its group does."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from shedder.errors import Overloaded, SequenceGap, Unavailable
+from shedder.queries.database import Receipt
+from shedder.simulation.agenda import Agenda
+from shedder.simulation.arrivals import Rate, count
+from shedder.simulation.payload import Payload
+from shedder.simulation.scenario import Producers
+from shedder.simulation.server import Server
+from shedder.streams.batches import encode
+
+IN_FLIGHT = 16  # As the library's own producer.
+_GREEDY_US = 10_000
+_BACKOFF_US_MAX = 5_000_000
+_HINT_MS = 100  # When the server is down, nobody hints.
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """A batch on its way. sequence: its number, once the server has taken it; -1 before."""
+
+    payload: bytes
+    rows: int
+    born_us: int
+    sequence: int = -1
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of tuples, as clients saw it. ack_us: of each batch, from its birth."""
+
+    offered: int = 0
+    acknowledged: int = 0
+    given_up: int = 0
+    refusals: int = 0
+    repeated: int = 0
+    ack_us: list[int] = field(default_factory=list)
+
+
+class Client:
+    """Keeps batches in order, some in flight; numbers make its retries harmless."""
+
+    def __init__(
+        self,
+        name: str,
+        group: Producers,
+        rate: Rate,
+        *,
+        server: Server,
+        agenda: Agenda,
+        payload: Payload,
+        tally: Tally,
+        rng: np.random.Generator,
+    ) -> None:
+        self.name = name
+        self._group = group
+        self._rate = rate
+        self._server = server
+        self._agenda = agenda
+        self._payload = payload
+        self._tally = tally
+        self._rng = rng
+        self._outbox: deque[Parcel] = deque()
+        self._in_flight: dict[int, Parcel] = {}
+        self._held = 0  # Parcels that are not to be sent yet.
+        self._next = 0
+        self._tries = 0
+        self._pauses = False
+        self._ends_us = 0
+        server.on_down.append(self._take_back)
+
+    def begin(self, ends_us: int) -> None:
+        """Send from now on, until then."""
+        self._ends_us = ends_us
+        every_us = self._every_us
+        self._agenda.after(int(self._rng.integers(1, every_us + 1)), self._tick)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to be sent."""
+        return not (self._held or self._outbox or self._in_flight)
+
+    @property
+    def _every_us(self) -> int:
+        return max(1, round(1e3 * self._group.every_ms))
+
+    # --- what comes ----------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now_us, every_us = self._agenda.now_us, self._every_us
+        if now_us > self._ends_us:
+            return
+        mean = self._rate(now_us / 1e6) / self._group.count * every_us / 1e6
+        rows = count(self._group.arrivals, mean, self._rng)
+        if rows:
+            parcel = self._make(rows, now_us, every_us)
+            held_us = round(1e6 * self._group.slow_s)
+            self._held += 1
+            self._agenda.after(held_us, partial(self._put, parcel))
+        self._agenda.after(every_us, self._tick)
+
+    def _make(self, rows: int, now_us: int, every_us: int) -> Parcel:
+        zero_us = self._agenda.zero_us
+        start_us = zero_us + now_us - every_us - round(1e6 * self._group.disorder_s)
+        batch = self._payload.draw(
+            self._rng, rows, start_us=start_us, end_us=zero_us + now_us, zero_us=zero_us
+        )
+        self._tally.offered += rows
+        return Parcel(encode(batch), rows, now_us)
+
+    def _put(self, parcel: Parcel) -> None:
+        self._held -= 1
+        self._outbox.append(parcel)
+        self._send()
+
+    # --- what goes -----------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Send what may go now, in order, until something is refused."""
+        while self._outbox and not self._pauses and len(self._in_flight) < IN_FLIGHT:
+            parcel = self._outbox[0]
+            try:
+                self._send_one(parcel)
+            except Overloaded as refusal:
+                self._refused(parcel, refusal.retry_after_ms)
+            except Unavailable:
+                self._refused(parcel, _HINT_MS)
+
+    def _send_one(self, parcel: Parcel) -> None:
+        number = self._next if parcel.sequence < 0 else parcel.sequence
+        is_new = parcel.sequence < 0  # Of others, the one after may well be the next.
+        if is_new and self._group.gaps and self._rng.random() < self._group.gaps:
+            self._send_ahead(parcel, number)
+        receipt = self._server.append(
+            parcel.payload, parcel.rows, producer=self.name, sequence=number
+        )
+        self._outbox.popleft()
+        self._tries = 0
+        parcel.sequence = number
+        self._next = max(self._next, number + 1)
+        self._in_flight[number] = parcel
+        receipt.add_done_callback(partial(self._acknowledged, parcel))
+
+    def _send_ahead(self, parcel: Parcel, number: int) -> None:
+        """Out of order: the one after the next first, which must be refused."""
+        try:
+            self._server.append(
+                parcel.payload, parcel.rows, producer=self.name, sequence=number + 1
+            )
+        except SequenceGap:
+            return
+        self._server.problems.append(f"{self.name} left a gap before {number + 1}, unnoticed")
+
+    def _refused(self, parcel: Parcel, hint_ms: int) -> None:
+        self._tally.refusals += 1
+        waited_us = self._agenda.now_us - parcel.born_us
+        if parcel.sequence < 0 and waited_us > 1e6 * self._group.patience_s:
+            self._outbox.popleft()  # It never had a number, so nothing will be missed.
+            self._tally.given_up += parcel.rows
+        self._pauses = True
+        self._tries += 1
+        self._agenda.after(self._pause_us(hint_ms), self._go_on)
+
+    def _pause_us(self, hint_ms: int) -> int:
+        if self._group.retry == "greedy":
+            return _GREEDY_US
+        longest = min(_BACKOFF_US_MAX, 1_000 * hint_ms << min(self._tries - 1, 16))
+        return int(self._rng.integers(longest // 2, longest + 1))
+
+    def _go_on(self) -> None:
+        self._pauses = False
+        self._send()
+
+    # --- what comes back -----------------------------------------------------------------------
+
+    def _acknowledged(self, parcel: Parcel, done: Future[Receipt]) -> None:
+        if self._in_flight.pop(parcel.sequence, None) is None:
+            return
+        done.result()  # Nothing in this world makes the log fail.
+        self._tally.acknowledged += parcel.rows
+        self._tally.ack_us.append(self._agenda.now_us - parcel.born_us)
+        if self._group.duplicates and self._rng.random() < self._group.duplicates:
+            self._agenda.after(self._every_us, partial(self._repeat, parcel))
+        self._agenda.after(0, self._send)
+
+    def _repeat(self, parcel: Parcel) -> None:
+        """Once more, as one does whose acknowledgement got lost."""
+        try:
+            self._server.append(
+                parcel.payload, parcel.rows, producer=self.name, sequence=parcel.sequence
+            )
+            self._tally.repeated += parcel.rows
+        except (Overloaded, Unavailable):
+            self._tally.refusals += 1
+
+    def _take_back(self) -> None:
+        """The server is down: what it has not acknowledged is sent again, in order."""
+        again = [self._in_flight[number] for number in sorted(self._in_flight)]
+        self._in_flight.clear()
+        self._outbox.extendleft(reversed(again))
+        if not self._pauses:
+            self._pauses = True
+            self._tries += 1
+            self._agenda.after(self._pause_us(_HINT_MS), self._go_on)

@@ -1,0 +1,106 @@
+"""Plots over time as inline SVG; colours come from the page's style."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from shedder.svg import WIDTH, axis_line, line, svg, text
+
+Values = Sequence[float | int | None]
+
+_LEFT, _RIGHT, _TOP, _HEIGHT = 64, 12, 22, 130
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Values at the moments of a series; None where there is none. kind: its colour's class."""
+
+    name: str
+    values: Values
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panel:
+    """One picture. top: of the axis, if it is to be this at least. mark: a line across."""
+
+    title: str
+    curves: tuple[Curve, ...]
+    top: float = 0.0
+    mark: float | None = None
+
+
+def drawn(panel: Panel, times_s: Values) -> str:
+    """The panel over time; "" where nothing is known."""
+    known = [value for curve in panel.curves for value in curve.values if value is not None]
+    ends = [time for time in times_s if time is not None]
+    if not known or not ends:
+        return ""
+    top = max(panel.top, panel.mark or 0.0, *known) or 1.0
+    marks = steps(top)
+    high, right = max(marks[-1], top), WIDTH - _RIGHT
+
+    def x(time_s: float) -> float:
+        return _LEFT + (right - _LEFT) * time_s / ends[-1]
+
+    def y(value: float) -> float:
+        return _TOP + _HEIGHT * (1 - value / high)
+
+    bottom = y(0.0)
+    parts = [
+        *(line(_LEFT, y(mark), right, y(mark), "grid") for mark in marks),
+        *(text(_LEFT - 8, y(mark) + 4, shown(mark), "end") for mark in marks),
+        *(axis_line(x(time), _TOP, bottom, f"{time:g} s") for time in steps(ends[-1], 8)),
+        *_legend(panel.curves),
+    ]
+    if panel.mark is not None:
+        parts.append(line(_LEFT, y(panel.mark), right, y(panel.mark), "mark"))
+    for curve in panel.curves:
+        for piece in _pieces(times_s, curve.values):
+            points = " ".join(f"{x(time):.1f},{y(value):.1f}" for time, value in piece)
+            parts.append(
+                f'<polyline class="{curve.kind}" points="{points}">'
+                f"<title>{escape(curve.name)}</title></polyline>"
+            )
+    return svg(parts, _TOP + _HEIGHT + 28, panel.title)
+
+
+def steps(top: float, wanted: int = 4) -> list[float]:
+    """Round numbers from 0 to `top` or just below, about so many."""
+    rough = top / wanted
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * each for each in (1, 2, 2.5, 5, 10) if size * each >= rough * (1 - 1e-9))
+    return [step * at for at in range(math.floor(top / step + 1e-9) + 1)]
+
+
+def shown(value: float) -> str:
+    """A number of an axis: 2.5 k, 10 M."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.4g}"
+
+
+def _legend(curves: Sequence[Curve]) -> Iterator[str]:
+    at = float(_LEFT)
+    for curve in curves:
+        yield line(at, 9, at + 16, 9, curve.kind)
+        yield text(at + 21, 13, curve.name, "start", "small")
+        at += 42 + 6.6 * len(curve.name)
+
+
+def _pieces(times_s: Values, values: Values) -> Iterator[list[tuple[float, float]]]:
+    """Stretches without a gap."""
+    piece: list[tuple[float, float]] = []
+    for time, value in zip(times_s, values, strict=True):
+        if time is None or value is None:
+            if piece:
+                yield piece
+            piece = []
+        else:
+            piece.append((float(time), float(value)))
+    if piece:
+        yield piece

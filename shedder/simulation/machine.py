@@ -1,0 +1,279 @@
+"""A machine in virtual time: nothing on it happens until the world says so, in one thread."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, TypeVar
+
+from shedder.archive.commit import FailureHandler, GroupCommit, Handler
+from shedder.archive.files import Files
+from shedder.archive.log import Log
+from shedder.engine.actor import Actor
+from shedder.engine.machine import Machine
+from shedder.engine.plan import Plan
+from shedder.engine.stopwatch import Stopwatch
+from shedder.overload.load import Machine as Reading
+from shedder.overload.machine import MachineReader
+from shedder.overload.meter import Meter
+from shedder.simulation.costs import CostModel, VirtualMeter, VirtualStopwatch
+from shedder.simulation.turns import Worker
+
+Result = TypeVar("Result")
+
+_LITTLE_NS = 1_000_000
+
+
+class VirtualMachine(Machine):
+    """Clocks that stand until they are set, seeded randomness, and work that waits to be done.
+
+    time_us: of day; whoever runs the world moves it. applier, log: of the engine that was opened
+    on this machine. later: what nobody waits for, in the order of submission. ticks: what is to be
+    done again and again, with its period in seconds. costs: what applying takes; without them,
+    and without somebody to wait, it takes no time. applying, beside: who works for the applier,
+    and for what nobody waits for. owed_ns: what is still to be waited for.
+    chosen: the levels at which rows of the batch that is being applied have been chosen.
+    """
+
+    applier: SteppedActor
+    log: GroupCommit
+
+    def __init__(
+        self, seed: int, time_us: int, files: Files | None = None, costs: CostModel | None = None
+    ) -> None:
+        """A machine of which one engine is opened at a time."""
+        super().__init__(lambda: self.time_us, files)
+        self.time_us = time_us
+        self.costs = costs
+        self.applying: Worker | None = None
+        self.beside: Worker | None = None
+        self.owed_ns = 0.0
+        self.chosen: set[int] = set()
+        self.later = Later()
+        self.ticks: list[tuple[float, Callable[[], None]]] = []
+        self._random = random.Random(seed)  # noqa: S311 (replayed, not secret)
+
+    def monotonic_s(self) -> float:
+        """Virtual seconds."""
+        return self.time_us / 1e6
+
+    def monotonic_ns(self) -> int:
+        """The same."""
+        return self.time_us * 1_000
+
+    def meter(self) -> Meter:
+        """Who lets the time of applying pass."""
+        if self.costs is None:
+            return super().meter()
+        base_ns = self.costs.base_ns
+        return VirtualMeter(self.monotonic_ns, base_ns, self.spend, self.wait, self.chosen)
+
+    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+        """Who says what the model says."""
+        if self.costs is None:
+            return super().stopwatch(query, plan, grouped=grouped)
+        parts_ns = self.costs.parts_ns(query, plan, grouped=grouped)
+        choosing_ns = self.costs.choosing_ns(query)
+        return VirtualStopwatch(parts_ns, choosing_ns, self.spend, self.chosen)
+
+    def reader(self) -> MachineReader:
+        """Nobody: what the process that simulates takes is no part of the world."""
+        return _NoReader()
+
+    def spend(self, ns: float) -> None:
+        """So much more time is to be waited for."""
+        self.owed_ns += ns
+
+    def wait(self) -> None:
+        """Let the time pass that is owed, where there is somebody who can."""
+        if self.applying is not None and self.applying.is_current:
+            ns, self.owed_ns = round(self.owed_ns), 0.0
+            self.applying.sleep(ns)
+
+    def give_way(self) -> None:
+        """Let the applier come to what it was asked for: who works beside it sleeps a little."""
+        if self.beside is not None and self.beside.is_current:
+            self.beside.sleep(_LITTLE_NS)
+        else:
+            self.applier.step()
+
+    def ticker(
+        self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0
+    ) -> Callable[[], None]:
+        """Whoever runs the world ticks."""
+        del name, niceness
+        entry = (period_s, tick)
+        self.ticks.append(entry)
+        return partial(self.ticks.remove, entry)
+
+    def random_bits(self, bits: int) -> int:
+        """The next number of the seed's."""
+        return self._random.getrandbits(bits)
+
+    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
+        """Who applies, step by step."""
+        self.applier = SteppedActor(name, idle, self.give_way)
+        return self.applier
+
+    def commit(
+        self, log: Log, durable: Handler, failed: FailureHandler, *, bytes_max: int
+    ) -> GroupCommit:
+        """Who makes records durable, group by group."""
+        self.log = GroupCommit(log, durable, failed, bytes_max=bytes_max, own_thread=False)
+        return self.log
+
+    def pool(self, name: str) -> Executor:
+        """All that nobody waits for is one queue."""
+        del name
+        return self.later.pool()
+
+    def settle(self) -> None:
+        """Do all that waits, as a machine does that is left alone: write, apply, and the rest."""
+        while True:
+            if group := self.log.gather():
+                self.log.commit(group)
+            elif self.applier.waiting is not None:
+                self.applier.step()
+            elif not self.later.step():
+                return
+
+
+class _NoReader(MachineReader):
+    def __init__(self) -> None:
+        """Look at nothing."""
+
+    def read(self, at_s: float) -> Reading:
+        del at_s
+        return Reading()
+
+
+class SteppedActor(Actor):
+    """Does its work when it is told to, on the thread that tells it.
+
+    wait: called until what was asked for is done; it steps, or lets others do so.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        idle: Callable[[], float | None],
+        wait: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(name, idle)
+        self._wait = self.step if wait is None else wait
+        self._begun = False
+        self._depth = 0
+
+    @property
+    def waiting(self) -> Callable[[], None] | None:
+        """What the next step will do; None: what there is to do when idle."""
+        return self._work[0][0] if self._work else None
+
+    def start(self) -> None:
+        """From now on there may be steps."""
+        self._begun = True
+
+    def is_alive(self) -> bool:
+        """Whether it takes work."""
+        return self._begun and not self._closed
+
+    def is_current(self) -> bool:
+        """Whether a step is being made."""
+        return self._depth > 0
+
+    def step(self) -> float | None:
+        """As of any actor."""
+        self._depth += 1
+        try:
+            return super().step()
+        finally:
+            self._depth -= 1
+
+    def call(self, work: Callable[[], Result]) -> Future[Result]:
+        """Do all that was posted before, and then this, now: who asks would wait for it."""
+        future = super().call(work)
+        while not future.done():
+            self._wait()
+        return future
+
+    def close(self) -> None:
+        """Finish what was posted."""
+        self._closed = True
+        while self._work:
+            self.step()
+
+
+class Later:
+    """Work of several pools, done in the order of submission."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def pool(self) -> Executor:
+        """A new pool, whose work is put in the queue."""
+        return _Pool(self)
+
+    def add(self, future: Future[Any], work: Callable[[], Any]) -> None:
+        """Put one piece at the end."""
+        self._jobs.append((future, work))
+
+    def clear(self) -> None:
+        """Forget all: nobody is there any more to do it."""
+        self._jobs.clear()
+
+    def step(self) -> bool:
+        """Do the next piece; False: there is none."""
+        if not self._jobs:
+            return False
+        future, work = self._jobs.popleft()
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(work())
+            except Exception as error:
+                future.set_exception(error)
+        return True
+
+
+class _Pool(Executor):
+    def __init__(self, later: Later) -> None:
+        self._later = later
+        self._mine: list[_Job] = []
+        self._closed = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Queue a piece of work."""
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        job = _Job(self._later)
+        self._mine = [*(old for old in self._mine if not old.done()), job]
+        self._later.add(job, partial(fn, *args, **kwargs))
+        return job
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Finish what was submitted, or call it off."""
+        self._closed = True
+        for job in self._mine:
+            if cancel_futures:
+                job.cancel()
+            elif wait:
+                job.result()
+
+
+class _Job(Future[Any]):
+    """Whoever waits for it sees to it that it is done."""
+
+    def __init__(self, later: Later) -> None:
+        super().__init__()
+        self._later = later
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Of the work; all that was submitted before is done first."""
+        while not self.done() and self._later.step():
+            pass
+        return super().result(timeout)

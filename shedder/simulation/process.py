@@ -1,0 +1,234 @@
+"""One life of a server: its disk, its CPU and its background take turns in virtual time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from shedder.archive.commit import Entry
+from shedder.archive.records import Batch
+from shedder.engine.engine import Engine
+from shedder.engine.intake import Arrived
+from shedder.engine.standing import Standing
+from shedder.errors import InternalError
+from shedder.simulation.agenda import Action, Agenda
+from shedder.simulation.disk import Died, ready_us, write_us
+from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.payload import STREAM
+from shedder.simulation.scenario import Scenario
+from shedder.simulation.turns import Worker
+
+_WAKE_US_MIN = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Batches that one fsync made durable, and that wait to be applied.
+
+    arrived_us: when the oldest of them came to the door. durable_us: when they were on disk.
+    """
+
+    arrived_us: int
+    durable_us: int
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], zero_us: int, now_us: int) -> Group:
+        """What a group commit has written just now."""
+        batches = [header for header, _ in batches_of(entries)]
+        arrived = min((header.arrival_us - zero_us for header in batches), default=now_us)
+        return cls(arrived, now_us)
+
+
+def batches_of(entries: Sequence[Entry]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
+    """The batches among records."""
+    for entry in entries:
+        match entry.token:
+            case Arrived(Batch() as header, pa.RecordBatch() as batch):
+                yield header, batch
+
+
+class Process:
+    """An engine at work. Batches wait in the engine's own queues, for the disk, then for the CPU.
+    What the disk has taken is written when it is done with it; applying takes its time batch by
+    batch, while others go on.
+
+    writing: what the disk has taken. waiting: what is durable and not applied.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        agenda: Agenda,
+        machine: VirtualMachine,
+        engine: Engine,
+        *,
+        durable: Callable[[Batch, pa.RecordBatch], None],
+        died: Callable[[], None],
+    ) -> None:
+        self.engine = engine
+        self.writing: list[Entry] = []
+        self.waiting: deque[Group] = deque()
+        self.is_alive = True
+        self._scenario = scenario
+        self._agenda = agenda
+        self._machine = machine
+        self._durable = durable
+        self._died = died
+        self._applier = machine.applying = Worker()
+        self._background = machine.beside = Worker()
+        self._applying: Callable[[], None] | None = None
+        self._in_background = False
+        self._wakes_at_us = -1
+        machine.owed_ns = 0.0  # Recovery has been waited for.
+        for period_s, tick in machine.ticks:
+            self._tick(round(1e6 * period_s), tick)
+
+    @property
+    def standings(self) -> list[Standing]:
+        """The standing queries."""
+        queries = self.engine.core.stream(STREAM).queries.values()
+        return [published.standing for published in queries]
+
+    @property
+    def queue_bytes(self) -> int:
+        """Taken at the door and not applied."""
+        return self.engine.core.commit.in_flight_bytes + self.engine.core.meter.queue_bytes
+
+    def oldest_us(self) -> int | None:
+        """When the oldest batch that is durable and not applied came to the door; None: none is."""
+        return min((group.arrived_us for group in self.waiting), default=None)
+
+    def finish(self) -> None:
+        """Whatever is being done, is done now; then it ends."""
+        while self._applier.asleep_ns is not None:
+            self._applier.go_on()
+        while self._background.asleep_ns is not None:
+            self._machine.applier.step()
+            self._background.go_on()
+        self.end()
+
+    def end(self) -> None:
+        """Whatever is being done, ends here."""
+        self.is_alive = False
+        for worker in (self._applier, self._background):
+            worker.end()
+        self._machine.applying = self._machine.beside = None
+
+    def _tick(self, period_us: int, tick: Action) -> None:
+        def again() -> None:
+            tick()
+            self._when(self._agenda.now_us + period_us, again)
+            self.look()
+
+        self._when(self._agenda.now_us + period_us, again)
+
+    def begin(self) -> None:
+        """Soon, begin with what waits."""
+        self._when(self._agenda.now_us, self.look)
+
+    def look(self) -> None:
+        """Let everybody who is free begin with what waits."""
+        self.look_at_the_disk()
+        self._look_at_the_cpu()
+        self._look_at_the_background()
+
+    def look_at_the_disk(self) -> None:
+        """Begin to write what waits, if the disk is free."""
+        if not self.writing and (group := self._machine.log.gather()):
+            self.writing = group
+            size = sum(entry.size_bytes for entry in group)
+            self._when(self._stalled_us(write_us(self._scenario.machine, size)), self._written)
+
+    def _when(self, time_us: int, action: Action) -> None:
+        self._agenda.at(time_us, partial(self._if_alive, action))
+
+    def _if_alive(self, action: Action) -> None:
+        """Do it, unless the process is another one by then; it may die of it."""
+        if self.is_alive:
+            try:
+                action()
+            except Died:
+                self._died()
+
+    def _stalled_us(self, takes_us: int) -> int:
+        return ready_us(self._scenario.stalls, self._agenda.now_us, takes_us)
+
+    # --- disk ----------------------------------------------------------------------------------
+
+    def _written(self) -> None:
+        group = self.writing
+        self._machine.log.commit(group)
+        self.writing = []
+        now_us, zero_us = self._agenda.now_us, self._agenda.zero_us
+        self.waiting.append(Group.of(group, zero_us, now_us))
+        for header, batch in batches_of(group):
+            self._durable(header, batch)
+        self.look()
+
+    # --- CPU -----------------------------------------------------------------------------------
+
+    def _look_at_the_cpu(self) -> None:
+        if self._applying is not None:
+            return
+        work = self._machine.applier.waiting
+        if work is None:
+            self._idle()
+            return
+        self._applying = work
+        self._do(self._applier, self._step, self._applied)
+
+    def _do(self, worker: Worker, work: Action, then: Action) -> None:
+        worker.do(work)
+        self._follow(worker, then)
+
+    def _follow(self, worker: Worker, then: Action) -> None:
+        """It sleeps, until its time has passed; or it is done."""
+        if worker.asleep_ns is None:
+            then()
+        else:
+            wakes_us = self._agenda.now_us + round(worker.asleep_ns / 1e3)
+            self._when(wakes_us, partial(self._go_on, worker, then))
+
+    def _go_on(self, worker: Worker, then: Action) -> None:
+        worker.go_on()
+        self._follow(worker, then)
+
+    def _applied(self) -> None:
+        if isinstance(self._applying, partial):  # Else it was upkeep, not a group.
+            self.waiting.popleft()
+        self._applying = None
+        self.look()
+
+    def _idle(self) -> None:
+        pause_s = self._step()
+        now_us = self._agenda.now_us
+        wakes_at_us = now_us + max(_WAKE_US_MIN, round(1e6 * pause_s))
+        if not now_us < self._wakes_at_us <= wakes_at_us:
+            self._wakes_at_us = wakes_at_us
+            self._when(wakes_at_us, self._look_at_the_cpu)
+
+    def _step(self) -> float:
+        pause_s = self._machine.applier.step()
+        if self._machine.applier.halted:
+            raise InternalError(self._machine.applier.halted)
+        return self._scenario.seconds if pause_s is None else pause_s
+
+    # --- background ----------------------------------------------------------------------------
+
+    def _look_at_the_background(self) -> None:
+        """Begin the next of what nobody waits for: one at a time, and it needs the disk."""
+        if not self._in_background and len(self._machine.later):
+            self._in_background = True
+            takes_us = round(1e3 * self._scenario.machine.run_ms)
+            self._when(self._stalled_us(takes_us), self._work_in_background)
+
+    def _work_in_background(self) -> None:
+        self._do(self._background, self._machine.later.step, self._worked_in_background)
+
+    def _worked_in_background(self) -> None:
+        self._in_background = False
+        self.look()

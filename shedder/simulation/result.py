@@ -1,0 +1,186 @@
+"""What came out of a world: totals, claims, series; as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from shedder.simulation.record import Answers, Series
+from shedder.simulation.scenario import Scenario
+from shedder.simulation.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One thing that was claimed. wanted: in words; found: what came out."""
+
+    name: str
+    wanted: str
+    found: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """A world that has ended. totals: by name. problems: what must never be, and was.
+
+    replays: the same seed gives the same bytes; not where quantiles are kept by rank (KLL, REQ),
+    whose coins are tossed by DataSketches and cannot be seeded.
+    """
+
+    scenario: Scenario
+    totals: dict[str, float | int | None]
+    answers: dict[str, Answers]
+    claims: tuple[Claim, ...]
+    problems: tuple[str, ...]
+    series: Series
+    replays: bool = True
+
+    @classmethod
+    def of(cls, world: World) -> Result:
+        """Of a world that has run."""
+        totals = _totals(world)
+        claims = tuple(_claims(world.scenario, totals))
+        problems = tuple(world.problems)
+        return cls(
+            world.scenario,
+            totals,
+            world.answers,
+            claims,
+            problems,
+            world.series,
+            world.replays,
+        )
+
+    @property
+    def held(self) -> bool:
+        """Whether all claims and all invariants hold."""
+        return not self.problems and all(claim.held for claim in self.claims)
+
+    def to_json(self) -> str:
+        """All of it; the same bytes for the same seed."""
+        known: dict[str, Any] = {
+            "title": self.scenario.title,
+            "seed": self.scenario.seed,
+            "seconds": self.scenario.seconds,
+            "held": self.held,
+            "replays": self.replays,
+            "problems": list(self.problems),
+            "claims": [asdict(claim) for claim in self.claims],
+            "totals": self.totals,
+            "queries": {name: _query(each) for name, each in self.answers.items()},
+            "series": self.series.rows,
+            "scenario": self.scenario.model_dump(mode="json"),
+        }
+        return json.dumps(known, indent=1) + "\n"
+
+
+_NOT_TOLD = ("latest_error", "latest_width", "error_sum", "width_sum", "errors", "widths")
+
+
+def _query(answers: Answers) -> dict[str, Any]:
+    known = asdict(answers)
+    known["draws"] = len(answers.draws)
+    for name in _NOT_TOLD:
+        del known[name]
+    known["error_of"] = {
+        name: total / count for name, (count, total) in answers.error_of.items() if count
+    }
+    mean_width = answers.width_sum / answers.widths if answers.widths else None
+    return {**known, "coverage": answers.coverage, "error": answers.error, "width": mean_width}
+
+
+def _totals(world: World) -> dict[str, float | int | None]:
+    tally, ledger = world.tally, world.ledger
+    found: dict[str, float | int | None] = {
+        "offered": tally.offered,
+        "acknowledged": tally.acknowledged,
+        "given_up": tally.given_up,
+        "refusals": tally.refusals,
+        "repeated": tally.repeated,
+        "durable": world.truth.rows,
+        "starts": world.server.lives,
+        "queue_age_s_max": world.queue_age_us_max / 1e6,
+        "queue_bytes_max": max(_numbers(world.series, "queue_bytes"), default=0),
+        "memory_bytes_max": max(_numbers(world.series, "memory_bytes"), default=0),
+        "ack_p50_s": _quantile(tally.ack_us, 0.5),
+        "ack_p99_s": _quantile(tally.ack_us, 0.99),
+        "full_after_s": _full_after_s(world),
+    }
+    if ledger is not None:
+        found |= {
+            "applied": ledger.applied,
+            "duplicate": ledger.duplicate,
+            "refused_batches": ledger.refused_batches,
+            "late": ledger.late,
+            "dropped": ledger.dropped,
+            "passed_by": max((each.late for each in ledger.queries), default=0),
+            "thinned_share": max(
+                (each.thinned / ledger.applied for each in ledger.queries if ledger.applied),
+                default=0.0,
+            ),
+        }
+    errors = [each for each in world.answers.values() if each.errors]
+    count = sum(each.errors for each in errors)
+    found.setdefault("dropped", 0)
+    found["error"] = sum(each.error_sum for each in errors) / count if count else None
+    return found
+
+
+def _numbers(series: Series, name: str) -> list[float | int]:
+    return [value for value in series.column(name) if value is not None]
+
+
+def _quantile(values: list[int], q: float) -> float | None:
+    return float(np.quantile(values, q)) / 1e6 if values else None
+
+
+def _full_after_s(world: World) -> float:
+    """Between the end of the load that was too much and full precision for all; 0: no need."""
+    if world.thinned_until_us < 0:
+        return 0.0
+    return max(0, world.thinned_until_us - world.load_ends_us) / 1e6
+
+
+def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[Claim]:
+    claims, found = scenario.claims, []
+    offered = totals["offered"] or 0
+
+    def claim(
+        name: str, limit: float | None, value: float | int | None, holds: Callable[..., bool]
+    ) -> None:
+        if limit is not None:
+            word = "at least" if holds is _at_least else "at most"
+            shown = "nothing" if value is None else f"{value:.6g}"
+            held = value is not None and holds(value, limit)
+            found.append(Claim(name, f"{word} {limit:g}", shown, held))
+
+    def share(name: str) -> float:
+        return (totals[name] or 0) / offered if offered else 0.0
+
+    claim("goodput", claims.goodput_min, share("acknowledged"), _at_least)
+    claim("given up", claims.given_up_max, share("given_up"), _at_most)
+    claim("queue age, s", claims.queue_age_s_max, totals["queue_age_s_max"], _at_most)
+    claim("acknowledged, p99, s", claims.ack_p99_s_max, totals["ack_p99_s"], _at_most)
+    claim("mean relative error", claims.error_max, totals["error"], _at_most)
+    claim("thinned", claims.thinned_max, totals.get("thinned_share"), _at_most)
+    claim("thinned", claims.thinned_min, totals.get("thinned_share"), _at_least)
+    claim("refusals", claims.refused_min, totals["refusals"], _at_least)
+    claim("late tuples", claims.late_min, totals.get("late"), _at_least)
+    claim("dropped at the door", claims.dropped_min, share("dropped"), _at_least)
+    claim("dropped at the door", claims.dropped_max, share("dropped"), _at_most)
+    claim("repeated tuples", claims.duplicates_min, totals["repeated"], _at_least)
+    claim("full precision after, s", claims.full_within_s, totals["full_after_s"], _at_most)
+    return found
+
+
+def _at_least(value: float, limit: float) -> bool:
+    return value >= limit
+
+
+def _at_most(value: float, limit: float) -> bool:
+    return value <= limit

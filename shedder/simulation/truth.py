@@ -1,0 +1,95 @@
+"""The exact truth beside the engine: all durable tuples, and DuckDB over them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from shedder.cql.query import BoundQuery
+from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
+from shedder.queries.answer import Answer
+from shedder.queries.finish import finish
+from shedder.queries.from_exact import evidence_from_exact
+from shedder.streams.batches import arrow_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One durable batch, as it was sent. low_us, high_us: its event times."""
+
+    first_position: int
+    batch: pa.RecordBatch
+    low_us: int
+    high_us: int
+
+
+class Truth:
+    """Keeps what windows may still ask for; answers any query exactly.
+
+    rows: durable tuples, ever, those included that were dropped at the door. position: of the
+    stream: one past the last that was not.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.position = 0
+        self._pieces: list[Piece] = []
+        self._database = _database()
+
+    def add(self, first_position: int, batch: pa.RecordBatch, *, kept: int) -> None:
+        """These tuples are durable; so many of them were let in."""
+        assert first_position == self.position, (first_position, self.position)
+        self.position += kept
+        self.rows += batch.num_rows
+        if batch.num_rows:
+            times = batch.column("ts").cast(pa.int64()).to_numpy()
+            ends = int(times.min()), int(times.max())
+            self._pieces.append(Piece(first_position, batch, *ends))
+
+    def forget_before(self, time_us: int) -> None:
+        """No window that begins earlier will be asked for."""
+        self._pieces = [piece for piece in self._pieces if piece.high_us >= time_us]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All that is kept, in order."""
+        return self._pieces
+
+    def answer(self, query: BoundQuery, answer: Answer) -> Answer:
+        """The exact answer to what an answer is about: its window, up to its position."""
+        start, end = answer.start_us, answer.end_us
+        assert start is not None
+        assert end is not None
+        stop = bisect_left(self._pieces, answer.position, key=lambda piece: piece.first_position)
+        inside = [
+            piece for piece in self._pieces[:stop] if piece.high_us >= start and piece.low_us < end
+        ]
+        self._database.register("stream", _table(query, inside))
+        sql = exact_sql(query, "stream", SqlDialect.DUCKDB, start, end)
+        found = self._database.sql(sql).to_arrow_table()
+        self._database.unregister("stream")
+        return finish(query, evidence_from_exact(query, found, start_us=start, end_us=end))
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for all truths of the process: it holds nothing between two answers."""
+    database = duckdb.connect(config={"threads": 1})  # So that sums are added in one order.
+    database.execute("SET TimeZone = 'UTC'")
+    return database
+
+
+def _table(query: BoundQuery, pieces: list[Piece]) -> pa.Table:
+    batches = [piece.batch for piece in pieces]
+    table = pa.Table.from_batches(batches, schema=arrow_schema(query.schema))
+    if not needs_positions(query):
+        return table
+    numbers = [piece.first_position + np.arange(piece.batch.num_rows) for piece in pieces]
+    positions: Any = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
+    return table.append_column(POSITION, pa.array(positions, pa.int64()))

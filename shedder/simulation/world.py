@@ -1,0 +1,315 @@
+"""A world: clients, a server, the truth, and what they come to in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.archive.records import Batch
+from shedder.engine.listeners import News
+from shedder.engine.plan import BY_HASH, RANKED
+from shedder.engine.standing import Standing
+from shedder.engine.thinning import outputs_of
+from shedder.errors import ShedderError
+from shedder.queries.database import Ledger
+from shedder.simulation.agenda import Agenda
+from shedder.simulation.arrivals import rate_of
+from shedder.simulation.client import Client, Tally
+from shedder.simulation.costs import CostModel
+from shedder.simulation.disk import VirtualDisk
+from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.payload import SCHEMA, Payload
+from shedder.simulation.record import Answers, Row, Series
+from shedder.simulation.scenario import Force, Scenario
+from shedder.simulation.server import Server
+from shedder.simulation.truth import Truth
+from shedder.simulation.verdict import judge
+
+EPOCH_US = 1_750_000_000_000_000
+"""When every world begins."""
+_POINTS = 600  # Of a series.
+_SAMPLE_US_MIN = 100_000
+_SAMPLE_ASKED_EVERY = 20
+_AFTER_US = 60_000_000  # How long a world may take to get calm again, at most.
+
+Told = Callable[[float], None]
+
+
+class World:
+    """One run of a scenario. The same seed gives the same world.
+
+    keep_all: the truth keeps every tuple, to be compared with the archive at the end.
+    """
+
+    def __init__(self, scenario: Scenario, directory: Path, *, keep_all: bool = False) -> None:
+        self.scenario = scenario
+        self.machine = VirtualMachine(
+            scenario.seed, EPOCH_US, VirtualDisk(), CostModel(scenario.costs, scenario.machine)
+        )
+        self.agenda = Agenda(self.machine)
+        self.truth = Truth()
+        self.tally = Tally()
+        self.series = Series()
+        self.answers = {query.name: Answers() for query in scenario.queries}
+        self.server = Server(
+            scenario,
+            self.agenda,
+            self.machine,
+            directory,
+            durable=self._durable,
+            answered=self._answered,
+        )
+        self.problems: list[str] = []
+        self.queue_age_us_max = 0
+        self.thinned_until_us = -1  # When anything was thinned last.
+        self.load_ends_us = 0  # When more came last than can be read in full.
+        self.ledger: Ledger | None = None
+        self.replays = True  # No synopsis tosses coins of its own.
+        self._keep_all = keep_all
+        self._clients = self._make_clients()
+        self._last: dict[str, int] = {}
+        self._starts: dict[str, int] = {}
+        self._sample_bytes = 0
+        self._in_full_ns = 0.0  # What a tuple takes, as of when the server was up last.
+
+    def run(self, told: Told = lambda _: None) -> None:
+        """Live until the end, and until it is calm again.
+
+        Args:
+          told: is called with the share of the time that has passed.
+        """
+        ends_us = round(1e6 * self.scenario.seconds)
+        self.server.start()
+        for crash in self.scenario.crashes:
+            self.agenda.at(round(1e6 * crash.at_s), partial(self.server.crash, crash))
+        for force in self.scenario.forces:
+            self.agenda.at(round(1e6 * force.at_s), partial(self._force, force))
+        for client in self._clients:
+            client.begin(ends_us)
+        every_us = max(_SAMPLE_US_MIN, ends_us // _POINTS)
+        now_us = 0
+        while now_us < ends_us or (not self._is_calm() and now_us < ends_us + _AFTER_US):
+            now_us += every_us
+            self.agenda.run(now_us)
+            self._sample(every_us)
+            told(min(1.0, now_us / ends_us))
+        self._end()
+
+    def _make_clients(self) -> list[Client]:
+        payload = Payload(self.scenario.stream, self.scenario.seconds)
+        clients = []
+        for number, group in enumerate(self.scenario.producers):
+            shape = np.random.default_rng([self.scenario.seed, number])
+            rate = rate_of(group.arrivals, shape, self.scenario.seconds)
+            clients += [
+                Client(
+                    f"{group.name}-{each}",
+                    group,
+                    rate,
+                    server=self.server,
+                    agenda=self.agenda,
+                    payload=payload,
+                    tally=self.tally,
+                    rng=np.random.default_rng([self.scenario.seed, number, each]),
+                )
+                for each in range(group.count)
+            ]
+        return clients
+
+    def _force(self, force: Force) -> None:
+        """As an operator does; again, when nobody is there to be told."""
+        if self.server.process is None:
+            self.agenda.after(_SAMPLE_US_MIN, partial(self._force, force))
+            return
+        for standing in self.server.process.standings:
+            if force.query in (None, standing.name):
+                self.server.set_levels(standing.name, (force.level,) * len(standing.levels))
+
+    def _is_calm(self) -> bool:
+        """Whether all has been sent and applied, and all is read in full again."""
+        process = self.server.process
+        if process is None or not all(client.is_done for client in self._clients):
+            return False
+        forced = self.scenario.control != "feedback" or bool(self.scenario.forces)
+        return not process.queue_bytes and (forced or not self._thinned())
+
+    def _thinned(self) -> bool:
+        process = self.server.process
+        return process is not None and any(any(each.levels) for each in process.standings)
+
+    # --- what is told --------------------------------------------------------------------------
+
+    def _durable(self, header: Batch, batch: pa.RecordBatch) -> None:
+        self.truth.add(header.first_position, batch, kept=header.rows)
+
+    def _answered(self, name: str, news: News) -> None:
+        of_query = self.answers[name]
+        of_query.answers += 1
+        if isinstance(news, ShedderError):
+            of_query.refused += 1
+            return
+        if news.start_us is None or (of_query.answers - 1) % self.scenario.truth_every:
+            return
+        self._starts[name] = news.start_us
+        published = self.server.stream.queries[name]
+        true = self.truth.answer(published.standing.query, news)
+        judged = judge(news, true, _by_hash(published.standing))
+        of_query.add(judged, confidence=news.confidence, thinned=news.thinning < 1.0)
+
+    # --- what is written down ------------------------------------------------------------------
+
+    def _sample(self, every_us: int) -> None:
+        now_us = self.agenda.now_us
+        self._look_for_problems()
+        if not self._keep_all and len(self._starts) == len(self.answers):
+            self.truth.forget_before(min(self._starts.values()))
+        process = self.server.process
+        oldest_us = None if process is None else process.oldest_us()
+        age_us = 0 if oldest_us is None else now_us - oldest_us
+        self.queue_age_us_max = max(self.queue_age_us_max, age_us)
+        if self._thinned():
+            self.thinned_until_us = now_us
+        offered_per_s = self._rate("offered", self.tally.offered, every_us)
+        demand = self._demand(offered_per_s)
+        acknowledged_per_s = self._rate("acked", self.tally.acknowledged, every_us)
+        if max(demand, self._demand(acknowledged_per_s)) >= 1.0:  # Clients catch up afterwards.
+            self.load_ends_us = now_us
+        row: Row = {
+            "at_s": now_us / 1e6,
+            "offered_per_s": offered_per_s,
+            "demand": demand,
+            "acknowledged_per_s": acknowledged_per_s,
+            "applied_per_s": self._rate("applied", self._applied(), every_us),
+            "refusals_per_s": self._rate("refusals", self.tally.refusals, every_us),
+            "given_up": self.tally.given_up,
+            "queue_bytes": 0 if process is None else process.queue_bytes,
+            "queue_age_s": age_us / 1e6,
+            "memory_bytes": self._memory_bytes(),
+            "up": int(process is not None),
+        }
+        for name, of_query in self.answers.items():
+            row[f"share.{name}"] = self._share(name)
+            row[f"error.{name}"] = of_query.latest_error
+            row[f"width.{name}"] = of_query.latest_width
+            row[f"coverage.{name}"] = of_query.coverage
+        self.series.add(row)
+
+    def _rate(self, name: str, total: int, every_us: int) -> float:
+        before, self._last[name] = self._last.get(name, 0), total
+        return (total - before) * 1e6 / every_us
+
+    def _demand(self, tuples_per_s: float) -> float:
+        """Of the CPU that there is, what these would take if they were read in full."""
+        process = self.server.process
+        costs = self.machine.costs
+        assert costs is not None
+        if process is not None:
+            synopses_ns = sum(costs.in_full_ns(each) for each in process.standings)
+            self._in_full_ns = costs.base_ns + synopses_ns
+        return tuples_per_s * self._in_full_ns / 1e9
+
+    def _applied(self) -> int:
+        if self.server.process is None:
+            return self._last.get("applied", 0)
+        return self.server.stream.applied
+
+    def _share(self, name: str) -> float | None:
+        """The smallest share of tuples that a synopsis of the query reads."""
+        if self.server.process is None:
+            return None
+        return float(2.0 ** -max(self.server.stream.queries[name].standing.levels))
+
+    def _memory_bytes(self) -> int:
+        """What the engine accounts for: queues, tail, sample, panes."""
+        process = self.server.process
+        if process is None:
+            return 0
+        core = process.engine.core
+        if len(self.series.rows) % _SAMPLE_ASKED_EVERY == 0:  # It counts its many pieces.
+            self._sample_bytes = self.server.stream.sample.size_bytes
+        panes = sum(standing.size_bytes for standing in process.standings)
+        return process.queue_bytes + core.store.tail_bytes() + panes + self._sample_bytes
+
+    # --- what must always be -------------------------------------------------------------------
+
+    def _look_for_problems(self) -> None:
+        process, spec = self.server.process, self.scenario.machine
+        if process is None:
+            return
+        memory = self._memory_bytes()
+        if memory > spec.memory_bytes:
+            self._problem(f"{memory:,} bytes of memory; the budget is {spec.memory_bytes:,}")
+        in_flight = process.engine.core.commit.in_flight_bytes
+        if in_flight > spec.ingest_queue_bytes:
+            self._problem(f"{in_flight:,} bytes wait for the disk; {spec.ingest_queue_bytes:,} may")
+
+    def _problem(self, text: str) -> None:
+        if len(self.problems) < 100:
+            self.problems.append(f"{self.agenda.now_us / 1e6:.1f} s: {text}")
+
+    def _end(self) -> None:
+        process = self.server.process
+        if process is None:
+            self._problem("the server is down at the end")
+            return
+        server = self.server
+        server.settle()
+        self._compare_the_archive()
+        plans = [standing.plan for standing in process.standings]
+        self.replays = not any(part.kind in RANKED for plan in plans for part in plan.parts)
+        self.ledger = ledger = server.close()
+        self.problems += server.problems
+        for what, found, wanted in (
+            ("tuples applied, or dropped", ledger.applied + ledger.dropped, self.truth.rows),
+            ("tuples applied and durable", ledger.applied, self.truth.position),
+            ("tuples accepted", ledger.accepted, ledger.applied + ledger.duplicate),
+            ("duplicates", ledger.duplicate, server.duplicate),
+            ("refused batches", ledger.refused_batches, server.refused_batches),
+            ("refused rows", ledger.refused_rows, server.refused_rows),
+            *(
+                (f"tuples of {each.query}", each.read + each.thinned + each.late, ledger.applied)
+                for each in ledger.queries
+            ),
+        ):
+            if found != wanted:
+                self._problem(f"the ledger has {found:,} {what}, there were {wanted:,}")
+        if self.tally.acknowledged > ledger.applied + ledger.dropped:
+            self._problem("more was acknowledged than is there")
+        for name, of_query in self.answers.items():
+            if not of_query.is_covered:
+                self._problem(
+                    f"{name}: {of_query.compared[1]} of {of_query.compared[0]} intervals held and "
+                    f"{of_query.wrong} exact values were wrong"
+                )
+
+    def _compare_the_archive(self) -> None:
+        """Every durable tuple is there once, at its position, as it was sent."""
+        if not self._keep_all:
+            return
+        store, stream = self.server.engine.core.store, self.server.stream
+        found = _table(batch for _, batch in store.scan(stream.id))
+        if stream.drops.rows:
+            if found.num_rows != self.truth.position:
+                self._problem(f"the archive has {found.num_rows} tuples, not what was let in")
+            return
+        sent = _table(piece.batch for piece in self.truth.pieces)
+        if not found.equals(sent):
+            self._problem(
+                f"the archive has {found.num_rows} tuples, which are not the {sent.num_rows} sent"
+            )
+
+
+def _by_hash(standing: Standing) -> list[str]:
+    """The outputs whose error is one draw for as long as the same values come."""
+    plan = standing.plan
+    parts = [number for number, part in enumerate(plan.parts) if part.kind in BY_HASH]
+    return outputs_of(standing.query, plan, parts) if parts else []
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """All of them, whatever was said of nulls."""
+    return pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)

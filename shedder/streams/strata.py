@@ -1,0 +1,166 @@
+"""A stratified sample of a stream: rows by group, so that small groups are known as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expression import Column
+from shedder.cql.query import StreamSchema
+from shedder.cql.types import ColumnType
+from shedder.streams.batches import arrow_schema
+from shedder.streams.frame import Frame
+from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.kept_rows import KeptRows
+from synopses.hashing import position_start
+from synopses.moments import GroupedMoments
+from synopses.stratified_sample import StratifiedBottomK
+
+ROWS_PER_STRATUM: Final = 32  # With fewer for each, groups that come later share one stratum.
+_SPREAD_EVERY: Final = 16  # Tuples of which one tells of the spread, by position.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StratifiedView:
+    """Rows kept by the group of some columns; never changed.
+
+    columns: the strata are of their values. rows, and strata int32 [rows], the stratum of each.
+    population, read: int64 [strata], tuples of each and how many of them are in `rows`: a simple
+      random sample without replacement. Stratum 0 is of all groups that found no room for their
+      own; every other is of one group.
+    moments: of the measures, by stratum, over all tuples; not to be changed.
+    """
+
+    columns: tuple[str, ...]
+    rows: pa.RecordBatch
+    strata: NDArray[np.int32]
+    population: NDArray[np.int64]
+    read: NDArray[np.int64]
+    moments: Mapping[str, GroupedMoments]
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every tuple is in `rows`."""
+        return bool((self.read == self.population).all())
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are groups without a stratum of their own."""
+        return bool(self.population[OTHERS : OTHERS + 1].any())
+
+
+class Strata:
+    """The stratified sample of a stream by some of its columns. Used by one thread.
+
+    columns: of the strata. measures: numeric columns whose spread decides on the sizes of strata:
+      sizes are after Neyman (`allocation.neyman`) for the average of their deviations, each in
+      units of the usual one. The spread is that of every 16th tuple by position, kept or not: it
+      must not depend on the random keys that decide what is kept. Sums and ranges are of all.
+    """
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        columns: tuple[str, ...],
+        *,
+        rows: int,
+        measures: tuple[str, ...] = (),
+    ) -> None:
+        """Begin empty; `rows` are kept, of all strata together."""
+        self.columns = columns
+        self.measures = measures
+        self._schema = schema
+        types = {column.name: column.type for column in schema.columns}
+        self._groups = tuple(Column(name, types[name]) for name in columns)
+        self._measured = tuple(Column(name, types[name]) for name in measures)
+        self._keys = GroupKeys(self._groups, rows // ROWS_PER_STRATUM)
+        self._sample = StratifiedBottomK(1, rows)
+        self._rows = KeptRows(arrow_schema(schema))
+        whole = [types[name] is not ColumnType.DOUBLE for name in measures]
+        self._moments = [GroupedMoments(1, integer=each) for each in whole]
+        self._spread = [GroupedMoments(1, integer=each, variance=True) for each in whole]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held by keys, rows and the moments of measures."""
+        spread = sum(moments.size_bytes for moments in (*self._moments, *self._spread))
+        return self._sample.size_bytes + self._rows.size_bytes + self._keys.size_bytes + spread
+
+    def update(self, first_position: int, frame: Frame) -> None:
+        """Offer the next tuples of the stream, all of them."""
+        start = position_start(self._schema.seed, first_position)
+        ids = self._keys.assign(frame)
+        self._sample.grow(self._keys.size)
+        self._rows.move(self._sample.update(ids, start), frame.batch)
+        self._measure(frame, ids, first_position)
+        if self._sample.is_full:
+            self._cut()
+
+    def view(self) -> StratifiedView:
+        """The sample as of now."""
+        chosen = self._sample.chosen()
+        held = self._rows.together()
+        rows = held.take(pa.array(chosen.rows, pa.int64()))
+        every = np.arange(self._keys.size)
+        for each in self._moments:
+            each.grow(self._keys.size)
+        moments = {n: m.select(every) for n, m in zip(self.measures, self._moments, strict=True)}
+        return StratifiedView(
+            self.columns, rows, chosen.ids, chosen.population, chosen.read, moments
+        )
+
+    def _measure(self, frame: Frame, ids: NDArray[np.int32], first_position: int) -> None:
+        skipped = -first_position % _SPREAD_EVERY
+        each = zip(self._measured, self._moments, self._spread, strict=True)
+        for column, moments, spread in each:
+            moments.grow(self._keys.size)
+            spread.grow(self._keys.size)
+            present = frame.present(column)
+            values = np.asarray(present.values)
+            if present.rows is None:
+                told: slice | NDArray[np.int64] = slice(skipped, None, _SPREAD_EVERY)
+                groups = ids
+            else:
+                told = np.flatnonzero(present.rows % _SPREAD_EVERY == skipped)
+                groups = ids[present.rows]
+            moments.update(groups, values)
+            spread.update(groups[told], values[told])
+
+    def _cut(self) -> None:
+        self._rows.move(self._sample.cut(self.deviation()))
+
+    def deviation(self) -> NDArray[np.float64]:
+        """float64 [strata], of one tuple, from the measures; of strata that told nothing, 1."""
+        strata = self._keys.size
+        found = np.zeros(strata)
+        for moments in self._spread:
+            moments.grow(strata)
+            each, counts = moments.deviation(), moments.counts()
+            known = ~each.null & (each.value > 0)
+            usual = np.average(each.value[known], weights=counts[known]) if known.any() else 1.0
+            found += np.where(each.null, 1.0, each.value / usual)
+        return found if self._spread else np.ones(strata)
+
+    def to_parts(self) -> list[bytes]:
+        """The state but for its rows; `from_parts` takes it back with them."""
+        parts = [self._keys.to_bytes(), self._sample.to_bytes()]
+        return [*parts, *(each.to_bytes() for each in (*self._moments, *self._spread))]
+
+    @property
+    def rows(self) -> KeptRows:
+        """The held rows, in the order of the sample's keys."""
+        return self._rows
+
+    def restore(self, parts: Iterator[bytes], rows: KeptRows) -> None:
+        """Go on from what an earlier process wrote; nothing was offered here yet."""
+        assert self._keys.size == 1, self._keys.size
+        self._keys.restore(next(parts))
+        self._sample = StratifiedBottomK.from_bytes(next(parts))
+        self._moments = [GroupedMoments.from_bytes(next(parts)) for _ in self._measured]
+        self._spread = [GroupedMoments.from_bytes(next(parts)) for _ in self._measured]
+        self._rows = rows

@@ -1,0 +1,192 @@
+"""The tour of the pipeline: the same flights summarised on executors and forwarded as tuples."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from shedder.client import Client
+from shedder.cql.parse import parse
+from shedder.cql.statement import CreateStream
+from shedder.queries.answer import Answer
+from spark_ingest.accuracy import judged_by_spark
+from spark_ingest.ask import Asked
+from spark_ingest.baseline import SealedStream, sealed_stream
+from spark_ingest.demo.questions import STANDING
+from spark_ingest.demo.server import ServerProcess
+from spark_ingest.executors import Service
+from spark_ingest.flights import CREATE, STREAM, load_flights
+from spark_ingest.pipeline import Done, Running, forward, summarise
+from spark_ingest.report import Report, write
+from spark_ingest.session import SparkSettings, spark_session
+
+YEARS = 3  # The flights of 2013, three times, a year apart: more than a million.
+_QUARTERS = 4  # Of a year, a file each; a micro-batch is one file.
+_LATENESS = "LATENESS INTERVAL '100' DAY"  # Partitions of a quarter are pushed at the same time.
+_DAY_US = 86_400_000_000
+_BEGIN_US = 1_356_998_400_000_000  # 2013-01-01
+_WAYS = ("summarised", "forwarded")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What the two ways came to.
+
+    same: queries whose answers are equal to the bit; close: those that differ, each within its
+    interval or by rounding, as the report says.
+    """
+
+    same: tuple[str, ...]
+    close: tuple[str, ...]
+    done: dict[str, list[Done]]
+    report: Report
+
+
+def run_spark_demo(
+    report: Path, console: Console, *, years: int = YEARS, heap_mb: int = 2048
+) -> bool:
+    """Run it all.
+
+    Returns:
+      Whether both ways took every flight once, and every interval held as often as it says.
+    """
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-spark-demo-")))
+        with console.status("starting Spark"):  # First the JVM: it is forked.
+            spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb, brief=True)))
+        source, rows = _write_files(home / "source", years)
+        server = ServerProcess(home / "data", {"SHEDDER_OVERLOAD": "off"})  # Nothing is thinned.
+        server.start()
+        stack.callback(server.stop)
+        client = stack.enter_context(server.wait())
+        compared = _both_ways(spark, client, server, source, home, console)
+        taken = {way: client.ledger(way).applied for way in _WAYS}
+        write(compared.report, report)
+    console.print(_table(compared))
+    console.print(f"equal to the bit: {', '.join(compared.same)}")
+    if compared.close:
+        console.print(f"equal but for rounding and chance: {', '.join(compared.close)}")
+    held = compared.report.passed and set(taken.values()) == {rows}
+    console.print(f"{rows:,} flights, taken once by both ways: {set(taken.values()) == {rows}}")
+    console.print(f"intervals held as often as they say: {compared.report.passed}: {report}")
+    return held
+
+
+def _both_ways(
+    spark: SparkSession,
+    client: Client,
+    server: ServerProcess,
+    source: Path,
+    home: Path,
+    console: Console,
+) -> Compared:
+    service = Service(server.address, {"insecure": True})
+    done = {}
+    for way, start in zip(_WAYS, (summarise, forward), strict=True):
+        client.execute(_create(way))
+        for query in STANDING:
+            client.register(f"{query.name}_{way}", _over(way, query.sql))
+        frame = _frame(spark, source)
+        running = start(frame, service, way, checkpoint=str(home / way))
+        done[way] = _watched(running, way, len(list(source.iterdir())), console)
+    years = len(list(source.iterdir())) // _QUARTERS
+    end_us = _BEGIN_US + years * 365 * _DAY_US
+    answers = {way: _answers(client, way, end_us) for way in _WAYS}
+    same = [q.name for q in STANDING if _is_same(answers, q.name)]
+    client.seal("forwarded")
+    with console.status("Spark computes the exact answers"):
+        report = _judged(spark, sealed_stream(home / "data", "forwarded"), answers)
+    close = [query.name for query in STANDING if query.name not in same]
+    return Compared(tuple(same), tuple(close), done, report)
+
+
+def _write_files(directory: Path, years: int) -> tuple[Path, int]:
+    """The flights as files, each of a quarter of a year, and how many flights there are."""
+    directory.mkdir()
+    table = load_flights().replace_schema_metadata(None)
+    times = table["ts"].cast(pa.int64())
+    tables = [
+        table.set_column(
+            0, "ts", pc.add(times, 365 * year * _DAY_US).cast(pa.timestamp("us", "UTC"))
+        )
+        for year in range(years)
+    ]
+    whole = pa.concat_tables(tables)
+    files = _QUARTERS * years
+    rows = -(-len(whole) // files)
+    for number in range(files):
+        part = whole.slice(number * rows, rows)
+        pq.write_table(part, directory / f"{number:03d}.parquet", row_group_size=rows // 2 + 1)
+    return directory, len(whole)
+
+
+def _frame(spark: SparkSession, source: Path) -> DataFrame:
+    schema = spark.read.parquet(str(source)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+
+
+def _create(stream: str) -> str:
+    statement = CREATE.replace(STREAM, stream).replace("LATENESS INTERVAL '0' SECOND", _LATENESS)
+    assert isinstance(parse(statement), CreateStream)
+    return statement
+
+
+def _over(stream: str, sql: str) -> str:
+    return sql.replace(f"FROM {STREAM}", f"FROM {stream}")
+
+
+def _watched(running: Running, way: str, files: int, console: Console) -> list[Done]:
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(f"{way}, micro-batch by micro-batch", total=files)
+        while not running.wait(timeout_s=1):
+            progress.update(task, completed=len(running.done))
+    return running.done
+
+
+def _answers(client: Client, way: str, end_us: int) -> dict[str, Answer]:
+    client.heartbeat(way, end_us)
+    return {query.name: client.query(f"{query.name}_{way}").answer() for query in STANDING}
+
+
+def _is_same(answers: dict[str, dict[str, Answer]], name: str) -> bool:
+    first, second = (sorted(map(str, answers[way][name].table.to_pylist())) for way in _WAYS)
+    return first == second
+
+
+def _judged(
+    spark: SparkSession, sealed: SealedStream, answers: dict[str, dict[str, Answer]]
+) -> Report:
+    """Spark's verdict on the answers of both ways, from the tuples that one of them has."""
+    asked = Asked(sealed.schema)
+    for way in _WAYS:
+        for query in STANDING:
+            answer = replace(answers[way][query.name], position=sealed.end_position)
+            asked.add(_over("forwarded", query.sql), answer)
+    subject = f"{sealed.rows:,} flights, summarised and forwarded"
+    return judged_by_spark(spark, sealed, asked, subject=subject, seed=None)
+
+
+def _table(compared: Compared) -> Table:
+    table = Table(box=None, header_style="dim")
+    for name in ("way", "micro-batches", "tuples", "MB sent", "seconds"):
+        table.add_column(name, justify="left" if name == "way" else "right")
+    for way, done in compared.done.items():
+        sent = sum(each.sent_bytes for each in done)
+        table.add_row(
+            way,
+            str(len(done)),
+            f"{sum(each.rows for each in done):,}",
+            f"{sent / 1e6:.1f}" if sent else "all tuples",
+            f"{sum(each.seconds for each in done):.1f}",
+        )
+    return table

@@ -1,0 +1,160 @@
+"""What runs on Spark's executors, a partition at a time: Arrow batches in, a few bytes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+import shedder
+from shedder.client.client import Client
+from shedder.client.failures import Patience, patiently
+from shedder.engine.summaries import Summaries
+from shedder.engine.summarise import Plans, Summariser
+from shedder.streams.conform import conform, conform_batch
+from spark_ingest.poison import Aside, sound
+
+BUILT = "rows long, poison long, data binary"
+"""What a partition comes to, for Spark."""
+
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("rows", pa.int64()),
+    ("poison", pa.int64()),
+    ("data", pa.binary()),
+]
+_SCHEMA = pa.schema(_FIELDS)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Shedder server, for driver and executors.
+
+    address: HOST:PORT. options: of `shedder.connect` (token, ca, cert, key, insecure).
+    patience_s: how long it may be away.
+    """
+
+    address: str
+    options: dict[str, Any] = field(default_factory=dict)
+    patience_s: float = 600.0
+
+    def connect(self) -> Client:
+        """A client; waits for the server.
+
+        Raises:
+          Unreachable: it was away for too long.
+        """
+
+        def connected() -> Client:
+            return shedder.connect(self.address, patience_s=self.patience_s, **self.options)
+
+        return patiently(connected, Patience(self.patience_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What executors must know of a micro-batch. plans: as text. aside: where poison goes."""
+
+    plans: str
+    batch: int
+    aside: Aside
+
+    def read(self, batches: Batches, poison: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """The sound rows, as the stream's batches; what is not sound is put into the list."""
+        plans = Plans.from_json(self.plans)
+        newest_us = time.time_ns() // 1_000 + plans.future_us_max
+        for batch in batches:
+            good, bad = sound(batch, plans.schema, newest_us)
+            if bad is not None:
+                poison.append(bad)
+            yield from conform(good, plans.schema, limits=plans.limits)
+
+    def keep(self, poison: Iterable[pa.Table]) -> int:
+        """Write poison aside; how many rows it is."""
+        tables = list(poison)
+        if not tables:
+            return 0
+        rows = pa.concat_tables(tables)
+        self.aside.write(rows, self.batch, _partition())
+        return len(rows)
+
+
+def builder(part: Part) -> Callable[[Batches], Batches]:
+    """For mapInArrow: the summaries of each partition."""
+
+    def build(batches: Batches) -> Batches:
+        plans = Plans.from_json(part.plans)
+        # Another stretch of positions for each partition of each micro-batch.
+        first = (part.batch % (1 << 23)) << 40 | (_partition() % (1 << 16)) << 24
+        made, poison = Summariser(plans, first), list[pa.Table]()
+        for batch in part.read(batches, poison):
+            made.add(batch)
+        summaries = made.summaries()
+        yield _row(summaries.rows, part.keep(poison), summaries.to_bytes())
+
+    return build
+
+
+def merger(plans: str) -> Callable[[Batches], Batches]:
+    """For mapInArrow: one row of summaries for all of a partition's."""
+
+    def merge(batches: Batches) -> Batches:
+        whole, poison = Summariser(Plans.from_json(plans)), 0
+        for batch in batches:
+            for data, bad in zip(batch.column("data"), batch.column("poison"), strict=True):
+                whole.merge(Summaries.from_bytes(data.as_buffer()))
+                poison += bad.as_py()
+        summaries = whole.summaries()
+        yield _row(summaries.rows, poison, summaries.to_bytes())
+
+    return merge
+
+
+def sender(
+    part: Part, service: Service, stream: str, producer: str
+) -> Callable[[Batches], Batches]:
+    """For mapInArrow: each partition's tuples are pushed, under a producer's name of its own.
+
+    The micro-batch is the epoch, so that one that is done again stores nothing twice.
+    """
+
+    def send(batches: Batches) -> Batches:
+        rows, poison, sequence = 0, list[pa.Table](), 0
+        name, epoch = f"{producer}/{_partition()}", part.batch + 1
+        with service.connect() as client, client.producer(stream, name, epoch=epoch) as out:
+            for batch in part.read(batches, poison):
+                sequence = out.push(batch, sequence=sequence)
+                rows += batch.num_rows
+        yield _row(rows, part.keep(poison), b"")
+
+    return send
+
+
+def check_columns(columns: pa.Schema, plans: Plans) -> None:
+    """Whether rows with these columns can be the stream's.
+
+    Raises:
+      SchemaMismatch: names the column and both types.
+    """
+    conform_batch(pa.RecordBatch.from_pylist([], schema=columns), plans.schema)
+
+
+def _row(rows: int, poison: int, data: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([rows], pa.int64()),
+            pa.array([poison], pa.int64()),
+            pa.array([data], pa.binary()),
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

@@ -1,0 +1,218 @@
+"""Streams through Spark: summaries built on executors, or tuples forwarded, exactly once.
+
+`summarise` builds, on the executors, the panes that the service would have built of the same
+tuples, merges them in a tree, and sends one request per micro-batch. `forward` pushes the tuples
+themselves. Both go on after a kill of driver, executors or service: a micro-batch has a number,
+which Spark's checkpoint and the service's log both keep.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from shedder.client.client import Client
+from shedder.engine.summarise import Plans
+from shedder.errors import FailedPrecondition, PlansChanged, SequenceGap, ShedderError
+from spark_ingest.executors import BUILT, Part, Service, builder, check_columns, merger, sender
+from spark_ingest.poison import Aside
+from spark_ingest.session import check_spark, without_pandas
+
+FANOUT = 16  # Summaries that one task merges.
+ONCE: Mapping[str, Any] = MappingProxyType({"availableNow": True})
+_AGAIN_MAX = 10  # Times that a micro-batch is built again, because queries came or went meanwhile.
+
+_log = structlog.get_logger("spark_ingest.pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One micro-batch. rows: tuples that the service took; poison: kept aside.
+
+    sent_bytes: of summaries, to the service; 0 where tuples went. duplicate: the service had it.
+    """
+
+    batch: int
+    rows: int
+    poison: int
+    sent_bytes: int
+    seconds: float
+    duplicate: bool = False
+
+
+@dataclass(slots=True)
+class Running:
+    """A pipeline at work. done: its micro-batches so far, in this process."""
+
+    query: StreamingQuery
+    done: list[Done]
+    _sink: _Sink
+
+    def wait(self, timeout_s: int | None = None) -> bool:
+        """Wait for its end; False: it still runs.
+
+        Raises:
+          ShedderError: what it stopped for. StreamingQueryException: what Spark stopped it for.
+        """
+        try:
+            ended = self.query.awaitTermination(timeout_s)
+        except StreamingQueryException:
+            if self._sink.failure is not None:
+                raise self._sink.failure from None
+            raise
+        return bool(ended) or timeout_s is None
+
+    def stop(self) -> None:
+        """End after the present micro-batch, or in it; it is done again at the next start."""
+        self.query.stop()
+
+
+def summarise(
+    frame: DataFrame,
+    service: Service,
+    stream: str,
+    *,
+    checkpoint: str,
+    trigger: Mapping[str, Any] = ONCE,
+    name: str = "spark",
+) -> Running:
+    """Send what the tuples of a streaming frame come to, micro-batch by micro-batch.
+
+    The frame's partitions may hold tuples in any order: a pane is late only when the watermark
+    had passed it before the micro-batch. Neither sample nor archive of the service gets the tuples.
+
+    Args:
+      frame: with the stream's columns, by name; of any streaming source.
+      service: where the stream is. stream: its name.
+      checkpoint: Spark's checkpoint directory; another one begins anew.
+      trigger: of DataStreamWriter.trigger; by default all that is there now.
+      name: the producer's, beside which stands the checkpoint's own id.
+
+    Raises:
+      SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
+      UnsupportedSpark: the session is of a Spark that is too old.
+    """
+    return _started(frame, service, stream, checkpoint, trigger, name, _summarised)
+
+
+def forward(
+    frame: DataFrame,
+    service: Service,
+    stream: str,
+    *,
+    checkpoint: str,
+    trigger: Mapping[str, Any] = ONCE,
+    name: str = "spark",
+) -> Running:
+    """Push the tuples of a streaming frame from the executors.
+
+    Partitions push at the same time, so the stream's LATENESS must span the event times of a
+    micro-batch, else tuples come too late for their panes (the ledger counts them). The source
+    must give a micro-batch's rows in the same order when it is read again (files, Kafka; not rate).
+
+    Args, Raises: as `summarise`.
+    """
+    return _started(frame, service, stream, checkpoint, trigger, name, _forwarded)
+
+
+_Work = Callable[["_Sink", Client, DataFrame, Part], Done]
+
+
+@dataclass(slots=True)
+class _Sink:
+    """What foreachBatch does, on the driver."""
+
+    service: Service
+    stream: str
+    name: str
+    work: _Work
+    aside: Aside
+    done: list[Done]
+    producer: str = ""
+    failure: ShedderError | None = None
+    ready: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self.ready.wait()
+        try:
+            with self.service.connect() as client, without_pandas():
+                self._do(client, frame, batch)
+        except ShedderError as error:
+            self.failure = error
+            raise
+
+    def _do(self, client: Client, frame: DataFrame, batch: int) -> None:
+        for attempt in range(_AGAIN_MAX):
+            part = Part(client.plans(self.stream), batch, self.aside)
+            try:
+                done = self.work(self, client, frame, part)
+            except PlansChanged as change:
+                _log.info("built_again", batch=batch, attempt=attempt, because=str(change))
+                continue
+            except SequenceGap as gap:
+                raise FailedPrecondition(
+                    f"micro-batch {batch} comes, and the service lacks some before it ({gap}): its "
+                    "directory is older than this checkpoint; begin with another checkpoint"
+                ) from gap
+            self.done.append(done)
+            _log.debug("micro_batch", batch=batch, rows=done.rows, poison=done.poison)
+            return
+        raise PlansChanged(f"micro-batch {batch} was built {_AGAIN_MAX} times for other queries")
+
+
+def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
+    began = time.monotonic()
+    last = client.last_sequence(sink.stream, sink.producer)
+    if last is not None and last[1] >= part.batch:  # Spark had not noted that it was done.
+        return Done(part.batch, 0, 0, 0, time.monotonic() - began, duplicate=True)
+    built = frame.mapInArrow(builder(part), BUILT)
+    parts = max(1, frame.rdd.getNumPartitions())
+    while parts > FANOUT:
+        parts = -(-parts // FANOUT)
+        built = built.repartition(parts).mapInArrow(merger(part.plans), BUILT)
+    (row,) = built.coalesce(1).mapInArrow(merger(part.plans), BUILT).collect()
+    data = bytes(row.data)
+    receipt = client.merge(sink.stream, data, producer=sink.producer, sequence=part.batch)
+    seconds = time.monotonic() - began
+    return Done(part.batch, receipt.rows, row.poison, len(data), seconds, receipt.duplicate)
+
+
+def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
+    del client  # Executors have their own.
+    began = time.monotonic()
+    send = sender(part, sink.service, sink.stream, sink.producer)
+    sent = frame.mapInArrow(send, BUILT).collect()
+    rows, poison = sum(row.rows for row in sent), sum(row.poison for row in sent)
+    return Done(part.batch, rows, poison, 0, time.monotonic() - began)
+
+
+def _started(
+    frame: DataFrame,
+    service: Service,
+    stream: str,
+    checkpoint: str,
+    trigger: Mapping[str, Any],
+    name: str,
+    work: _Work,
+) -> Running:
+    check_spark(frame.sparkSession.version)
+    with service.connect() as client:
+        plans = Plans.from_json(client.plans(stream))
+    check_columns(to_arrow_schema(frame.schema, timezone="UTC"), plans)
+    sink = _Sink(service, stream, name, work, Aside(f"{checkpoint}/poison"), [])
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    query = writer.trigger(**trigger).start()
+    # The checkpoint's id, which a restart keeps: another checkpoint is another producer.
+    sink.producer = f"{name}@{query.id}"
+    sink.ready.set()
+    return Running(query, sink.done, sink)

@@ -1,0 +1,74 @@
+"""A DataFrame into a stream: as tuples that arrive now, each once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from shedder.engine.summarise import Plans
+from shedder.streams.batches import arrow_schema
+from spark_ingest.executors import BUILT, Part, Service, check_columns, sender
+from spark_ingest.poison import Aside
+from spark_ingest.session import without_pandas
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was pushed. rows: that the service has; poison: kept aside."""
+
+    rows: int
+    poison: int
+    seconds: float
+
+
+def write_stream(
+    frame: DataFrame,
+    service: Service,
+    stream: str,
+    *,
+    name: str,
+    aside: str,
+    partitions: int | None = None,
+) -> Written:
+    """Push the rows of a frame from the executors, in order of event time in each partition.
+
+    They are tuples like any others: in the archive, the live sample and standing queries, late
+    where the watermark has passed them. Partitions push at the same time, so without `partitions`
+    there is one, and nothing comes too late for its pane but what the stream was past before. A
+    past that the stream never had is better brought in by `spark_ingest.backfill`.
+
+    A call that failed may be made again: what a producer of this name has pushed is acknowledged
+    and not stored twice, as long as the frame has the same rows.
+
+    Args:
+      frame: with the stream's columns, by name. service: where the stream is. stream: its name.
+      name: of the producers, one for each partition; another one pushes everything again.
+      aside: the directory where rows go that the stream cannot take.
+      partitions: that push at the same time; LATENESS must then span what lies between them.
+
+    Raises:
+      SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
+    """
+    began = time.monotonic()
+    with service.connect() as client, without_pandas():
+        text = client.plans(stream)
+        plans = Plans.from_json(text)
+        check_columns(to_arrow_schema(frame.schema, timezone="UTC"), plans)
+        names = arrow_schema(plans.schema).names
+        # All columns decide the order, so that rows of equal times come in the same one again.
+        order = [plans.schema.time_column, *(n for n in names if n != plans.schema.time_column)]
+        rows = frame.select(*names)
+        if partitions is None:
+            ordered = rows.coalesce(1).sortWithinPartitions(*order)
+        else:
+            ordered = rows.repartition(partitions, *order).sortWithinPartitions(*order)
+        send = sender(Part(text, 0, Aside(aside)), service, stream, name)
+        sent = ordered.mapInArrow(send, BUILT).collect()
+    return Written(
+        sum(row.rows for row in sent),
+        sum(row.poison for row in sent),
+        time.monotonic() - began,
+    )

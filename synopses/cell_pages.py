@@ -1,0 +1,298 @@
+"""Counters of (group, cell) pairs in pages of 32 cells: a group has those that it touches.
+
+A touched cell of a well filled page takes little more than 2 bytes, where a hash map takes 26 to
+52, and counting is an addition at a place that two look-ups give.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses import page_kernels as kernels
+from synopses.bucket_cells import cells_of_keys, farthest, keys_of_cells
+from synopses.inputs import as_input
+
+_KEYS = 1 << 19  # At the finest shift: sign, exponent and 7 bits of mantissa.
+_STRETCHES = (_KEYS >> kernels.STRETCH_BITS) + 1
+_FEW = 512  # Values for which no table of whole stretches is made.
+_GLANCE = 4096  # Values that are looked at for stretches without columns.
+_EACH = 8  # Pages that a group is sure to need: it has 16 entries or more to come.
+_SOME = 32  # Pages that are made at once, at least.
+_WIDE = 64 * kernels.PER_STRETCH  # A row of the directory may be this wide whatever it leads to.
+
+Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+class CellPages:
+    """uint16 counters of (group, cell) pairs, held in pages of 32 neighbouring cells.
+
+    A count is not held here alone: what goes over 2^16 - 1 is given back to whoever counts, and so
+    are the pairs that have no counter.
+
+    stretches: int64 [s], which runs of 128 keys have columns, in the order of their coming.
+    columns: uint16 [stretches of all keys], where in a row of the directory a stretch begins.
+    rows: int32 [groups], where in the directory a group's row begins; 0: it has none.
+    directory: int32 [rows * width], the page of each part of a stretch; 0: none yet.
+    counters: uint16 [pages * 32].
+    """
+
+    __slots__ = (
+        "_room", "_used", "_whole", "columns", "counters", "directory", "held", "rows", "shift",
+        "stretches", "width",
+    )  # fmt: skip
+
+    def __init__(self, groups: int, shift: int) -> None:
+        """Make pages for nobody yet, of so many groups."""
+        self.shift = shift
+        self.stretches = np.zeros(0, np.int64)
+        self.held = np.zeros(0, np.int64)
+        self.width = kernels.FIRST
+        self._whole = True  # A stretch gets all pages at once: so a single group is counted faster.
+        self._room = 1  # Rows of the directory.
+        self._used = kernels.NONE  # Pages.
+        self.columns = np.full(_STRETCHES, kernels.UNKNOWN, np.uint16)
+        self.rows = np.zeros(groups, np.int32)
+        self.directory = np.zeros(self.width, np.int32)
+        self.counters = np.zeros(kernels.NONE * kernels.PAGE, np.uint16)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes really held."""
+        tables = self.columns.nbytes + self.rows.nbytes + self.held.nbytes
+        return self.counters.nbytes + self.directory.nbytes + tables
+
+    # --- room ---------------------------------------------------------------------------------
+
+    def grow(self, groups: int) -> None:
+        """Groups up to this many may come; the new ones have no pages."""
+        if groups > self.rows.size:
+            more = max(groups, min(2 * self.rows.size, groups + 65_536)) - self.rows.size
+            self.rows = np.append(self.rows, np.zeros(more, np.int32))
+
+    def admit(self, groups: NDArray[np.int64]) -> None:
+        """From now on these groups (int64 [m], different) have pages, if they had none."""
+        new = groups[self.rows[groups] == 0]
+        if not new.size:
+            return
+        first = self.held.size + 1
+        if first + new.size > self._room:
+            self._room = first + new.size + self.held.size // 4
+            self.directory = np.append(
+                self.directory,
+                np.zeros(self._room * self.width - self.directory.size, np.int32),
+            )
+        self.rows[new] = np.arange(first, first + new.size) * self.width
+        self.held = np.concatenate((self.held, new))
+        self._whole &= self.held.size <= 1
+
+    def ask_again(self) -> None:
+        """Stretches that found no place may find one: there may be room now."""
+        self.columns[self.columns == kernels.NOWHERE] = kernels.UNKNOWN
+
+    def _know(self, stretches: NDArray[np.int64]) -> None:
+        """Give these stretches columns, or note that they have no place.
+
+        The directory is to take no more than the pages, else wide values of many groups would cost
+        more than in a hash map.
+        """
+        unknown = self.columns[stretches] == kernels.UNKNOWN
+        if not unknown.any():
+            return
+        asked = np.zeros(_STRETCHES, np.bool_)
+        asked[stretches[unknown]] = True
+        new = np.flatnonzero(asked)
+        self.columns[new] = kernels.NOWHERE
+        new = new[_are_plain(new, self.shift)]
+        bulk = self.counters.nbytes // (4 * self._room)
+        width_max = min(max(_WIDE, bulk), 1 << 15)
+        width = kernels.FIRST + self.stretches.size * kernels.PER_STRETCH
+        new = new[: max(0, (width_max - width) // kernels.PER_STRETCH)]
+        if not new.size:
+            return
+        self.columns[new] = width + np.arange(new.size) * kernels.PER_STRETCH
+        self.stretches = np.concatenate((self.stretches, new))
+        self._widen(width + new.size * kernels.PER_STRETCH)
+
+    def _widen(self, width: int) -> None:
+        if width <= self.width:
+            return
+        wider = np.zeros((self._room, width), np.int32)
+        wider[:, : self.width] = self.directory.reshape(self._room, self.width)
+        self.rows = self.rows // self.width * width
+        self.width, self.directory = width, wider.reshape(-1)
+
+    def _make_pages(self, least: int) -> None:
+        pages = self._used + max(least, self._used // 2, _SOME)
+        counters = np.zeros(pages * kernels.PAGE, np.uint16)
+        counters[: self._used * kernels.PAGE] = self.counters[: self._used * kernels.PAGE]
+        self.counters = counters
+
+    @property
+    def is_mostly_empty(self) -> bool:
+        """Whether more than half of the pages have nothing but zeros left."""
+        unit = kernels.PER_STRETCH if self._whole else 1  # Pages that came together.
+        pages = self.counters[: self._used * kernels.PAGE].reshape(-1, unit * kernels.PAGE)
+        return 2 * int(np.count_nonzero(pages.any(axis=1))) < len(pages) - kernels.NONE // unit
+
+    # --- counting -----------------------------------------------------------------------------
+
+    def tally(
+        self,
+        ids: NDArray[np.int32],
+        values: NDArray[np.float64],
+        counts: NDArray[np.int64],
+        extremes: NDArray[np.float64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count values, in counts and extremes too.
+
+        Args:
+          ids: int32 [n]; size 0: all values are of group 0.
+
+        Returns:
+          The rows that have no counter here and were not counted; those whose counter went round,
+          once for 2^16.
+        """
+        if ids.size or not self.rows[0] or values.size < _FEW:
+            return self._tally_many(ids, values, counts, extremes)
+        bits, row = values.view(np.uint64), int(self.rows[0])
+        rest, wrapped = kernels.tally_one(
+            bits, self.stretches, self.columns, row, self.directory, self.counters, self.shift
+        )
+        if rest.size < values.size:
+            counts[0] += values.size - rest.size
+            extremes[0, 0] = np.fmin(extremes[0, 0], np.fmin.reduce(values))  # NaN is left out.
+            extremes[0, 1] = np.fmax(extremes[0, 1], np.fmax.reduce(values))
+        if not rest.size:
+            return rest, wrapped
+        late, more = self._tally_many(ids, values[rest], counts, extremes)
+        return rest[late], np.concatenate((wrapped, rest[more]))
+
+    def _tally_many(
+        self,
+        ids: NDArray[np.int32],
+        values: NDArray[np.float64],
+        counts: NDArray[np.int64],
+        extremes: NDArray[np.float64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        values = as_input(values, np.float64)
+        bits = values.view(np.uint64)
+        rest, wrapped = np.empty(values.size, np.int64), np.empty(values.size, np.int64)
+        found, at = np.zeros(2, np.int64), 0
+        while True:
+            at, self._used = kernels.tally_many(
+                at, ids, values, bits, self.columns, self.rows, self.directory, self.counters,
+                self._used, self._whole, self.shift, counts, extremes, rest, wrapped, found,
+            )  # fmt: skip
+            if at == values.size:
+                return rest[: found[0]], wrapped[: found[1]]
+            self._make_room(bits[at:])
+
+    def _make_room(self, bits: NDArray[np.uint64]) -> None:
+        """What counting stopped for: a column, or else a page."""
+        if self.columns[_stretches_of(bits[:1], self.shift)] == kernels.UNKNOWN:
+            self._know(_stretches_of(bits[:_GLANCE], self.shift))
+        else:
+            self._make_pages(_EACH * self.held.size)
+
+    def add(self, entries: Entries, sign: int = 1) -> Entries:
+        """Add sign * counts of (group, cell) pairs; returns what is left, with what is too much.
+
+        entries: int64 [n] each; groups below the size of `rows`, pairs different.
+        """
+        groups, cells, amounts = entries
+        keys = keys_of_cells(cells, self.shift)
+        if sign > 0:
+            self._know(keys >> kernels.STRETCH_BITS)
+        left, at = amounts.copy(), 0
+        while True:
+            at, self._used = kernels.add_entries(
+                at, groups, keys, left, self.columns, self.rows, self.directory, self.counters,
+                self._used, self._whole, sign,
+            )  # fmt: skip
+            if at == keys.size:
+                break
+            self._make_pages(_SOME)
+        kept = left != 0
+        return groups[kept], cells[kept], left[kept]
+
+    def add_pages(self, other: Self, sign: int) -> Entries:
+        """Add sign * the other's counts, its shift being the same; returns what is left of them."""
+        if sign > 0:
+            self.admit(other.held)
+            self._know(other.stretches)
+            self._whole &= other._whole
+        left = np.empty(other.directory.size, np.int32)
+        room, at, found = other.stretches.size * kernels.PER_STRETCH, 0, 0
+        while True:
+            at, self._used, more = kernels.add_pages(
+                at, other.held, other.stretches, self.columns, self.rows, self.directory,
+                self.counters, self._used, other.columns, other.rows, other.directory,
+                other.counters, sign, left[found:],
+            )  # fmt: skip
+            found += more
+            if at == other.held.size:
+                return self._add_slots(other, left[:found].astype(np.int64), sign)
+            self._make_pages(room)
+
+    def _add_slots(self, other: Self, slots: NDArray[np.int64], sign: int) -> Entries:
+        """Add the pages at these slots of the other's directory cell by cell."""
+        if not slots.size:
+            return slots, slots, slots
+        rows, columns = np.divmod(slots, other.width)
+        columns -= kernels.FIRST
+        first = other.stretches[columns // kernels.PER_STRETCH] << kernels.STRETCH_BITS
+        first += columns % kernels.PER_STRETCH << kernels.PAGE_BITS
+        keys = (first[:, None] + np.arange(kernels.PAGE)).ravel()
+        counts = other.counters.reshape(-1, kernels.PAGE)[other.directory[slots]].ravel()
+        some = np.flatnonzero(counts)
+        groups = np.repeat(other.held[rows - 1], kernels.PAGE)[some]
+        entries = groups, cells_of_keys(keys[some], self.shift), counts[some].astype(np.int64)
+        return self.add(entries, sign)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def entries(self) -> Entries:
+        """Groups, cells and counts of all counters that are not 0, by group, then by cell."""
+        size = int(np.count_nonzero(self.counters))
+        groups, cells, counts = (np.empty(size + 1, np.int64) for _ in range(3))
+        order = np.argsort(cells_of_keys(self.stretches << kernels.STRETCH_BITS, self.shift))
+        kernels.gather(
+            np.sort(self.held), self.stretches[order], self.columns, self.rows, self.directory,
+            self.counters, 1 << (63 - self.shift), groups, cells, counts,
+        )  # fmt: skip
+        return groups[:size], cells[:size], counts[:size]
+
+    def regrouped(self, places: NDArray[np.int64], groups: int) -> Self:
+        """The pages of `groups` groups in which group g is group places[g]; at -1: left out."""
+        made = type(self)(groups, self.shift)
+        moved = places[self.held]
+        kept = np.flatnonzero(moved >= 0)
+        made.stretches, made.columns = self.stretches, self.columns.copy()
+        made.width, made._whole = self.width, self._whole
+        made.directory = np.zeros(made.width, np.int32)
+        made.admit(moved[kept])
+        held = self.directory.reshape(-1, self.width)[kept + 1].ravel()
+        taken = np.flatnonzero(held)
+        made._used = kernels.NONE + taken.size
+        made.directory[self.width + taken] = np.arange(kernels.NONE, made._used)
+        chosen = np.concatenate((np.zeros(kernels.NONE, np.int64), held[taken]))
+        made.counters = self.counters.reshape(-1, kernels.PAGE)[chosen].reshape(-1)
+        return made
+
+
+def _stretches_of(bits: NDArray[np.uint64], shift: int) -> NDArray[np.int64]:
+    keys = (bits >> np.uint64(shift)) + ((bits << np.uint64(1)) != 0)
+    stretches: NDArray[np.int64] = (keys >> np.uint64(kernels.STRETCH_BITS)).astype(np.int64)
+    return stretches
+
+
+def _are_plain(stretches: NDArray[np.int64], shift: int) -> NDArray[np.bool_]:
+    """Those without infinity, NaN and -0.0, whose keys say too little about the value."""
+    infinite = farthest(shift)
+    negative = 1 << (63 - shift)
+    last, first_negative = infinite >> kernels.STRETCH_BITS, negative >> kernels.STRETCH_BITS
+    last_negative = (negative + infinite) >> kernels.STRETCH_BITS
+    return (stretches < last) | ((stretches > first_negative) & (stretches < last_negative))

@@ -1,0 +1,147 @@
+"""The latest coupons of all groups, 4 bytes each: all there is of a sparse group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synopses import coupon_kernels as kernels
+from synopses.coupons import SLOT_BITS, SLOTS, gathered_max, held_max
+from synopses.grouped import grown
+
+_ARENA_MIN = 64
+
+
+class CouponLists:
+    """Coupons per group; one that has more different ones than `held_max` must become dense.
+
+    arena: uint32 [places]; lists: uint32 [groups, 4]; taken: int64 [groups], as coupon_kernels.py
+    says. Places are numbered by 32 bits: 16 GiB of coupons.
+    """
+
+    __slots__ = ("_arena", "_lg_k", "_lists", "_taken", "_used")
+
+    def __init__(self, groups: int, lg_k: int) -> None:
+        """Make empty lists for so many groups that have 2^lg_k registers when they are dense."""
+        self._lg_k = lg_k
+        self._arena = np.empty(_ARENA_MIN, np.uint32)
+        self._used = 0
+        self._lists = np.zeros((groups, 4), np.uint32)
+        self._taken = np.zeros(groups, np.int64)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes really held."""
+        return self._arena.nbytes + self._lists.nbytes + self._taken.nbytes
+
+    @property
+    def held(self) -> NDArray[np.int64]:
+        """Coupons of each group, also of dense ones, and repeated ones until they are cleaned."""
+        return (self._lists[:, kernels.END] - self._lists[:, kernels.START]).astype(np.int64)
+
+    @property
+    def taken(self) -> NDArray[np.int64]:
+        """Values taken in; int64 [groups]."""
+        return self._taken + self.held - self._lists[:, kernels.CLEAN]
+
+    def count(self, groups: slice | int, values: NDArray[np.int64] | int) -> None:
+        """Count values that came in another way, or go again."""
+        self._taken[groups] += values
+
+    def grow(self, groups: int) -> None:
+        """Make room for groups up to this many; the new ones are empty."""
+        self._lists = grown(self._lists, groups)
+        self._taken = grown(self._taken, groups)
+
+    def run(
+        self, kernel: Callable[..., tuple[int, int]], *arguments: Any, coming: int
+    ) -> tuple[int, bool]:
+        """Run a kernel that appends, as far as there is room.
+
+        Args:
+          kernel: of coupon_kernels.py.
+          arguments: all but the lists themselves.
+          coming: how many more it is to append, about.
+
+        Returns:
+          How far it came, and whether a group must become dense before it can go on; there is room
+          for the rest else.
+        """
+        room_max = 2 * held_max(self._lg_k)  # Half is left when a full list is cleaned, or it goes.
+        seats = np.empty(kernels.SEATS * room_max, np.int32)
+        at, used = kernel(
+            self._arena, self._used, self._lists, self._taken, gathered_max(self._lg_k), room_max,
+            seats, *arguments,
+        )  # fmt: skip
+        if used >= 0:
+            self._used = used
+            return at, False
+        self._used, is_heavy = divmod(-1 - used, 2)
+        if not is_heavy:
+            self._widen(coming)
+        return at, bool(is_heavy)
+
+    def _widen(self, coming: int) -> None:
+        """Make a new arena with as much room again as is in use, and some for what comes."""
+        rooms = self._rooms()
+        used = int(rooms.sum())
+        least = used + 4 * int(rooms.max()) + gathered_max(self._lg_k)
+        new = used + kernels.ROOM_MIN * min(coming, rooms.size)
+        self._repack(max(2 * used, least, new, _ARENA_MIN))
+
+    def _rooms(self) -> NDArray[np.int64]:
+        return (self._lists[:, kernels.LIMIT] - self._lists[:, kernels.START]).astype(np.int64)
+
+    def _repack(self, room: int) -> None:
+        arena = np.empty(room, np.uint32)
+        self._used = kernels.repack(self._arena, self._lists, arena)
+        self._arena = arena
+
+    def heavy(self, rows: NDArray[np.int32], dense: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The sparse groups (rows < 0) that have too many different coupons for a list."""
+        most = held_max(self._lg_k)
+        self.see_to(np.flatnonzero((self.held > most) & (rows < 0)), rows, dense)
+        return np.flatnonzero((self.held > most) & (rows < 0))
+
+    def see_to(
+        self, groups: NDArray[np.int64], rows: NDArray[np.int32], dense: NDArray[np.uint8]
+    ) -> None:
+        """Take the coupons of dense groups among these to dense[rows]; drop what others repeat."""
+        seats = np.empty(2 * kernels.SEATS * max(1, int(self.held.max(initial=0))), np.int32)
+        most = held_max(self._lg_k)
+        kernels.see_to_all(self._arena, self._lists, self._taken, most, seats, rows, dense, groups)
+
+    def settle(self, rows: NDArray[np.int32], dense: NDArray[np.uint8]) -> None:
+        """Dense groups have no coupons from now on, others no repeated ones."""
+        waiting = self.held > self._lists[:, kernels.CLEAN]
+        self.see_to(np.flatnonzero(waiting), rows, dense)
+
+    def narrow(self, groups: NDArray[np.int64]) -> None:
+        """These groups, whose lists are empty, have become dense, and need less room."""
+        limits = self._lists[groups, kernels.START] + np.uint32(gathered_max(self._lg_k))
+        self._lists[groups, kernels.LIMIT] = np.minimum(self._lists[groups, kernels.LIMIT], limits)
+        used = int(self._rooms().sum())
+        if used + used // 4 + used // 16 < self._arena.size > _ARENA_MIN:
+            # What is in use falls by a fifth before it is due again.
+            self._repack(max(used + used // 16, _ARENA_MIN))
+
+    def lists(self, groups: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The arena, and where the lists of the first groups are in it."""
+        return self._arena, self._lists[:groups]
+
+    def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Groups, slots and registers of all coupons, in order; shapes [n]."""
+        found = np.empty(int(self.held.sum()), np.uint64)
+        kernels.entries_of(self._arena, self._lists, found)
+        found.sort()
+        registers = (found & np.uint64(63)).astype(np.uint8)
+        slots = (found >> np.uint64(6)).astype(np.int64) & (SLOTS - 1)
+        return (found >> np.uint64(32)).astype(np.int64), slots, registers
+
+
+def packed(slots: NDArray[np.int64], registers: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Coupons of these slots and registers; shapes [n]."""
+    return (slots | registers.astype(np.int64) << SLOT_BITS).astype(np.uint32)

@@ -1,0 +1,199 @@
+"""Plans that are run, exactly and with errors, on drawn data: the truth for the formulas.
+
+A relation is an array of tuple ids. All attributes of a tuple are hashes of its id, one per
+operator, so they are uniform and independent; sizes of base streams are Poisson.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import poisson
+
+from allocator.operators import Difference, DuplicateElimination, Join, Selection, Union
+from allocator.plan import Step
+from allocator.precision import Precision
+
+
+def mixed(ids, salt):
+    """A hash of ids, uint64 (splitmix64's finaliser)."""
+    with np.errstate(over="ignore"):
+        x = ids ^ np.uint64(salt * 0x9E3779B97F4A7C15 % (1 << 64))
+        x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(1)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+@dataclass
+class Node:
+    """A step that can be run. size: correct tuples, in the mean. one_by_one: tuples are missed
+    independently of each other. step: what the formulas see."""
+
+    step: Step
+    size: float
+    one_by_one: bool
+    kind: str
+    inputs: tuple[Node, ...] = ()
+    salt: int = 0
+    selectivity: float = 1.0
+    keys: int = 0
+
+    def exact(self, base):
+        """Ids of the correct result. base: name -> ids."""
+        return self._result([it.exact(base) for it in self.inputs], base)
+
+    def run(self, base, own, rng):
+        """Ids of what is produced; invented tuples have ids that no correct one has."""
+        if self.kind == "base":
+            return base[self.step.name]
+        inputs = [it.run(base, own, rng) for it in self.inputs]
+        made = self._result(inputs, base)
+        mine = own[self.step.name]
+        kept = made[rng.random(len(made)) < mine.recall]
+        arrived = self._arrived(inputs)
+        invented = rng.poisson(float(mine.spurious) * self.size * arrived)
+        return np.concatenate([kept, rng.integers(0, 1 << 64, invented, np.uint64)])
+
+    def _arrived(self, inputs):
+        """How many tuples there are to go wrong on, as a share of what should be there."""
+        sizes = [len(ids) / it.size for ids, it in zip(inputs, self.inputs, strict=True)]
+        match self.kind:
+            case "join":
+                return sizes[0] * sizes[1]
+            case "difference":
+                return sizes[0]
+            case "union":
+                return sum(map(len, inputs)) / self.size
+            case "distinct":
+                return len(self._result(inputs, {})) / self.size
+            case _:
+                return sizes[0]
+
+    def _result(self, inputs, base):
+        match self.kind:
+            case "base":
+                return base[self.step.name]
+            case "select":
+                (ids,) = inputs
+                return ids[mixed(ids, self.salt) < np.uint64(self.selectivity * 2**64)]
+            case "union":
+                return np.concatenate(inputs)
+            case "distinct":
+                return mixed(np.unique(self._key(inputs[0], 0)), self.salt + 1)
+            case "difference":
+                left, right = inputs
+                return left[~np.isin(self._key(left, 0), self._key(right, 1))]
+            case "join":
+                return self._join(*inputs)
+
+    def _join(self, left, right):
+        order = np.argsort(self._key(right, 1), kind="stable")
+        right, keys = right[order], self._key(right, 1)[order]
+        wanted = self._key(left, 0)
+        start = np.searchsorted(keys, wanted, "left")
+        count = np.searchsorted(keys, wanted, "right") - start
+        of_left = np.repeat(np.arange(len(left)), count)
+        nth = np.arange(len(of_left)) - np.repeat(np.cumsum(count) - count, count)
+        return mixed(left[of_left] ^ mixed(right[start[of_left] + nth], 77), self.salt)
+
+    def _key(self, ids, side):
+        return mixed(ids, self.salt + 10 + side) % np.uint64(self.keys)
+
+
+class PlanMaker:
+    """Random plans whose operators meet the formulas' assumptions."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.names = iter(range(1 << 30))
+        self.bases = {}
+
+    def plan(self, depth, *, one_by_one=False):
+        """A plan of at most this depth; one_by_one: without joins and differences."""
+        if depth == 0:
+            return self._base()
+        kinds = ["select", "union", "distinct"]
+        if not one_by_one:
+            kinds += ["join", "join", "difference"]
+        kind = str(self.rng.choice(kinds))
+        match kind:
+            case "select":
+                it = self.plan(depth - 1, one_by_one=one_by_one)
+                share = self.rng.uniform(0.3, 1.0)
+                return self._node(kind, Selection(), (it,), it.size * share, it.one_by_one, share)
+            case "union":
+                both = tuple(self.plan(depth - 1, one_by_one=one_by_one) for _ in range(2))
+                size = both[0].size + both[1].size
+                alone = all(it.one_by_one for it in both)
+                return self._node(kind, Union(both[0].size / size), both, size, alone)
+            case "distinct":
+                return self._distinct(self._simple(depth - 1))
+            case "join":
+                left, right = (self.plan(depth - 1) for _ in range(2))
+                keys = max(1, int(left.size * right.size / 800))
+                size = left.size * right.size / keys
+                joined = Join(1 / left.size, 1 / right.size)
+                return self._node(kind, joined, (left, right), size, False, keys=keys)
+            case "difference":
+                return self._difference(self.plan(depth - 1), self._simple(depth - 1))
+
+    def _simple(self, depth):
+        """Bases, selected and united: Poisson, and missed one by one."""
+        it = self._base()
+        if depth and self.rng.random() < 0.5:
+            other, share = self._base(), self.rng.uniform(0.3, 1.0)
+            size = it.size + other.size
+            it = self._node("union", Union(it.size / size), (it, other), size, True)
+            it = self._node("select", Selection(), (it,), size * share, True, share)
+        return it
+
+    def _base(self):
+        name = f"base{next(self.names)}"
+        self.bases[name] = self.rng.uniform(500, 1500)
+        return Node(Step(name), self.bases[name], True, "base")
+
+    def _distinct(self, it):
+        keys = max(8, int(it.size / self.rng.uniform(0.5, 3)))
+        per_key = it.size / keys
+        present = -np.expm1(-per_key)
+        copies = poisson.pmf(np.arange(1, 60), per_key) / present
+        absent = 1 - present
+        operator = DuplicateElimination(copies / copies.sum(), absent, absent / present)
+        return self._node("distinct", operator, (it,), keys * present, True, keys=keys)
+
+    def _difference(self, left, right):
+        keys = max(8, int(right.size / self.rng.uniform(0.2, 1.5)))
+        matches = poisson.pmf(np.arange(60), right.size / keys)
+        operator = Difference(matches / matches.sum(), 1 / keys)
+        size = left.size * matches[0]
+        return self._node("difference", operator, (left, right), size, False, keys=keys)
+
+    def _node(self, kind, operator, inputs, size, one_by_one, selectivity=1.0, keys=0):
+        number = next(self.names)
+        step = Step(f"{kind}{number}", operator, tuple(it.step for it in inputs))
+        return Node(step, size, one_by_one, kind, inputs, 100 * number, selectivity, keys)
+
+
+def own_precisions(plan, rng):
+    """Drawn errors of all operators."""
+    return {
+        step.name: Precision.of(rng.uniform(0.6, 1.0), rng.uniform(0.0, 0.3))
+        for step in plan.walk()
+        if step.operator is not None
+    }
+
+
+def observed(node, bases, own, rng, windows):
+    """Per window: correct tuples, how many of them were produced, and spurious ones."""
+    counts = np.zeros((windows, 3))
+    for window in range(windows):
+        base = {
+            name: rng.integers(0, 1 << 64, rng.poisson(size), np.uint64)
+            for name, size in bases.items()
+        }
+        exact, made = node.exact(base), node.run(base, own, rng)
+        right = np.isin(made, exact).sum()
+        counts[window] = len(exact), right, len(made) - right
+    return counts

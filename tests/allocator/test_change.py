@@ -1,0 +1,110 @@
+"""One demand changes: the others move as little as the budget forces them to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from allocator.allocate import allocate
+from allocator.change import Yields, _ways, change
+from allocator.demands import Budget
+from allocator.errors import BudgetExceeded
+from allocator.quotes import quote
+from tests.allocator.problems import (
+    NO_TARGET,
+    demands_of,
+    fits,
+    power_law_problem,
+    whole_need,
+)
+
+
+def standing(demands, allocation, new):
+    """The demands with what an allocation gave them; these rows are new."""
+    present = allocation.choice.copy()
+    present[new] = -1
+    return replace(demands, present=present)
+
+
+def moved(after, before):
+    return (after.choice[: len(before.choice)] != before.choice).sum()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_newcomer_fits_in_and_few_others_move(seed):
+    demands = power_law_problem(300, seed=seed)
+    size_bytes, cost_ns = whole_need(demands)
+    budget = Budget(int(size_bytes * 0.1), cost_ns * 0.3)
+    others = np.arange(299)
+    before = allocate(demands.only(others), budget)
+    grown = replace(demands, present=np.append(before.choice, -1))
+    yields = Yields.of(demands.only(others), before.choice)
+    wider = Yields(
+        np.append(yields.option, [[0, 0]], 0),
+        np.append(yields.loss, [[np.inf, np.inf]], 0),
+        yields.penalty,
+    )
+    after = change(grown, np.array([299]), before, wider, budget)
+    assert fits(demands, after.choice, budget)
+    anew = allocate(demands, budget)
+    assert moved(after, before) <= 15
+    assert moved(after, before) <= moved(anew, before)
+    assert after.loss <= 1.05 * anew.loss
+    assert after.met[demands.readers.promised].mean() >= 0.98
+
+
+def test_nobody_moves_for_one_that_chooses_what_it_had():
+    demands = power_law_problem(200, seed=1)
+    size_bytes, cost_ns = whole_need(demands)
+    budget = Budget(int(size_bytes * 0.1), cost_ns * 0.3)
+    last = allocate(demands, budget)
+    new = np.array([17])
+    again = change(standing(demands, last, new), new, last, Yields.of(demands, last.choice), budget)
+    assert (again.choice != last.choice).sum() <= 1
+
+
+def test_the_one_that_loses_least_yields():
+    precious, cheap = [(1, 0, 9.0), (5, 0, 1.0)], [(1, 0, 1.1), (5, 0, 1.0)]
+    readers = [(row, 1, NO_TARGET, 0) for row in range(3)]
+    demands = demands_of([precious, cheap, [(4, 0, 1.0)]], readers)
+    first = allocate(demands.only(np.array([0, 1])), Budget(10))
+    assert first.choice.tolist() == [1, 1]
+    grown = replace(demands, present=np.array([1, 1, -1]))
+    after = change(grown, np.array([2]), first, Yields.of(grown, np.array([1, 1, 0])), Budget(10))
+    assert after.choice.tolist() == [1, 0, 0]
+
+
+def test_who_has_no_bound_loses_nothing_by_having_none():
+    options = demands_of([[(1, 0, 3.0), (5, 0, 1.0)]] * 2, [(0, 1, NO_TARGET, 0)]).options
+    objective = np.array([[np.inf, np.inf], [3.0, 1.0]])
+    option, loss = _ways(objective, options, np.array([1, 1]))
+    assert option[:, 0].tolist() == [0, 0]
+    assert loss[:, 0].tolist() == [0.0, 0.5]
+
+
+def test_where_nobody_can_yield_it_says_so():
+    demands = demands_of([[(5, 0, 1.0)], [(6, 0, 1.0)]], [(1, 1, NO_TARGET, 0)])
+    last = allocate(demands.only(np.array([0])), Budget(10))
+    grown = replace(demands, present=np.array([0, -1]))
+    with pytest.raises(BudgetExceeded, match="11 of 10"):
+        change(grown, np.array([1]), last, Yields.of(grown, np.zeros(2, np.int64)), Budget(10))
+
+
+def test_quotes_say_what_a_target_needs_and_what_more_buys():
+    # 1 KiB errs by 4, 2 KiB by 2, 8 KiB by 1.
+    options = [(1024, 0, 4.0), (2048, 0, 2.0), (8192, 0, 1.0)]
+    readers = [
+        (0, 1, 1.5, 0),
+        (0, 1, 3.0, 0),
+        (0, 1, 0.5, 0),
+        (0, 1, NO_TARGET, 0),
+    ]
+    demands = demands_of([options], readers)
+    quotes = quote(demands, allocate(demands, Budget(1024)))
+    assert quotes.error.tolist() == [4.0] * 4
+    assert quotes.needed_bytes.tolist() == [8192, 2048, -1, -1]
+    assert quotes.best_error.tolist() == [1.0] * 4
+    assert quotes.saved_per_kib.tolist() == [2.0] * 4
+    assert quotes.saved_per_ns.tolist() == [0.0] * 4

@@ -1,0 +1,212 @@
+"""The precision of plans: formulas against plans that were run, and memory against all choices."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from allocator.errors import BadPrecision, BudgetExceeded
+from allocator.operators import Difference, DuplicateElimination, Join, Selection, Union
+from allocator.plan import Step, precision_of
+from allocator.plan_memory import Sizes, best_sizes, losses
+from allocator.plan_solver import solved_sizes, whole_sizes
+from allocator.precision import EXACT, Precision
+from allocator.value_errors import Values, scaled_total_error, total_error
+from tests.allocator.plan_world import PlanMaker, observed, own_precisions
+
+WINDOWS = 60
+DEVIATIONS = 5.5  # one comparison in 25 million is farther off by chance
+
+
+def distances(seed):
+    """How far recall and spurious tuples of a simulated random plan are from what is predicted,
+    in standard errors of the simulation."""
+    rng = np.random.default_rng(seed)
+    maker = PlanMaker(rng)
+    node = maker.plan(int(rng.integers(1, 4)))
+    own = own_precisions(node.step, rng)
+    predicted = precision_of(node.step, own)
+    correct, produced, spurious = observed(node, maker.bases, own, rng, WINDOWS).T
+    return [
+        _distance(produced, correct, float(predicted.recall)),
+        _distance(spurious, correct, float(predicted.spurious)),
+    ]
+
+
+def _distance(part, whole, predicted):
+    """Of a ratio of means over windows, by linearisation."""
+    left = part - predicted * whole
+    error = left.std(ddof=1) / np.sqrt(len(left))
+    return abs(left.mean()) / max(error, 0.1 / len(left))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_plan_is_as_precise_as_predicted(seed):
+    assert max(distances(seed)) < DEVIATIONS
+
+
+@pytest.mark.slow
+def test_a_thousand_random_plans_are_as_precise_as_predicted():
+    off = np.array([distances(1_000 + seed) for seed in range(1_000)])
+    assert off.max() < DEVIATIONS
+    assert np.mean(off < 2) > 0.93  # as standard errors go: 0.95
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_recall_varies_from_window_to_window_as_predicted(seed):
+    rng = np.random.default_rng(500 + seed)
+    maker = PlanMaker(rng)
+    left, right = (maker.plan(1, one_by_one=True) for _ in range(2))
+    keys = max(1, int(left.size * right.size / 800))
+    node = maker._node(
+        "join",
+        Join(1 / left.size, 1 / right.size),
+        (left, right),
+        left.size * right.size / keys,
+        False,
+        keys=keys,
+    )
+    own = own_precisions(node.step, rng)
+    predicted = precision_of(node.step, own)
+    windows = 400
+    correct, produced, _ = observed(node, maker.bases, own, rng, windows).T
+    deviation = (produced / correct).std(ddof=1)
+    assert deviation == pytest.approx(float(predicted.recall_deviation(node.size)), rel=0.25)
+    for share in (0.1, 0.5, 0.9):
+        below = (produced / correct < float(predicted.recall_quantile(share, node.size))).mean()
+        assert below == pytest.approx(share, abs=0.13)
+
+
+def test_clustering_is_what_a_join_adds():
+    thinned = Precision.of(0.8, 0.0)
+    joined = Join(0.01, 0.01).output(EXACT, (thinned, EXACT))
+    # Each result is there with probability 0.8; two of one left tuple (1 % of the pairs) together.
+    assert float(joined.clustered) == pytest.approx(0.01 * (0.8 - 0.64))
+    assert float(joined.recall_deviation(1e12)) == pytest.approx(0.04)
+
+
+def test_the_operators_formulas_worked_out_by_hand():
+    half = Precision.of(0.5, 0.25)
+    assert rates_of(Selection().output(Precision.of(0.5, 0.1), (half,))) == (0.25, 0.2)
+    assert rates_of(Union(0.75).output(EXACT, (half, EXACT))) == (0.625, 0.1875)
+    # 0.5 * 0.5 pairs of correct ones; 0.75 * 0.75 arrive.
+    assert rates_of(Join(0, 0).output(EXACT, (half, half))) == (0.25, 0.3125)
+    # One or two copies: both are missed with 0.25, and spurious values are all new.
+    twice = DuplicateElimination(np.array([0.5, 0.5]), 1.0, 1e12)
+    assert rates_of(twice.output(EXACT, (half,))) == pytest.approx((0.625, 0.375))
+    # Half of the left have a match, which is missed in half of the cases: 0.25 per 0.5 of result.
+    negation = Difference(np.array([0.5, 0.5]), 0.0)
+    assert rates_of(negation.output(EXACT, (EXACT, Precision.of(0.5, 0.0)))) == (1.0, 0.5)
+
+
+def rates_of(it):
+    return float(it.recall), float(it.spurious)
+
+
+def test_the_literatures_rates_and_ours_are_the_same_thing():
+    it = Precision.of_rates(0.2, 0.1)
+    assert float(it.false_positives) == pytest.approx(0.2)
+    assert float(it.false_negatives) == pytest.approx(0.1)
+    nothing = Precision.of(0.0, 0.0)
+    assert float(nothing.false_positives) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_total_errs_as_predicted(seed):
+    rng = np.random.default_rng(seed)
+    it = Precision.of(rng.uniform(0.5, 1), rng.uniform(0, 0.5))
+    tuples, trials = 200, 4_000
+    values = rng.lognormal(size=tuples)
+    known = Values(tuples, values.mean(), np.square(values).mean())
+    kept = rng.random((trials, tuples)) < it.recall
+    invented = rng.poisson(float(it.spurious), (trials, tuples))
+    totals = (kept * values + invented * values).sum(1)
+    off = totals - values.sum()
+    predicted = total_error(known, it)
+    assert off.mean() == pytest.approx(float(predicted.bias), abs=6 * off.std() / trials**0.5)
+    assert off.var() == pytest.approx(float(predicted.variance), rel=0.2)
+    scaled = totals / float(it.recall + it.spurious) - values.sum()
+    assert scaled.std() == pytest.approx(
+        float(scaled_total_error(known, it).root_mean_square), rel=0.1
+    )
+
+
+SIZES = 100 * 2 ** np.arange(6)
+
+
+def drawn_sizes(plan, rng, size=SIZES):
+    """For each operator a curve from bytes to precision."""
+    found = []
+    for step in plan.walk():
+        if step.operator is not None:
+            lost = rng.uniform(0.05, 0.6) * (size / 100) ** -rng.uniform(0.3, 1.5)
+            invented = rng.uniform(0, 0.5) * (size / 100) ** -rng.uniform(0.3, 1.5)
+            found.append(Sizes(step.name, size, Precision.of(1 - lost, invented)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_memory_goes_where_it_makes_the_plan_most_precise(seed):
+    rng = np.random.default_rng(900 + seed)
+    plan = PlanMaker(rng).plan(3).step
+    sizes = drawn_sizes(plan, rng)
+    if not 2 <= len(sizes) <= 6:
+        sizes = sizes[:6]
+    choices = np.array(list(product(range(6), repeat=len(sizes))))
+    used = sum(it.size_bytes[choices[:, at]] for at, it in enumerate(sizes))
+    budget = int(rng.uniform(1.5, 10) * 100 * len(sizes))
+    best = losses(plan, sizes, choices[used <= budget]).min()
+    choice = best_sizes(plan, sizes, budget)
+    assert sum(it.size_bytes[i] for it, i in zip(sizes, choice, strict=True)) <= budget
+    assert losses(plan, sizes, choice[None])[0] <= best * 1.01
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_memory_is_within_a_percent_of_a_packaged_solvers_optimum(seed):
+    rng = np.random.default_rng(700 + seed)
+    plan = PlanMaker(rng).plan(3).step
+    sizes = drawn_sizes(plan, rng, np.unique(np.geomspace(100, 3_200, 96).astype(np.int64)))[:6]
+    if len(sizes) < 2:
+        return  # Between two sizes of one operator there is nothing to share out.
+    budget = int(rng.uniform(2, 10) * 100 * len(sizes))
+    given, least = solved_sizes(plan, sizes, budget)
+    assert given.sum() <= budget * (1 + 1e-6)
+    found = losses(plan, sizes, best_sizes(plan, sizes, budget)[None])[0]
+    assert least * 0.999 <= found <= least * 1.01
+    assert found <= losses(plan, sizes, whole_sizes(sizes, given)[None])[0] * (1 + 1e-9)
+
+
+def test_nearly_all_windows_have_the_recall_of_a_certain_share():
+    steady = Precision.of(np.array([0.0, 0.4, 1.0]), 0.0)
+    assert steady.recall_quantile(0.1, 1e15) == pytest.approx([0.0, 0.4, 1.0], abs=1e-6)
+    assert float(Precision.of(0.5, 0).recall_quantile(0.025, 100)) == pytest.approx(0.403, abs=2e-3)
+    with pytest.raises(BadPrecision, match=r"share must be in \(0, 1\), got 1.5"):
+        steady.recall_quantile(1.5, 10)
+
+
+def test_a_plan_whose_operators_do_not_fit_says_so():
+    step = Step("select", Selection(), (Step("base"),))
+    sizes = [Sizes("select", np.array([100, 200]), Precision.of(np.array([0.9, 1]), np.zeros(2)))]
+    with pytest.raises(BudgetExceeded, match="100 of 99"):
+        best_sizes(step, sizes, 99)
+    with pytest.raises(BudgetExceeded, match="100 of 99"):
+        solved_sizes(step, sizes, 99)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Precision.of(1.5, 0), r"recall must be in \[0, 1\], got 1.5"),
+        (lambda: Precision.of(float("nan"), 0), "recall must be .* got nan"),
+        (lambda: Precision.of(1, -1), "spurious must be >= 0 and finite, got -1.0"),
+        (lambda: Precision.of_rates(1.0, 0), r"FP must be in \[0, 1\), got 1.0"),
+        (lambda: Union(2.0), r"left_share must be in \[0, 1\], got 2.0"),
+        (lambda: Difference(np.array([0.0, 1.0]), 0), r"matches\[0\] must be > 0, got 0.0"),
+        (lambda: DuplicateElimination(np.array([0.5]), 1, 1), "add up to 1, got"),
+    ],
+)
+def test_what_no_plan_can_have_is_refused(make, message):
+    with pytest.raises(BadPrecision, match=message):
+        make()

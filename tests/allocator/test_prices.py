@@ -1,0 +1,76 @@
+"""Prices and mixtures against packaged solvers, and how much work finding them takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from allocator.allocate import allocate
+from allocator.demands import Budget
+from allocator.mixture import Mixture
+from allocator.prices import GAP, best_response, find_prices
+from tests.allocator.problems import fits, power_law_problem, whole_need
+
+amounts = st.floats(0, 4, allow_subnormal=False)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.floats(0, 100), amounts, amounts), min_size=1, max_size=25),
+    st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])),
+    st.sampled_from([(0.0, 1e3), (0.0, 5.0), (0.5, 2.0)]),
+)
+def test_a_mixture_is_the_optimum_of_the_linear_program(columns, budget, ends):
+    low, high = ends
+    mixture = Mixture(budget, high)
+    mixture.between((low, low), (high, high))
+    for value, *shares in columns:
+        mixture.add(value, *shares)
+        mixture.best()
+    (of_bytes, of_ns), found = mixture.best()
+    values, shares = np.array([c[0] for c in columns]), np.array([c[1:] for c in columns])
+    best = linprog(
+        np.concatenate([values, [-low, -low, high, high]]),
+        A_eq=np.vstack(
+            [
+                np.concatenate([np.ones(len(columns)), np.zeros(4)]),
+                np.hstack([shares.T, np.eye(2), -np.eye(2)]),
+            ]
+        ),
+        b_eq=[1.0, *budget],
+        method="highs",
+    )
+    assert found == pytest.approx(best.fun, rel=1e-7, abs=1e-7)
+    assert low - 1e-9 <= min(of_bytes, of_ns)
+    assert max(of_bytes, of_ns) <= high + 1e-9
+    planes = values + shares @ [of_bytes, of_ns] - of_bytes * budget[0] - of_ns * budget[1]
+    assert planes.min() == pytest.approx(found, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("share", [(0.05, 0.3), (0.3, 0.2), (0.01, 0.9), (1.0, 1.0)])
+def test_prices_from_a_guess_are_as_good_as_those_from_nothing(share, monkeypatch):
+    demands = power_law_problem(2_500, seed=3, sizes=8, levels=4)
+    size_bytes, cost_ns = whole_need(demands)
+    budget = Budget(int(size_bytes * share[0]), cost_ns * share[1])
+    loss = demands.loss()
+    found = find_prices(loss, demands.options, budget)
+    assert fits(demands, found.choice, budget)
+    _, paid = best_response(loss, demands.options, found.per_byte, found.per_ns)
+    bound = paid.sum() - found.per_byte * budget.size_bytes - found.per_ns * budget.cost_ns
+    assert found.bound == pytest.approx(bound, rel=1e-9)
+    monkeypatch.setattr("allocator.prices._GUESSED_FROM", 1 << 30)
+    plain = find_prices(loss, demands.options, budget)
+    assert found.bound == pytest.approx(plain.bound, rel=3 * GAP)
+
+
+def test_the_best_of_many_is_near_the_bound_in_every_kind_of_shortage():
+    demands = power_law_problem(3_000, seed=5, sizes=8, levels=4)
+    size_bytes, cost_ns = whole_need(demands)
+    for by_bytes, by_ns in ((0.05, 0.3), (0.3, 0.2), (0.01, 0.9), (0.02, 0.2)):
+        budget = Budget(int(size_bytes * by_bytes), cost_ns * by_ns)
+        allocation = allocate(demands, budget)
+        assert fits(demands, allocation.choice, budget)
+        assert allocation.loss <= 1.01 * allocation.bound

@@ -1,0 +1,46 @@
+"""Computing that cannot be interrupted: what it finds, what it raises, and who stops waiting."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from shedder.archive.aside import aside
+from shedder.archive.progress import Progress, nobody
+from shedder.errors import Cancelled
+
+
+def test_what_the_work_finds_is_returned():
+    assert aside(lambda: 17, nobody) == 17
+
+
+@pytest.mark.parametrize("error", [ValueError("seventeen"), TimeoutError("its own")])
+def test_what_the_work_raises_is_raised(error):
+    def work() -> None:
+        raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        aside(work, nobody)
+
+
+def test_who_is_called_off_does_not_wait_for_the_end():
+    progress, end = Progress("sorting", "rows"), threading.Event()
+    threading.Timer(0.05, progress.cancel).start()
+    with pytest.raises(Cancelled, match="sorting was cancelled"):
+        aside(end.wait, progress.advance)
+    assert not end.is_set()
+    end.set()
+
+
+def test_what_is_still_wanted_is_waited_for():
+    looks = []
+    ready = threading.Event()
+
+    def told() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            ready.set()
+
+    assert aside(ready.wait, told)
+    assert len(looks) >= 3

@@ -1,0 +1,340 @@
+"""Backup and restore: the same tuples, or nothing; and the original does not notice."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from shedder.archive.backup import backup, restore
+from shedder.archive.check import check
+from shedder.archive.copying import INCOMPLETE
+from shedder.archive.files import OsFiles
+from shedder.archive.progress import Progress
+from shedder.archive.store import Store
+from shedder.errors import (
+    BadSetting,
+    Cancelled,
+    CorruptData,
+    DirectoryLocked,
+    DiskFull,
+    ShedderError,
+    TargetExists,
+)
+from tests.archive.power import PowerFailed, PowerFiles
+from tests.archive.schemas import SCHEMA
+from tests.archive.test_store import ingest, positions, recover
+
+
+def filled(directory: Path, files=None) -> Store:
+    """Three runs, a checkpoint, a tail, and a log of many segments."""
+    store = Store.open(directory, log_segment_bytes=4000, files=files)
+    store.create_stream(SCHEMA)
+    for first in range(0, 60, 20):
+        last = ingest(store, first, 20)
+        store.cut(1)
+    store.write_checkpoint(last + 1, {"stream/1": b"state"})
+    for first in range(60, 100, 4):
+        ingest(store, first, 4)
+    return store
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = filled(tmp_path / "data")
+    yield store
+    store.close()
+
+
+def held(directory: Path) -> tuple[list[int], dict[str, bytes]]:
+    """What a directory opens to."""
+    store = recover(directory)
+    found = positions(store), store.catalog.checkpoint_parts()
+    assert store.recovery.missing == ()
+    assert store.recovery.log.damages == ()
+    store.close()
+    return found
+
+
+def test_a_backup_is_a_data_directory_with_the_same_tuples(store, tmp_path):
+    target = tmp_path / "backup"
+    made = backup(store, target)
+    assert check(target).damages == check(target).notes == []
+    assert held(target) == (list(range(100)), {"stream/1": b"state"})
+    run = f"runs/{store.runs(1)[0].file}"
+    assert (target / run).stat().st_ino == (store.directory / run).stat().st_ino
+    assert made.linked_bytes > 0
+    assert made.copied_bytes > 0
+
+
+def test_a_backup_goes_on_by_itself_and_leaves_the_original_alone(store, tmp_path):
+    backup(store, tmp_path / "backup")
+    copy = recover(tmp_path / "backup")
+    ingest(copy, 100, 10)
+    copy.cut(1)
+    copy.apply_retention(1, 40_000)
+    copy.close()
+    assert positions(store) == list(range(100))
+    ingest(store, 100, 5)
+    assert positions(store) == list(range(105))
+
+
+def test_a_restored_backup_is_the_same_again(store, tmp_path):
+    backup(store, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "again", link=False)
+    assert held(tmp_path / "again") == (list(range(100)), {"stream/1": b"state"})
+    run = f"runs/{store.runs(1)[0].file}"
+    assert (tmp_path / "again" / run).stat().st_ino != (store.directory / run).stat().st_ino
+
+
+def test_what_comes_and_goes_during_a_backup_does_not_tear_it(store, tmp_path):
+    """Cuts, checkpoints, retention and new tuples all the while; a backup is one moment."""
+    done = threading.Event()
+    reached = [100]
+
+    def go_on() -> None:
+        while not done.is_set():
+            first = reached[0]
+            last = ingest(store, first, 4)
+            reached[0] = first + 4
+            store.cut(1)
+            store.write_checkpoint(last + 1, {"stream/1": str(first + 4).encode()})
+            store.apply_retention(1, (first - 60) * 1000)
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    try:
+        for number in range(5):
+            before = reached[0]
+            backup(store, tmp_path / f"{number}", link=bool(number % 2))
+            found, parts = held(tmp_path / f"{number}")
+            assert found == list(range(found[0], found[-1] + 1))
+            assert before <= found[-1] + 1 <= reached[0] + 4
+            assert int(parts["stream/1"].strip(b"sta e") or 0) <= found[-1] + 1
+            assert check(tmp_path / f"{number}").damages == []
+    finally:
+        done.set()
+        writer.join()
+
+
+def test_across_file_systems_files_are_copied(tmp_path):
+    class Apart(OsFiles):
+        def link(self, source, target):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    store = filled(tmp_path / "data", Apart())
+    made = backup(store, tmp_path / "backup")
+    assert made.linked_bytes == 0
+    assert held(tmp_path / "backup")[0] == list(range(100))
+    store.close()
+
+
+def test_a_target_that_is_occupied_or_inside_is_refused(store, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("important")
+    with pytest.raises(TargetExists, match="not empty"):
+        backup(store, tmp_path / "full")
+    with pytest.raises(BadSetting, match="inside"):
+        backup(store, store.directory / "backup")
+    (tmp_path / "b.partial").mkdir()
+    (tmp_path / "b.partial" / "thesis.tex").write_text("important")
+    with pytest.raises(BadSetting, match="in the way"):
+        backup(store, tmp_path / "b")
+    assert (tmp_path / "full" / "thesis.tex").exists()
+    (tmp_path / "empty").mkdir()
+    backup(store, tmp_path / "empty")
+
+
+def test_restoring_needs_a_whole_directory_that_nobody_serves(store, tmp_path):
+    with pytest.raises(DirectoryLocked):
+        restore(store.directory, tmp_path / "again")
+    with pytest.raises(CorruptData, match="no FORMAT"):
+        restore(tmp_path, tmp_path.parent / "again")
+    backup(store, tmp_path / "backup", link=False)
+    run = tmp_path / "backup" / "runs" / store.runs(1)[1].file
+    data = bytearray(run.read_bytes())
+    data[100] ^= 1
+    run.write_bytes(data)
+    with pytest.raises(CorruptData, match="checksum"):
+        restore(tmp_path / "backup", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_cancelled_backup_or_restore_leaves_nothing(store, tmp_path):
+    progress = Progress("backup", "bytes")
+    progress.cancel()
+    with pytest.raises(Cancelled, match="backup was cancelled"):
+        backup(store, tmp_path / "backup", progress=progress)
+    backup(store, tmp_path / "whole")
+    for verify in (True, False):
+        with pytest.raises(Cancelled):
+            restore(tmp_path / "whole", tmp_path / "again", progress=progress, verify=verify)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "whole"]
+    store.apply_retention(1, 20_000)  # Nothing is kept for a backup that is over.
+    assert len(list((store.directory / "runs" / "1").iterdir())) == 2
+
+
+class CalledOff(Progress):
+    """Ends at a look of a given number."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__("copy", "bytes")
+        self.looks = looks
+
+    def advance(self, amount: int = 0) -> None:
+        self.looks -= 1
+        if self.looks < 0:
+            self.cancel()
+        super().advance(amount)
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_calling_off_a_backup_or_restore_at_any_look_leaves_nothing(store, tmp_path, link):
+    backup(store, tmp_path / "whole")
+    for make in (
+        partial(backup, store, tmp_path / "copy", link=link),
+        partial(restore, tmp_path / "whole", tmp_path / "copy", link=link),
+    ):
+        for looks in range(1_000):
+            try:
+                make(progress=CalledOff(looks))
+                break
+            except Cancelled:
+                assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "whole"]
+        assert looks > 5
+        assert held(tmp_path / "copy")[0] == list(range(100))
+        shutil.rmtree(tmp_path / "copy")
+
+
+def test_progress_reaches_its_total(store, tmp_path):
+    progress = Progress("backup", "bytes")
+    backup(store, tmp_path / "backup", progress=progress)
+    assert progress.done == progress.total > 0
+    assert progress.share == 1
+
+
+def has_files(directory: Path) -> bool:
+    return any(path.is_file() for path in directory.rglob("*"))
+
+
+def opens_whole_or_not_at_all(directory: Path) -> bool:
+    """Whether it opens; if it does, everything is there."""
+    try:
+        store = recover(directory)
+    except ShedderError:
+        return False
+    assert positions(store) == list(range(100))
+    store.close()
+    return True
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_every_failing_call_is_a_clean_error_that_leaves_nothing(tmp_path, link):
+    filled(tmp_path / "data").close()
+    failures = 0
+    for call in range(10**6):
+        files = PowerFiles(tmp_path, fail_at=call, error=errno.ENOSPC)
+        try:
+            restore(tmp_path / "data", tmp_path / "copy", files=files, link=link, verify=False)
+        except DiskFull:
+            failures += 1
+            left = sorted(path.name for path in tmp_path.iterdir())
+            assert left in (["data"], ["copy", "data"])  # Renamed, and only the last sync failed.
+            if "copy" in left:
+                assert opens_whole_or_not_at_all(tmp_path / "copy")
+                (tmp_path / "copy").rename(tmp_path.parent / f"{tmp_path.name}-{link}-{call}")
+        else:
+            break
+    assert failures > 20
+    assert opens_whole_or_not_at_all(tmp_path / "copy")
+
+
+def test_power_loss_at_any_call_leaves_no_half_backup_that_opens(tmp_path):
+    world = tmp_path / "world"
+    filled(world / "data").close()
+    lost = 0
+    for call in range(10**6):
+        files = PowerFiles(world, power_at=call)
+        try:
+            restore(world / "data", world / "copy", files=files, verify=False)
+        except PowerFailed:
+            lost += 1
+        else:
+            break
+        for seed in range(2):
+            after = tmp_path / f"{call}-{seed}"
+            files.crash_into(after, seed)
+            for name in ("copy", "copy.partial"):
+                if has_files(after / name) and not opens_whole_or_not_at_all(after / name):
+                    assert name == "copy.partial"
+        shutil.rmtree(world / "copy", ignore_errors=True)
+    assert lost > 20
+    assert opens_whole_or_not_at_all(world / "copy")
+
+
+CHILD = """
+    import os, sys
+    from pathlib import Path
+    from shedder.archive.backup import restore
+    from shedder.archive.progress import Progress
+
+    class Killed(Progress):
+        def advance(self, amount=0):
+            super().advance(amount)
+            self.calls = getattr(type(self), "calls", 0) + 1
+            type(self).calls = self.calls
+            if self.calls == int(sys.argv[3]):
+                os.kill(os.getpid(), 9)
+
+    restore(Path(sys.argv[1]), Path(sys.argv[2]), verify=False, progress=Killed("r", "bytes"))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_restore_does_not_open_and_the_next_one_tidies_up(tmp_path):
+    filled(tmp_path / "data").close()
+    killed = 0
+    for call in range(1, 10**6):
+        command = [sys.executable, "-c", textwrap.dedent(CHILD)]
+        command += [str(tmp_path / "data"), str(tmp_path / "copy"), str(call)]
+        done = subprocess.run(command, check=False)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9
+        killed += 1
+        assert not (tmp_path / "copy").exists()
+        assert (tmp_path / "copy.partial" / INCOMPLETE).exists()
+        with pytest.raises(BadSetting, match=INCOMPLETE):
+            Store.open(tmp_path / "copy.partial")
+    assert killed > 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "data"]
+    assert opens_whole_or_not_at_all(tmp_path / "copy")
+
+
+def test_the_log_goes_on_without_writing_into_a_backup(store, tmp_path):
+    """Its closed segments are second names of the store's, which may not be written over."""
+    made = backup(store, tmp_path / "copy")
+    assert made.linked_bytes
+    expected = held_copy(tmp_path)
+    ingest(store, 100, 40)
+    while store.cut(1) is not None:
+        pass
+    store.write_checkpoint(store.log.next_sequence, {"stream/1": b"later"})
+    for first in range(140, 400, 4):
+        ingest(store, first, 4)
+    assert check(tmp_path / "copy").ok
+    assert held_copy(tmp_path) == expected
+
+
+def held_copy(tmp_path: Path) -> tuple[list[int], dict[str, bytes]]:
+    """What the backup opens to; opened as a copy of its own, links and all."""
+    restore(tmp_path / "copy", tmp_path / "again")
+    found = held(tmp_path / "again")
+    shutil.rmtree(tmp_path / "again")
+    return found

@@ -1,0 +1,94 @@
+"""Directories that older versions made open, answer as they did, and go on."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.archive.catalog import Catalog
+from shedder.archive.check import check
+from shedder.archive.layouts.blocks import Wanted
+from shedder.archive.store import Store
+from shedder.cql.layout import Plain
+from shedder.errors import CorruptData
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+"""v1: 640 rows of (ts, sensor, site, value): 300 and 200 in runs, 140 in the log; query busy."""
+
+
+@pytest.fixture
+def v1(tmp_path):
+    return shutil.copytree(GOLDEN / "v1", tmp_path / "v1")
+
+
+def rows(first: int, end: int) -> pa.Table:
+    n = range(first, end)
+    return pa.table(
+        {
+            "ts": pa.array([i * 1_000_000 for i in n], pa.timestamp("us")),
+            "sensor": pa.array([i % 7 for i in n]),
+            "site": pa.array([None if i % 11 == 0 else f"site{i % 5}" for i in n]),
+            "value": pa.array([i / 2 for i in n]),
+        }
+    )
+
+
+def test_a_directory_of_version_1_answers_and_goes_on(v1):
+    sql = "SELECT COUNT(*) AS n, SUM(value) AS s, FIRST(value) AS f, LAST(value) AS l FROM readings"
+    assert check(v1).ok
+    for end in (640, 800):
+        with shedder.open(v1) as db:
+            if end == 800:
+                db.push("readings", rows(640, 800))
+                db.seal("readings")
+            answer = db.execute(sql).table.to_pylist()[0]
+            assert answer["n"] == end
+            assert answer["s"] == sum(i / 2 for i in range(end))
+            assert (answer["f"], answer["l"]) == (0.0, (end - 1) / 2)
+            assert db.query("busy").answer().table.num_rows == 7
+            (stream,) = db.execute("SHOW STREAMS").table.to_pylist()
+            assert stream["definition"].endswith("ARCHIVE plain")
+        assert check(v1).ok
+
+
+def test_runs_of_version_1_have_one_block_which_is_verified_whole(v1):
+    store = Store.open(v1)
+    with store.snapshot(1) as snapshot:
+        assert [(r.layout, r.blocks, r.footer) for r in snapshot.runs] == [(Plain(), 1, None)] * 2
+        second = snapshot.runs[1]
+        wanted = Wanted("ts", ("value",), 310_000_000, 320_000_000)
+        (block,) = snapshot.read_blocks(second, [0], wanted)
+        assert block.rows == 200
+        assert block.table["value"].to_pylist() == [n / 2 for n in range(310, 320)]
+    path = v1 / "runs" / snapshot.runs[0].file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with store.snapshot(1) as snapshot, pytest.raises(CorruptData, match="checksum"):
+        list(snapshot.read_blocks(snapshot.runs[0], [0], wanted))
+    store.close()
+
+
+def test_reading_only_leaves_a_catalog_of_version_1_as_it_is(v1):
+    path = v1 / "catalog.sqlite"
+    before = path.read_bytes()
+    catalog = Catalog.open(path, read_only=True)
+    assert [run.blocks for run in catalog.runs()] == [1, 1]
+    catalog.close()
+    assert path.read_bytes() == before
+
+
+def test_a_migration_that_fails_leaves_version_1(v1):
+    path = v1 / "catalog.sqlite"
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE runs SET bytes = bytes + 1 WHERE first_position = 300")
+    raw.close()
+    with pytest.raises(CorruptData, match="table runs"):
+        Catalog.open(path)
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (1,)
+        assert raw.execute("SELECT COUNT(*) FROM runs").fetchone() == (2,)
+    raw.close()

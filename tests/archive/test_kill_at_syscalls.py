@@ -1,0 +1,46 @@
+"""A kill at any system call of run commit, vacuum and retention leaves a whole directory."""
+
+import pytest
+
+from shedder.archive.check import check
+from tests.archive.syscalls import kill, needs_strace
+from tests.archive.test_store import positions, recover
+
+
+@pytest.mark.slow
+@needs_strace
+@pytest.mark.parametrize(
+    ("call", "step"),
+    [("/rename.*", 1), ("/unlink.*", 1), ("fsync", 2), ("fdatasync", 5), ("pwrite64", 12)],
+)
+def test_a_kill_in_run_commit_vacuum_or_compartment_drop_loses_nothing(tmp_path, call, step):
+    index, kills = 1, 0
+    while True:
+        directory = tmp_path / f"{index}"
+        directory.mkdir()
+        output, killed = kill(directory, call, index)
+        acknowledged = max((int(word) for word in output if word.isdigit()), default=0)
+        if killed and not (directory / "FORMAT").exists():
+            assert not output
+        else:
+            report = check(directory)
+            assert report.damages == []
+            store = recover(directory)
+            if store.streams():
+                end = store.end_position(1)
+                assert acknowledged <= end <= acknowledged + 20
+                found = positions(store)
+                assert found == list(range(found[0] if found else end, end))
+                assert not found or found[0] in (0, 60)
+                assert "retained" not in output or found[0] == 60
+                kept = {run.file for run in store.runs(1)} | {
+                    copy.file for run in store.runs(1) for copy in run.copies
+                }
+                assert {f"1/{p.name}" for p in (directory / "runs" / "1").glob("*")} == kept
+            store.close()
+            assert check(directory).notes == []
+        if not killed:
+            break
+        kills += 1
+        index += step
+    assert kills >= 2

@@ -1,0 +1,26 @@
+"""A purge survives any system call that fails or kills: each run is as it was, or purged."""
+
+import pytest
+
+from tests.archive.syscalls import PURGING, fail_each, needs_strace, some_of
+
+
+@pytest.mark.slow
+@needs_strace
+@pytest.mark.parametrize(
+    ("call", "error", "step"),
+    [
+        ("pwrite64", "error=ENOSPC", 15),
+        ("fdatasync", "error=EIO", 7),
+        ("/rename.*", "error=EIO", 2),
+        ("/unlink.*", "error=EIO", 3),
+        ("/mkdir.*", "error=ENOSPC", 3),
+        ("fsync", "signal=KILL", 3),
+        ("pwrite64", "signal=KILL", 15),
+        ("/rename.*", "signal=KILL", 1),
+        ("/unlink.*", "signal=KILL", 1),
+        ("fdatasync", "signal=KILL", 5),
+    ],
+)
+def test_a_purge_survives_any_failing_call(tmp_path, call, error, step):
+    assert fail_each(tmp_path, call, error, step, PURGING, some_of) >= 1

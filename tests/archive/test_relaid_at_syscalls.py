@@ -1,0 +1,25 @@
+"""Runs that are written anew in another layout survive any system call that fails or kills."""
+
+import pytest
+
+from tests.archive.syscalls import RELAYING, fail_each, needs_strace
+
+
+@pytest.mark.slow
+@needs_strace
+@pytest.mark.parametrize(
+    ("call", "error", "step"),
+    [
+        ("/pwritev.*", "error=ENOSPC", 7),
+        ("pwrite64", "error=ENOSPC", 25),
+        ("fdatasync", "error=EIO", 9),
+        ("/rename.*", "error=EIO", 2),
+        ("/unlink.*", "error=EIO", 3),
+        ("pwrite64", "signal=KILL", 25),
+        ("/rename.*", "signal=KILL", 2),
+        ("/unlink.*", "signal=KILL", 3),
+        ("fdatasync", "signal=KILL", 9),
+    ],
+)
+def test_runs_that_are_written_anew_survive_any_failing_call(tmp_path, call, error, step):
+    assert fail_each(tmp_path, call, error, step, RELAYING) >= 1

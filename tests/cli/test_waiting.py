@@ -1,0 +1,43 @@
+"""The bar of an answer that takes long: it reads the work by itself, and waits before it shows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from shedder.archive.progress import Progress
+from shedder.cli import waiting
+from shedder.cli.waiting import Bar
+
+
+def drawn(bar: Bar, console: Console) -> str:
+    with console.capture() as captured:
+        for part in bar.get_renderables():
+            console.print(part)
+    return captured.get()
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+
+
+def test_it_shows_how_far_the_work_is_without_being_told(console, monkeypatch):
+    monkeypatch.setattr(waiting, "PATIENCE_S", -1.0)
+    bar, work = Bar(console), Progress("answer from requests", "tuples", total=400)
+    bar.follow(work)
+    assert "0%" in drawn(bar, console)
+    work.done = 100
+    text = drawn(bar, console)
+    assert "answer from requests" in text
+    assert "25%" in text
+    work.total = 1_000  # A plan may grow.
+    assert "10%" in drawn(bar, console)
+
+
+def test_an_answer_that_comes_soon_shows_no_bar(console):
+    bar = Bar(console)
+    bar.follow(Progress("answer from requests", "tuples", total=10, done=9))
+    assert drawn(bar, console) == ""

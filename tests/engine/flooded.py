@@ -1,0 +1,120 @@
+"""An engine in virtual time, on which work takes time, and a producer that does not wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.engine.costs import costs_ns
+from shedder.engine.engine import Engine
+from shedder.engine.stopwatch import Stopwatch
+from shedder.overload.controller import TICK_S
+from shedder.simulation.machine import VirtualMachine
+from shedder.streams.batches import encode
+
+SECOND = 1_000_000
+START = 1_000 * SECOND
+CREATE = """CREATE STREAM s (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)
+TIMESTAMP BY ts LATENESS INTERVAL '1' SECOND"""
+QUERIES = {
+    "wide": "SELECT COUNT(*) AS n, TOP(k, 5) AS t, QUANTILE(x, 0.9) AS q, SUM(x) AS s FROM s",
+    "groups": "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM s GROUP BY g",
+}
+ROWS = 500
+
+
+SLOWNESS = 720.0  # Times what the model says that a synopsis takes.
+
+
+class Priced(VirtualMachine):
+    """A virtual machine on which every synopsis takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__(1, START)
+        self.ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.time_us * 1_000 + self.ns
+
+    def monotonic_s(self) -> float:
+        return self.monotonic_ns() / 1e9
+
+    def stopwatch(self, query, plan, *, grouped):
+        costs = [costs_ns(part, grouped=grouped) for part in plan.parts]
+        return PricedWatch(self, costs)
+
+
+class PricedWatch(Stopwatch):
+    def __init__(self, machine, costs):
+        super().__init__(len(costs), machine.monotonic_ns)
+        self.machine = machine
+        self.costs = costs
+
+    def lap(self, part, tuples, level=0):
+        self.machine.ns += int(SLOWNESS * tuples * self.costs[part][level])
+        super().lap(part, tuples, level)
+
+
+class Flooded:
+    """An engine in virtual time with standing queries, and a producer that does not wait."""
+
+    def __init__(self, directory, **settings):
+        self.machine = Priced()
+        self.engine = Engine.open(
+            directory, machine=self.machine, **({"overload": "on"} | settings)
+        )
+        self.sent = []
+        self.spacing_us = 1_000
+        if not self.engine.core.streams:
+            self.engine.execute(CREATE)
+            for name, text in QUERIES.items():
+                self.engine.register(name, text)
+
+    def send(self, batches=1):
+        rng = np.random.default_rng(len(self.sent))
+        for _ in range(batches):
+            at = START + len(self.sent) * self.spacing_us
+            table = pa.record_batch(
+                {
+                    "ts": pa.array(np.full(ROWS, at), pa.timestamp("us")),
+                    "k": rng.zipf(1.3, ROWS) % 1_000,
+                    "g": rng.choice(list("ab"), ROWS),
+                    "x": rng.lognormal(1, 1, ROWS),
+                }
+            )
+            self.engine.append("s", encode(table), producer="p", epoch=0, sequence=None)
+            self.sent.append(table)
+        self.machine.log.commit(self.machine.log.gather())
+
+    def tick(self, batches=0):
+        """100 ms: what comes, comes; what there is time for is applied; the controller looks."""
+        end = self.machine.monotonic_s() + TICK_S
+        if batches:
+            self.send(batches)
+        while self.machine.monotonic_s() < end and self.machine.applier.waiting:
+            self.machine.applier.step()
+            if group := self.machine.log.gather():
+                self.machine.log.commit(group)
+        self.machine.ns += max(0, int((end - self.machine.monotonic_s()) * 1e9))
+        for period_s, tick in self.machine.ticks:
+            if period_s == TICK_S:
+                tick()
+
+    def levels(self, name):
+        return self.engine.core.published(name)[1].standing.levels
+
+    def rows(self, name):
+        return self.engine.query(name).answer().rows()
+
+    def flood(self, ticks=6):
+        for _ in range(5):
+            self.tick(1)
+        for _ in range(ticks):
+            for _ in range(20):
+                self.send()
+            self.tick()
+
+    def facts(self, entity, name):
+        """Of the control table."""
+        table = self.engine.control().to_pylist()
+        return {r["key"]: r["value"] for r in table if (r["entity"], r["name"]) == (entity, name)}

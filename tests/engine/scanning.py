@@ -1,0 +1,37 @@
+"""Scans of dealt runs in memory: one question, one reduction, no files."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shedder.archive.deadline import Deadline
+from shedder.archive.reductions.reduction import Reduction
+from shedder.archive.reductions.registry import NamedReduction
+from shedder.archive.reductions.until_error import UntilError
+from shedder.cql.query import BoundQuery
+from shedder.engine.progressive import Scan
+from shedder.queries.choose import Stretch
+from tests.archive.dealt import DealtRuns
+
+
+def scan_of(
+    query: BoundQuery,
+    dealt: DealtRuns,
+    reduction: Reduction | None = None,
+    *,
+    seed: int = 0,
+    stretch: Stretch | None = None,
+    deadline: Deadline | None = None,
+) -> Scan:
+    """A scan of all runs and the tail."""
+    columns = sorted({*query.columns, query.schema.time_column})
+    return Scan(
+        query,
+        dealt.sample(columns, seed),
+        NamedReduction("test()", reduction or UntilError(1_000)),
+        stretch or Stretch(),
+        narrow=stretch is not None,
+        position=dealt.data.num_rows,
+        deadline=deadline or Deadline(),
+        rng=np.random.default_rng([seed, 5]),
+    )

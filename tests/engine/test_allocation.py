@@ -1,0 +1,226 @@
+"""The present problem: what standing queries ask for, and the way back from options to sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from allocator.allocate import allocate
+from allocator.demands import Budget
+from shedder.cql.shares import LEVEL_MAX
+from shedder.engine.allocation import NEGLIGIBLE, Asked, Given, problem
+from shedder.engine.cpu_prices import cpu_prices
+from shedder.engine.footprint import window_bytes
+from shedder.engine.grant import negotiate
+from shedder.engine.plan import Kind, plan, with_sizes
+from shedder.engine.thinning_error import skipping_error
+from shedder.errors import BudgetExceeded, PrecisionUnavailable
+from tests.engine.allocation_world import CAP, KIB, MIB, bound, standing
+
+MINUTE = "[RANGE INTERVAL '60' SECOND]"
+DISTINCT = f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WITHIN 1 PERCENT"
+MIXED = f"SELECT COUNT(*) AS n, SUM(v) AS s, MEDIAN(v) AS m, COUNT(DISTINCT k) AS d FROM s {MINUTE}"
+
+
+def test_every_synopsis_is_a_row_and_every_aggregate_reads_one() -> None:
+    asked = standing("q", MIXED)
+    found = problem([asked], group_bytes_max=CAP)
+    assert [row.parts for row in found.rows] == [(0,), (1,), (2,), (3,)]
+    kinds = [asked.plan.parts[row.parts[0]].kind for row in found.rows]
+    assert kinds == [Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS, Kind.DISTINCT]
+    assert [aggregate for _, aggregate in found.readers if aggregate] == list(
+        asked.query.aggregates
+    )
+    assert found.given(found.demands.present) == [Given(asked.sizes, 0)]
+    assert found.levels(found.demands.present) == [asked.levels]
+
+
+def test_what_stands_takes_what_its_panes_take() -> None:
+    asked = standing("q", MIXED)
+    found = problem([asked], group_bytes_max=CAP)
+    synopses = sum(window_bytes(asked.query, part, part.size) for part in asked.plan.parts)
+    assert found.present_bytes == synopses + int(found.beside_bytes.sum())
+
+
+def test_synopses_that_are_compared_have_one_size() -> None:
+    asked = standing("q", "SELECT JOIN_SIZE(k, v) AS j FROM s")
+    [count, joined] = problem([asked], group_bytes_max=CAP).rows
+    assert count.parts == (0,)
+    assert joined.parts == (1, 2)
+    found = problem([asked], group_bytes_max=CAP)
+    [given] = found.given(np.array([0, 0]))
+    assert given.sizes[1] == given.sizes[2] == joined.sizes[0]
+
+
+def test_thinning_is_a_part_of_the_options_when_it_is_asked_for() -> None:
+    asked = standing("q", MIXED, tuples_per_s=1e6, tuples=1e6)
+    found = problem([asked], group_bytes_max=CAP, levels=range(LEVEL_MAX + 1))
+    roomy = allocate(found.demands, Budget(64 * MIB, np.inf))
+    assert found.levels(roomy.choice) == [(0, 0, 0, 0)]
+    tight = allocate(found.demands, Budget(64 * MIB, 0.7 * float(roomy.cost_ns.sum())))
+    [levels] = found.levels(tight.choice)
+    assert max(levels) > 0
+    assert levels[0] == min(levels)
+    assert tight.cost_ns.sum() <= 0.7 * roomy.cost_ns.sum()
+
+
+def test_an_option_keeps_the_present_level_when_none_is_asked_for() -> None:
+    asked = replace(standing("q", MIXED, tuples=1e6), levels=(1, 3, 1, 2))
+    found = problem([asked], group_bytes_max=CAP)
+    assert found.levels(found.demands.present) == [(1, 3, 1, 2)]
+    rows = np.arange(len(found.rows))
+    error = found.demands.options.error[rows, found.demands.present]
+    assert error[1] == pytest.approx(skipping_error(Kind.MOMENTS, 1e6, 0.95)[3])
+
+
+def test_an_inactive_query_weighs_next_to_nothing_and_is_promised_nothing() -> None:
+    asked = standing("q", DISTINCT + " ELSE FAIL")
+    found = problem([asked, replace(asked, name="r", active=False)], group_bytes_max=CAP)
+    active, idle = found.demands.readers.weight.tolist()
+    assert idle == active * NEGLIGIBLE
+    assert found.demands.readers.promised.tolist() == [True, False]
+    assert np.isinf(found.demands.readers.target[1])
+
+
+def test_a_measured_factor_scales_the_curve_and_what_the_target_needs() -> None:
+    asked = standing("q", DISTINCT)
+    worse = replace(asked, factors=(1.0,) + (2.0,) * (len(asked.plan.parts) - 1))
+    before, after = (problem([one], group_bytes_max=CAP) for one in (asked, worse))
+    assert max(after.rows[1].sizes) == max(before.rows[1].sizes) + 2  # HLL: a half takes 4 times.
+    errors = [found.demands.options.error[1, found.demands.present[1]] for found in (before, after)]
+    assert errors[1] == pytest.approx(2 * errors[0])
+
+
+def test_groups_get_room_for_what_they_need_and_then_what_is_to_spare() -> None:
+    text = "SELECT k, SUM(v) AS s FROM s GROUP BY k"
+    small = standing("small", text, held_bytes=100 * KIB, needed_bytes=200 * KIB)
+    large = standing("large", text, held_bytes=100 * KIB, needed_bytes=10 * MIB)
+    found = problem([small, large], group_bytes_max=CAP)
+    allocation = allocate(found.demands, Budget(2 * 8 * MIB))
+    caps = [given.group_bytes for given in found.given(allocation.choice)]
+    assert caps[0] >= 200 * KIB
+    assert caps[1] >= 4 * MIB
+    assert allocation.size_bytes.sum() + allocation.free_bytes == 16 * MIB
+
+
+def test_room_for_growth_is_worth_less_than_a_target() -> None:
+    """What groups need comes first, then targets, then what groups might come to need."""
+    groups = standing(
+        "groups",
+        "SELECT k, SUM(v) AS s FROM s GROUP BY k",
+        held_bytes=MIB,
+        needed_bytes=MIB,
+        grown_bytes=4 * MIB,
+    )
+    target = standing("target", DISTINCT)
+    found = problem([groups, target], group_bytes_max=CAP)
+    own = int(found.demands.options.size_bytes[found.rows_of([1])].max(1).sum())
+    for more, met, cap in ((0, True, MIB), (3 * MIB, True, 2 * MIB), (-MIB, False, MIB)):
+        allocation = allocate(found.demands, Budget(2 * MIB + MIB // 8 + own + more))
+        assert bool(allocation.met.all()) == met
+        assert found.given(allocation.choice)[0].group_bytes >= cap
+
+
+def test_thinned_synopses_are_offered_the_sizes_that_make_up_for_it() -> None:
+    asked = standing("q", "SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.02 RANK", tuples=1e5)
+    rows = []
+    for level in (0, 3):
+        found = problem([replace(asked, levels=(0, level))], group_bytes_max=CAP)
+        rows.append((max(found.rows[1].sizes), float(found.demands.options.error[1].min())))
+    assert rows[1][0] > rows[0][0]
+    assert max(error for _, error in rows) <= 0.02
+
+
+def test_a_new_query_takes_from_those_who_lose_least_and_never_what_was_promised() -> None:
+    first = negotiate(bound(DISTINCT), 64 * MIB, group_bytes_max=CAP)
+    text = DISTINCT.replace("WITHIN 1 PERCENT", "")
+    stands = [
+        standing("promised", DISTINCT + " ELSE FAIL"),
+        standing("modest", f"SELECT COUNT(DISTINCT v) AS d FROM s {MINUTE} WITHIN 1 PERCENT"),
+    ]
+    budget = 2 * first.size_bytes + 100 * KIB
+    given = negotiate(bound(text + " WEIGHT 9"), budget, stands, group_bytes_max=CAP)
+    assert "promised" not in given.others
+    assert "modest" in given.others
+    with pytest.raises(
+        PrecisionUnavailable, match=r"needs .* KiB are free.* for each KiB more, .* for each ns"
+    ):
+        negotiate(
+            bound(DISTINCT + " ELSE FAIL"),
+            budget - first.size_bytes,
+            stands[:1],
+            group_bytes_max=CAP,
+        )
+
+
+def test_a_heavier_promise_does_not_break_one_that_was_given() -> None:
+    stands = [standing("promised", DISTINCT + " ELSE FAIL")]
+    found = problem(stands, group_bytes_max=CAP)
+    with pytest.raises(PrecisionUnavailable, match="only if promised lost what was promised"):
+        negotiate(
+            bound(DISTINCT + " ELSE FAIL WEIGHT 100"),
+            found.present_bytes + 200 * KIB,
+            stands,
+            group_bytes_max=CAP,
+        )
+
+
+def test_without_room_for_the_least_a_query_is_refused_with_what_is_free() -> None:
+    with pytest.raises(BudgetExceeded, match=r"free; .* least of bytes"):
+        negotiate(bound(DISTINCT), 100 * KIB, group_bytes_max=CAP)
+
+
+def test_what_is_granted_names_needs_and_prices() -> None:
+    query = bound(f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WITHIN 1 PERCENT")
+    whole = negotiate(query, 64 * MIB, group_bytes_max=CAP)
+    least = negotiate(query, whole.size_bytes // 2, group_bytes_max=CAP)
+    assert "missed" not in whole.facts
+    assert "you would get" in least.facts["missed"]
+    assert least.facts["count distinct needs"] == whole.facts["count distinct needs"]
+    assert "per KiB" in least.facts["count distinct price"]
+    assert int(least.facts["bytes"]) == least.size_bytes <= whole.size_bytes // 2
+
+
+def test_the_price_of_cpu_is_what_the_next_level_buys() -> None:
+    query = bound("SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.01 RANK")
+    asked = standing("q", query.text, tuples=1e5)
+    found = problem([asked], group_bytes_max=CAP, levels=(0, 1))
+    [given] = found.given(found.demands.present)
+    [price] = cpu_prices([asked], [given], group_bytes_max=CAP)
+    per_tuple = replace(asked, tuples_per_s=1.0)
+    options = problem([per_tuple], group_bytes_max=CAP, levels=(0, 1)).demands.options
+    at = int(found.demands.present[1])
+    saved = options.error[1, at + 1] - options.error[1, at]
+    cost = options.cost_ns[1, at] - options.cost_ns[1, at + 1]
+    assert price == pytest.approx(saved / cost)
+
+
+def test_sizes_of_a_plan_are_replaced_and_nothing_else() -> None:
+    query = bound(MIXED)
+    first = plan(query, {query.aggregates[3]: 12})
+    other = with_sizes(first, [0, 0, 0, 9])
+    assert [part.size for part in other.parts] == [0, 0, 0, 9]
+    assert (other.answers, other.partners) == (first.answers, first.partners)
+    assert with_sizes(other, [part.size for part in first.parts]) == first
+
+
+def test_an_unknown_rate_costs_nothing_yet() -> None:
+    asked = Asked.new("q", bound(MIXED), standing("q", MIXED).plan)
+    found = problem([asked], group_bytes_max=CAP)
+    assert (found.demands.options.cost_ns == 0).all()
+    assert (found.demands.present == -1).all()
+
+
+def test_without_a_target_weight_earns_what_is_to_spare_and_groups_get_more_room_instead() -> None:
+    text = f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE}"
+    sizes = [list(negotiate(bound(text), 64 * MIB, group_bytes_max=CAP).sizes.values())]
+    grouped = f"SELECT v, COUNT(DISTINCT k) AS d FROM s {MINUTE} GROUP BY v"
+    sizes.append(list(negotiate(bound(grouped), 64 * MIB, group_bytes_max=CAP).sizes.values()))
+    assert sizes == [[14], [12]]
+    light, heavy = (standing(name, f"{text} WEIGHT {w}") for name, w in (("l", 1), ("h", 20)))
+    found = problem([light, heavy], group_bytes_max=CAP)
+    tight = Budget(int(0.6 * found.present_bytes))
+    given = found.given(allocate(found.demands, tight).choice)
+    assert given[1].sizes[-1] > given[0].sizes[-1]

@@ -1,0 +1,197 @@
+"""Answers are computed again from the archive: who is wrong is not certified, and says so."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import shedder
+from shedder.engine.audit import GROUPS_MAX
+from shedder.engine.engine import Engine
+from shedder.queries.certification import REGAIN, broken_share
+from synopses.hashing import position_keys
+
+SECOND = 1_000_000
+WINDOW = "[RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"
+ROWS = 2_000  # of a window
+
+CREATE = "CREATE STREAM r (ts TIMESTAMP NOT NULL, x DOUBLE, k BIGINT, g VARCHAR) TIMESTAMP BY ts"
+EVERYTHING = (
+    "SELECT g, COUNT(*) AS n, SUM(x) AS total, AVG(x) AS mean, COUNT(DISTINCT k) AS keys, "
+    "QUANTILE(x, 0.9) AS p90, TOP(k, 3) AS top, FREQUENT(k, 0.05) AS heavy, MIN(x) AS least, "
+    "HISTOGRAM(x, [-1, 0, 1]) AS histogram, LAST(x) AS latest, SELF_JOIN_SIZE(k) AS pairs, "
+    "DISTINCT_BOTH(k, x > 0, x <= 0) AS mixed, VAR(x) AS spread, CDF(x, 0.5) AS half "
+    f"FROM r {WINDOW} GROUP BY g"
+)
+
+
+@pytest.fixture
+def db(tmp_path):
+    with shedder.open(tmp_path / "data", audit_share=0.5) as opened:
+        opened.execute(CREATE)
+        yield opened
+
+
+def window(number: int, rng: np.random.Generator, x: np.ndarray | None = None) -> pa.Table:
+    """The tuples of one window; x: their values, else drawn."""
+    times = np.sort(rng.integers(0, 10 * SECOND, ROWS)) + number * 10 * SECOND
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us")),
+            "x": rng.normal(0, 1, ROWS) if x is None else x,
+            "k": rng.zipf(1.4, ROWS) % 3_000,
+            "g": rng.choice(["a", "b", "c"], ROWS, p=[0.7, 0.2, 0.1]),
+        }
+    )
+
+
+def step(db: Engine, number: int, rng: np.random.Generator, x: np.ndarray | None = None) -> None:
+    """One more window closes."""
+    db.push("r", window(number, rng, x))
+    db.heartbeat("r", (number + 1) * 10 * SECOND)
+
+
+def look(db: Engine) -> bool | None:
+    """Whether the query is certified when its newest answer was audited."""
+    assert db.audit.look() == "q"
+    return db.query("q").answer().certified
+
+
+def facts(db: Engine, entity: str, name: str) -> dict[str, str]:
+    rows = db.control().to_pylist()
+    return {r["key"]: r["value"] for r in rows if (r["entity"], r["name"]) == (entity, name)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("thinning", ["", " THINNING 1/8"])
+def test_a_healthy_query_stays_certified_over_many_seeds(tmp_path, thinning):
+    values = missed = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        with shedder.open(tmp_path / f"{seed}") as db:
+            db.execute(CREATE)
+            query = db.register("q", EVERYTHING + thinning)
+            assert query.answer().certified is None
+            for number in range(8):
+                step(db, number, rng)
+                assert look(db), facts(db, "query", "q")["certification_lost"]
+            found = facts(db, "query", "q")
+            values += int(found["audited_values"])
+            missed += int(found["audited_missed"])
+            assert float(found["audited_coverage"]) > 0.9
+    assert values > 2_000
+    assert (missed > 0) == bool(thinning)
+
+
+def damaged(db: Engine) -> tuple[bytes, object]:
+    """Alter what the archive says, behind the service's back; the old bytes and the file."""
+    db.seal("r")
+    [run] = db.core.store.runs(db.core.stream("r").id)
+    file = db.core.store.directory / "runs" / run.file
+    before, table = file.read_bytes(), pq.read_table(file)
+    at = table.schema.get_field_index("x")
+    grown = pa.array(table["x"].to_numpy() + 0.001)
+    pq.write_table(table.set_column(at, table.schema.field("x"), grown), file)
+    return before, file
+
+
+def test_who_is_refuted_by_the_archive_is_not_certified_until_it_holds_again(db):
+    rng = np.random.default_rng(1)
+    query = db.register("q", f"SELECT COUNT(*) AS n, SUM(x) AS total FROM r {WINDOW}")
+    step(db, 0, rng)
+    before, file = damaged(db)
+    assert look(db) is False
+    answer = query.answer()
+    assert "NOT CERTIFIED" in str(answer)
+    assert any(note.startswith("not certified: total was said to be") for note in answer.notes)
+    assert "certified:" in answer.explain()
+    assert facts(db, "query", "q")["certified"] == "0"
+
+    file.write_bytes(before)
+    needed = 0
+    while query.answer().certified is False:
+        needed += 1
+        step(db, needed, rng)
+        assert query.answer().certified is False  # Also of a window that was not looked at yet.
+        look(db)
+    bet = 1 + 0.9 / (1 - broken_share(0.05)) * broken_share(0.05)
+    assert needed == int(np.ceil(-np.log(REGAIN) / np.log(bet)))
+    assert "NOT CERTIFIED" not in str(query.answer())
+    ledger = db.ledger("r")
+    assert ledger.accepted == ledger.applied == (needed + 1) * ROWS
+    [each] = ledger.queries
+    assert (each.read, each.thinned, each.late) == (ledger.applied, 0, 0)
+
+
+def test_who_misses_too_often_loses_it_though_no_single_miss_proves_it(db):
+    # Whoever knows the stream's seed can see to it that the rows that are read are larger.
+    rng = np.random.default_rng(2)
+    db.register("q", f"SELECT AVG(x) AS mean FROM r {WINDOW} THINNING 1/8")
+    seed, looks = db.schema("r").seed, 0
+    while looks < 60:
+        read = position_keys(seed, looks * ROWS, ROWS) < np.uint64(1 << 61)
+        step(db, looks, rng, rng.normal(0, 1, ROWS) + np.where(read, 0.15, 0.0))
+        looks += 1
+        if look(db) is False:
+            break
+    assert 3 <= looks < 60
+    assert "more than chance allows" in facts(db, "query", "q")["certification_lost"]
+
+
+def test_what_the_archive_cannot_tell_is_not_audited(db):
+    rng = np.random.default_rng(3)
+    query = db.register("q", f"SELECT COUNT(*) AS n FROM r {WINDOW}")
+    assert db.audit.look() is None  # No window has closed.
+    step(db, 0, rng)
+    assert look(db) is True
+    assert db.audit.look() is None  # Nothing new since.
+    db.execute("DELETE FROM r WHERE x > 1")
+    step(db, 1, rng)
+    assert db.audit.look() is None
+    assert query.answer().certified is True
+    assert facts(db, "audit", "service")["looks"] == "1"
+
+
+def test_windows_that_are_too_long_are_left_alone(tmp_path):
+    with shedder.open(tmp_path / "data", audit_rows_max=ROWS - 1) as db:
+        db.execute(CREATE)
+        db.register("q", f"SELECT COUNT(*) AS n FROM r {WINDOW}")
+        step(db, 0, np.random.default_rng(4))
+        assert db.audit.look() is None
+
+
+def test_answers_of_very_many_groups_are_left_alone(db):
+    db.register("q", f"SELECT x, COUNT(*) AS n FROM r {WINDOW} GROUP BY x")
+    step(db, 0, np.random.default_rng(8))
+    assert len(db.query("q").answer().table) > GROUPS_MAX
+    assert db.audit.look() is None
+
+
+def test_a_landmark_s_answer_is_audited_as_it_grows(db):
+    rng = np.random.default_rng(5)
+    db.register("q", "SELECT COUNT(DISTINCT k) AS keys, MAX(x) AS most FROM r")
+    for number in range(3):
+        step(db, number, rng)
+        assert look(db) is True
+
+
+def test_it_takes_no_more_than_its_share_of_the_time(tmp_path):
+    with shedder.open(tmp_path / "data", audit_share=1e-6) as db:
+        db.execute(CREATE)
+        rng = np.random.default_rng(6)
+        db.register("q", f"SELECT COUNT(*) AS n FROM r {WINDOW}")
+        for number in range(3):
+            step(db, number, rng)
+            db.audit.tick()
+        assert db.audit.looks == 1
+        assert db.audit.busy_s > 0
+
+
+def test_a_query_that_is_registered_anew_is_not_certified_before_it_was_looked_at(db):
+    rng = np.random.default_rng(7)
+    text = f"SELECT COUNT(*) AS n FROM r {WINDOW}"
+    query = db.register("q", text)
+    step(db, 0, rng)
+    assert look(db) is True
+    query.drop()
+    assert db.register("q", text).answer().certified is None

@@ -1,0 +1,439 @@
+"""A past that was written elsewhere: all of it or none, and answers as if it had been pushed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import shedder
+from shedder.archive.check import check
+from shedder.archive.files import OsFiles
+from shedder.archive.foreign_run import SentFile
+from shedder.engine.backfill import BackfillState
+from shedder.engine.engine import Engine
+from shedder.errors import (
+    BadBatch,
+    BadSetting,
+    BeforeRetention,
+    DiskFull,
+    FailedPrecondition,
+    PlansChanged,
+    SchemaMismatch,
+    Unimplemented,
+)
+from spark_ingest.parts import send_part
+
+SECOND = 1_000_000
+CREATE = """CREATE STREAM {} (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE)
+TIMESTAMP BY ts LATENESS INTERVAL '5' SECOND ARCHIVE {}"""
+LAYOUTS = ("hybrid(blocks=8, block_rows=500)", "plain", "lazy", "eager(0.5)")
+QUERIES = {
+    "ever": "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, MAX(x) AS h, COUNT(DISTINCT k) AS d, "
+    "QUANTILE(x, 0.9) AS q FROM {}",
+    "wide": "SELECT g, COUNT(*) AS n, SUM(k) AS s, MEDIAN(x) AS m "
+    "FROM {} [RANGE 1 MINUTE SLIDE 10 SECONDS] GROUP BY g",
+    "coarse": "SELECT COUNT(*) AS n, MAX(k) AS h FROM {} "
+    "[RANGE 80 SECONDS SLIDE 1 SECOND COLLAPSE BY 2 AFTER 8]",
+    "short": "SELECT COUNT(*) AS n FROM {} [RANGE 3 SECONDS SLIDE 1 SECOND]",
+}
+QUESTION = "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, MAX(ts) AS t FROM {}"
+
+
+def rows(count: int, seed: int, begin_s: float, seconds: float) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    times = rng.uniform(begin_s * SECOND, (begin_s + seconds) * SECOND, count)
+    return pa.table(
+        {
+            "ts": pa.array(np.sort(times).astype(np.int64), pa.timestamp("us")),
+            "k": rng.integers(0, 500, count),
+            "g": rng.choice(["a", "b", "ü", None], count),
+            "x": pa.array(rng.lognormal(1, 2, count), mask=rng.random(count) < 0.05),
+        }
+    )
+
+
+PAST = [rows(4_000, 1, 0, 30), rows(3_000, 2, 30, 30)]
+LIVE = rows(2_000, 3, 61, 20)
+
+
+def opened(directory: Path, **settings: Any) -> Engine:
+    engine = shedder.open(directory, clock_us=lambda: 10_000 * SECOND, **settings)
+    assert isinstance(engine, Engine)
+    return engine
+
+
+def created(
+    directory: Path, layout: str = LAYOUTS[0], queries: dict[str, str] = QUERIES, **settings: Any
+) -> Engine:
+    engine = opened(directory, **settings)
+    for stream in ("s", "pushed"):
+        engine.execute(CREATE.format(stream, layout))
+        for name, text in queries.items():
+            engine.register(f"{name}_{stream}", text.format(stream))
+    return engine
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with created(tmp_path / "data") as engine:
+        yield engine
+
+
+def sent(db: Engine, past: list[pa.Table] = PAST, name: str = "old") -> BackfillState:
+    """All parts of a backfill, sent."""
+    state = db.begin_backfill("s", name, "a plan", len(past))
+    newest = max(int(table["ts"].cast(pa.int64()).to_numpy().max()) for table in past)
+    watermark = newest - 5 * SECOND if state.watermark_us is None else state.watermark_us
+    for part, table in enumerate(past):
+        send_part(db, state, name, part, table, watermark_us=watermark)
+    return state
+
+
+def adopted(db: Engine, past: list[pa.Table] = PAST, name: str = "old", **more: Any) -> int:
+    sent(db, past, name)
+    return db.adopt_backfill("s", name, rows=sum(map(len, past)), **more).rows
+
+
+def answers(db: Engine, stream: str, queries: dict[str, str] = QUERIES) -> dict[str, Any]:
+    return {name: sorted(db.query(f"{name}_{stream}").answer().rows(), key=str) for name in queries}
+
+
+def truth(*tables: pa.Table) -> tuple[Any, ...]:
+    sql = "SELECT count(*), sum(k)::BIGINT, min(x), max(ts) FROM everything"
+    with duckdb.connect() as connection:
+        connection.register("everything", pa.concat_tables(tables))
+        (row,) = connection.execute(sql).fetchall()
+    return row
+
+
+def asked(db: Engine, more: str = "") -> tuple[Any, ...]:
+    (row,) = db.execute(QUESTION.format("s") + more).rows()
+    return row["n"], row["s"], row["l"], row["t"].replace(tzinfo=None)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("live_first", [True, False])
+def test_a_backfilled_past_answers_as_if_it_had_been_pushed(
+    tmp_path: Path, layout: str, live_first: bool
+) -> None:
+    with created(tmp_path / "data", layout) as db:
+        db.push("pushed", pa.concat_tables([*PAST, LIVE]))
+        if live_first:
+            db.push("s", LIVE)
+            assert asked(db) == truth(LIVE)
+        assert adopted(db) == 7_000
+        if not live_first:
+            assert asked(db) == truth(*PAST)
+            db.push("s", LIVE)
+        assert asked(db) == truth(*PAST, LIVE)
+        assert answers(db, "s") == answers(db, "pushed")
+        ledger = db.ledger("s")
+        assert (ledger.accepted, ledger.applied, ledger.backfilled) == (2_000, 2_000, 7_000)
+        assert db.execute("SHOW STREAMS").rows()[1]["tuples"] == 9_000
+    assert check(tmp_path / "data", OsFiles()).ok
+    with opened(tmp_path / "data") as db:  # It is all on disk.
+        assert asked(db) == truth(*PAST, LIVE)
+        assert answers(db, "s") == answers(db, "pushed")
+        assert db.ledger("s").backfilled == 7_000
+        db.push("s", rows(100, 4, 82, 30))
+        db.push("pushed", rows(100, 4, 82, 30))
+        assert answers(db, "s") == answers(db, "pushed")
+
+
+def test_a_query_registered_afterwards_reads_the_past_too(db: Engine) -> None:
+    db.push("s", LIVE)
+    adopted(db)
+    later = db.register("later", QUERIES["ever"].format("s"))
+    assert later.answer().rows()[0]["n"] == 9_000
+    assert later.answer().rows() == db.query("ever_s").answer().rows()
+
+
+def test_a_target_is_met_from_the_archive_and_holds_the_truth(db: Engine) -> None:
+    db.push("s", LIVE)
+    adopted(db)
+    answer = db.execute("SELECT AVG(k) AS a FROM s WITHIN 5 PERCENT CONFIDENCE 95 PERCENT")
+    (row,) = answer.rows()
+    right = float(np.mean(np.concatenate([t["k"].to_numpy() for t in (*PAST, LIVE)])))
+    assert row["a_low"] <= right <= row["a_high"]
+    within = "[FROM TIMESTAMP '1970-01-01 00:01:01' TO TIMESTAMP '1970-01-01 00:02:00']"
+    assert db.execute(f"SELECT COUNT(*) AS n FROM s {within}").rows()[0]["n"] == 2_000
+
+
+def test_nothing_is_adopted_twice(db: Engine) -> None:
+    adopted(db)
+    again = db.adopt_backfill("s", "old", rows=7_000)
+    assert (again.rows, again.duplicate) == (7_000, True)
+    assert db.begin_backfill("s", "old").adopted == 7_000
+    assert asked(db) == truth(*PAST)
+
+
+def test_one_backfill_after_the_other_goes_further_back(db: Engine) -> None:
+    db.push("s", LIVE)
+    adopted(db, PAST[1:], "recent")
+    adopted(db, PAST[:1], "long-ago")
+    first, second = (db.begin_backfill("s", name).first_position for name in ("long-ago", "recent"))
+    assert first < second < 0
+    assert asked(db) == truth(*PAST, LIVE)
+
+
+def test_parts_that_are_done_stay_done_over_a_restart_and_a_part_may_come_again(
+    tmp_path: Path,
+) -> None:
+    with created(tmp_path / "data") as db:
+        state = db.begin_backfill("s", "old", "a plan", 2)
+        send_part(db, state, "old", 0, PAST[0], poison=3, watermark_us=50 * SECOND)
+        send_part(db, state, "old", 0, PAST[0], poison=3, watermark_us=50 * SECOND)
+    orphan = tmp_path / "data/backfills/1/orphan.parquet"
+    orphan.write_bytes(b"of a part that was never done")
+    with opened(tmp_path / "data") as db:
+        assert not orphan.exists()
+        state = db.begin_backfill("s", "old", "another plan", 7)
+        assert (state.plan, state.done) == ("a plan", {0: (4_000, 3)})
+        with pytest.raises(FailedPrecondition, match="has 4,003 rows, its source 7,003"):
+            db.adopt_backfill("s", "old", rows=7_003)
+        send_part(db, state, "old", 1, PAST[1], watermark_us=50 * SECOND)
+        assert db.adopt_backfill("s", "old", rows=7_003).rows == 7_000
+        assert asked(db) == truth(*PAST)
+    assert list((tmp_path / "data/backfills/1").iterdir()) == []
+
+
+def test_parts_whose_files_are_gone_are_to_be_done_again(tmp_path: Path) -> None:
+    with created(tmp_path / "data") as db:
+        sent(db)
+    shutil.rmtree(tmp_path / "data/backfills")  # As in a backup, which leaves them out.
+    with opened(tmp_path / "data") as db:
+        assert db.begin_backfill("s", "old").done == {}
+        adopted(db)
+        assert asked(db) == truth(*PAST)
+
+
+def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.push("s", LIVE)
+    before = answers(db, "s")
+    sent(db)
+
+    def full(*_: Any) -> None:
+        raise DiskFull("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(db.core.store.catalog, "adopt_backfill", full)
+        with pytest.raises(DiskFull):
+            db.adopt_backfill("s", "old", rows=7_000)
+    assert asked(db) == truth(LIVE)
+    assert answers(db, "s") == before
+    assert list((db.core.store.directory / "runs/1").iterdir()) == []
+    db.push("pushed", pa.concat_tables([*PAST, LIVE]))
+    db.adopt_backfill("s", "old", rows=7_000)
+    assert asked(db) == truth(*PAST, LIVE)
+    assert answers(db, "s") == answers(db, "pushed")
+
+
+@pytest.mark.parametrize("moment", ["link_backfill", "adopt_backfill", "show_backfill"])
+def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -> None:
+    directory = tmp_path / "data"
+    created(directory).close()
+    child = os.fork()
+    if not child:  # pragma: no cover - the child is killed
+        with suppress(BaseException):
+            db = opened(directory)
+            db.push("s", LIVE)
+            sent(db)
+            real = getattr(db.core.store, moment)
+
+            def dying(*arguments: Any) -> None:
+                real(*arguments)
+                os._exit(9)
+
+            setattr(db.core.store, moment, dying)
+            db.adopt_backfill("s", "old", rows=7_000)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 9
+    with opened(directory) as db:
+        if moment == "show_backfill":  # The transaction was over.
+            assert db.adopt_backfill("s", "old", rows=7_000).duplicate
+        else:
+            assert asked(db) == truth(LIVE)
+            assert len(db.begin_backfill("s", "old").done) == 2
+            assert not db.adopt_backfill("s", "old", rows=7_000).duplicate
+        assert asked(db) == truth(*PAST, LIVE)
+        db.push("pushed", pa.concat_tables([*PAST, LIVE]))
+        assert answers(db, "s") == answers(db, "pushed")
+        assert check_of(db) == []
+
+
+def check_of(db: Engine) -> list[str]:
+    db.close()
+    return check(db.core.store.directory, OsFiles()).damages
+
+
+def test_a_query_that_came_after_the_parts_were_built_asks_for_panes_again(db: Engine) -> None:
+    state = sent(db)
+    db.register("new", QUERIES["ever"].format("s"))
+    with pytest.raises(PlansChanged, match="before query 'new' was registered"):
+        db.adopt_backfill("s", "old", rows=7_000)
+    assert db.ledger("s").backfilled == 0
+    state = db.begin_backfill("s", "old")
+    for part, table in enumerate(PAST):
+        send_part(db, state, "old", part, table, watermark_us=50 * SECOND, runs=False)
+    db.adopt_backfill("s", "old", rows=7_000)
+    assert db.query("new").answer().rows()[0]["n"] == 7_000
+
+
+def test_times_that_overlap_are_refused_unless_they_may(db: Engine) -> None:
+    db.push("s", pa.concat_tables([LIVE, rows(5, 9, 40, 1)]))  # Five that came late.
+    sent(db)
+    with pytest.raises(FailedPrecondition, match=r"overlap those of tuples in the log, 1970-01-01"):
+        db.adopt_backfill("s", "old", rows=7_000)
+    assert db.adopt_backfill("s", "old", rows=7_000, overlap=True).rows == 7_000
+    assert asked(db) == truth(*PAST, LIVE, rows(5, 9, 40, 1))
+    sent(db, name="again")
+    with pytest.raises(FailedPrecondition, match="overlap those of run 1/-"):
+        db.adopt_backfill("s", "again", rows=7_000)
+    db.abandon_backfill("s", "again")
+    assert db.begin_backfill("s", "again").done == {}
+    assert list((db.core.store.directory / "backfills/1").iterdir()) == []
+
+
+def test_what_the_stream_does_not_retain_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as db:
+        db.execute(
+            "CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "
+            "TIMESTAMP BY ts RETAIN INTERVAL '40' SECOND"
+        )
+        db.push("s", LIVE)
+        sent(db)
+        with pytest.raises(BeforeRetention, match="leave older ones out"):
+            db.adopt_backfill("s", "old", rows=7_000)
+        assert adopted(db, [rows(500, 5, 45, 10)], "kept") == 500
+
+
+class Tampering:
+    """Hands a part on, with a change of its last file."""
+
+    def __init__(self, db: Engine, change: Any) -> None:
+        self.db, self.change, self.data = db, change, bytearray()
+
+    def write_backfill(self, *arguments: Any) -> None:
+        self.data += arguments[-1]
+
+    def finish_backfill_part(self, *arguments: Any, sent: list[SentFile], **facts: Any) -> None:
+        data, file = self.change(bytes(self.data), sent[-1])
+        stream, name, part, attempt = arguments
+        self.db.write_backfill(stream, name, part, attempt, 0, 0, data)
+        self.db.finish_backfill_part(*arguments, sent=[file], **facts)
+
+
+def refusal(db: Engine, change: Any) -> str:
+    state = db.begin_backfill("s", "old", "a plan", 1)
+    with pytest.raises((BadBatch, SchemaMismatch)) as refused:
+        send_part(Tampering(db, change), state, "old", 0, PAST[0], watermark_us=0)
+    assert db.begin_backfill("s", "old").done == {}
+    assert not list((db.core.store.directory / "tmp").glob("backfill-*"))
+    return str(refused.value)
+
+
+def again(table: pa.Table, source: pq.ParquetFile, **options: Any) -> tuple[bytes, int]:
+    import google_crc32c
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata(source.metadata.metadata), sink, **options)
+    data = sink.getvalue().to_pybytes()
+    return data, google_crc32c.value(data)
+
+
+def rewritten(change: Any) -> Any:
+    """The file written anew with other rows, its checksum told as it is."""
+
+    def tamper(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
+        source = pq.ParquetFile(pa.BufferReader(data))
+        groups = [source.metadata.row_group(at).num_rows for at in range(source.num_row_groups)]
+        new, crc = again(change(source.read()), source, row_group_size=max(groups))
+        return new, SentFile(file.first_position, file.end_position, len(new), crc)
+
+    return tamper
+
+
+def test_a_file_that_was_damaged_on_its_way_is_refused_by_name(db: Engine) -> None:
+    def flip(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
+        return data[:5_000] + bytes([data[5_000] ^ 1]) + data[5_001:], file
+
+    said = refusal(db, flip)
+    assert said.startswith("run 1/-000000000429")
+    assert "with checksum" in said
+
+
+def test_a_file_that_lies_about_itself_is_refused(db: Engine) -> None:
+    def told(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
+        import google_crc32c
+
+        wrong = data[:5_000] + bytes([data[5_000] ^ 1]) + data[5_001:]
+        crc = google_crc32c.value(wrong)
+        return wrong, SentFile(file.first_position, file.end_position, len(wrong), crc)
+
+    assert "fail their checksum" in refusal(db, told)
+
+    def shifted(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
+        return data, SentFile(
+            file.first_position + 1, file.end_position + 1, file.size_bytes, file.crc
+        )
+
+    assert "shedder.first_position" in refusal(db, shifted)
+
+
+def test_other_types_are_refused_by_column_and_both_types(db: Engine) -> None:
+    def as_text(table: pa.Table) -> pa.Table:
+        at = table.column_names.index("k")
+        return table.set_column(at, "k", table["k"].cast(pa.string()))
+
+    assert "column 'k' is string, not int64" in refusal(db, rewritten(as_text))
+    assert "its columns are" in refusal(db, rewritten(lambda table: table.drop_columns(["x"])))
+
+
+def test_only_known_names_and_only_the_bytes_that_come_next_are_taken(db: Engine) -> None:
+    with pytest.raises(BadSetting, match="no name of a backfill"):
+        db.begin_backfill("s", "../../etc", "a plan", 1)
+    with pytest.raises(FailedPrecondition, match="has not begun"):
+        db.begin_backfill("s", "nothing")
+    db.begin_backfill("s", "old", "a plan", 1)
+    with pytest.raises(BadSetting, match="attempt"):
+        db.write_backfill("s", "old", 0, "../a", 0, 0, b"bytes")
+    db.write_backfill("s", "old", 0, "a", 0, 0, b"bytes")
+    db.write_backfill("s", "old", 0, "a", 0, 0, b"bytes")
+    with pytest.raises(FailedPrecondition, match="bytes 5 to 9 of file 0"):
+        db.write_backfill("s", "old", 0, "a", 0, 9, b"more")
+
+
+def test_insert_says_that_it_does_not_read_what_was_backfilled(db: Engine) -> None:
+    adopted(db)
+    with pytest.raises(Unimplemented, match="7,000 of the tuples of 's' were backfilled"):
+        db.execute("INSERT INTO pushed SELECT ts, k, g, x FROM s")
+
+
+def test_the_deal_is_the_streams_own_and_any_blocks_are_a_simple_random_sample(db: Engine) -> None:
+    """Every row of a run is as likely as any other to be in a block: chi-square over many runs."""
+    many = [rows(4_000, seed, seed, 1) for seed in range(40)]
+    adopted(db, many)
+    runs = db.core.store.runs(db.core.stream("s").id)
+    assert len(runs) == 40
+    of_first = np.zeros(8)
+    for run in runs:
+        path = db.core.store.directory / "runs" / run.file
+        group = pq.ParquetFile(path).read_row_group(0, columns=["__position"])
+        places = group["__position"].to_numpy() - run.first_position
+        of_first += np.bincount(places * 8 // 4_000, minlength=8)
+    expected = of_first.sum() / 8
+    chi_square = float(((of_first - expected) ** 2 / expected).sum())
+    assert chi_square < 24.3  # The 99.9 % quantile of 7 degrees of freedom.

@@ -1,0 +1,252 @@
+"""Queries of the same aggregates over several windows share panes and answer as if not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.engine.standing import Standing
+from shedder.queries.database import Receipt
+
+SECOND = 1_000_000
+NOW_US = 1_700_000_000 * SECOND
+STREAM = (
+    "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts "
+    "LATENESS INTERVAL '2' SECOND"
+)
+SELECT = (
+    "SELECT {}COUNT(*) AS n, SUM(k) AS total, MIN(k) AS low, MAX(k) AS high, "
+    "COUNT(DISTINCT k) AS keys, MEDIAN(v) AS middle FROM s {} WHERE k > 3 {}"
+)
+WINDOWS = {  # Panes of 1, 5, 1 and 60 seconds.
+    "minute": "[RANGE 1 MINUTE SLIDE 1 SECOND]",
+    "five": "[RANGE 5 MINUTES SLIDE 5 SECONDS]",
+    "two": "[RANGE 2 MINUTES SLIDE 1 SECOND]",
+    "hour": "[RANGE 20 MINUTES SLIDE 1 MINUTE]",
+}
+
+
+def text(window: str, grouped: bool) -> str:
+    group = ("k % 5 AS g, ", "GROUP BY k % 5") if grouped else ("", "")
+    return SELECT.format(group[0], WINDOWS[window], group[1])
+
+
+def open_at(directory: Path, **overrides: Any) -> Engine:
+    return Engine.open(
+        directory, clock_us=lambda: NOW_US + 10**6 * SECOND, checkpoint_seconds=1e6, **overrides
+    )
+
+
+def batch(rng: np.random.Generator, newest: float) -> pa.Table:
+    """Some tuples are late for panes of a second and not for those of a minute, some for all."""
+    rows = int(rng.integers(1, 60))
+    back = rng.choice([1.0, 5.0, 50.0, 400.0], rows, p=[0.8, 0.1, 0.08, 0.02])
+    seconds = newest - back * rng.random(rows)
+    return pa.table(
+        {
+            "ts": pa.array(NOW_US + (seconds * SECOND).astype(np.int64), pa.timestamp("us")),
+            "k": pa.array(rng.integers(0, 300, rows)),
+            "v": pa.array(rng.lognormal(2, 1, rows)),
+        }
+    )
+
+
+def of(db: Engine, name: str) -> Standing:
+    return db.query(name)._published.standing
+
+
+def fed(db: Engine) -> dict[str, str]:
+    """Who reads for whom."""
+    names = [name for name in WINDOWS if name in db.core.stream("s").queries]
+    feeds = {name: of(db, name).feed for name in names}
+    return {name: feed.feeder.name for name, feed in feeds.items() if feed is not None}
+
+
+class Alone:
+    """One engine for each query: nothing is shared."""
+
+    def __init__(self, directory: Path, grouped: bool) -> None:
+        self.engines = {}
+        for name in WINDOWS:
+            self.engines[name] = open_at(directory / name)
+            self.engines[name].execute(STREAM)
+        self.grouped = grouped
+
+    def register(self, name: str) -> None:
+        self.engines[name].register(name, text(name, self.grouped))
+
+    def push(self, table: pa.Table) -> None:
+        for engine in self.engines.values():
+            engine.push("s", table)
+
+    def close(self) -> None:
+        for engine in self.engines.values():
+            engine.close()
+
+    def check(self, db: Engine, after: Receipt | None) -> None:
+        ours = {query.query: query for query in db.ledger("s").queries}
+        for name, our in ours.items():
+            mine, theirs = (e.query(name).answer(after) for e in (db, self.engines[name]))
+            assert (mine.start_us, mine.end_us) == (theirs.start_us, theirs.end_us)
+            assert mine.late == theirs.late, name
+            key = (lambda row: row["g"]) if self.grouped else None
+            rows = [sorted(answer.rows(), key=key) for answer in (mine, theirs)]
+            assert rows[0] == rows[1], name
+            (alone,) = self.engines[name].ledger("s").queries
+            assert (our.read, our.late) == (alone.read, alone.late), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grouped", [False, True], ids=["one group", "groups"])
+@pytest.mark.parametrize("order", [0, 1], ids=["finest first", "coarsest first"])
+def test_shared_answers_are_those_of_queries_that_stand_alone(
+    tmp_path: Path, order: int, grouped: bool
+) -> None:
+    rng = np.random.default_rng(order)
+    alone = Alone(tmp_path, grouped)
+    db = open_at(tmp_path / "shared")
+    db.execute(STREAM)
+    names = list(WINDOWS)[:: -1 if order else 1]
+    newest, receipt = 0.0, None
+
+    def push(count: int) -> None:
+        nonlocal newest, receipt
+        for _ in range(count):
+            newest += float(rng.choice([0.5, 3.0, 20.0, 300.0], p=[0.5, 0.3, 0.17, 0.03]))
+            table = batch(rng, newest)
+            alone.push(table)
+            receipt = db.push("s", table)
+            alone.check(db, receipt)
+
+    push(3)
+    for name in names:
+        db.register(name, text(name, grouped))
+        alone.register(name)
+        push(8)
+    assert fed(db).keys() == set(WINDOWS) - {"minute"} or fed(db).keys() == set(WINDOWS) - {"two"}
+    push(20)
+    before = fed(db)
+    db.close()
+    db = open_at(tmp_path / "shared")
+    assert fed(db) == before
+    alone.check(db, receipt)
+    push(10)
+    db.core.checkpoint()
+    push(5)
+    db.core.store.close()  # As killed: the log since the checkpoint is applied again.
+    db = open_at(tmp_path / "shared")
+    assert fed(db) == before
+    alone.check(db, receipt)
+    push(10)
+    feeder = before["five"]
+    db.drop_query(feeder)  # The others read by themselves, or for each other.
+    assert len(fed(db)) == 2
+    alone.check(db, receipt)
+    push(10)
+    db.core.store.close()
+    db = open_at(tmp_path / "shared")
+    assert len(fed(db)) == 2
+    alone.check(db, receipt)
+    push(10)
+    db.drop_query("hour")
+    push(3)
+    db.close()
+    alone.close()
+
+
+def test_tuples_are_read_once_for_all(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    with open_at(tmp_path / "data") as db:
+        db.execute(STREAM)
+        for name in WINDOWS:
+            db.register(name, text(name, False))
+        assert set(fed(db).values()) == {"minute"}
+        for newest in range(200, 300):
+            rows = batch(rng, newest)
+            recent = rows["ts"].cast(pa.int64()).to_numpy() >= NOW_US + (newest - 1) * SECOND
+            receipt = db.push("s", rows.filter(pa.array(recent)))
+        db.query("minute").answer(after=receipt)
+        for name in ("two", "five"):
+            open_panes = [of(db, name).panes[pane] for pane in of(db, name).open_panes()]
+            assert sum(int(pane.counts.sum()) for pane in open_panes) == 0
+        minute, two = of(db, "minute").panes, of(db, "two").panes
+        shared = [pane for pane, held in minute.items() if two.get(pane) is held]
+        assert len(shared) > 30  # Not copies.
+        assert "its panes are read by" in db.query("minute").explain()
+        assert "reads the panes of minute" in db.query("two").explain()
+
+
+def test_what_is_not_alike_is_not_shared(tmp_path: Path) -> None:
+    alike = (
+        "SELECT COUNT(*) AS n, SUM(k) AS total FROM s [RANGE 1 MINUTE SLIDE 1 SECOND] WHERE k > 3"
+    )
+    others = (
+        alike.replace("k > 3", "k > 4"),
+        alike.replace("SUM(k)", "SUM(v)"),
+        alike.replace(", SUM(k) AS total", ""),
+        alike.replace("[RANGE 1 MINUTE SLIDE 1 SECOND]", "[RANGE UNBOUNDED]"),
+        alike.replace("SLIDE 1 SECOND", "SLIDE 1500 MILLISECONDS"),
+        alike.replace("WHERE k > 3", "WHERE k > 3 GROUP BY k % 2"),
+    )
+    with open_at(tmp_path / "data") as db:
+        db.execute(STREAM)
+        db.register("alike", alike.replace("SLIDE 1 SECOND", "SLIDE 2 SECONDS"))
+        for at, other in enumerate(others):
+            db.register(f"other{at}", other)
+            assert of(db, f"other{at}").feed is None, other
+            assert not of(db, "alike").takers, other
+        db.register("same", alike)
+        assert [each.name for each in of(db, "same").takers] == ["alike"]
+
+
+def test_levels_that_differ_end_sharing_and_equal_ones_begin_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    certain = " CONFIDENCE 99.99999 PERCENT"
+    with open_at(tmp_path / "data") as db:
+        db.execute(STREAM)
+        for name in ("minute", "two"):
+            db.register(name, text(name, False) + certain)
+        sent = []
+        for step, newest in enumerate(range(100, 340, 4)):
+            if step == 20:
+                db.set_thinning("minute", 1)
+                assert not fed(db)
+            if step == 40:
+                db.set_thinning("two", 1)
+                assert fed(db) == {"two": "minute"}
+            sent.append(batch(rng, newest))
+            receipt = db.push("s", sent[-1])
+            for name in ("minute", "two"):
+                answer = db.query(name).answer(after=receipt)
+                times, keys = (
+                    pa.concat_tables(sent)[column].cast(pa.int64()).to_numpy()
+                    for column in ("ts", "k")
+                )
+                inside = (times >= answer.start_us) & (times < answer.end_us) & (keys > 3)
+                row = answer.rows()[0]
+                assert row["n_low"] <= inside.sum() <= row["n_high"]
+                assert row["total_low"] <= keys[inside].sum() <= row["total_high"]
+        ledger = {each.query: each for each in db.ledger("s").queries}
+        assert ledger["minute"].thinned > 0
+        for each in ledger.values():
+            assert each.read + each.thinned + each.late == sum(table.num_rows for table in sent)
+
+
+def test_a_query_whose_feeder_fails_fails_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    with open_at(tmp_path / "data") as db:
+        db.execute(STREAM)
+        for name in ("minute", "two"):
+            db.register(name, text(name, False))
+        assert fed(db) == {"two": "minute"}
+        db.push("s", batch(rng, 100))
+        of(db, "minute").panes = None  # type: ignore[assignment]
+        receipt = db.push("s", batch(rng, 110))
+        for name in ("minute", "two"):
+            with pytest.raises(Exception, match="drop it and register it again"):
+                db.query(name).answer(after=receipt)

@@ -1,0 +1,111 @@
+"""Runs are scrubbed by themselves, when it is time, the oldest first, and ingest goes before."""
+
+from __future__ import annotations
+
+import pytest
+
+from shedder.engine import housekeeping
+from shedder.engine.engine import Engine
+from tests.engine.test_relayout import CREATE, rows
+
+DAY_US = 86_400_000_000
+START_US = 1_700_000_000_000_000
+
+
+class World:
+    """A database whose clock is set by hand; its runs are looked after when a test says so."""
+
+    def __init__(self, directory, **settings) -> None:
+        self.now_us = START_US
+        self.directory, self.settings = directory, settings
+        self.db = self.opened()
+        self.db.execute(CREATE)
+
+    def opened(self) -> Engine:
+        return Engine.open(self.directory, clock_us=lambda: self.now_us, **self.settings)
+
+    def add(self, number: int) -> None:
+        self.db.push("s", rows(number * 100, number * 100 + 100))
+        self.db.seal("s")
+        self.db.housekeeping.tick()
+
+    def after(self, days: float, looks: int = 1) -> dict[str, int]:
+        self.now_us += int(days * DAY_US)
+        for _ in range(looks):
+            self.db.housekeeping.tick()
+        return self.facts()
+
+    def facts(self) -> dict[str, int]:
+        table = self.db.control().to_pylist()
+        return {row["key"]: int(row["value"]) for row in table if row["entity"] == "scrub"}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+    world = World(tmp_path)
+    yield world
+    world.db.close()
+
+
+def test_each_run_is_read_once_in_its_period(world):
+    world.add(0)
+    assert world.after(3.0) == {"due_runs": 0, "runs": 0, "read_bytes": 0, "damaged_runs": 0}
+    world.add(1)
+    assert world.after(3.9)["runs"] == 0
+    found = world.after(0.2)
+    size = world.db.core.store.runs(1)[0].size_bytes
+    assert found == {"due_runs": 0, "runs": 1, "read_bytes": size, "damaged_runs": 0}
+    assert world.after(3.0, looks=3)["runs"] == 2  # The second one, three days later.
+    assert world.after(7.0)["due_runs"] == 1  # One per look, the oldest first.
+    assert world.after(0.0) == {**world.facts(), "due_runs": 0, "runs": 4}
+
+
+def test_a_restart_begins_nothing_anew(world):
+    world.add(0)
+    assert world.after(8.0)["runs"] == 1
+    world.db.close()
+    world.db = world.opened()
+    assert world.after(6.0)["runs"] == 0
+    assert world.after(1.1)["runs"] == 1
+
+
+def test_rot_is_found_by_itself(world):
+    world.add(0)
+    world.add(1)
+    run = world.db.core.store.runs(1)[1]
+    path = world.directory / "runs" / run.file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert world.after(8.0, looks=2)["damaged_runs"] == 1
+    assert [found for found, _ in world.db.core.store.quarantined(1)] == [run]
+    assert world.after(8.0, looks=2)["runs"] == 3  # The damaged one is not read again.
+
+
+def test_while_ingest_is_behind_nothing_is_read(world, monkeypatch):
+    world.add(0)
+    monkeypatch.setattr(world.db.core, "load", lambda: 0.5)
+    found = world.after(8.0)
+    assert (found["due_runs"], found["runs"]) == (1, 0)
+    monkeypatch.setattr(world.db.core, "load", lambda: 0.0)
+    assert world.after(0.0)["runs"] == 1
+
+
+def test_ingest_that_falls_behind_ends_the_reading(world, monkeypatch):
+    world.add(0)
+    loads = iter([0.0, 0.5])
+    monkeypatch.setattr(world.db.core, "load", lambda: next(loads, 0.0))
+    world.now_us += 8 * DAY_US
+    world.db.housekeeping._look()
+    assert world.facts()["runs"] == 0
+    assert world.facts()["due_runs"] == 1
+    assert world.after(0.0)["runs"] == 1
+
+
+def test_it_can_be_turned_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+    world = World(tmp_path, scrub_days=0)
+    world.add(0)
+    assert world.after(1_000.0) == {"due_runs": 0, "runs": 0, "read_bytes": 0, "damaged_runs": 0}
+    world.db.close()

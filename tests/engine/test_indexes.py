@@ -1,0 +1,194 @@
+"""CREATE INDEX: the same answers from less, whatever has happened to the index."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shedder.archive.progress import Progress
+from shedder.cql.index_ranges import Stretch, stretches_of
+from shedder.cql.insert import bind_rows
+from shedder.cql.parse import parse
+from shedder.engine.engine import Engine
+from shedder.errors import BadQuery, BadSetting, Cancelled, IndexExists, UnknownColumn, UnknownIndex
+from tests.engine.world import CREATE, START_US, requests
+
+ROWS = 8_000
+COLUMNS = ("client", "domain", "bytes", "hits", "day", "ts")
+WHERES = (
+    "client = 17",
+    "client = -1",
+    "client IN (3, 4999, 70)",
+    "domain = 'b.com'",
+    "domain = ''",
+    "domain = 'nowhere'",
+    "bytes > 3000",
+    "bytes = 2",
+    "bytes < 0.5 AND bytes > 0.4",
+    "hits BETWEEN 97 AND 98",
+    "5 > hits AND hits > 3 AND ok",
+    "client = 17 OR client = 18",
+    "NOT client = 17",
+    "client = 17 AND domain = 'a.org'",
+    f"ts < CAST({START_US + 2_000_000} AS TIMESTAMP)",
+    "day = DATE '2023-11-14' AND client = 9",
+    "client = NULL",
+)
+QUESTION = """SELECT COUNT(*) AS n, COUNT(bytes) AS nb, SUM(hits) AS s, MIN(domain) AS d,
+    FIRST(client) AS f, LAST(hits) AS l FROM requests WHERE """
+
+
+def filled(directory, layout: str) -> Engine:
+    engine = Engine.open(directory)
+    engine.execute(f"{CREATE} ARCHIVE {layout}")
+    fill(engine, 0)
+    return engine
+
+
+def fill(engine: Engine, seed: int) -> None:
+    table = requests(ROWS, seed, disorder_s=2)
+    for first in range(0, ROWS, 2_000):
+        engine.push("requests", table.slice(first, 2_000))
+        if first < 6_000:
+            engine.seal("requests")
+
+
+@pytest.fixture(params=["plain", "hybrid(blocks=64)"])
+def engine(tmp_path, request):
+    with filled(tmp_path / "data", request.param) as engine:
+        yield engine
+
+
+def answers(engine: Engine) -> list:
+    return [engine.execute(QUESTION + where).rows() for where in WHERES]
+
+
+@pytest.mark.slow
+def test_answers_are_the_same_with_every_index(engine):
+    expected = answers(engine)
+    for column in COLUMNS:
+        engine.execute(f"CREATE INDEX ON requests ({column})")
+        assert answers(engine) == expected
+    engine.execute("DELETE FROM requests WHERE hits = 97")
+    less = answers(engine)
+    assert less != expected
+    for column in COLUMNS:
+        engine.execute(f"DROP INDEX ON requests ({column})")
+    assert answers(engine) == less
+    assert not list((engine.core.store.directory / "indexes").rglob("*.index"))
+
+
+def test_a_lookup_reads_little_and_says_so(tmp_path):
+    with filled(tmp_path, "hybrid(blocks=64)") as engine:
+        where = "client = 4711"
+        before = engine.execute(QUESTION + where)
+        engine.execute("CREATE INDEX ON requests (client)")
+        after = engine.execute(QUESTION + where)
+        assert after.rows() == before.rows()
+        assert before.archive_share_read == 1.0
+        assert after.archive_share_read < 0.25
+        assert "index on client" in after.sources
+        plan = engine.execute(f"EXPLAIN {QUESTION} {where}").table["plan"].to_pylist()
+        assert any("index on client" in line for line in plan)
+
+
+def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_path):
+    engine.execute("CREATE INDEX ON requests (client)")
+    fill(engine, 1)
+    engine.core.indexer.settle()
+    (row,) = engine.execute("SHOW INDEXES").rows()
+    assert (row["column"], row["runs_indexed"], row["runs"]) == ("client", 6, 6)
+    expected = answers(engine)
+    directory = engine.core.store.directory
+    engine.close()
+    for path in (directory / "indexes").rglob("*.index"):
+        path.unlink()
+    with Engine.open(directory) as again:
+        assert answers(again) == expected
+        again.core.indexer.settle()
+        (row,) = again.execute("SHOW INDEXES").rows()
+        assert row["runs_indexed"] == 6
+
+
+def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
+    engine.execute("CREATE INDEX ON requests (client)")
+    expected = answers(engine)
+    store = engine.core.store
+    for number, path in enumerate(sorted((store.directory / "indexes").rglob("*.index"))):
+        data = bytearray(path.read_bytes())
+        data[(10, len(data) // 2, len(data) - 3)[number]] ^= 1
+        path.write_bytes(data)
+    store._fences.clear()
+    assert answers(engine) == expected
+    engine.core.indexer.catch_up()
+    engine.core.indexer.settle()
+    assert store.unindexed(1) == []
+    run = store.runs(1)[0]
+    (store.directory / "runs" / run.file).unlink()
+    engine.execute("SCRUB")
+    answer = engine.execute("SELECT COUNT(*) AS n FROM requests WHERE client = 1")
+    assert not answer.complete
+
+
+def test_retention_and_rewriting_leave_no_index_behind(engine):
+    engine.execute("CREATE INDEX ON requests (client)")
+    store = engine.core.store
+    folder = store.directory / "indexes" / "1"
+    assert len(list(folder.iterdir())) == 3
+    store.apply_retention(1, store.runs(1)[0].high_us + 1)
+    engine.core.indexer.catch_up()
+    engine.core.indexer.settle()
+    assert len(list(folder.iterdir())) == len(store.runs(1)) < 3
+    engine.execute("DROP STREAM requests")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_cancelled_index_is_none(engine):
+    with pytest.raises(Cancelled, match=r"index on requests\(client\)"):
+        engine.execute("CREATE INDEX ON requests (client)", watch=Progress.cancel)
+    assert engine.execute("SHOW INDEXES").rows() == []
+    assert engine.execute("CREATE INDEX ON requests (client)").table.num_rows == 1
+
+
+def test_what_makes_no_sense_is_refused(engine):
+    engine.execute("CREATE INDEX ON requests (client)")
+    engine.execute("CREATE INDEX IF NOT EXISTS ON requests (client)")
+    engine.execute("DROP INDEX IF EXISTS ON requests (hits)")
+    for text, error, says in (
+        ("CREATE INDEX ON requests (client)", IndexExists, "client"),
+        ("CREATE INDEX ON requests (size)", UnknownColumn, "size"),
+        ("CREATE INDEX ON requests (ok)", BadSetting, "BOOLEAN"),
+        ("CREATE INDEX fast ON requests (hits)", BadQuery, "no name"),
+        ("DROP INDEX ON requests (hits)", UnknownIndex, "hits"),
+    ):
+        with pytest.raises(error, match=says):
+            engine.execute(text)
+
+
+def test_conditions_that_bound_a_column_are_found(engine):
+    schema = engine.schema("requests")
+
+    def said(where: str) -> dict:
+        statement = parse(f"DELETE FROM requests WHERE {where}")
+        return stretches_of(bind_rows(statement.select, schema).where)
+
+    assert said("client = 5 AND client > 3") == {"client": [Stretch(5, 5)]}
+    assert said("hits > 3 AND hits <= 9") == {"hits": [Stretch(3, 9)]}
+    assert said("client IN (1, 2) AND ok") == {"client": [Stretch(1, 1), Stretch(2, 2)]}
+    assert said("client = 5 OR hits = 3") == {}
+    assert said("client + 1 = 5") == {}
+    assert said("domain > 'a'") == {}
+    assert said("client = 2.5") == {}
+
+
+def test_random_lookups_agree_with_arrow(tmp_path):
+    with filled(tmp_path, "hybrid(blocks=16)") as engine:
+        engine.execute("CREATE INDEX ON requests (client)")
+        clients = np.asarray(requests(ROWS, 0, disorder_s=2)["client"])
+        for client in np.random.default_rng(3).choice(clients, 15):
+            (row,) = engine.execute(
+                "SELECT COUNT(*) AS n FROM requests WHERE client = ?", [int(client)]
+            ).rows()
+            assert row["n"] == int((clients == client).sum())
+        assert pa.array(clients).null_count == 0

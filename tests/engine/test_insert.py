@@ -1,0 +1,199 @@
+"""INSERT: rows of queries and of constants are rows like any other, and nothing twice."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from shedder.archive.progress import Progress
+from shedder.engine import insert as insert_module
+from shedder.engine.engine import Engine
+from shedder.errors import (
+    BadQuery,
+    BadSetting,
+    BadTimestamp,
+    Cancelled,
+    SchemaMismatch,
+    TypeMismatch,
+    UnknownColumn,
+    UnknownStream,
+)
+from shedder.queries.answer import Answer
+from tests.engine.world import CREATE, START_US, requests
+
+COPY = CREATE.replace("STREAM requests", "STREAM copied")
+SMALL = "CREATE STREAM small (at TIMESTAMP, who BIGINT, size DOUBLE) TIMESTAMP BY at"
+
+
+@pytest.fixture
+def engine(tmp_path):
+    with Engine.open(tmp_path / "data", run_rows=3_000) as engine:
+        for text in (CREATE, COPY, SMALL):
+            engine.execute(text)
+        yield engine
+
+
+def rows_of(engine: Engine, stream: str) -> pa.Table:
+    engine.core.actor.call(lambda: None).result()  # All that is durable is applied.
+    stream_id = engine.core.stream(stream).id
+    batches = [batch for _, batch in engine.core.store.scan(stream_id)]
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+def said(answer: Answer) -> str:
+    return answer.table["status"][0].as_py()
+
+
+def is_exact(engine: Engine, stream: str, rows: int) -> bool:
+    ledger = engine.ledger(stream)
+    return ledger.applied == rows and ledger.accepted == rows + ledger.duplicate
+
+
+def test_all_rows_are_copied_nulls_and_nans_and_all(engine):
+    table = requests(10_000, 1)
+    engine.push("requests", table)
+    engine.seal("requests")
+    engine.push("requests", table.slice(0, 500))
+    assert said(engine.execute("INSERT INTO copied SELECT * FROM requests")) == (
+        "10,500 rows inserted into copied"
+    )
+    copied, source = rows_of(engine, "copied"), rows_of(engine, "requests")
+    assert str(copied.to_pylist()) == str(source.to_pylist())  # NaN is like itself as text.
+    assert is_exact(engine, "copied", 10_500)
+
+
+def test_expressions_conditions_and_windows_choose_what_is_inserted(engine):
+    table = requests(5_000, 2)
+    engine.push("requests", table)
+    engine.execute(
+        "INSERT INTO small (size, at, who) SELECT hits * 2, ts, client % 10 FROM requests "
+        f"[FROM CAST({START_US} AS TIMESTAMP) TO CAST({START_US + 300_000_000} AS TIMESTAMP)] "
+        "WHERE ok AND hits > 50"
+    )
+    times = table["ts"].cast(pa.int64()).to_pylist()
+    expected = [
+        (time, client % 10, hits * 2.0)
+        for time, client, ok, hits in zip(
+            times,
+            *(table[name].to_pylist() for name in ("client", "ok", "hits")),
+            strict=True,
+        )
+        if START_US <= time < START_US + 300_000_000 and ok and hits > 50
+    ]
+    small = rows_of(engine, "small")
+    found = zip(
+        small["at"].cast(pa.int64()).to_pylist(),
+        small["who"].to_pylist(),
+        small["size"].to_pylist(),
+        strict=True,
+    )
+    assert list(found) == expected
+    assert len(expected) > 500
+
+
+def test_answers_can_be_inserted(engine):
+    engine.push("requests", requests(1_000, 3))
+    engine.execute(
+        "INSERT INTO small SELECT MAX(ts), client % 3 AS c, SUM(hits) * 1.0 FROM requests "
+        "GROUP BY c ORDER BY c PRODUCER 'once'"
+    )
+    again = engine.execute(
+        "INSERT INTO small SELECT MAX(ts), client % 3 AS c, SUM(hits) * 1.0 FROM requests "
+        "GROUP BY c ORDER BY c PRODUCER 'once'"
+    )
+    assert said(again) == "0 rows inserted into small; 3 were there already"
+    assert rows_of(engine, "small")["who"].to_pylist() == [0, 1, 2]
+    assert is_exact(engine, "small", 3)
+
+
+def test_constants_are_inserted(engine):
+    engine.execute(
+        "INSERT INTO small VALUES (TIMESTAMP '2026-01-01', 1, 2), ('2026-01-02', NULL, -2.5)"
+    )
+    engine.execute("INSERT INTO small (size, at) VALUES (?, ?)", [7.5, "2026-01-03"])
+    assert [tuple(row.values())[1:] for row in rows_of(engine, "small").to_pylist()] == [
+        (1, 2.0),
+        (None, -2.5),
+        (None, 7.5),
+    ]
+    (row,) = engine.execute("SELECT COUNT(*) AS n, SUM(size) AS s FROM small").rows()
+    assert (row["n"], row["s"]) == (3, 7.0)
+
+
+def test_a_stream_inserted_into_itself_is_doubled_once(engine):
+    engine.push("requests", requests(2_000, 4))
+    engine.execute("INSERT INTO requests SELECT * FROM requests")
+    assert is_exact(engine, "requests", 4_000)
+
+
+@pytest.mark.parametrize("chunk", [1 << 14, 100])
+def test_a_repeated_insert_stores_nothing_twice_also_after_a_restart(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(insert_module, "CHUNK_ROWS", chunk)
+    text = "INSERT INTO copied SELECT * FROM requests WHERE hits > 0 PRODUCER 'nightly'"
+    with Engine.open(tmp_path) as engine:
+        engine.execute(CREATE)
+        engine.execute(COPY)
+        engine.push("requests", requests(1_030, 5))
+        engine.execute(text)
+        expected = str(rows_of(engine, "copied").to_pylist())
+        engine.push("requests", requests(1_000, 6))  # After the statement: not part of it.
+        engine.execute(text)
+        assert str(rows_of(engine, "copied").to_pylist()) == expected
+    with Engine.open(tmp_path) as engine:
+        assert "0 rows" in said(engine.execute(text))
+        assert str(rows_of(engine, "copied").to_pylist()) == expected
+
+
+def test_a_cancelled_insert_goes_on_where_it_stopped(engine, monkeypatch):
+    monkeypatch.setattr(insert_module, "CHUNK_ROWS", 100)
+    engine.push("requests", requests(2_000, 7))
+    text = "INSERT INTO copied SELECT * FROM requests WHERE ok PRODUCER 'p'"
+
+    class Stopping(Progress):
+        __slots__ = ()
+
+        def advance(self, amount: int = 0) -> None:
+            super().advance(amount)
+            if self.done > 700:
+                self.cancel()
+
+    def watch(progress: Progress) -> None:
+        progress.__class__ = Stopping
+
+    with pytest.raises(Cancelled, match="insert into copied"):
+        engine.execute(text, watch=watch)
+    before = rows_of(engine, "copied").num_rows
+    assert 0 < before < 2_000
+    engine.execute(text)
+    expected = sum(row["ok"] is True for row in rows_of(engine, "requests").to_pylist())
+    assert is_exact(engine, "copied", expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("INSERT INTO nowhere VALUES (1)", UnknownStream, "nowhere"),
+        ("INSERT INTO small SELECT ts, client, bytes FROM nowhere", UnknownStream, "nowhere"),
+        ("INSERT INTO small (at, whom) VALUES ('2026-01-01', 1)", UnknownColumn, "whom"),
+        ("INSERT INTO small (at, at) VALUES ('2026-01-01', 1)", BadQuery, "twice"),
+        ("INSERT INTO small VALUES ('2026-01-01', 1)", BadQuery, "2 values for the 3 columns"),
+        ("INSERT INTO small VALUES ('2026-01-01', 1, 2), (1)", BadQuery, "1 and 3"),
+        ("INSERT INTO small VALUES ('yesterday', 1, 2)", TypeMismatch, "yesterday"),
+        ("INSERT INTO small VALUES ('2026-01-01', 1.5, 2)", TypeMismatch, "1.5"),
+        ("INSERT INTO small (who) VALUES (1)", BadTimestamp, "null"),
+        ("INSERT INTO small SELECT ts, domain, bytes FROM requests", SchemaMismatch, "who"),
+        ("INSERT INTO small SELECT * FROM requests", BadQuery, "7 values"),
+        ("INSERT INTO small SELECT ts, client, bytes FROM requests LIMIT 5", BadQuery, "LIMIT"),
+        (
+            "INSERT INTO small SELECT ts, client, bytes FROM requests [RANGE INTERVAL '1' DAY]",
+            BadQuery,
+            "fixed stretch",
+        ),
+        ("INSERT INTO small VALUES ('2026-01-01', 1, 2) PRODUCER ''", BadSetting, "named ''"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_value(engine, text, error, says):
+    engine.push("requests", requests(10, 8))
+    with pytest.raises(error, match=says):
+        engine.execute(text)
+    assert engine.ledger("small").applied == 0

@@ -1,0 +1,103 @@
+"""Predictions against what answers really have: widths, and the factors learned from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shedder.engine.measured import Measured, half_width, predictions
+from shedder.queries.evidence import Evidence
+from synopses.estimate import Bound, Estimates
+from tests.engine.allocation_world import bound, standing
+
+TEXT = "SELECT COUNT(DISTINCT k) AS d FROM s [RANGE INTERVAL '8' SECOND] WITHIN 2 PERCENT"
+
+
+def column(values: list[float], halves: list[float], kind: Bound = Bound.INTERVAL) -> Estimates:
+    """Estimates of one value per group, each with an interval of so much to both sides."""
+    value, half = np.array(values), np.array(halves)
+    bounds = np.full(len(value), kind, np.uint8)
+    null = np.zeros(len(value), np.bool_)
+    return Estimates(value, value - half, value + half, bounds, null, 0.95, "hll")
+
+
+@pytest.mark.parametrize(
+    ("found", "width"),
+    [
+        (column([100.0], [2.0]), 0.02),
+        (column([-100.0], [2.0]), 0.02),
+        (column([100.0, 10.0, 1000.0], [1.0, 1.0, 1.0]), 0.01),  # The median over groups.
+        (column([100.0], [2.0], Bound.EXACT), 0.0),
+        (column([100.0], [2.0], Bound.NONE), math.nan),
+        (column([0.0], [2.0]), math.nan),
+        (column([100.0], [math.inf]), math.nan),
+        (column([], []), math.nan),
+    ],
+)
+def test_an_answer_is_as_wide_as_the_larger_half_of_its_interval(
+    found: Estimates, width: float
+) -> None:
+    assert half_width(found, None) == pytest.approx(width, nan_ok=True)
+
+
+def test_by_rank_the_sketch_says_how_wide() -> None:
+    assert half_width(column([1.0], [9.0]), np.array([0.01])) == 0.01
+
+
+def learned(text: str, ratio: float, rounds: int) -> float:
+    """The factor after answers that are so many times as wide as was predicted."""
+    asked = standing("q", text)
+    measured = Measured(len(asked.plan.parts))
+    predicted = predictions(asked.query, asked.plan, asked.sizes)[1]
+    [aggregate] = asked.query.aggregates
+    estimates = {aggregate: column([1e6], [1e6 * ratio * predicted])}
+    for _ in range(rounds):
+        measured.look(asked.query, asked.plan, Evidence((), estimates))
+        measured.correct(asked.query, asked.plan, asked.sizes)
+    return measured.factors[1]
+
+
+@pytest.mark.parametrize("ratio", [0.7, 1.0, 3.0])
+def test_the_factor_comes_to_what_is_measured(ratio: float) -> None:
+    assert learned(TEXT, ratio, 12) == pytest.approx(ratio, rel=1e-2)
+
+
+@pytest.mark.parametrize(("ratio", "factor"), [(1.4, 1.4**0.5), (0.8, 0.8**0.5), (3.0, 3.0)])
+def test_noise_is_smoothed_and_another_stream_is_followed_at_once(
+    ratio: float, factor: float
+) -> None:
+    assert learned(TEXT, ratio, 1) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("why", [{"thinning": 0.5}, {"late": 3}, {"others": 0}])
+def test_what_else_widens_an_interval_is_not_taken_for_the_size(why: dict[str, Any]) -> None:
+    asked = standing("q", TEXT)
+    measured = Measured(len(asked.plan.parts))
+    [aggregate] = asked.query.aggregates
+    wide = Evidence((), {aggregate: column([1e6], [5e5])}, **why)
+    measured.look(asked.query, asked.plan, wide)
+    measured.correct(asked.query, asked.plan, asked.sizes)
+    assert measured.factors == [1.0, 1.0]
+    assert measured.errors[1] == pytest.approx(0.5)  # It is told all the same.
+
+
+def test_factors_have_ends_and_a_promise_is_never_planned_with_less_than_its_curve() -> None:
+    assert learned(TEXT, 1e-3, 20) == pytest.approx(0.5, rel=1e-2)
+    assert learned(TEXT, 1e6, 20) == pytest.approx(16.0, rel=1e-2)
+    assert learned(f"{TEXT} ELSE FAIL", 1e-3, 20) == 1.0
+
+
+def test_what_was_not_measured_corrects_nothing() -> None:
+    asked = standing("q", TEXT)
+    measured = Measured(len(asked.plan.parts))
+    measured.correct(asked.query, asked.plan, asked.sizes)
+    assert measured.factors == [1.0, 1.0]
+    [aggregate] = asked.query.aggregates
+    unknown = {aggregate: column([5.0], [1.0], Bound.NONE)}
+    measured.look(bound(TEXT), asked.plan, Evidence((), unknown))
+    measured.correct(asked.query, asked.plan, asked.sizes)
+    assert measured.factors == [1.0, 1.0]
+    assert measured.wanted  # The next answer may tell.

@@ -1,0 +1,220 @@
+"""Load sheds work: levels ahead of the queue, exact counts, replays, what is forced, the door."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+
+import pyarrow as pa
+import pytest
+
+from shedder.archive.records import LevelFrom
+from shedder.engine.engine import Engine
+from shedder.errors import BadBatch, BadSetting, Overloaded
+from shedder.overload.controller import TICK_S
+from shedder.simulation.machine import VirtualMachine
+from tests.engine.flooded import QUERIES, ROWS, SECOND, START, Flooded
+
+
+@pytest.fixture
+def flooded(tmp_path):
+    world = Flooded(tmp_path / "db")
+    yield world
+    world.engine.close()
+
+
+def facts(engine):
+    table = engine.control().to_pylist()
+    return {row["key"]: row["value"] for row in table if row["entity"] == "overload"}
+
+
+def test_without_load_nothing_is_thinned(flooded):
+    for _ in range(30):
+        flooded.tick(1)
+    assert set(flooded.levels("wide")) == {0}
+    assert flooded.engine.overload.state.overloaded is False
+    assert facts(flooded.engine)["overloaded"] == "0"
+
+
+def test_levels_are_in_force_for_what_waits_already(flooded):
+    for _ in range(5):
+        flooded.tick(1)
+    flooded.send(1)
+    before = flooded.engine.core.streams["s"].applied
+    for _ in range(60):
+        flooded.send()
+    queued = flooded.machine.applier.waiting
+    flooded.tick()
+    flooded.tick()
+    assert queued is not None
+    assert max(flooded.levels("wide")) > 0
+    applied = flooded.engine.core.streams["s"].applied - before
+    assert applied < 60 * ROWS  # Much still waits, and the levels are there.
+
+
+def test_the_cheapest_are_left_alone_and_counts_of_one_group_stay_exact(flooded):
+    flooded.flood()
+    plan = flooded.engine.core.published("wide")[1].standing.plan
+    kinds = dict(zip((part.kind.value for part in plan.parts), flooded.levels("wide"), strict=True))
+    assert kinds["frequent"] > 0
+    assert kinds["count"] == kinds["moments"] == 0
+    flooded.machine.settle()
+    [row] = flooded.rows("wide")
+    assert row["n"] == len(flooded.sent) * ROWS
+    assert row["n_bound"] == row["s_bound"] == "exact"
+    assert row["s"] == pytest.approx(
+        sum(float(pa.compute.sum(b["x"]).as_py()) for b in flooded.sent)
+    )
+
+
+def test_answers_say_what_was_thinned_and_the_ledger_is_exact(flooded):
+    flooded.flood()
+    flooded.machine.settle()
+    answer = flooded.engine.query("groups").answer()
+    assert answer.thinning < 1
+    for row in answer.rows():
+        truth = sum(
+            float(pa.compute.sum(b["x"].filter(pa.compute.equal(b["g"], row["g"]))).as_py())
+            for b in flooded.sent
+        )
+        assert row["s_low"] <= truth <= row["s_high"]
+    ledger = flooded.engine.ledger("s")
+    assert ledger.accepted == ledger.applied == len(flooded.sent) * ROWS
+    for query in ledger.queries:
+        assert query.read + query.thinned + query.late == ledger.applied
+    assert max(query.thinned for query in ledger.queries) > 0
+
+
+@pytest.mark.slow
+def test_everything_is_read_again_when_the_flood_is_over(flooded):
+    flooded.flood()
+    assert flooded.engine.overload.state.overloaded
+    flooded.machine.settle()
+    for _ in range(50):
+        flooded.tick(1)
+    assert not flooded.engine.overload.state.overloaded
+    assert set(flooded.levels("wide")) | set(flooded.levels("groups")) == {0}
+
+
+def test_a_replay_reads_every_batch_at_the_level_that_it_was_read_at(flooded, tmp_path):
+    flooded.flood()
+    flooded.machine.settle()
+    before = {name: flooded.rows(name) for name in QUERIES}
+    shutil.copytree(tmp_path / "db", tmp_path / "killed")  # as kill -9 leaves it
+    with Engine.open(tmp_path / "killed", machine=VirtualMachine(2, START)) as again:
+        for name, rows in before.items():
+            assert again.query(name).answer().rows() == rows
+        query = {q.query: q for q in again.ledger("s").queries}["groups"]
+        assert query.thinned > 0
+        assert query.read + query.thinned == len(flooded.sent) * ROWS
+        standing = again.core.published("groups")[1].standing
+        assert set(standing.levels) == {0}  # Nobody sheds there, so it goes on in full.
+
+
+@pytest.mark.slow
+def test_what_the_operator_forces_stays_until_it_is_given_back(tmp_path):
+    Flooded(tmp_path / "db").engine.close()
+
+    def say(*statements):  # On this machine: a virtual one has nobody who waits for its log.
+        with Engine.open(tmp_path / "db", clock_us=lambda: START) as engine:
+            for statement in statements:
+                engine.execute(statement)
+            return engine.query("groups").explain()
+
+    told = say("ALTER QUERY groups SET THINNING 1/1", "ALTER QUERY wide SET THINNING 1/2 FOR q")
+    assert "(forced)" in told
+    world = Flooded(tmp_path / "db")
+    world.flood()
+    assert set(world.levels("groups")) == {0}
+    assert 1 in world.levels("wide")
+    assert max(world.levels("wide")) > 1
+    world.engine.close()
+    assert "(forced)" not in say("ALTER QUERY groups SET THINNING AUTO")
+    world = Flooded(tmp_path / "db")
+    world.flood()
+    assert max(world.levels("groups")) > 0
+    world.engine.close()
+
+
+def test_forced_levels_are_forced_after_a_restart(tmp_path):
+    Flooded(tmp_path / "db").engine.close()
+    with Engine.open(tmp_path / "db", clock_us=lambda: START) as engine:
+        engine.execute("ALTER QUERY groups SET THINNING 1/4")
+        shutil.copytree(tmp_path / "db", tmp_path / "killed")
+    for place in ("db", "killed"):  # From the checkpoint, and by replay.
+        with Engine.open(tmp_path / place, machine=VirtualMachine(2, START)) as again:
+            standing = again.core.published("groups")[1].standing
+            assert standing.forced == set(range(len(standing.plan.parts)))
+            assert set(standing.levels) == {2}
+
+
+def test_overload_can_be_switched_off_and_on(flooded):
+    flooded.flood()
+    flooded.engine.set_control("overload", "", "mode", "off")
+    flooded.machine.settle()
+    assert set(flooded.levels("groups")) == {0}
+    assert facts(flooded.engine)["mode"] == "off"
+    assert TICK_S not in dict(flooded.machine.ticks)
+    flooded.engine.set_control("overload", "", "mode", "on")
+    assert TICK_S in dict(flooded.machine.ticks)
+    with pytest.raises(BadSetting, match="on or off"):
+        flooded.engine.set_control("overload", "", "mode", "maybe")
+
+
+def test_an_embedded_engine_lets_producers_wait_instead(tmp_path):
+    world = Flooded(tmp_path / "db", overload="auto")
+    assert TICK_S not in dict(world.machine.ticks)
+    world.engine.close()
+
+
+# --- the door --------------------------------------------------------------------------------
+
+
+def test_a_held_door_refuses_before_anything_is_decoded(flooded):
+    engine = flooded.engine
+    engine.core.door.hold(1_000.0, {"s": 1.0}, flooded.machine.monotonic_s(), 0.1)
+    flooded.machine.ns += int(1e9)
+    send = {"producer": "", "epoch": 0, "sequence": None, "rows": 70}
+    with pytest.raises(BadBatch):  # There is room: it is looked at.
+        engine.append("s", b"garbage" * 1_000, **send)
+    with pytest.raises(Overloaded) as refused:
+        engine.append("s", b"garbage" * 1_000, **send)
+    assert 4_000 <= refused.value.retry_after_ms <= 5_000
+    assert engine.ledger("s").refused_rows == 140 - 70  # Of the first one nobody knows the rows.
+    with pytest.raises(Overloaded):  # Who waits and tries again was not refused.
+        engine.append("s", b"garbage", **send, waits=True)
+    assert engine.ledger("s").refused_batches == 2
+    engine.core.door.hold(float("inf"), {"s": 1.0}, flooded.machine.monotonic_s(), 0.1)
+    with pytest.raises(BadBatch):
+        engine.append("s", b"garbage", **send)
+
+
+# --- freshness -------------------------------------------------------------------------------
+
+
+def test_stretched_periods_put_windows_off_and_an_idle_engine_catches_up(tmp_path):
+    world = Flooded(tmp_path / "db")
+    world.spacing_us = SECOND // 4
+    engine = world.engine
+    text = "SELECT COUNT(*) AS n FROM s [RANGE 2 SECONDS SLIDE 1 SECOND]"
+    told = {name: [] for name in ("one", "two")}
+    for name, ends in told.items():
+        engine.register(name, text + f" WHERE k > {len(name)}")
+        engine.listen(name, lambda answer, ends=ends: ends.append(answer.end_us))
+    engine.core.stretch = 4
+    for _ in range(80):
+        world.send()
+        world.machine.applier.step()
+    ends = told["one"]
+    assert ends == told["two"]  # Late together.
+    assert len(ends) in (4, 5)
+    assert all(later - end == 4 * SECOND for end, later in itertools.pairwise(ends[1:]))
+    assert engine.query("one").answer().end_us == ends[-1]
+    world.machine.applier.step()  # Nothing waits.
+    assert engine.query("one").answer().end_us == START + 18 * SECOND
+    engine.close()
+
+
+def test_a_record_of_load_survives_its_bytes():
+    for level in (LevelFrom(3, "busy", (0, 3, 20), 17, 1 << 40), LevelFrom(1, "Straße", (), -1, 0)):
+        assert LevelFrom.from_bytes(level.to_bytes()) == level

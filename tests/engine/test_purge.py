@@ -1,0 +1,125 @@
+"""PURGE: deleted rows leave the files, by a statement or by themselves; answers stay the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shedder.archive.check import check
+from shedder.archive.progress import Progress
+from shedder.engine.engine import Engine
+from shedder.errors import Cancelled, UnknownStream
+from tests.engine.test_delete import QUESTION, ROWS, bad, filled, said
+from tests.engine.test_rollups import settled
+from tests.engine.world import CREATE, requests
+
+LAYOUTS = ["plain", "hybrid(blocks=4, block_rows=50)", "eager(0.5)", "lazy"]
+GONE = int(bad(requests(ROWS, 1, disorder_s=5)).sum())
+
+
+@pytest.fixture(params=LAYOUTS)
+def engine(tmp_path, request):
+    with filled(tmp_path / "data", request.param) as engine:
+        yield engine
+
+
+def purged(engine: Engine) -> int:
+    return sum(run.purged for run in engine.core.store.runs(1))
+
+
+def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
+    engine.execute("CREATE INDEX ON requests (client)")
+    engine.execute("DELETE FROM requests WHERE hits < 25")
+    by_index = "SELECT COUNT(*) AS n, SUM(hits) AS s FROM requests WHERE client = 1"
+    before = [engine.execute(text).rows() for text in (QUESTION, by_index)]
+    size = sum(run.size_bytes for run in engine.core.store.runs(1))
+    assert said(engine, "PURGE STREAM requests") == f"{GONE:,} deleted rows purged from requests"
+    assert said(engine, "PURGE requests").startswith("0 deleted rows")
+    engine.core.indexer.settle()
+    assert engine.core.store.unindexed(1) == []
+    assert [engine.execute(text).rows() for text in (QUESTION, by_index)] == before
+    assert purged(engine) == GONE
+    assert sum(run.size_bytes for run in engine.core.store.runs(1)) < size
+    assert engine.ledger("requests").deleted == GONE
+    directory = engine.core.store.directory
+    engine.close()
+    assert check(directory).ok
+    with Engine.open(directory) as again:
+        assert again.execute(QUESTION).rows() == before[0]
+        query = again.register("late", "SELECT COUNT(*) AS n, MIN(hits) AS lo FROM requests")
+        (row,) = query.answer().rows()
+        assert (row["n"], row["lo"]) == (ROWS - GONE, 25)
+
+
+def test_a_stream_is_read_in_part_again(tmp_path):
+    with filled(tmp_path, "hybrid(blocks=4, block_rows=50)") as engine:
+        text = "SELECT COUNT(*) AS n, SUM(hits) AS s FROM requests REDUCE BY uniform(0.5)"
+        engine.execute("DELETE FROM requests WHERE hits < 25")
+        whole = engine.execute(text)
+        assert whole.archive is None
+        engine.execute("PURGE STREAM requests")
+        part = engine.execute(text)
+        assert part.archive is not None
+        assert part.archive.blocks_read < part.archive.blocks
+        (row,), (exact,) = part.rows(), whole.rows()
+        assert row["n"] == exact["n"]  # The catalog knows how many rows there are.
+        assert row["s_low"] < row["s_high"]
+        assert abs(row["s"] - exact["s"]) < 3 * (row["s_high"] - row["s_low"])
+
+
+def test_rollups_are_right_before_and_after(tmp_path):
+    with filled(tmp_path, "hybrid(blocks=4, block_rows=50)") as engine:
+        kept = "SELECT domain, COUNT(*), SUM(hits) FROM requests [RANGE 1 MINUTE] GROUP BY domain"
+        asked = "SELECT domain, COUNT(*) AS n, SUM(hits) AS s FROM requests GROUP BY domain"
+        engine.execute(f"CREATE ROLLUP minutes AS {kept}")
+        settled(engine)
+        engine.execute("DELETE FROM requests WHERE hits < 25")
+        expected = sorted(map(str, engine.execute(asked).rows()))
+        settled(engine)
+        engine.execute("PURGE STREAM requests")
+        answer = engine.execute(asked)
+        assert sorted(map(str, answer.rows())) == expected
+        assert "rollup minutes" in answer.sources
+        assert engine.core.store.rolled_due(1) == []
+
+
+def test_what_is_deleted_to_a_large_share_goes_by_itself(tmp_path):
+    with Engine.open(tmp_path, purge_share=0.2, purge_after_s=1e6) as engine:
+        engine.execute(CREATE)
+        engine.push("requests", requests(ROWS, 1, disorder_s=5))
+        engine.execute("DELETE FROM requests WHERE hits < 0")  # A twentieth.
+        settled(engine)
+        assert purged(engine) == 0
+        engine.execute("DELETE FROM requests WHERE hits < 25")
+        settled(engine)
+        assert purged(engine) == GONE
+
+
+def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path):
+    now = [1_700_000_000_000_000]
+    with Engine.open(tmp_path, clock_us=lambda: now[0], purge_after_s=60.0) as engine:
+        engine.execute(CREATE)
+        engine.push("requests", requests(ROWS, 1, disorder_s=5))
+        engine.execute("DELETE FROM requests WHERE hits < 0")
+        now[0] += 59_000_000
+        engine.housekeeping.tick()
+        settled(engine)
+        assert purged(engine) == 0
+        now[0] += 2_000_000
+        engine.housekeeping.tick()
+        settled(engine)
+        hits = np.asarray(requests(ROWS, 1, disorder_s=5)["hits"])
+        assert purged(engine) == (hits < 0).sum()
+
+
+def test_a_purge_can_be_called_off(engine):
+    engine.execute("DELETE FROM requests WHERE hits < 25")
+    with pytest.raises(Cancelled, match="purge of requests"):
+        engine.execute("PURGE STREAM requests", watch=Progress.cancel)
+    assert purged(engine) == 0
+    assert said(engine, "PURGE STREAM requests").startswith(f"{GONE:,}")
+
+
+def test_an_unknown_stream_is_refused(engine):
+    with pytest.raises(UnknownStream, match="nowhere"):
+        engine.execute("PURGE STREAM nowhere")

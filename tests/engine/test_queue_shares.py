@@ -1,0 +1,82 @@
+"""The queue of what waits to be applied: each tenant has its share, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.engine.queue_shares import QueueShares
+from shedder.errors import BadBatch, Overloaded
+from shedder.simulation.machine import VirtualMachine
+from tests.engine.test_tenants import ACME, BOLT, CREATE, SEND, START, batch
+
+
+@pytest.fixture
+def machine():
+    return VirtualMachine(1, START)
+
+
+@pytest.fixture
+def engine(tmp_path, machine):
+    engine = Engine.open(tmp_path / "data", machine=machine, ingest_queue_bytes=1 << 20)
+    engine.execute(CREATE.format("a"), asker=ACME)
+    yield engine
+    engine.close()
+
+
+def append_all(engine, stream, rows=5_000):
+    """Until it is refused; how many were taken, and why no more."""
+    for number in range(1_000):
+        try:
+            engine.append(stream, batch(rows), rows=rows, **SEND)
+        except Overloaded as error:
+            return number, str(error)
+    raise AssertionError("never refused")
+
+
+def test_shares_are_by_weight_among_those_who_have_streams():
+    weights = {"a": 3.0, "b": 1.0}
+    queues = QueueShares(lambda tenant: weights.get(tenant, 1.0))
+    queues.add_stream("a")
+    assert queues.share("a") == 1.0
+    queues.add_stream("b")
+    queues.add_stream("b")
+    assert (queues.share("a"), queues.share("b")) == (0.75, 0.25)
+    queues.drop_stream("b")
+    assert queues.share("b") == 0.25
+    queues.drop_stream("b")
+    assert queues.share("a") == 1.0
+
+
+def test_one_tenants_backlog_leaves_the_others_their_room(engine, machine):
+    engine.execute(CREATE.format("b"), asker=BOLT)
+    taken, told = append_all(engine, "a")
+    assert "of tenant 'acme' wait to be applied; its share of the queue is 524288" in told
+    assert taken * 80_000 <= 524_288 + 90_000
+    ledger_b = 0
+    for _ in range(5):  # Not one of them waits for the other tenant's backlog to go.
+        engine.append("b", batch(1_000), rows=1_000, **SEND)
+        ledger_b += 1_000
+    machine.settle()
+    assert engine.core.queues.queued_bytes("acme") == 0
+    assert engine.core.queues.queued_bytes("bolt") == 0
+    assert engine.ledger("b").accepted == ledger_b
+    ledger = engine.ledger("a")
+    assert (ledger.accepted, ledger.refused_rows) == (taken * 5_000, 5_000)
+    assert append_all(engine, "a")[0] == taken
+
+
+def test_who_is_alone_has_all_of_it(engine, machine):
+    alone, _ = append_all(engine, "a")
+    machine.settle()
+    engine.execute(CREATE.format("b"), asker=BOLT)
+    assert append_all(engine, "a")[0] < alone
+    machine.settle()
+    engine.execute("DROP STREAM b", asker=BOLT)
+    assert append_all(engine, "a")[0] == alone
+
+
+def test_what_the_log_refuses_is_not_in_the_queue(engine, machine):
+    with pytest.raises(BadBatch):
+        engine.append("a", b"garbage", rows=1, **SEND)
+    assert engine.core.queues.queued_bytes("acme") == 0

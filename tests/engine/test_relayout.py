@@ -1,0 +1,161 @@
+"""ALTER STREAM … SET ARCHIVE: in the background, seen, called off, taken up again."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.archive.check import check
+from shedder.errors import BadQuery, UnknownStream
+
+CREATE = "CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts ARCHIVE plain"
+SQL = "SELECT COUNT(*) AS n, SUM(v) AS s, FIRST(v) AS f, LAST(v) AS l FROM s"
+
+
+def rows(first: int, end: int) -> pa.Table:
+    numbers = list(range(first, end))
+    return pa.table({"ts": pa.array([n * 1000 for n in numbers], pa.timestamp("us")), "v": numbers})
+
+
+def filled(directory, runs: int = 5):
+    db = shedder.open(directory)
+    db.execute(CREATE)
+    for number in range(runs):
+        db.push("s", rows(number * 100, number * 100 + 100))
+        db.seal("s")
+    return db
+
+
+def archive(db) -> tuple[str, float]:
+    (row,) = db.execute("SHOW STREAMS").table.to_pylist()
+    return row["archive"], row["relaid"]
+
+
+def wait(db) -> None:
+    """Until the background thread has done what it was woken for."""
+    db.relayouts._worker.submit(lambda: None).result()
+
+
+def truth(db) -> tuple:
+    row = db.execute(SQL).table.to_pylist()[0]
+    return row["n"], row["s"], row["f"], row["l"]
+
+
+def expected(n: int) -> tuple:
+    return n, n * (n - 1) // 2, 0, n - 1
+
+
+def test_a_layout_changes_in_the_background(tmp_path):
+    with filled(tmp_path) as db:
+        assert archive(db) == ("plain", 1.0)
+        said = db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
+        assert "5 runs are being rewritten" in str(said.table.to_pylist())
+        db.push("s", rows(500, 600))
+        assert truth(db) == expected(600)
+        wait(db)
+        assert archive(db) == ("hybrid(blocks=4, block_rows=10)", 1.0)
+        assert [run.blocks for run in db.core.store.runs(1)] == [4] * 5
+        assert truth(db) == expected(600)
+        (row,) = db.execute("SHOW STREAMS").table.to_pylist()
+        assert row["definition"].endswith("ARCHIVE hybrid(blocks=4, block_rows=10)")
+    assert check(tmp_path).ok
+    with shedder.open(tmp_path) as db:
+        assert truth(db) == expected(600)
+        assert archive(db)[0] == "hybrid(blocks=4, block_rows=10)"
+
+
+def test_a_rewrite_that_was_cancelled_goes_on_after_a_restart(tmp_path):
+    db = filled(tmp_path)
+    entered, go = threading.Event(), threading.Event()
+    db.relayouts._worker.submit(lambda: (entered.set(), go.wait()))
+    entered.wait()
+    db.execute("ALTER STREAM s SET ARCHIVE eager(0.5)")
+    assert archive(db) == ("eager(0.5)", 0.0)
+    closer = threading.Thread(target=db.close)
+    closer.start()
+    go.set()
+    closer.join()
+    with shedder.open(tmp_path) as db:
+        wait(db)
+        assert archive(db) == ("eager(0.5)", 1.0)
+        assert [len(run.copies) for run in db.core.store.runs(1)] == [1] * 5
+        assert truth(db) == expected(500)
+    assert check(tmp_path).ok
+
+
+def test_a_second_change_takes_the_place_of_the_first(tmp_path):
+    with filled(tmp_path, 12) as db:
+        for layout in ("hybrid(blocks=2, block_rows=1)", "lazy", "eager(0.9)", "plain"):
+            db.execute(f"ALTER STREAM s SET ARCHIVE {layout}")
+        wait(db)
+        wait(db)
+        assert archive(db) == ("plain", 1.0)
+        assert truth(db) == expected(1200)
+        assert {str(run.layout) for run in db.core.store.runs(1)} == {"Plain()"}
+    assert check(tmp_path).notes == []
+
+
+def test_a_rewrite_is_a_task_that_can_be_called_off(tmp_path):
+    with filled(tmp_path) as db:
+        with db.core.store._state(1).rewriting:  # it waits with its first run
+            db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
+            while not db.tasks.facts():
+                pass
+            (task,) = [row for row in db.control().to_pylist() if row["key"] == "what"]
+            assert task["value"] == "rewrite of s"
+            db.tasks.cancel(task["name"])
+        wait(db)
+        assert archive(db)[1] == 0.0
+        assert truth(db) == expected(500)
+        db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
+        wait(db)
+        assert archive(db)[1] == 1.0
+        assert truth(db) == expected(500)
+
+
+def test_damage_is_met_by_quarantine_and_the_rest_is_rewritten(tmp_path):
+    filled(tmp_path).close()
+    path = sorted((tmp_path / "runs" / "1").iterdir())[1]
+    path.write_bytes(path.read_bytes()[:-9] + b"x" * 9)
+    with shedder.open(tmp_path) as db:
+        db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
+        wait(db)
+        ((run, _),) = db.core.store.quarantined(1)
+        assert run.first_position == 100
+        assert sum(run.blocks == 4 for run in db.core.store.runs(1)) == 4
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        ("ALTER STREAM nothing SET ARCHIVE plain", UnknownStream),
+        ("ALTER STREAM s SET ARCHIVE tape", BadQuery),
+        ("ALTER STREAM s SET ARCHIVE hybrid(blocks=0)", BadQuery),
+        ("ALTER STREAM s SET ARCHIVE eager(1)", BadQuery),
+        ("ALTER STREAM s SET plain", BadQuery),
+        ("ALTER STREAM s", BadQuery),
+    ],
+)
+def test_bad_changes_are_refused(tmp_path, sql, error):
+    with filled(tmp_path, 1) as db:
+        with pytest.raises(error):
+            db.execute(sql)
+        assert archive(db) == ("plain", 1.0)
+
+
+def test_deleted_rows_and_indexes_outlive_a_change(tmp_path):
+    with filled(tmp_path) as db:
+        db.execute("CREATE INDEX ON s (v)")
+        db.execute("DELETE FROM s WHERE v >= 100 AND v < 250")
+        kept = [n for n in range(500) if not 100 <= n < 250]
+        for layout in ("hybrid(blocks=4, block_rows=10)", "eager(0.5)", "lazy", "plain"):
+            db.execute(f"ALTER STREAM s SET ARCHIVE {layout}")
+            wait(db)
+            assert archive(db) == (layout, 1.0)
+            assert truth(db) == (len(kept), sum(kept), 0, 499)
+            for value, found in ((300, 1), (120, 0), (777, 0)):
+                row = db.execute(f"SELECT COUNT(*) AS n FROM s WHERE v = {value}").table.to_pylist()
+                assert row[0]["n"] == found
+    report = check(tmp_path)
+    assert (report.damages, report.notes) == ([], [])

@@ -1,0 +1,99 @@
+"""Panes that a flood has thinned are built again from the archive, when nothing else is to do."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.simulation.machine import VirtualMachine
+from tests.engine.flooded import SECOND, START, Flooded
+
+FLOOD, AFTER = 3, 50  # Ticks.
+REPAIRED = {
+    "whole": "SELECT COUNT(*) AS n, TOP(k, 5) AS t, QUANTILE(x, 0.9) AS q, SUM(x) AS s FROM s",
+    "by_group": "SELECT g, COUNT(*) AS n, SUM(x) AS s, VAR(x) AS v FROM s GROUP BY g",
+    "sliding": "SELECT g, COUNT(*) AS n, SUM(x) AS s, MAX(x) AS m, COUNT(DISTINCT k) AS d "
+    "FROM s [RANGE 8 SECONDS SLIDE 2 SECONDS] GROUP BY g",
+    "filtered": "SELECT QUANTILE(x, 0.5) AS q, SUM(x) AS s FROM s [RANGE 4 SECONDS] WHERE k > 3",
+}
+
+
+def lived(directory, *, overload="on", repairs=False):
+    """An engine after a flood, with what it answered then."""
+    world = Flooded(directory, overload=overload)
+    world.spacing_us = SECOND // 10
+    for name, text in REPAIRED.items():
+        world.engine.register(name, text)
+    if not repairs:
+        world.engine.overload.on_idle = lambda: None
+    if overload == "off":
+        for _ in range(5 + FLOOD * 20 + AFTER):
+            world.send()
+        world.machine.settle()
+        return world, {name: world.rows(name) for name in REPAIRED}
+    world.flood(FLOOD)
+    standing = [world.engine.core.published(name)[1].standing for name in REPAIRED]
+    assert all(any(pane.segments for pane in it.panes.values()) for it in standing)
+    for _ in range(AFTER):
+        world.tick(1)
+    while world.machine.applier.waiting:
+        world.machine.applier.step()
+    return world, {name: world.rows(name) for name in REPAIRED}
+
+
+@pytest.mark.slow
+def test_repaired_answers_are_those_of_a_run_without_the_flood(tmp_path):
+    quiet, truth = lived(tmp_path / "quiet", overload="off")
+    world, before = lived(tmp_path / "db", repairs=True)
+    assert any(before[name] != truth[name] for name in REPAIRED)
+    for _ in range(40):
+        world.tick()
+    world.machine.settle()
+    assert world.engine.repair.repaired_panes > 10
+    for name in REPAIRED:
+        assert world.rows(name) == truth[name], name
+        assert world.engine.query(name).answer().thinning == 1.0
+        assert world.facts("query", name)["thinned_panes"] == "0"
+    world.engine.close()
+    with Engine.open(tmp_path / "db", machine=VirtualMachine(3, START)) as again:
+        assert {name: again.query(name).answer().rows() for name in REPAIRED} == truth
+    quiet.engine.close()
+
+
+@pytest.mark.slow
+def test_repair_stops_when_load_returns_and_goes_on_later(tmp_path):
+    world, _ = lived(tmp_path / "db")
+    world.machine.settle()
+    repair = world.engine.repair
+    looks = itertools.chain([True], itertools.repeat(False))
+    repair._may_go = lambda: next(looks)
+    repair.wake()
+    world.machine.settle()
+    first = repair.repaired_panes
+    assert world.facts("query", "whole")["thinned_panes"] == "1"
+    repair._may_go = lambda: True
+    repair.wake()
+    world.machine.settle()
+    assert repair.repaired_panes > first
+    assert world.facts("query", "whole")["thinned_panes"] == "0"
+    world.engine.close()
+
+
+@pytest.mark.slow
+def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path):
+    world, _ = lived(tmp_path / "db")
+    world.machine.settle()
+    repair = world.engine.repair
+    world.engine.seal("s")
+    world.engine.execute("DELETE FROM s WHERE k = 1")
+    before = world.rows("by_group")
+    repair._may_go = lambda: True
+    repair.wake()
+    world.machine.settle()
+    assert world.facts("query", "by_group")["thinned_panes"] == "1"
+    assert world.rows("by_group") == before
+    repair.wake()
+    assert len(world.machine.later) == 0  # It is not tried for ever.
+    world.engine.close()

@@ -1,0 +1,292 @@
+"""Sizes that change while a query stands: new panes, live ones that shrink, a restart between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shedder
+from shedder.archive.records import Sizes
+from shedder.engine.engine import Engine
+from shedder.engine.pane import Pane
+from shedder.engine.plan import Kind, with_sizes
+from shedder.engine.resizing import size_of
+from shedder.engine.standing import Standing
+from tests.engine.allocation_world import standing
+from tests.truth import gate
+
+SECOND = 1_000_000
+START = 1_700_000_000
+CREATE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts"
+WINDOW = "[RANGE INTERVAL '8' SECOND SLIDE INTERVAL '1' SECOND]"
+SKETCHES = f"""SELECT COUNT(*) AS n, SUM(k) AS total, COUNT(DISTINCT k) AS d,
+  SELF_JOIN_SIZE(k) AS f2, DISTINCT_BOTH(k, v > 0.5, v < 0.8) AS both, TOP(k, 3) AS top
+  FROM s {WINDOW}"""
+FOLDED = (
+    "SELECT COUNT(DISTINCT k) AS d, SELF_JOIN_SIZE(k) AS f, JACCARD(k, v > 0, v < 1) AS j FROM s"
+)
+RANKS = f"SELECT QUANTILE(v, 0.5) AS m, QUANTILE(v, 0.99) AS p FROM s {WINDOW} WITHIN 0.02 RANK"
+
+
+def second(number: int, rows: int = 1_000) -> pa.Table:
+    """One second of the stream."""
+    rng = np.random.default_rng(number)
+    times = (START + number) * SECOND + np.sort(rng.integers(0, SECOND, rows))
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us")),
+            "k": rng.integers(0, 20_000, rows),
+            "v": rng.random(rows),
+        }
+    )
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with opened(tmp_path) as engine:
+        engine.execute(CREATE)
+        yield engine
+
+
+def opened(directory: Path) -> Engine:
+    engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
+    assert isinstance(engine, Engine)
+    return engine
+
+
+def resize(db: Engine, name: str, scale: int) -> Standing:
+    """Make every sketch so many times two as large (2^scale), and wait until panes are so."""
+    stream, published = db.core.published(name)
+    standing = published.standing
+    db.core.submit_sizes(stream, name, changed(standing, scale), standing.part_bytes_max).result()
+    while db.core.actor.call(db.core.shrinks).result():
+        pass
+    return standing
+
+
+def changed(standing: Standing, scale: int) -> tuple[int, ...]:
+    logs = (Kind.DISTINCT, Kind.THETA, Kind.COUNTERS)
+    return tuple(
+        part.size
+        if not part.size or part.kind is Kind.FREQUENT
+        else part.size + scale
+        if part.kind in logs
+        else int(part.size * 2.0**scale)
+        for part in standing.plan.parts
+    )
+
+
+def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
+    """The tuples in an answer's window."""
+    whole = pa.concat_tables(pushed)
+    times = np.asarray(whole["ts"].cast(pa.int64()))
+    return whole.filter(pa.array((times >= answer.start_us) & (times < answer.end_us)))
+
+
+def check_exactly(row: dict[str, Any], tuples: pa.Table) -> None:
+    """No tuple was lost, whatever the sketches became."""
+    k = np.asarray(tuples["k"])
+    assert row["n"] == len(k)
+    assert row["total"] == k.sum()
+
+
+def test_a_record_of_sizes_round_trips() -> None:
+    sizes = Sizes(7, "größe", (0, 12, 1_024), 1 << 40, -5)
+    assert Sizes.from_bytes(sizes.to_bytes()) == sizes
+    assert not Sizes(7, "q", (1,) * 20_000, 0, 0).fits
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_truth_through_growing_and_shrinking(db: Engine) -> None:
+    query = db.register("q", SKETCHES)
+    resize(db, "q", -4)
+    pushed, held, asked = [], 0, 0
+    for number in range(40):
+        if number in (10, 15, 20, 32):
+            resize(db, "q", {10: 2, 15: -4, 20: 3, 32: -2}[number])
+        pushed.append(second(number))
+        db.push("s", pushed[-1])
+        if number < 9:
+            continue
+        db.heartbeat("s", (START + number) * SECOND)
+        answer = query.answer()
+        [row] = answer.rows()
+        tuples = inside(answer, pushed)
+        check_exactly(row, tuples)
+        k, v = np.asarray(tuples["k"]), np.asarray(tuples["v"])
+        counts = np.unique(k, return_counts=True)[1]
+        both = len(np.intersect1d(k[v > 0.5], k[v < 0.8]))
+        truth = {"d": len(counts), "f2": float((counts.astype(float) ** 2).sum()), "both": both}
+        for name, value in truth.items():
+            assert row[f"{name}_bound"] == "interval"
+            held += row[f"{name}_low"] <= value <= row[f"{name}_high"]
+            asked += 1
+        assert all(item["low"] <= (k == item["value"]).sum() <= item["high"] for item in row["top"])
+    assert held >= gate(asked // 8, 0.95) * 8  # Windows of eight panes overlap.
+
+
+def test_ranks_are_within_their_error_through_growing_and_shrinking(db: Engine) -> None:
+    query = db.register("q", RANKS)
+    pushed = []
+    for number in range(40):
+        if number in (10, 20, 30):
+            resize(db, "q", {10: 1, 20: -2, 30: 1}[number])
+        pushed.append(second(number))
+        db.push("s", pushed[-1])
+        if number < 9:
+            continue
+        db.heartbeat("s", (START + number) * SECOND)
+        answer = query.answer()
+        [row] = answer.rows()
+        v = np.sort(np.asarray(inside(answer, pushed)["v"]))
+        for name, q in (("m", 0.5), ("p", 0.99)):
+            assert abs(np.searchsorted(v, row[name]) / len(v) - q) < 0.1
+            assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
+
+
+@pytest.mark.slow
+def test_what_shrank_is_what_had_always_been_small(tmp_path: Path) -> None:
+    """Counters, registers and hashes fold: later answers cannot tell when it was done."""
+    answers = []
+    for name, at in (("early", 0), ("late", 12)):
+        with opened(tmp_path / name) as db:
+            db.execute(CREATE)
+            query = db.register("q", SKETCHES)
+            for number in range(14):
+                if number == at:
+                    resize(db, "q", -3)
+                db.push("s", second(number))
+            db.heartbeat("s", (START + 13) * SECOND)
+            answers.append(query.answer().table)
+    assert answers[0].equals(answers[1])
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> None:
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        db.register("q", SKETCHES)
+        for number in range(12):
+            if number == 4:
+                resize(db, "q", 1)
+            if number == 8:
+                resize(db, "q", -3)
+                if checkpointed:
+                    db.core.actor.call(db.core.checkpoint).result()
+            db.push("s", second(number))
+        db.heartbeat("s", (START + 11) * SECOND)
+        before = facts(db, "q")
+        if not checkpointed:
+            db.core._tidy = lambda: None  # type: ignore[method-assign]  # As if it were killed.
+    with opened(tmp_path) as db:
+        assert facts(db, "q") == before
+        db.push("s", second(12))
+        db.heartbeat("s", (START + 12) * SECOND)
+        ledger = db.ledger("s")
+        assert ledger.applied == 13 * 1_000
+
+
+def facts(db: Engine, name: str) -> dict[str, Any]:
+    def read() -> dict[str, Any]:
+        standing = db.core.published(name)[1].standing
+        panes = {
+            number: [part.to_bytes() for part in pane.parts]
+            for number, pane in standing.panes.items()
+        }
+        return {"sizes": changed(standing, 0), "cap": standing.part_bytes_max, "panes": panes}
+
+    return db.core.actor.call(read).result()
+
+
+def test_ingest_goes_on_between_two_panes_that_shrink(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shedder.engine.sizes_in_force.SLICE_SECONDS", 0.0)  # One pane at a time.
+    db.register("q", SKETCHES)
+    for number in range(10):
+        db.push("s", second(number))
+    db.heartbeat("s", (START + 10) * SECOND)
+    stream, published = db.core.published("q")
+    standing = published.standing
+    left: list[int] = []
+    shrink = standing.shrink_one
+
+    def one() -> None:
+        shrink()
+        left.append(stream.position)
+        if len(left) == 1:  # Posted while panes are being shrunk, read before the next one.
+            db.core.actor.post(lambda: left.append(-1))
+
+    monkeypatch.setattr(type(standing), "shrink_one", lambda _: one())
+    resize(db, "q", -3)
+    assert left[1] == -1
+    assert len(left) > 5
+    assert {size_of(pane.parts[2]) for pane in standing.panes.values()} == {11}
+
+
+def test_a_window_that_never_slides_shrinks_at_once(db: Engine) -> None:
+    query = db.register("q", "SELECT COUNT(DISTINCT k) AS d, COUNT(*) AS n FROM s")
+    db.push("s", second(0))
+    kept = resize(db, "q", -4)
+    assert size_of(kept.panes[0].parts[1]) == 10
+    [row] = query.answer(after=db.push("s", second(1))).rows()
+    k = np.concatenate([second(number)["k"].to_numpy() for number in (0, 1)])
+    assert row["n"] == 2_000
+    assert row["d_low"] <= len(np.unique(k)) <= row["d_high"]
+
+
+def test_thinned_segments_shrink_with_their_pane(db: Engine) -> None:
+    query = db.register("q", SKETCHES)
+    pushed = []
+    for number in range(12):
+        if number == 5:
+            db.set_thinning("q", 1)
+        if number == 8:
+            resize(db, "q", -4)
+        pushed.append(second(number))
+        db.push("s", pushed[-1])
+    db.heartbeat("s", (START + 12) * SECOND)
+    answer = query.answer()
+    [row] = answer.rows()
+    k = np.asarray(inside(answer, pushed)["k"])
+    assert row["d_low"] <= len(np.unique(k)) <= row["d_high"]
+    assert row["n_low"] <= len(k) <= row["n_high"]
+    standing = db.core.published("q")[1].standing
+    assert not any(pane.is_larger_than(standing.plan) for pane in standing.panes.values())
+
+
+def test_groups_that_had_no_room_find_it_when_the_cap_is_raised(tmp_path: Path) -> None:
+    with shedder.open(tmp_path, group_bytes_max=64 << 10, allocation_seconds=1e6) as db:
+        assert isinstance(db, Engine)
+        db.execute(CREATE)
+        query = db.register("q", "SELECT k, COUNT(*) AS n FROM s GROUP BY k")
+        first = second(0, rows=20_000)
+        answer = query.answer(after=db.push("s", first))
+        assert answer.others is not None
+        stream, published = db.core.published("q")
+        sizes = changed(published.standing, 0)
+        db.core.submit_sizes(stream, "q", sizes, 4 << 20).result()
+        more = second(1, rows=20_000)
+        answer = query.answer(after=db.push("s", more))
+        truth = np.bincount(np.concatenate([first["k"], more["k"]]))
+        rows = [row for at, row in enumerate(answer.rows()) if at != answer.others]
+        assert len(rows) > 10_000
+        assert all(row["n_low"] <= truth[row["k"]] <= row["n_high"] for row in rows)
+        assert sum(answer.table["n"].to_pylist()) == 40_000
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(7, 10), min_size=1, max_size=4))
+def test_a_window_is_as_coarse_as_its_coarsest_pane(sizes: list[int]) -> None:
+    plan = standing("q", FOLDED).plan
+    whole = Pane(plan, 1, of_any_size=True)
+    for size in sizes:
+        whole.merge(Pane(with_sizes(plan, [size if part.size else 0 for part in plan.parts]), 1))
+    assert {size_of(part) for part in whole.parts} == {0, min(sizes)}

@@ -1,0 +1,346 @@
+"""Memory shared out while queries stand: arrivals, departures, weights, activity, the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shedder
+from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
+from shedder.engine.resizing import size_of
+from shedder.engine.thinnable import Costs, units_of
+from shedder.errors import BadSetting, BudgetExceeded, PrecisionUnavailable, UnknownQuery
+from shedder.overload.steps import Steps
+from tests.engine.test_resizing import CREATE, SECOND, START, WINDOW, inside, second
+
+DISTINCT = f"SELECT COUNT(DISTINCT k) AS d FROM s {WINDOW} WITHIN 1 PERCENT"
+FREE = f"SELECT COUNT(DISTINCT v) AS d FROM s {WINDOW}"
+GROUPED = f"SELECT k % 5000 AS g, SUM(v) AS t FROM s {WINDOW} GROUP BY g"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with opened(tmp_path) as engine:
+        engine.execute(CREATE)
+        yield engine
+
+
+def opened(directory: Path) -> Engine:
+    engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
+    assert isinstance(engine, Engine)
+    return engine
+
+
+def log_registers(db: Engine) -> dict[str, int]:
+    """The size of each query's last synopsis, once all records of sizes are in force."""
+    while db.core.actor.call(db.core.shrinks).result():
+        pass
+    db.heartbeat("s", START * SECOND)  # Behind them in the log.
+    return {
+        name: published.standing.plan.parts[-1].size
+        for name, published in db.core.streams["s"].queries.items()
+    }
+
+
+def bytes_of(db: Engine, name: str) -> int:
+    rows = db.allocation().to_pylist()
+    return sum(row["size_bytes"] for row in rows if row["query"] == name)
+
+
+def explained(db: Engine, name: str, synopsis: str) -> dict[str, Any]:
+    [row] = [
+        row
+        for row in db.execute("EXPLAIN ALLOCATION").table.to_pylist()
+        if row["query"] == name and row["synopsis"].startswith(synopsis)
+    ]
+    return row
+
+
+def check_sum(db: Engine) -> None:
+    """What is explained sums to the budget, to the byte."""
+    table = db.execute("EXPLAIN ALLOCATION").table
+    assert sum(table["size_bytes"].to_pylist()) == db.core.synopsis_bytes
+    assert table["synopsis"][-1].as_py() == "free"
+    assert table["size_bytes"][-1].as_py() >= 0
+
+
+def test_one_that_got_less_than_its_target_gets_more_when_memory_frees_up(db: Engine) -> None:
+    whole = int(db.register("a", DISTINCT).granted["bytes"])
+    db.set_synopsis_bytes(whole + whole // 3)
+    late = db.register("b", DISTINCT)
+    assert "missed" in late.granted
+    assert log_registers(db) == {"a": 16, "b": 14}
+    check_sum(db)
+    db.query("a").drop()
+    db.share_out()
+    assert log_registers(db) == {"b": 16}
+    assert "missed" not in late.granted
+    assert int(late.granted["bytes"]) == whole
+    check_sum(db)
+
+
+def test_a_departure_is_noticed_without_being_asked(db: Engine) -> None:
+    whole = int(db.register("a", DISTINCT).granted["bytes"])
+    db.set_synopsis_bytes(whole + whole // 3)
+    db.register("b", DISTINCT)
+    db.query("a").drop()
+    db.sharing._worker.submit(lambda: None).result()  # It has done what it was told.
+    assert log_registers(db) == {"b": 16}
+
+
+def test_a_new_query_takes_from_those_who_lose_least_and_no_tuple_is_lost(db: Engine) -> None:
+    query = db.register("a", DISTINCT)
+    pushed = []
+    for number in range(10):
+        pushed.append(second(number))
+        db.push("s", pushed[-1])
+    db.heartbeat("s", (START + 10) * SECOND)
+    db.set_synopsis_bytes(int(query.granted["bytes"]) + 100_000)
+    db.register("b", DISTINCT.replace("(DISTINCT k)", "(DISTINCT v)") + " ELSE FAIL WEIGHT 5")
+    sizes = log_registers(db)
+    assert sizes["b"] == 16
+    assert sizes["a"] < 16
+    standing = db.core.published("a")[1].standing
+    assert {size_of(pane.parts[-1]) for pane in standing.panes.values()} == {sizes["a"]}
+    [row] = query.answer().rows()
+    k = np.asarray(inside(query.answer(), pushed)["k"])
+    assert row["d_low"] <= len(np.unique(k)) <= row["d_high"]
+    with pytest.raises(PrecisionUnavailable, match="needs"):
+        db.register("c", DISTINCT + " ELSE FAIL")
+    assert log_registers(db)["b"] == 16  # What was promised stays.
+    ledger = db.ledger("s")
+    assert ledger.accepted == ledger.applied == 10_000
+    check_sum(db)
+
+
+def test_weights_decide_who_gets_what_and_are_there_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        whole = int(db.register("a", DISTINCT).granted["bytes"])
+        db.register("b", DISTINCT)
+        db.set_synopsis_bytes(whole + whole // 3)
+        answer = db.execute("ALTER QUERY b SET WEIGHT 50")
+        assert answer.rows() == [{"status": "query b has WEIGHT 50"}]
+        db.share_out()
+        assert log_registers(db) == {"a": 14, "b": 16}
+        db.set_control("query", "a", "weight", "1e4")
+        db.share_out()
+        assert log_registers(db) == {"a": 16, "b": 14}
+    with opened(tmp_path) as db:
+        assert log_registers(db) == {"a": 16, "b": 14}
+        assert db.core.synopsis_bytes == whole + whole // 3
+        assert db.core.published("a")[1].weight == 1e4
+        assert explained(db, "a", "HLL")["weight"] == 1e4
+
+
+def thinned_at(share: float, steps: Steps) -> set[str]:
+    """Who is thinned when there is this share of the CPU that reading everything takes."""
+    levels = steps.levels(share * steps.ends.full_ns)
+    return {name for name, of in levels.items() if any(of.values())}
+
+
+def test_weights_decide_who_is_thinned_first_too(db: Engine) -> None:
+    for name, column in (("a", "k"), ("b", "v")):
+        db.register(name, f"SELECT QUANTILE({column}, 0.5) AS m FROM s {WINDOW} WITHIN 0.02 RANK")
+    db.execute("ALTER QUERY b SET WEIGHT 5")
+    units = units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1]
+    weights = {unit.query: unit.weight for unit in units}
+    assert weights["b"] == 5 * weights["a"]
+    steps = Steps.of(units)
+    assert thinned_at(0.8, steps) == {"a"}
+    db.execute("ALTER QUERY b SET INACTIVE")
+    steps = Steps.of(units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1])
+    assert thinned_at(0.8, steps) == {"b"}
+
+
+def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        whole = int(db.register("a", DISTINCT).granted["bytes"])
+        db.execute("ALTER QUERY a SET INACTIVE")
+        db.share_out()
+        assert log_registers(db) == {"a": 16}  # Nobody needs it.
+        db.set_synopsis_bytes(whole + whole // 3)
+        db.register("b", DISTINCT)
+        assert log_registers(db) == {"a": 14, "b": 16}
+    with opened(tmp_path) as db:
+        assert not db.core.published("a")[1].active
+        db.execute("ALTER QUERY a SET ACTIVE")
+        db.execute("ALTER QUERY b SET INACTIVE")
+        db.share_out()
+        assert log_registers(db) == {"a": 16, "b": 14}
+
+
+def test_the_budget_changes_while_queries_stand(db: Engine) -> None:
+    query = db.register("a", DISTINCT)
+    whole = int(query.granted["bytes"])
+    db.set_control("budget", "synopses", "bytes", str(whole // 4))
+    assert log_registers(db)["a"] == 13
+    check_sum(db)
+    with pytest.raises(BudgetExceeded, match="do not fit"):
+        db.set_control("budget", "synopses", "bytes", "1KiB")
+    assert db.core.synopsis_bytes == whole // 4
+    db.set_control("budget", "synopses", "bytes", "default")
+    assert log_registers(db)["a"] == 16
+    for value in ("0", "-5", "much", "1 XiB", "nan"):
+        with pytest.raises(BadSetting, match="budget of synopses"):
+            db.set_control("budget", "synopses", "bytes", value)
+
+
+def test_bad_alterations_are_refused_by_name(db: Engine) -> None:
+    db.register("a", DISTINCT)
+    for text in ("0", "-1", "nan", "x", "1e10", ""):
+        with pytest.raises(shedder.errors.BadQuery, match="expected a number over 0"):
+            db.execute(f"ALTER QUERY a SET WEIGHT {text}")
+    for weight in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(BadSetting, match="must be over 0"):
+            db.set_weight("a", weight)
+    with pytest.raises(UnknownQuery):
+        db.execute("ALTER QUERY nobody SET ACTIVE")
+    with pytest.raises(BadSetting, match=r"query\.active"):
+        db.set_control("query", "a", "active", "perhaps")
+
+
+def test_groups_that_come_to_need_more_get_it_when_others_need_less(tmp_path: Path) -> None:
+    with shedder.open(
+        tmp_path, checkpoint_seconds=1e6, allocation_seconds=1e6, group_bytes_max=8 << 20
+    ) as db:
+        assert isinstance(db, Engine)
+        db.execute(CREATE)
+        db.register("small", GROUPED.replace("5000", "10"))
+        db.register("large", GROUPED)
+        db.set_synopsis_bytes(4 << 20)
+        before = bytes_of(db, "large")
+        for number in range(10):
+            db.push("s", second(number))
+        db.heartbeat("s", (START + 10) * SECOND)
+        db.share_out()
+        log_registers(db)
+        assert bytes_of(db, "large") > before
+        assert bytes_of(db, "large") > 1.5 * bytes_of(db, "small")
+        cramped = db.query("large").answer()
+        assert cramped.others is not None
+        for number in range(10, 20):
+            db.push("s", second(number))
+        db.heartbeat("s", (START + 20) * SECOND)
+        assert db.query("large").answer().table.num_rows > 1.3 * cramped.table.num_rows
+        check_sum(db)
+
+
+def test_measured_errors_correct_the_curve_and_never_the_interval(db: Engine) -> None:
+    """Both sets of an intersection are smaller than their union, so it errs by more."""
+    text = f"SELECT DISTINCT_BOTH(k, v < 0.3, v > 0.7) AS b FROM s {WINDOW} WITHIN 5 PERCENT"
+    query = db.register("q", text)
+    for number in range(12):
+        db.push("s", second(number, rows=8_000))
+    db.share_out()  # It looks at the next answer.
+    db.heartbeat("s", (START + 12) * SECOND)
+    before = explained(db, "q", "two theta")
+    [row] = query.answer().rows()
+    width = max(row["b_high"] - row["b"], row["b"] - row["b_low"]) / row["b"]
+    assert before["measured_error"] == pytest.approx(width)
+    assert before["factor"] > 1.0
+    assert before["measured_error"] > before["predicted_error"] / before["factor"]
+    db.share_out()
+    again = query.answer().rows()[0]
+    assert (again["b_low"], again["b"], again["b_high"]) == (row["b_low"], row["b"], row["b_high"])
+
+
+def test_explain_tells_prices_and_what_targets_need(db: Engine) -> None:
+    whole = int(db.register("a", DISTINCT).granted["bytes"])
+    db.set_synopsis_bytes(whole // 2)
+    db.push("s", second(0))
+    row = explained(db, "a", "HLL of 2^14")
+    assert row["target"] == 0.01
+    assert row["predicted_error"] > 0.01
+    assert row["needed_bytes"] > row["size_bytes"]
+    assert row["saved_per_kib"] > 0
+    assert row["thinning"] == "1"
+    assert row["answers"] == "COUNT(DISTINCT k)"
+    db.set_thinning("a", 3)
+    assert explained(db, "a", "HLL of 2^14")["thinning"] == "1/8"
+    control = db.control().to_pylist()
+    told = {(r["entity"], r["name"], r["key"]): r["value"] for r in control}
+    assert told["budget", "synopses", "bytes"] == str(whole // 2)
+    assert told["synopsis", "a/1", "size_bytes"] == str(row["size_bytes"])
+    assert told["query", "a", "weight"] == "1"
+
+
+def test_nothing_is_shared_out_while_nothing_drifts(db: Engine) -> None:
+    db.register("a", DISTINCT)
+    db.share_out()
+    last = db.sharing.last
+    db.sharing.tick()
+    assert db.sharing.last is last
+    db.execute("ALTER QUERY a SET WEIGHT 2")
+    db.core.published("a")[1].weight = 3.0
+    db.sharing.tick()
+    assert db.sharing.last is not last
+
+
+def test_an_engine_without_queries_has_all_of_it_free(db: Engine) -> None:
+    assert not db.share_out()
+    assert db.allocation().to_pylist()[0]["size_bytes"] == db.core.synopsis_bytes
+
+
+def test_a_query_with_limits_keeps_them_whatever_becomes_free(tmp_path: Path) -> None:
+    limited = DISTINCT.replace("PERCENT", "PERCENT COSTING AT MOST 200 KIB REWRITE NEVER")
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        query = db.register("a", limited)
+        assert "missed" in query.granted
+        size = log_registers(db)["a"]
+        assert size < 16
+        assert bytes_of(db, "a") <= 200 << 10
+        db.share_out()
+        assert log_registers(db) == {"a": size}
+        db.set_synopsis_bytes(bytes_of(db, "a") - 10_000)
+        assert log_registers(db)["a"] < size
+    with opened(tmp_path) as db:  # What it may have at most is known after a restart, too.
+        db.set_synopsis_bytes(1 << 30)
+        db.share_out()
+        assert log_registers(db) == {"a": size}
+
+
+def test_a_query_with_limits_may_take_from_others(db: Engine) -> None:
+    whole = int(db.register("a", FREE).granted["bytes"])
+    db.set_synopsis_bytes(whole + 20_000)
+    before = log_registers(db)["a"]
+    query = db.register("b", f"{FREE} WEIGHT 9 COSTING AT MOST 60 KIB")
+    assert 20_000 < int(query.granted["bytes"]) <= 60 << 10
+    assert log_registers(db)["a"] < before
+    check_sum(db)
+
+
+class Advanced(Machine):
+    """This machine, with a clock that is moved on by hand."""
+
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+def test_a_stream_that_is_made_anew_has_a_pace_of_its_own(tmp_path: Path) -> None:
+    """It begins at position 0 again: measured from the dropped one's, it would run backwards."""
+    machine = Advanced()
+    with Engine.open(tmp_path, machine=machine, allocation_seconds=1e6) as db:
+        for rows in (3_000, 1_000):
+            db.execute(CREATE)
+            db.push("s", second(0, rows))
+            db.register("a", f"{DISTINCT} ELSE FAIL")
+            machine.now_s += 2.0
+            [asked] = db.sharing.asked()
+            assert asked.tuples_per_s == 0.0  # All of it came before the first look.
+            db.push("s", second(1, rows))
+            machine.now_s += 2.0
+            [asked] = db.sharing.asked()
+            assert asked.tuples_per_s == rows / 2
+            assert asked.tuples == pytest.approx(8 * rows, rel=0.01)
+            db.execute("DROP QUERY a")
+            db.execute("DROP STREAM s")

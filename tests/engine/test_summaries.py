@@ -1,0 +1,328 @@
+"""What was built of tuples elsewhere: the same answers, the same ledger, and no trust."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.engine.engine import Engine
+from shedder.engine.summaries import Summaries
+from shedder.engine.summarise import Plans, Summariser, built_of
+from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, PlansChanged, ShedderError
+from shedder.streams.batches import BatchLimits
+from shedder.streams.conform import conform
+
+SECOND = 1_000_000
+CREATE = """CREATE STREAM s (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)
+TIMESTAMP BY ts LATENESS INTERVAL '5' SECOND"""
+QUERIES = {
+    "sliding": "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, MAX(x) AS h, "
+    "COUNT(DISTINCT k) AS d, QUANTILE(x, 0.9) AS q, TOP(k, 3) AS t "
+    "FROM s [RANGE 10 SECONDS SLIDE 1 SECOND]",
+    "grouped": "SELECT g, COUNT(*) AS n, COUNT(DISTINCT k) AS d, MEDIAN(x) AS m, MAX(g) AS t, "
+    "SELF_JOIN_SIZE(k) AS j FROM s WHERE x > 1 GROUP BY g",
+    "keys": "SELECT k, SUM(k) AS s, COUNT(x) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] "
+    "GROUP BY k",
+    "sets": "SELECT DISTINCT_BOTH(k, g = 'a', g = 'b') AS b FROM s",
+}
+
+
+def rows(count: int, seed: int, begin_s: float = 0.0, seconds: float = 20.0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.uniform(begin_s * SECOND, (begin_s + seconds) * SECOND, count))
+    return pa.table(
+        {
+            "ts": pa.array(times.astype(np.int64), pa.timestamp("us")),
+            "k": rng.zipf(1.6, count) % 500,
+            "g": rng.choice(["a", "b", "ü", None], count),
+            "x": pa.array(rng.lognormal(1, 2, count), mask=rng.random(count) < 0.05),
+        }
+    )
+
+
+def opened(directory: Path, **settings: Any) -> Engine:
+    engine = shedder.open(directory, clock_us=lambda: 10_000 * SECOND, **settings)
+    assert isinstance(engine, Engine)
+    return engine
+
+
+def created(directory: Path, queries: dict[str, str] = QUERIES, **settings: Any) -> Engine:
+    engine = opened(directory, **settings)
+    engine.execute(CREATE)
+    for name, text in queries.items():
+        engine.register(name, text)
+    return engine
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with created(tmp_path / "data") as engine:
+        yield engine
+
+
+def built(plans: Plans, table: pa.Table, builders: int = 3) -> Summaries:
+    """Of the table, by so many builders, each of which knows a part of it, put together."""
+    made = []
+    for number in range(builders):
+        builder = Summariser(plans, number << 40)
+        part = table.take(np.arange(number, len(table), builders))
+        for batch in conform(part, plans.schema):
+            builder.add(batch)
+        made.append(Summaries.from_bytes(builder.summaries().to_bytes()))
+    return built_of(made, plans)
+
+
+def plans_of(engine: Engine) -> Plans:
+    return Plans.from_json(engine.plans("s"))
+
+
+def pushed(engine: Engine, table: pa.Table) -> None:
+    """Tuples, and all of them applied."""
+    engine.push("s", table)
+    engine.ledger("s")
+
+
+def answers(engine: Engine) -> dict[str, pa.Table]:
+    tables = {name: engine.query(name).answer().table for name in QUERIES}
+    return {
+        n: t.sort_by(t.column_names[0]) if n in ("grouped", "keys") else t
+        for n, t in tables.items()
+    }
+
+
+def same(left: Engine, right: Engine) -> None:
+    theirs = answers(right)
+    for name, table in answers(left).items():
+        assert table.equals(theirs[name]), (name, table.to_pylist(), theirs[name].to_pylist())
+
+
+def test_summaries_of_tuples_come_to_what_the_tuples_come_to(tmp_path: Path) -> None:
+    with created(tmp_path / "tuples") as tuples, created(tmp_path / "summaries") as summaries:
+        plans = plans_of(summaries)
+        for number in range(3):
+            table = rows(20_000, number, begin_s=20.0 * number)
+            pushed(tuples, table)
+            data = built(plans, table).to_bytes()
+            receipt = summaries.merge("s", data, producer="p", sequence=number)
+            assert (receipt.rows, receipt.position, receipt.duplicate) == (20_000, 0, False)
+            same(tuples, summaries)
+        again = summaries.merge("s", data, producer="p", sequence=2)
+        assert again.duplicate
+        ledger = summaries.ledger("s")
+        assert (ledger.accepted, ledger.applied, ledger.duplicate) == (80_000, 60_000, 20_000)
+        assert {(q.read, q.thinned, q.late) for q in ledger.queries} == {(60_000, 0, 0)}
+        pushed(tuples, rows(1_000, 9, begin_s=61))
+        pushed(summaries, rows(1_000, 9, begin_s=61))  # Tuples and summaries, side by side.
+        same(tuples, summaries)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_what_was_merged_is_there_after_a_stop(tmp_path: Path, *, is_closed: bool) -> None:
+    with created(tmp_path / "data") as engine:
+        data = built(plans_of(engine), rows(20_000, 1)).to_bytes()
+        engine.merge("s", data, producer="p", sequence=0)
+        before = answers(engine)
+        if not is_closed:  # As a power cut would leave it.
+            shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with opened(tmp_path / ("data" if is_closed else "copy")) as again:
+        assert answers(again) == before
+        assert again.merge("s", data, producer="p", sequence=0).duplicate
+        assert again.ledger("s").applied == 20_000
+        assert {q.read for q in again.ledger("s").queries} == {20_000}
+
+
+def test_panes_that_the_watermark_has_passed_count_as_late(db: Engine) -> None:
+    plans = plans_of(db)
+    db.merge("s", built(plans, rows(5_000, 1, begin_s=100)).to_bytes())
+    late = rows(3_000, 2, begin_s=109)  # From 109 s to 129 s; the watermark is at 115 s.
+    db.merge("s", built(plans, late).to_bytes())
+    times = np.asarray(late["ts"].cast(pa.int64()))
+    found = {q.query: q for q in db.ledger("s").queries}
+    closed = int((times < 114 * SECOND).sum()), int((times < 115 * SECOND).sum())
+    assert found["sliding"].late in closed
+    assert found["sliding"].late > 0
+    assert found["grouped"].late == 0
+    assert all(q.read + q.late == 8_000 for q in found.values())
+    assert db.query("sliding").answer().rows()[0]["n_bound"] in ("exact", "interval")
+
+
+def test_builders_thin_as_the_plans_say_and_intervals_hold(tmp_path: Path) -> None:
+    values = "COUNT(*) AS n, AVG(x) AS a, COUNT(DISTINCT k) AS d"
+    text = f"SELECT {values} FROM s CONFIDENCE 99.9999 PERCENT"
+    with created(tmp_path / "data", {"q": text}) as engine:
+        engine.execute("ALTER QUERY q SET THINNING 1/4")
+        table = rows(40_000, 5)
+        engine.merge("s", built(plans_of(engine), table).to_bytes())
+        (row,) = engine.query("q").answer().rows()
+        x = np.asarray(table["x"].drop_null())
+        for name, truth in (("n", 40_000), ("a", x.mean()), ("d", len(table["k"].unique()))):
+            assert row[f"{name}_low"] <= truth <= row[f"{name}_high"], name
+        (ledger,) = engine.ledger("s").queries
+        assert ledger.read + ledger.thinned == 40_000
+        assert 9_000 < ledger.read < 11_000
+
+
+def test_groups_that_find_no_room_are_among_the_others(tmp_path: Path) -> None:
+    text = {"q": "SELECT k, COUNT(*) AS n FROM s GROUP BY k"}
+    with created(tmp_path / "data", text, group_bytes_max=1 << 16) as engine:
+        count = 30_000
+        table = rows(count, 1).set_column(1, "k", pa.array(np.arange(count) % 10_000))
+        for first in range(0, count, 3_000):
+            engine.merge("s", built(plans_of(engine), table.slice(first, 3_000)).to_bytes())
+        found = engine.query("q").answer().rows()
+        assert sum(row["n"] for row in found) == count
+        assert len(found) < 10_000
+        groups = [row for row in found if row["k"] is not None]
+        assert all(row["n_low"] <= 3 <= row["n_high"] or row["n_bound"] == "none" for row in groups)
+
+
+def test_summaries_of_other_queries_are_refused_until_they_are_built_again(db: Engine) -> None:
+    table = rows(2_000, 1)
+    data = built(plans_of(db), table).to_bytes()
+    db.register("later", "SELECT SUM(x) AS s FROM s")
+    with pytest.raises(PlansChanged, match="nothing is there for query 'later'"):
+        db.merge("s", data)
+    db.merge("s", built(plans_of(db), table).to_bytes())
+    data = built(plans_of(db), table).to_bytes()
+    db.drop_query("later")
+    with pytest.raises(PlansChanged, match="no query 'later'"):
+        db.merge("s", data)
+    assert db.ledger("s").refused_rows == 4_000
+    assert db.ledger("s").applied == 2_000
+
+
+def test_one_time_questions_say_that_they_do_not_know_them(db: Engine) -> None:
+    db.push("s", rows(500, 1))
+    assert db.execute("SELECT COUNT(*) AS n FROM s").rows()[0]["n_bound"] == "exact"
+    db.merge("s", built(plans_of(db), rows(2_000, 2)).to_bytes())
+    for text in ("SELECT COUNT(*) AS n FROM s", "SELECT COUNT(*) AS n FROM s WITHIN 5 PERCENT"):
+        answer = db.execute(text)
+        (row,) = answer.rows()
+        assert (row["n"], row["n_bound"]) == (500, "none")
+        assert "2,000 tuples came as summaries" in answer.notes[0]
+
+
+def broken(made: Summaries, **changes: Any) -> bytes:
+    """With another first pane."""
+    first, *others = made.panes
+    return replace(made, panes=(replace(first, **changes), *others)).to_bytes()
+
+
+def test_what_contradicts_itself_is_refused_with_words(db: Engine) -> None:
+    made = built(plans_of(db), rows(2_000, 1))
+    first = made.panes[0]
+    with pytest.raises(BadBatch, match="tuples were thinned or match"):
+        db.merge("s", broken(made, matching=first.tuples + 1))
+    with pytest.raises(BadBatch, match=r"have 2,001 tuples, all 2,000"):
+        db.merge("s", broken(made, tuples=first.tuples + 1))
+    with pytest.raises(BadBatch, match="counts"):
+        db.merge("s", broken(made, matching=first.matching - 1))
+    with pytest.raises(BadBatch, match="1 synopses; the query has"):
+        db.merge("s", broken(made, images=first.images[:1], thinned=(0,)))
+    with pytest.raises(BadBatch, match="corrupt synopsis"):
+        db.merge("s", broken(made, images=(first.images[1], *first.images[1:])))
+    with pytest.raises(BadTimestamp, match="further in the future"):
+        db.merge("s", replace(made, newest_us=1 << 60).to_bytes())
+    with pytest.raises(BadBatch, match="no summaries of format"):
+        db.merge("s", b"\x05\x00\x00\x00{}")
+    for pane in made.panes:
+        if pane.query == "grouped":
+            panes = [replace(p, groups=b"") if p is pane else p for p in made.panes]
+            with pytest.raises(BadBatch, match="of query 'grouped': the Arrow"):
+                db.merge("s", replace(made, panes=tuple(panes)).to_bytes())
+    assert db.ledger("s").applied == 0
+    db.merge("s", made.to_bytes())
+    assert db.ledger("s").applied == 2_000
+
+
+def test_too_many_bytes_are_refused_with_the_limit(tmp_path: Path) -> None:
+    with created(tmp_path / "data", batch_bytes_max=1 << 16) as engine:
+        data = built(plans_of(engine), rows(2_000, 1)).to_bytes()
+        with pytest.raises(BatchTooLarge, match="the limit is 65,536"):
+            engine.merge("s", data)
+
+
+@pytest.mark.slow
+def test_hostile_bytes_never_reach_a_pane(db: Engine) -> None:
+    """Flipped, cut and swapped bytes: refused, or harmless; the engine goes on."""
+    rng = np.random.default_rng(3)
+    made = built(plans_of(db), rows(300, 1, seconds=2))
+    data = np.frombuffer(made.to_bytes(), np.uint8)
+    header = int(data[:4].view(np.uint32)[0]) + 4
+    accepted = 0
+    for _ in range(2_000):
+        bad = data.copy()
+        first = 0 if rng.random() < 0.1 else header
+        at = rng.integers(first, len(bad), rng.integers(1, 6))
+        bad[at] = rng.integers(0, 256, len(at))
+        try:
+            db.merge("s", bad.tobytes())
+            accepted += 1
+        except ShedderError as error:
+            assert len(str(error)) < 1_000  # noqa: PT017 - of whichever kind
+    assert db.ledger("s").applied == accepted * 300
+    for name in QUERIES:  # An answer, not an error.
+        assert db.query(name).answer().table.num_columns
+
+
+def test_plans_survive_being_text(db: Engine) -> None:
+    plans = plans_of(db)
+    assert Plans.from_json(plans.to_json()) == plans
+    assert plans.schema.seed == 0
+    assert plans.limits == BatchLimits()
+    assert {query.name for query in plans.queries} == set(QUERIES)
+
+
+def test_nothing_comes_to_nothing(db: Engine) -> None:
+    plans = plans_of(db)
+    nothing = Summariser(plans).summaries()
+    assert Summaries.from_bytes(nothing.to_bytes()) == nothing
+    assert db.merge("s", nothing.to_bytes(), producer="p", sequence=0).rows == 0
+    assert built_of([nothing, nothing], plans) == nothing
+
+
+def test_texts_of_more_groups_than_metadata_have_room_for_come_through(tmp_path: Path) -> None:
+    text = "SELECT k, FIRST(g) AS f, LAST(g) AS l, MIN(g) AS m FROM s GROUP BY k"
+    count = 30_000  # Times and positions of 21,845 groups would take a MiB.
+    table = rows(count, 3).set_column(1, "k", pa.array(np.arange(count)))
+    with created(tmp_path / "data", {"texts": text}) as db:
+        plans = Plans.from_json(db.plans("s"))
+        db.merge("s", built(plans, table).to_bytes())
+        found = db.query("texts").answer().rows()
+        right = dict(zip(table["k"].to_pylist(), table["g"].to_pylist(), strict=True))
+        assert {row["k"]: row["f"] for row in found} == right
+        assert {row["k"]: row["m"] for row in found} == right
+
+
+def test_panes_built_elsewhere_collapse_when_they_close(tmp_path: Path) -> None:
+    text = (
+        "SELECT COUNT(*) AS n, SUM(k) AS s, MAX(x) AS h, COUNT(DISTINCT k) AS d "
+        "FROM s [RANGE 80 SECONDS SLIDE 1 SECOND COLLAPSE BY 2 AFTER 8]"
+    )
+    tables = [rows(400, seed, begin, 14) for seed, begin in enumerate((0, 15, 30, 90, 170))]
+    for way in ("built", "pushed", "mixed"):
+        with created(tmp_path / way, {"coarse": text}) as db:
+            for number, table in enumerate(tables):
+                if way == "pushed" or (way == "mixed" and number % 2):
+                    db.push("s", table)
+                else:
+                    plans = Plans.from_json(db.plans("s"))
+                    db.merge("s", built(plans, table).to_bytes())
+                db.core.actor.call(db.core.checkpoint).result()
+            standing = db.core.published("coarse")[1].standing
+            held = sorted(standing.panes)
+            answers = db.query("coarse").answer().rows()
+        with opened(tmp_path / way) as db:
+            again = db.query("coarse").answer().rows()
+            assert sorted(db.core.published("coarse")[1].standing.panes) == held
+        if way == "built":
+            first, cells = answers, held
+        assert (answers, again, held) == (first, first, cells), way

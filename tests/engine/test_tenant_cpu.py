@@ -1,0 +1,74 @@
+"""CPU by tenant: who is over his quota is thinned, alone, and read in full again."""
+
+from __future__ import annotations
+
+import pytest
+
+from shedder.engine.ownership import Asker
+from tests.engine.flooded import CREATE, Flooded
+
+LOOKED = 10  # Ticks from one look at costs and rates to the next.
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = Flooded(tmp_path / "db")
+    run(world, 12 * LOOKED)  # Until rates and costs are known.
+    yield world
+    world.engine.close()
+
+
+def run(world, ticks):
+    for _ in range(ticks):
+        world.tick(1)
+
+
+def test_who_is_over_his_quota_of_cpu_is_thinned_without_any_overload(world):
+    engine = world.engine
+    assert set(world.levels("wide")) == {0}
+    whole = float(world.facts("tenant", "default")["cpu_ns_per_s"])
+    assert whole > 0
+    engine.set_quota("default", "cpu_ns_per_s", str(0.6 * whole))
+    run(world, 4 * LOOKED)
+    assert not engine.overload.state.overloaded
+    assert max(world.levels("wide")) > 0
+    told = world.facts("tenant", "default")
+    assert float(told["cpu_ns_per_s"]) <= 1.1 * float(told["cpu_ns_per_s_max"])
+    run(world, LOOKED)
+    [ledger] = [q for q in engine.ledger("s").queries if q.query == "wide"]
+    assert ledger.thinned > 0
+    assert ledger.read + ledger.thinned + ledger.late == engine.ledger("s").applied
+    engine.set_quota("default", "cpu_ns_per_s", "none")
+    run(world, 3 * LOOKED)
+    assert set(world.levels("wide")) == {0}
+
+
+def test_levels_are_steady_under_a_quota(world):
+    engine = world.engine
+    whole = float(world.facts("tenant", "default")["cpu_ns_per_s"])
+    engine.set_quota("default", "cpu_ns_per_s", str(0.6 * whole))
+    run(world, 8 * LOOKED)
+    seen = []
+    for _ in range(10):
+        run(world, LOOKED)
+        seen.append(world.levels("wide"))
+    for levels in zip(*seen, strict=True):
+        assert max(levels) - min(levels) <= 1
+
+
+def test_a_quota_of_cpu_thins_nobody_elses_queries(world):
+    engine = world.engine
+    engine.execute(CREATE.replace("STREAM s", "STREAM t"), asker=Asker("acme"))
+    engine.register("t_wide", "SELECT COUNT(*) AS n, TOP(k, 5) AS t FROM t", asker=Asker("acme"))
+    engine.set_quota("acme", "cpu_ns_per_s", "1")
+    run(world, 4 * LOOKED)
+    assert set(world.levels("wide")) == {0}
+
+
+def test_stopping_the_controller_lifts_its_quotas(world):
+    world.engine.set_quota("default", "cpu_ns_per_s", "1000")
+    run(world, 4 * LOOKED)
+    assert max(world.levels("wide")) > 0
+    world.engine.set_control("overload", "", "mode", "off")
+    run(world, 2)
+    assert set(world.levels("wide")) == {0}

@@ -1,0 +1,213 @@
+"""Every aggregate can be read thinned: pairs, ends in time, sizes of joins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.cql.expression import LISTS, AggregateFunction
+from shedder.engine.engine import Engine
+from tests.truth import gate
+
+SECOND = 1_000_000
+CREATE = """CREATE STREAM s (ts TIMESTAMP, k BIGINT, m BIGINT, g VARCHAR, x DOUBLE, y DOUBLE)
+TIMESTAMP BY ts LATENESS INTERVAL '1' SECOND"""
+PAIRS = """CORR(x, y) AS c, COVAR_POP(x, y) AS p, COVAR_SAMP(x, y) AS v, REGR_SLOPE(x, y) AS b,
+  REGR_INTERCEPT(x, y) AS i, CDF(x, 3.0) AS f"""
+ENDS = "FIRST(x) AS fx, LAST(k) AS lk, FIRST(g) AS fg, LAST(g) AS lg"
+JOINS = "SELF_JOIN_SIZE(k) AS own, JOIN_SIZE(k, m) AS joined"
+QUERIES = {
+    "pairs": f"SELECT {PAIRS} FROM s",
+    "pairs_by": f"SELECT g, {PAIRS} FROM s GROUP BY g",
+    "ends": f"SELECT {ENDS} FROM s WHERE k > 3",
+    "ends_by": "SELECT g, FIRST(x) AS fx, LAST(k) AS lk FROM s GROUP BY g",
+    "joins": f"SELECT {JOINS} FROM s",
+    "joins_by": f"SELECT g, {JOINS} FROM s GROUP BY g",
+    "sliding": f"SELECT g, {PAIRS}, FIRST(x) AS fx, LAST(k) AS lk, {JOINS} "
+    "FROM s [RANGE 20 SECONDS SLIDE 10 SECONDS] GROUP BY g",
+}
+
+
+def rows(count: int, seed: int, begin_s: float = 0.0, seconds: float = 10.0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    times = rng.uniform(begin_s * SECOND, (begin_s + seconds) * SECOND, count)
+    x = rng.lognormal(1, 0.5, count)
+    return pa.table(
+        {
+            "ts": pa.array(np.sort(times).astype(np.int64), pa.timestamp("us")),
+            "k": np.minimum(rng.zipf(1.3, count), 400),
+            "m": rng.integers(1, 40, count),
+            "g": rng.choice(list("abc"), count, p=[0.6, 0.3, 0.1]),
+            "x": pa.array(x, pa.float64(), mask=rng.random(count) < 0.03),
+            "y": pa.array(2 * x + rng.normal(0, 2, count), mask=rng.random(count) < 0.03),
+        }
+    )
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with shedder.open(tmp_path, clock_us=lambda: 10_000 * SECOND) as engine:
+        assert isinstance(engine, Engine)
+        yield engine
+
+
+def begin(engine: Engine) -> None:
+    engine.execute(CREATE)
+    for name, text in QUERIES.items():
+        engine.register(name, text)
+
+
+def thin(engine: Engine, share: str) -> None:
+    for name in QUERIES:
+        engine.execute(f"ALTER QUERY {name} SET THINNING {share}")
+
+
+def end(engine: Engine) -> None:
+    for name in QUERIES:
+        engine.execute(f"DROP QUERY {name}")
+    engine.execute("DROP STREAM s")
+
+
+def outcomes(engine: Engine, name: str) -> dict[tuple[Any, str], tuple[str, bool]]:
+    """By group and output: its bound, and whether it holds the truth."""
+    text = QUERIES[name]
+    truth = {row.get("g"): row for row in engine.execute(text).rows()}
+    found = {}
+    for row in engine.query(name).answer().rows():
+        right = truth[row.get("g")]
+        for column in [c.removesuffix("_bound") for c in row if c.endswith("_bound")]:
+            bound, value = row[column + "_bound"], right[column]
+            if bound == "none":
+                held = True
+            elif bound == "exact":
+                near = value if isinstance(value, str) else pytest.approx(value, rel=1e-9)
+                held = row[column] == near
+                assert held, (name, column, row[column], value)
+            else:
+                slack = 1e-9 * abs(value)
+                held = row[column + "_low"] - slack <= value <= row[column + "_high"] + slack
+            found[row.get("g"), column] = bound, held
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shares", [("1/8",), ("1", "1/8", "1/2"), ("1/2", "1/32")])
+def test_every_interval_holds_at_any_levels(db: Engine, shares: tuple[str, ...]) -> None:
+    held: list[bool] = []
+    for trial in range(3):
+        begin(db)
+        for part, share in enumerate(shares):
+            thin(db, share)
+            db.push("s", rows(4_000, 100 * trial + part, begin_s=10 * part))
+        db.heartbeat("s", (10 * len(shares) + 1) * SECOND)
+        for name in QUERIES:
+            found = outcomes(db, name)
+            held += [right for bound, right in found.values() if bound == "interval"]
+        end(db)
+    assert len(held) > 50
+    assert sum(held) >= gate(len(held), 0.95)
+
+
+def test_every_aggregate_function_can_be_thinned(db: Engine) -> None:
+    asked = {
+        AggregateFunction.COUNT: "COUNT(x)",
+        AggregateFunction.QUANTILE: "QUANTILE(x, 0.9)",
+        AggregateFunction.TOP: "TOP(k, 3)",
+        AggregateFunction.FREQUENT: "FREQUENT(k, 0.2)",
+        AggregateFunction.COUNT_DISTINCT: "COUNT(DISTINCT k)",
+        AggregateFunction.JOIN_SIZE: "JOIN_SIZE(k, m)",
+        AggregateFunction.DISTINCT_BOTH: "DISTINCT_BOTH(k, m > 3, m < 9)",
+        AggregateFunction.DISTINCT_ONLY: "DISTINCT_ONLY(k, m > 3, m < 9)",
+        AggregateFunction.JACCARD: "JACCARD(k, m > 3, m < 9)",
+    }
+    pairs = ("CORR", "COVAR_POP", "COVAR_SAMP", "REGR_SLOPE", "REGR_INTERCEPT")
+    db.execute(CREATE)
+    for at, function in enumerate(AggregateFunction):
+        of = f"{function.value}(x, y)" if function.value in pairs else f"{function.value}(x)"
+        db.register(f"q{at}", f"SELECT {asked.get(function, of)} AS a FROM s")
+        db.execute(f"ALTER QUERY q{at} SET THINNING 1/4")
+    db.push("s", rows(2_000, 1))
+    for at, function in enumerate(AggregateFunction):
+        [row] = db.query(f"q{at}").answer().rows()
+        if function not in LISTS:
+            assert row["a"] is not None, function
+        if not function.value.startswith(("CORR", "REGR")):
+            assert row["a_bound"] in ("exact", "interval"), function
+
+
+def test_pairs_are_known_well_enough_to_be_of_use(db: Engine) -> None:
+    begin(db)
+    thin(db, "1/4")
+    db.push("s", rows(200_000, 1))
+    [row] = db.query("pairs").answer().rows()
+    assert all(row[f"{name}_bound"] == "interval" for name in "pvf")
+    assert row["f_high"] - row["f_low"] < 0.02
+
+
+@pytest.mark.slow
+def test_the_ends_of_a_stream_stay_exact(db: Engine) -> None:
+    begin(db)
+    thin(db, "1/1024")
+    for part in range(3):
+        db.push("s", rows(500, part, begin_s=10 * part))
+    found = outcomes(db, "ends")
+    assert {bound for bound, _ in found.values()} == {"exact"}
+
+
+def test_the_first_value_of_a_group_is_known_once_all_that_was_skipped_came_later(
+    db: Engine,
+) -> None:
+    begin(db)
+    db.push("s", rows(500, 1, begin_s=0))
+    thin(db, "1/8")
+    db.push("s", rows(500, 2, begin_s=20))
+    found = outcomes(db, "ends_by")
+    assert {bound for (_, column), (bound, _) in found.items() if column == "fx"} == {"exact"}
+    assert {bound for (_, column), (bound, _) in found.items() if column == "lk"} == {"interval"}
+
+
+def test_a_text_that_may_have_been_skipped_has_no_bound_and_says_why(db: Engine) -> None:
+    db.execute(CREATE)
+    query = db.register("q", "SELECT k, LAST(g) AS lg FROM s WHERE k < 5 GROUP BY k")
+    db.execute("ALTER QUERY q SET THINNING 1/2")
+    db.push("s", rows(2_000, 1))
+    answer = query.answer()
+    assert {row["lg_bound"] for row in answer.rows()} <= {"none", "exact"}
+    assert "none" in {row["lg_bound"] for row in answer.rows()}
+    assert "a text that was skipped may be the first or the last one" in answer.explain()
+
+
+@pytest.mark.slow
+def test_sizes_of_joins_narrow_with_what_is_read(db: Engine) -> None:
+    widths = []
+    for share in ("1/16", "1/4", "1"):
+        begin(db)
+        thin(db, share)
+        db.push("s", rows(100_000, 7))
+        [row] = db.query("joins").answer().rows()
+        assert row["own_low"] <= row["own"] <= row["own_high"]
+        widths.append((row["own_high"] - row["own_low"]) / row["own"])
+        end(db)
+    assert widths[0] > widths[1] > widths[2]
+    assert widths[1] < 0.3
+
+
+def test_stored_segments_know_the_ranges_of_both_columns_again(tmp_path: Path) -> None:
+    def opened() -> Engine:
+        engine = shedder.open(tmp_path / "d", clock_us=lambda: 10_000 * SECOND)
+        assert isinstance(engine, Engine)
+        return engine
+
+    with opened() as engine:
+        begin(engine)
+        thin(engine, "1/4")
+        engine.push("s", rows(3_000, 3))
+        before = {name: engine.query(name).answer().rows() for name in QUERIES}
+    with opened() as engine:
+        assert {name: engine.query(name).answer().rows() for name in QUERIES} == before

@@ -1,0 +1,139 @@
+"""Tuples that follow their summaries: the archive becomes whole, and nothing is counted twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.errors import BadBatch
+from shedder.queries.database import Receipt
+from shedder.streams.batches import encode
+from shedder.streams.conform import conform
+from tests.engine.test_summaries import (
+    answers,
+    built,
+    created,
+    opened,
+    plans_of,
+    pushed,
+    rows,
+    same,
+)
+
+COUNTED = "SELECT COUNT(*) AS n, SUM(k) AS s FROM s"
+
+
+def merged(engine: Engine, table: pa.Table, sequence: int, *, follow: bool = True) -> None:
+    data = built(plans_of(engine), table).to_bytes()
+    engine.merge("s", data, producer="p", sequence=sequence, tuples_follow=follow)
+
+
+def followed(engine: Engine, table: pa.Table, epoch: int, **options: Any) -> Receipt:
+    (batch,) = conform(table, engine.schema("s"))
+    whose = {"producer": "p~tuples", "epoch": epoch, "sequence": 0, "summarised": True} | options
+    receipt = engine.append("s", encode(batch), **whose).result()
+    engine.ledger("s")
+    return receipt
+
+
+def counts(engine: Engine) -> tuple[int, ...]:
+    ledger = engine.ledger("s")
+    assert ledger.accepted == ledger.applied + ledger.duplicate
+    assert {q.read + q.thinned + q.late for q in ledger.queries} == {ledger.applied}
+    return ledger.applied, ledger.summarised, ledger.to_follow, ledger.duplicate
+
+
+def repaired(engine: Engine) -> None:
+    """Let the engine repair what it can, now."""
+    engine.repair._may_go = lambda: True
+    engine.repair.wake()
+    engine.repair._worker.submit(lambda: None).result()
+
+
+def test_the_archive_becomes_whole_and_no_query_reads_them_again(tmp_path: Path) -> None:
+    tables = [rows(5_000, number, begin_s=20.0 * number) for number in range(3)]
+    with created(tmp_path / "whole") as whole, created(tmp_path / "data") as db:
+        for table in tables:
+            pushed(whole, table)
+        pushed(db, tables[0])
+        merged(db, tables[1], 0)
+        merged(db, tables[2], 1)
+        assert counts(db) == (15_000, 10_000, 10_000, 0)
+        same(whole, db)
+        assert db.execute(COUNTED).rows()[0]["n_bound"] == "none"
+        assert followed(db, tables[1], 0).position == 10_000
+        assert counts(db) == (15_000, 5_000, 5_000, 0)
+        assert db.execute(COUNTED).rows()[0]["n_bound"] == "none"
+        followed(db, tables[2], 1)
+        assert followed(db, tables[2], 1).duplicate
+        assert counts(db) == (15_000, 0, 0, 5_000)
+        same(whole, db)
+        assert db.execute(COUNTED).table.equals(whole.execute(COUNTED).table)
+        assert db.execute(COUNTED).rows()[0]["n_bound"] == "exact"
+
+
+def test_what_is_given_up_stays_unknown_to_the_archive(tmp_path: Path) -> None:
+    with created(tmp_path / "data") as db:
+        merged(db, rows(1_000, 1), 0, follow=False)
+        merged(db, rows(500, 2), 1)
+        assert counts(db) == (1_500, 1_500, 500, 0)
+        followed(db, rows(500, 2), 0)
+        assert counts(db) == (1_500, 1_000, 0, 0)
+        assert db.execute(COUNTED).rows()[0]["n_bound"] == "none"
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_they_are_there_after_a_stop_and_still_counted_once(
+    tmp_path: Path, *, is_closed: bool
+) -> None:
+    with created(tmp_path / "data") as db:
+        for number in range(3):
+            merged(db, rows(1_000, number, begin_s=20.0 * number), number)
+        followed(db, rows(1_000, 0), 0)
+        before = answers(db)
+        if not is_closed:
+            shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with opened(tmp_path / ("data" if is_closed else "copy")) as db:
+        assert answers(db) == before
+        assert counts(db) == (3_000, 2_000, 2_000, 0)
+        assert followed(db, rows(1_000, 0), 0).duplicate
+        for number in (1, 2):
+            followed(db, rows(1_000, number, begin_s=20.0 * number), number)
+        assert counts(db)[1:3] == (0, 0)
+        assert db.execute(COUNTED).rows()[0]["n"] == 3_000
+        assert answers(db) == before
+
+
+def test_tuples_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
+    with created(tmp_path / "data") as db:
+        with pytest.raises(BadBatch, match="no summaries have come"):
+            followed(db, rows(10, 1), 0)
+        merged(db, rows(10, 1), 0)
+        with pytest.raises(BadBatch, match="need a producer with a name"):
+            followed(db, rows(10, 1), 0, producer="")
+        followed(db, rows(10, 1), 0)
+        with pytest.raises(BadBatch, match="no summaries have come"):
+            followed(db, rows(10, 1), 1)
+
+
+def test_thin_panes_are_repaired_once_their_tuples_have_come(tmp_path: Path) -> None:
+    text = "SELECT COUNT(*) AS n, SUM(k) AS s, COUNT(DISTINCT k) AS d FROM s"
+    table = rows(8_000, 3)
+    with (
+        created(tmp_path / "data", {"q": text}) as db,
+        created(tmp_path / "w", {"q": text}) as whole,
+    ):
+        pushed(whole, table)
+        db.execute("ALTER QUERY q SET THINNING 1/4")
+        merged(db, table, 0)
+        db.execute("ALTER QUERY q SET THINNING 1")
+        repaired(db)
+        assert db.query("q").answer().rows()[0]["s_bound"] == "interval"
+        followed(db, table, 0)
+        repaired(db)
+        assert db.query("q").answer().table.equals(whole.query("q").answer().table)

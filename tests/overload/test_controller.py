@@ -1,0 +1,129 @@
+"""The controller in virtual time: in soon, out soon, steady between, and never stuck."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as example_settings
+from hypothesis import strategies as st
+
+from shedder.overload.controller import AGE_MS, NORMAL, Ends, step
+from shedder.overload.load import Load
+from tests.overload.queue_world import CAPACITY, FULL_NS, OVERHEAD_NS, World
+
+
+def flood(times, start=2.0, end=12.0, base=0.5):
+    return lambda t: CAPACITY * (times if start <= t < end else base)
+
+
+def first(world, condition):
+    """When a tick's (age, levels) first meet the condition, seconds."""
+    found = [condition(a, lv) for a, lv in zip(world.ages, world.levels, strict=True)]
+    return (found.index(True) + 1) * 0.1 if True in found else float("inf")
+
+
+@pytest.mark.parametrize("times", [1.3, 10])
+@pytest.mark.parametrize("truth", [(1, 1), (2, 2), (0.5, 0.5), (1, 2), (2, 1)])
+def test_overload_is_entered_within_300_ms_of_the_signal_and_left_within_5_s_of_its_end(
+    times, truth
+):
+    factor = (OVERHEAD_NS + FULL_NS) / (OVERHEAD_NS + truth[0] * FULL_NS)
+    rate = flood(times)
+    world = World(lambda t: factor * rate(t), truth=truth[0], thinned_truth=truth[1]).run(20)
+    signal = first(world, lambda age, _: age >= AGE_MS)
+    assert 2.0 < signal < 3.0
+    assert first(world, lambda _, levels: any(levels)) <= signal + 0.3
+    assert world.states[world.between(17.0, 20.0)] == [NORMAL] * 30
+
+
+@pytest.mark.parametrize("times", [1.2, 2, 5])
+@pytest.mark.parametrize("seed", [None, 1])
+def test_at_steady_overload_no_level_moves_by_more_than_one_step_of_its_curve(times, seed):
+    world = World(flood(times, end=30.0), seed=seed).run(30)
+    steady = np.array(world.levels[world.between(8.0, 30.0)])
+    for unit in steady.T:  # A unit's steps are the levels of its hull, which may leave some out.
+        seen = np.unique(unit)
+        assert len(seen) <= 2, seen
+    assert max(world.ages[world.between(8.0, 30.0)]) < 500
+
+
+@given(
+    bursts=st.lists(st.tuples(st.floats(0.1, 3.0), st.floats(0.2, 10.0)), min_size=1, max_size=6),
+    truth=st.floats(0.5, 2.0),
+    thinned=st.floats(0.5, 2.0),
+    stall=st.floats(0.0, 3.0),
+)
+@example_settings(max_examples=10)
+def test_whatever_has_come_it_is_over_5_s_after_the_load_and_the_queue_end(
+    bursts, truth, thinned, stall
+):
+    ends = np.cumsum([length for length, _ in bursts])
+
+    def rate(t):
+        at = int(np.searchsorted(ends, t, side="right"))
+        return CAPACITY * (bursts[at][1] if at < len(bursts) else 0.2)
+
+    over = float(ends[-1])
+    world = World(rate, truth=truth, thinned_truth=thinned, stalls=((over - stall, over),))
+    world.run(over + 16.0)
+    last = max((t for t, age in enumerate(world.ages) if age >= AGE_MS), default=0) * 0.1
+    drained = max(over, last)
+    assert drained <= over + 10.0
+    assert set(world.states[world.between(drained + 5.0, over + 16.0)]) <= {NORMAL}
+
+
+def test_bursts_that_are_over_before_the_signal_shed_nothing():
+    world = World(lambda t: CAPACITY * (1.5 if round(10 * t) % 10 == 0 else 0.5)).run(20)
+    assert set(world.states) == {NORMAL}
+
+
+def test_a_baseline_close_to_capacity_is_read_in_full_again_after_a_flood():
+    world = World(flood(6, base=0.9)).run(20)
+    assert world.states[world.between(17.0, 20.0)] == [NORMAL] * 30
+
+
+def test_beyond_what_thinning_can_drain_freshness_goes_first_then_help_is_asked_then_the_door():
+    most = (FULL_NS + OVERHEAD_NS) / (OVERHEAD_NS + 75.0)
+    world = World(flood(3 * most)).run(20)
+    stretched = next(t for t, s in enumerate(world.states) if s.stretch > 1)
+    refused = next(t for t, s in enumerate(world.states) if s.admit_bytes_per_s < float("inf"))
+    asked = next(t for t, s in enumerate(world.states) if s.asks_help)
+    assert stretched < asked < refused
+    assert world.states[refused].asks_help
+    assert max(world.ages[world.between(6.0, 12.0)]) < 1_500
+    assert world.states[world.between(17.0, 20.0)] == [NORMAL] * 30
+
+
+def test_thinning_alone_does_not_refuse_what_it_can_drain():
+    world = World(flood(4)).run(16)
+    assert world.refused == 0
+    assert max(state.stretch for state in world.states) == 1
+
+
+def test_what_thinning_does_not_make_cheaper_is_never_thinned():
+    world = World(flood(10)).run(8)
+    kept = np.array(world.levels)[:, 4::5]  # Thinned, it costs 3 + 1; in full 2.
+    assert (kept == 0).all()
+
+
+def test_without_the_signal_no_model_however_wrong_sheds_anything():
+    load = Load(at_s=1.0, tuples_per_s=1e9, age_ms=AGE_MS - 1, overhead_ns_per_tuple=60.0)
+    assert step(NORMAL, load, Ends(1e6, 1e3)) == NORMAL
+
+
+def test_a_stalled_thread_is_no_reason_to_shed_while_its_queue_can_be_drained():
+    load = Load(at_s=1.0, tuples_per_s=1e5, queue_tuples=40_000, age_ms=400.0)
+    assert step(NORMAL, load, Ends(1_000.0, 10.0)) == NORMAL
+
+
+def test_the_budget_by_hand():
+    """A million tuples/s and half a million waiting, to be gone in 0.5 s: 2 M/s, 475 ns each."""
+    load = Load(
+        at_s=1.0,
+        tuples_per_s=1e6,
+        queue_tuples=500_000,
+        age_ms=500.0,
+        overhead_ns_per_tuple=75.0,
+    )
+    assert step(NORMAL, load, Ends(1_000.0, 10.0)).budget_ns == 400.0

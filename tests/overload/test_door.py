@@ -1,0 +1,94 @@
+"""The door: shares by weight, and a bucket per stream."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shedder.overload.door import Door, weighted_shares
+
+OPEN = float("inf")
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e9), st.floats(0.01, 100)), min_size=1, max_size=8),
+    st.floats(0, 1e9),
+)
+def test_nobody_gets_more_than_he_asks_for_and_nothing_is_left_over(streams, budget):
+    demand, weight = (np.array(column) for column in zip(*streams, strict=True))
+    share = weighted_shares(demand, weight, budget)
+    assert (share <= demand * (1 + 1e-9)).all()
+    assert share.sum() == pytest.approx(min(budget, demand.sum()))
+    short = share < demand * (1 - 1e-6)
+    if short.any():
+        least = (share / weight)[short].min()
+        assert (share / weight <= least * (1 + 1e-6) + 1e-6).all()
+
+
+def test_shares_by_hand():
+    """Of 90: the first takes its 10, the others split 80 as 3 to 1."""
+    share = weighted_shares(np.array([10.0, 500.0, 500.0]), np.array([1.0, 3.0, 1.0]), 90.0)
+    assert share.tolist() == [10, 60, 20]
+
+
+def let_in(door, offered, seconds, admit, weights):
+    """What comes in of batches of 1,000 bytes that are offered at rates, in bytes/s."""
+    came = dict.fromkeys(offered, 0)
+    for tick in range(round(seconds * 10)):
+        door.hold(admit, weights, tick / 10, 0.1)
+        for part in range(10):
+            for name, rate in offered.items():
+                for _ in range(round(rate / 100_000)):
+                    came[name] += 1_000 * (door.wait_ms(name, 1_000, tick / 10 + part / 100) == 0)
+    return came
+
+
+def test_lower_weights_are_refused_first():
+    weights = {"heavy": 4.0, "light": 1.0, "idle": 1.0}
+    came = let_in(
+        Door(), {"heavy": 1_000_000, "light": 1_000_000}, 20, admit=500_000, weights=weights
+    )
+    assert sum(came.values()) == pytest.approx(20 * 500_000, rel=0.1)
+    assert came["heavy"] == pytest.approx(4 * came["light"], rel=0.1)
+
+
+def test_who_asks_for_less_than_his_share_is_not_refused():
+    weights = {"modest": 1.0, "greedy": 1.0}
+    came = let_in(
+        Door(), {"modest": 100_000, "greedy": 5_000_000}, 20, admit=1_000_000, weights=weights
+    )
+    assert came["modest"] >= 0.95 * 20 * 100_000
+    assert came["greedy"] <= 1.1 * 20 * 900_000
+
+
+def test_an_open_door_refuses_nobody():
+    door = Door()
+    door.hold(OPEN, {"s": 1.0}, 0.0, 0.1)
+    assert not door.held
+    assert {door.wait_ms("s", 1 << 30, 0.0) for _ in range(10)} == {0}
+    assert door.wait_ms("unknown", 1, 0.0) == 0
+
+
+def test_a_refusal_says_when_there_will_be_room():
+    door = Door()
+    door.hold(1_000_000, {"s": 1.0}, 0.0, 0.1)
+    assert door.wait_ms("s", 50_000, 0.1) == 0  # 0.1 s has brought room, 10 % of a second at most.
+    assert door.wait_ms("s", 60_000, 0.1) == 0
+    wait_ms = door.wait_ms("s", 1, 0.1)
+    assert wait_ms in range(20, 5_001)
+    assert door.wait_ms("s", 1, 0.1 + wait_ms / 1e3 + 0.001) == 0
+
+
+def test_tenants_share_before_their_streams_do():
+    """Of 900: the tenant of many streams gets as much as the one of a single stream."""
+    weights = {"a1": 1.0, "a2": 2.0, "b": 1.0}
+    owners = {"a1": ("a", 1.0), "a2": ("a", 1.0), "b": ("b", 1.0)}
+    door = Door()
+    for tick in range(30):
+        for name in weights:
+            door.wait_ms(name, 1_000_000, tick / 10)
+        door.hold(900.0, weights, tick / 10, 0.1, owners)
+    rates = {name: bucket.rate for name, bucket in door._buckets.items()}
+    assert rates == pytest.approx({"a1": 150.0, "a2": 300.0, "b": 450.0})

@@ -1,0 +1,210 @@
+"""The meter in a time that the test tells: every number of a load, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shedder.overload.costs import Factors
+from shedder.overload.load import Load
+from shedder.overload.machine import MachineReader, cores, memory_limit_bytes
+from shedder.overload.meter import Meter
+from shedder.overload.steps import FREE, Steps, Unit
+
+
+class Hand:
+    def __init__(self):
+        self.ms = 0.0
+
+    def __call__(self):
+        return int(self.ms * 1e6)
+
+
+@pytest.fixture
+def hand():
+    return Hand()
+
+
+def test_rates_are_means_over_the_last_ticks(hand):
+    meter = Meter(hand)
+    meter.came(1_000, 30_000)
+    hand.ms = 100
+    load = meter.take()
+    assert load.tuples_per_s == 5_000  # Half of the 10,000/s of this tick.
+    assert load.bytes_per_s == 150_000
+    assert load.bytes_per_tuple == 30
+    hand.ms = 200
+    assert meter.take().tuples_per_s == 2_500
+
+
+def test_the_age_is_that_of_the_oldest_batch_which_waits(hand):
+    meter = Meter(hand)
+    assert meter.take().age_ms == 0
+    hand.ms = 10
+    meter.came(100, 1)
+    hand.ms = 30
+    meter.came(200, 2)
+    hand.ms = 60
+    load = meter.take()
+    assert (load.age_ms, load.queue_tuples, load.queue_bytes) == (50, 300, 3)
+    meter.begin()
+    meter.applied(100, 0)
+    meter.done()
+    load = meter.take()
+    assert (load.age_ms, load.queue_tuples, load.queue_bytes) == (30, 200, 2)
+
+
+def test_what_a_tuple_costs_beside_its_synopses(hand):
+    meter = Meter(hand)
+    meter.came(1_000, 1)
+    meter.begin()
+    hand.ms = 3
+    meter.applied(1_000, synopses_ns=2_000_000)
+    assert meter.take().overhead_ns_per_tuple == 1_000
+
+
+def test_the_free_share_is_what_applying_gets_while_work_waits_without_a_break(hand):
+    meter = Meter(hand)
+    meter.came(1_000, 1)
+    meter.take()
+    for _ in range(30):  # Of each 100 ms, 40 go to something else.
+        hand.ms += 40
+        meter.begin()
+        hand.ms += 60
+        meter.applied(1, 0)
+        load = meter.take()
+    assert load.free_share == pytest.approx(0.6, abs=0.01)
+
+
+def test_a_batch_that_is_being_applied_counts_as_it_goes(hand):
+    meter = Meter(hand)
+    meter.came(1_000, 1)
+    meter.take()
+    meter.begin()
+    for _ in range(5):
+        hand.ms += 100
+        assert meter.take().free_share == 1
+    meter.applied(1_000, 0)
+    assert meter.take().overhead_ns_per_tuple == 500_000
+
+
+def test_batches_of_a_dropped_stream_leave_the_queue_too(hand):
+    meter = Meter(hand)
+    meter.came(500, 9)
+    meter.done()
+    load = meter.take()
+    assert (load.queue_tuples, load.queue_bytes, load.age_ms) == (0, 0, 0)
+
+
+def test_nothing_offered_leaves_endless_room():
+    assert Load(at_s=0.0).room_ns_per_tuple(use=0.9, drain_s=1.0) == math.inf
+    assert Load(at_s=0.0).bytes_per_tuple == 0
+
+
+# --- the machine -----------------------------------------------------------------------------
+
+
+def cgroup(tmp_path, line, **files):
+    own = tmp_path / "own"
+    own.write_text(line + "\n")
+    for name, text in files.items():
+        place = tmp_path / "fs" / name.replace("__", "/").replace("DOT", ".")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    return tmp_path / "fs", own
+
+
+def test_the_memory_limit_is_the_least_of_all_cgroups_above(tmp_path):
+    place = cgroup(
+        tmp_path,
+        "0::/a/b",
+        a__b__memoryDOTmax="max\n",
+        a__memoryDOTmax="1048576\n",
+    )
+    assert memory_limit_bytes(*place) == 1 << 20
+
+
+def test_version_1_says_it_in_another_place(tmp_path):
+    place = cgroup(tmp_path, "4:memory:/a", memory__a__memoryDOTlimit_in_bytes="2097152\n")
+    assert memory_limit_bytes(*place) == 2 << 20
+
+
+def test_without_a_limit_it_is_the_machine(tmp_path):
+    import psutil
+
+    place = cgroup(tmp_path, "0::/", memoryDOTmax="max\n")
+    assert memory_limit_bytes(*place) == psutil.virtual_memory().total
+
+
+def test_half_a_core_by_quota(tmp_path):
+    assert cores(*cgroup(tmp_path, "0::/a", a__cpuDOTmax="50000 100000\n")) == 0.5
+
+
+def test_a_look_says_what_happened_since_the_last():
+    reader = MachineReader()
+    first = reader.read(1.0)
+    assert first.cpu_share == first.disk_bytes_per_s == 0
+    second = reader.read(2.0)
+    assert second.cpu_share >= 0
+    assert 0 < second.memory_bytes < second.memory_limit_bytes
+
+
+# --- costs and steps -------------------------------------------------------------------------
+
+MODEL = np.array([10.0, 7.0, 4.0])
+
+
+def test_a_model_is_corrected_by_what_was_measured_in_full_and_thinned():
+    never = Factors()
+    assert never.corrected(MODEL).tolist() == [10, 7, 4]
+    full = never.learn(level=0, measured_ns=20.0, modelled_ns=10.0)
+    assert full.corrected(MODEL).tolist() == [20, 14, 8]
+    both = full.learn(level=1, measured_ns=21.0, modelled_ns=7.0)
+    assert both.corrected(MODEL).tolist() == [20, 21, 12]
+
+
+def test_a_clock_that_lies_is_not_believed_without_end():
+    assert Factors().learn(level=0, measured_ns=1e9, modelled_ns=1.0).full == 4096
+    assert Factors().learn(level=0, measured_ns=0.0, modelled_ns=1.0) == Factors()
+
+
+def unit(name, cost, *, tuples=1e6, forced=FREE, weight=1.0):
+    return Unit(name, (1,), weight, np.array(cost), tuples, 1.0, forced)
+
+
+WIDE, GROUPED, PLAIN = [40.0, 22, 12, 7, 4], [9.0, 6, 4.5, 3.5, 3], [1.0, 3, 2.5, 2.2, 2.1]
+
+
+def test_wide_sketches_go_first_small_groups_late_and_what_saves_nothing_never():
+    steps = Steps.of(
+        [unit("wide", WIDE), unit("groups", GROUPED, tuples=1e3), unit("plain", PLAIN)]
+    )
+    assert (steps.ends.full_ns, steps.ends.least_ns) == (50, 8)
+    levels = [
+        {query: level[1] for query, level in steps.levels(budget).items()}
+        for budget in (50, 30, 17, 14, 0)
+    ]
+    assert levels[0] == {"wide": 0, "groups": 0, "plain": 0}
+    assert levels[1] == {"wide": 2, "groups": 0, "plain": 0}
+    assert levels[2] == {"wide": 3, "groups": 0, "plain": 0}
+    assert levels[3]["wide"] == 4
+    assert levels[4] == {"wide": 4, "groups": 4, "plain": 0}
+
+
+def test_what_the_operator_has_forced_stays_and_is_paid_for():
+    steps = Steps.of([unit("wide", WIDE), unit("fixed", WIDE, forced=1)])
+    assert (steps.ends.full_ns, steps.ends.least_ns) == (62, 26)
+    assert steps.levels(0) == {"wide": {1: 4}}
+
+
+def test_a_heavier_query_is_thinned_later():
+    steps = Steps.of([unit("light", WIDE), unit("heavy", WIDE, weight=10.0)])
+    levels = steps.levels(44)
+    assert levels["heavy"][1] < levels["light"][1]
+
+
+def test_nobody_to_thin():
+    assert Steps.of([]).levels(0) == {}
+    assert Steps.of([]).ends.full_ns == 0

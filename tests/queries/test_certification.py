@@ -1,0 +1,115 @@
+"""Who keeps what was promised keeps the certification; who does not loses it, and can mend."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shedder.queries.certification import ALARM, Certification, Look, after, broken_share
+
+
+def look(missed: int, of: int = 1, delta: float = 0.05, refuted: str = "") -> Look:
+    return Look(of, missed, of, missed, delta, refuted)
+
+
+def audited(rng: np.random.Generator, share: float, looks: int, of: int = 1) -> Certification:
+    found = Certification()
+    for missed in rng.binomial(of, share, looks).tolist():
+        found = after(found, look(missed, of))
+        if found.lost:
+            break
+    return found
+
+
+def test_nothing_is_known_before_the_first_look():
+    assert Certification().certified is None
+    assert after(Certification(), look(0)).certified is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", [1, 7])
+def test_intervals_that_miss_as_often_as_they_say_keep_it_over_many_seeds(of):
+    # ALARM / 2 of 1,000 worlds is half a one; four or more are seen once in six hundred times.
+    rng = np.random.default_rng(11)
+    lost = sum(bool(audited(rng, 0.05, 250, of).lost) for _ in range(1_000))
+    assert lost < 4
+
+
+def test_the_alarm_is_ville_s_bound_on_the_wealth():
+    rng = np.random.default_rng(3)
+    highest = []
+    for _ in range(300):
+        found, most = Certification(), 1.0
+        for missed in (rng.random(200) < 0.05).tolist():
+            found = after(found, look(int(missed)))
+            most = max(most, found.evidence)
+        highest.append(most)
+    for rich in (3.0, 10.0):
+        assert np.mean(np.array(highest) >= rich) <= 1 / rich
+
+
+@pytest.mark.parametrize(("share", "most"), [(1.0, 4), (0.5, 25), (0.2, 150)])
+def test_intervals_that_miss_too_often_lose_it_soon(share, most):
+    needed = [audited(np.random.default_rng(seed), share, 1_000) for seed in range(20)]
+    assert all(found.lost for found in needed)
+    assert np.median([found.looks for found in needed]) <= most
+    assert "outside of their intervals, more than chance allows" in needed[0].lost
+
+
+def test_what_cannot_be_chance_takes_it_at_once_and_says_why():
+    found = after(after(Certification(), look(0)), look(1, refuted="n was said to be 4, and is 5"))
+    assert found.certified is False
+    assert found.lost == "n was said to be 4, and is 5"
+    assert found.losses == 1
+
+
+def test_it_comes_back_when_the_answers_hold_again_and_not_before():
+    found = after(Certification(), look(1, refuted="wrong"))
+    needed = 0
+    while found.lost:
+        found = after(found, look(0))
+        needed += 1
+    assert needed == 32  # log(100) / log(1 + 0.9 / 0.85 * 0.15) is 31.3
+    assert found.certified
+    assert found.evidence == 1.0
+
+
+def test_who_still_misses_too_often_does_not_get_it_back():
+    kept = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        found = after(Certification(), look(1, refuted="wrong"))
+        for missed in (rng.random(60) < broken_share(0.05)).tolist():
+            found = after(found, look(int(missed)))
+            if not found.lost:
+                break
+        kept += bool(found.lost)
+    assert kept >= 180
+
+
+def test_a_refutation_while_it_is_lost_begins_the_count_anew():
+    found = after(Certification(), look(1, refuted="wrong"))
+    for _ in range(31):
+        found = after(found, look(0))
+    found = after(found, look(1, refuted="wrong again"))
+    assert found.log_trust == 0.0
+    assert found.lost == "wrong again"
+    assert found.losses == 1
+
+
+def test_misses_of_looks_that_share_their_randomness_are_not_bet_on():
+    found = Certification()
+    for _ in range(50):
+        found = after(found, Look(10, 10, 0, 0, 0.05))
+    assert found.certified
+    assert (found.looks, found.values, found.missed) == (50, 500, 500)
+
+
+@given(st.integers(0, 10_000))
+def test_what_all_looks_may_give_away_is_half_of_the_alarm(looks):
+    given_away = sum(1 - Certification(looks=at).strict_confidence for at in range(min(looks, 500)))
+    assert given_away <= ALARM / 2
+    assert 0 < 1 - Certification(looks=looks).strict_confidence <= ALARM / 2
+    assert math.isfinite(Certification(looks=looks).evidence)

@@ -1,0 +1,273 @@
+"""A producer that spills never waits, loses nothing, and sends nothing twice, whoever dies."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder import errors
+from shedder.client import spilling
+from shedder.client.spill import Spill
+from shedder.server.server import running
+from tests.server.conftest import CREATE_TRADES
+from tests.server.test_resilience import again
+from tests.server_process import ServerProcess
+from tests.streams.streams import TRADES, trades
+
+BATCHES = 60
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch):
+    """Batches are spilled as soon as there is no room."""
+    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+
+
+@pytest.fixture
+def full(engine, monkeypatch):
+    """While it is set, the server has no room."""
+    append, is_full = engine.append, threading.Event()
+
+    def full_or_not(*args, **kwargs):
+        if is_full.is_set():
+            error = errors.Overloaded("full")
+            error.retry_after_ms = 5
+            raise error
+        return append(*args, **kwargs)
+
+    monkeypatch.setattr(engine, "append", full_or_not)
+    return is_full
+
+
+def stored(client):
+    """How often each value is in the archive; those of `trades` are all different."""
+    table = client.execute("SELECT value, COUNT(*) AS n FROM trades GROUP BY value").table
+    return dict(zip(table["value"].to_pylist(), table["n"].to_pylist(), strict=True))
+
+
+def pushed(seeds, rows=10):
+    return {value: 1 for seed in seeds for value in trades(rows, seed)["value"].to_pylist()}
+
+
+def push_all(producer, seeds):
+    for seed in seeds:
+        producer.push(trades(10, seed))
+
+
+def test_while_the_server_is_full_batches_go_to_disk_and_later_to_the_server(
+    client, full, tmp_path
+):
+    with client.producer("trades", "p", spill=tmp_path / "spill") as producer:
+        full.set()
+        for seed in range(BATCHES):
+            assert producer.push(trades(10, seed)) == seed + 1
+        state = producer.spilled
+        assert state.batches == BATCHES
+        assert state.rows == 10 * BATCHES
+        full.clear()
+        assert producer.flush().position == 10 * BATCHES
+        assert producer.spilled.batches == 0
+        producer.push(trades(10, BATCHES))
+    assert stored(client) == pushed(range(BATCHES + 1))
+    assert not list((tmp_path / "spill").glob("*/*.arrow"))
+
+
+def test_what_is_left_when_the_server_is_gone_is_sent_by_the_next(engine, settings, tmp_path):
+    engine.execute(CREATE_TRADES)
+    with running(engine, settings) as address:
+        client = shedder.connect(str(address), patience_s=0.2)
+        producer = client.producer("trades", "p", spill=tmp_path)
+        producer.push(trades(10, 0))
+        producer.flush()
+    for seed in range(1, 30):
+        producer.push(trades(10, seed))
+    with pytest.raises((errors.Unreachable, errors.Draining)):
+        producer.flush()
+    producer.close()
+    assert producer.spilled.batches == 29
+    client._patience_s = 30.0
+    with running(engine, again(settings, address)):
+        producer = client.producer("trades", "p", spill=tmp_path)
+        assert producer.next_sequence == 30
+        producer.push(trades(10, 30))
+        assert producer.flush().position == 310
+        producer.close()
+        assert stored(client) == pushed(range(31))
+        client.close()
+
+
+def test_numbers_that_were_taken_are_not_taken_again(client, full, tmp_path):
+    with client.producer("trades", "p", spill=tmp_path) as producer:
+        full.set()
+        producer.push(trades(10, 0))
+        producer.push(trades(10, 1), sequence=1)
+        assert producer.push(trades(10, 0), sequence=0) == 2
+        with pytest.raises(errors.SequenceGap):
+            producer.push(trades(10, 3), sequence=3)
+        full.clear()
+    assert stored(client) == pushed(range(2))
+
+
+def test_a_disk_that_is_full_says_so_and_takes_nothing(client, full, tmp_path, monkeypatch):
+    write = Spill.write
+
+    def no_room(self, batch, *, epoch, sequence):
+        if sequence >= 20:
+            raise errors.DiskFull("no room")
+        write(self, batch, epoch=epoch, sequence=sequence)
+
+    with client.producer("trades", "p", spill=tmp_path) as producer:
+        full.set()
+        monkeypatch.setattr(Spill, "write", no_room)
+        with pytest.raises(errors.DiskFull):
+            push_all(producer, range(BATCHES))
+        taken = producer.next_sequence
+        assert taken >= 20
+        monkeypatch.setattr(Spill, "write", write)
+        push_all(producer, range(taken, BATCHES))
+        full.clear()
+    assert stored(client) == pushed(range(BATCHES))
+
+
+def test_a_damaged_file_stops_the_producer_and_is_named(client, full, tmp_path):
+    client._patience_s = 0.1
+    producer = client.producer("trades", "p", spill=tmp_path)
+    full.set()
+    for seed in range(30):
+        producer.push(trades(10, seed))
+    producer.close()
+    full.clear()
+    path = sorted(tmp_path.glob("*/*.arrow"))[5]
+    path.write_bytes(b"rubbish")
+    client._patience_s = 30.0
+    producer = client.producer("trades", "p", spill=tmp_path)
+    with pytest.raises(errors.CorruptData, match=path.name):
+        producer.flush()
+    with pytest.raises(errors.CorruptData, match=path.name):
+        producer.close()
+    assert path.exists()
+    path.rename(path.with_name(path.name + ".lost"))
+    with client.producer("trades", "p", spill=tmp_path) as producer:
+        producer.push(trades(10, 30))
+    assert stored(client) == pushed([seed for seed in range(31) if seed != 5])
+
+
+def test_two_producers_of_one_name_notice_each_other(client, tmp_path):
+    producer = client.producer("trades", "p", spill=tmp_path)
+    producer.push(trades(10, 0))
+    producer.flush()
+    client.push("trades", trades(10, 1), producer="p")
+    producer.push(trades(10, 2))
+    for end in (producer.flush, producer.close):
+        with pytest.raises(errors.FailedPrecondition, match="somebody else"):
+            end()
+
+
+def test_a_spill_of_another_epoch_is_sent_first(client, full, tmp_path):
+    client._patience_s = 0.1
+    producer = client.producer("trades", "p", epoch=1, spill=tmp_path)
+    producer.push(trades(10, 0))
+    producer.flush()
+    full.set()
+    for seed in range(1, 30):
+        producer.push(trades(10, seed))
+    producer.close()
+    with pytest.raises(errors.FailedPrecondition, match="batches of epoch 1, not 2"):
+        client.producer("trades", "p", epoch=2, spill=tmp_path)
+    client._patience_s = 30.0
+    full.clear()
+    client.producer("trades", "p", spill=tmp_path).close()
+    with client.producer("trades", "p", epoch=2, spill=tmp_path) as producer:
+        assert producer.next_sequence == 0
+        producer.push(trades(10, 30))
+    assert stored(client) == pushed(range(31))
+
+
+PUSHING = """
+    import sys
+    import shedder
+    from shedder.client import spilling
+    from tests.streams.streams import trades
+
+    spilling.HOLD_S = 0.0
+    client = shedder.connect(sys.argv[1], insecure=True, patience_s=60)
+    producer = client.producer("trades", "p", spill=sys.argv[2])
+    print(producer.next_sequence, flush=True)
+    for line in sys.stdin:  # One batch for each line that somebody writes.
+        print(producer.push(trades(200, producer.next_sequence)), flush=True)
+    producer.close()
+"""
+
+
+class Pushing:
+    """A client in a process of its own that pushes when it is told to."""
+
+    def __init__(self, address, spill):
+        command = [sys.executable, "-c", textwrap.dedent(PUSHING), address, str(spill)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.next_sequence = int(self._process.stdout.readline())
+
+    def push(self, batches):
+        for _ in range(batches):
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+            self.next_sequence = int(self._process.stdout.readline())
+
+    def kill(self):
+        self._process.kill()
+        self._process.communicate()
+
+    def end(self):
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_kills_of_the_client_and_of_the_server_lose_nothing_and_double_nothing(tmp_path):
+    server, spill = ServerProcess(tmp_path / "data"), tmp_path / "spill"
+    with server.connect() as client:
+        client.execute(CREATE_TRADES)
+    rng, spilled = np.random.default_rng(1), 0
+    for number in range(5):
+        pushing = Pushing(server.address, spill)
+        pushing.push(5)
+        server.stop(signal.SIGKILL)
+        pushing.push(20 + int(rng.integers(40)))  # Some of this is in memory, the rest on disk.
+        if number % 2:
+            server.start_again()
+            pushing.push(int(rng.integers(20)))  # What is on disk is being sent.
+        pushing.kill()
+        spilled += len(list(spill.glob("*/*.arrow")))
+        if number % 2 == 0:
+            server.start_again()
+    pushing = Pushing(server.address, spill)
+    pushing.push(10)
+    total = pushing.next_sequence
+    pushing.end()
+    assert spilled > 0
+    with server.connect() as client:
+        assert stored(client) == pushed(range(total), rows=200)
+        assert client.ledger("trades").applied == 200 * total
+        assert client.last_sequence("trades", "p") == (0, total - 1)
+    server.stop()
+
+
+def test_it_takes_what_a_producer_takes(client, tmp_path):
+    with client.producer("trades", "p", spill=tmp_path) as producer:
+        producer.push(pa.Table.from_batches([trades(100_000)]))
+        with pytest.raises(errors.SchemaMismatch):
+            producer.push({"a": [1]})
+        assert producer.flush().position == 100_000
+        assert (producer.stream, producer.name, producer.epoch) == ("trades", "p", 0)
+        assert [column.name for column in producer.schema.columns] == [
+            column.name for column in TRADES.columns
+        ]

@@ -1,0 +1,176 @@
+"""Worlds of two virtual seconds from random scenarios, one per seed, and what must hold in all.
+
+`python -m tests.simulation.invariants FIRST COUNT [SECONDS]` looks at so many seeds; `make
+simulate-long` at long ones. A seed that fails is printed, and replays the same world.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shedder.simulation.record import Answers
+from shedder.simulation.scenario import Scenario
+from shedder.simulation.world import World
+from tests.simulation.worlds import run
+
+QUERIES = (
+    "COUNT(*) AS n, SUM(value) AS a",
+    "COUNT(*) AS n, AVG(value) AS a, MAX(size) AS b",
+    "COUNT(DISTINCT key) AS a, COUNT(value) AS b",
+    "QUANTILE(value, 0.9) AS a, SUM(size) AS b",
+    "STDDEV(value) AS a, MIN(value) AS b",
+)
+WHERES = ("", "WHERE ok", "WHERE key < 5")
+GROUPS = ("", "key % 3")
+
+
+@dataclass
+class Found:
+    """All worlds together. answers: by query and whether it was thinned."""
+
+    worlds: int = 0
+    thinned: int = 0
+    crashed: int = 0
+    refused: int = 0
+    tuples: int = 0
+    slowest_s: float = 0.0
+    answers: dict[str, Answers] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, seed: int, world: World) -> None:
+        self.worlds += 1
+        self.crashed += world.server.lives > 1
+        self.refused += world.server.refusals > 0
+        self.tuples += world.truth.rows
+        self.wrong += [f"seed {seed}: {problem}" for problem in world.problems]
+        if world.thinned_until_us >= 0:
+            self.thinned += 1
+            after_s = max(0, world.thinned_until_us - world.load_ends_us) / 1e6
+            if not world.scenario.forces:  # An operator who forces a level keeps it.
+                self.slowest_s = max(self.slowest_s, after_s)
+        for query in world.scenario.queries:
+            one = world.answers[query.name]
+            all_of_it = self.answers.setdefault(query.sql.split(" FROM ")[0], Answers())
+            all_of_it.intervals += one.intervals
+            all_of_it.held += one.held
+            all_of_it.wrong += one.wrong
+            all_of_it.draws |= {(seed, *draw): found for draw, found in one.draws.items()}
+            all_of_it.checked += one.checked
+            all_of_it.confidence = min(one.confidence, all_of_it.confidence)
+
+    def uncovered(self) -> list[str]:
+        """Queries whose intervals held less often than honest ones would."""
+        return [
+            f"{sql}: {each.compared[1]} of {each.compared[0]} intervals held, {each.wrong} exact "
+            "ones wrong"
+            for sql, each in self.answers.items()
+            if not each.is_covered
+        ]
+
+
+def scenario_of(seed: int, seconds: float = 2.0) -> Scenario:
+    """A world of small batches in which anything may happen."""
+    rng = np.random.default_rng([seed, 77])
+    start, stop = np.sort(rng.uniform(0.1, 0.9, 2)) * seconds
+    shape = str(rng.choice(["steady", "poisson", "bursts", "flash", "diurnal", "worldcup98"]))
+    arrivals = {
+        "shape": shape,
+        "rate": float(rng.uniform(200, 2_000)),
+        "times": float(rng.uniform(2, 12)),
+        "from_s": float(start),
+        "for_s": max(0.1, float(stop - start)),
+        "on_s": 0.2,
+        "off_s": 0.4,
+        "period_s": seconds,
+    }
+    group = {
+        "count": int(rng.integers(1, 3)),
+        "every_ms": 100.0,
+        "arrivals": arrivals,
+        "duplicates": float(rng.choice([0.0, 0.2])),
+        "gaps": float(rng.choice([0.0, 0.2])),
+        "disorder_s": float(rng.choice([0.0, 0.0, 0.3])),
+        "slow_s": float(rng.choice([0.0, 0.0, 0.4])),
+        "retry": str(rng.choice(["backoff", "greedy"])),
+        "patience_s": float(rng.choice([0.3, 30.0])),
+    }
+    values: dict[str, Any] = {
+        "title": f"seed {seed}",
+        "seed": seed,
+        "seconds": seconds,
+        "stream": {
+            "lateness_s": 0.1,
+            "keys": 30,
+            "skew": float(rng.uniform(0, 2)),
+            "drift_s": float(rng.choice([0.0, 0.5])),
+            "sigma": float(rng.choice([0.5, 2.0])),
+        },
+        "machine": {
+            "scale": float(rng.choice([1.0, 1_000.0, 4_000.0])),
+            "disk_bytes_per_s": "64GiB",
+            "ingest_queue_bytes": "1MiB",
+            "sample_rows": 64,
+            "run_rows": int(rng.choice([500, 1 << 20])),
+            "checkpoint_seconds": float(rng.choice([0.5, 10.0])),
+            "restart_s": 0.1,
+        },
+        "costs": {"factor": {"q": float(rng.uniform(0.5, 10))}},
+        "queries": [{"name": "q", "sql": _query(rng)}],
+        "producers": [group],
+    }
+    if rng.random() < 0.3:
+        crash: dict[str, Any] = {"at_s": float(rng.uniform(0, seconds))}
+        if rng.random() < 0.7:
+            crash["after_calls"] = int(rng.integers(0, 12))
+        values["crashes"] = [crash]
+    if rng.random() < 0.2:
+        values["stalls"] = [{"at_s": float(start), "for_s": 0.3}]
+    if rng.random() < 0.3:
+        level = int(rng.integers(1, 5))
+        values |= {"control": "none", "forces": [{"at_s": float(start), "level": level}]}
+    if rng.random() < 0.25:
+        policies = ["BLOCK", "DROP", "DROP LEAST value", "DROP OLDEST"]
+        values["stream"]["on_overload"] = str(rng.choice(policies))
+    return Scenario.of(values)
+
+
+def _query(rng: np.random.Generator) -> str:
+    group = str(rng.choice(GROUPS))
+    key, by = (f"{group} AS g, ", f"GROUP BY {group}") if group else ("", "")
+    return (
+        f"SELECT {key}{rng.choice(QUERIES)} FROM requests "
+        f"[RANGE INTERVAL '1' SECOND SLIDE INTERVAL '500' MILLISECOND] {rng.choice(WHERES)} {by} "
+        "WITHIN 5 PERCENT"
+    )
+
+
+def look(first: int, count: int, seconds: float = 2.0) -> Found:
+    """Run worlds, one per seed."""
+    found = Found()
+    for seed in range(first, first + count):
+        world, _ = run(scenario_of(seed, seconds))
+        found.add(seed, world)
+    return found
+
+
+def main() -> None:
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    found = look(first, count, *map(float, sys.argv[3:4]))
+    print(
+        f"{found.worlds:,} worlds of seeds from {first}: {found.tuples:,} tuples, "
+        f"{found.thinned:,} worlds thinned, {found.crashed:,} crashed, {found.refused:,} refused; "
+        f"full precision after {found.slowest_s:g} s at most"
+    )
+    wrong = [*found.wrong, *found.uncovered()]
+    for line, times in Counter(wrong).items():
+        print(line, f"({times} times)" if times > 1 else "")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""An engine on a virtual machine: no thread, no clock, and the answers of any other engine."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
+from shedder.errors import InternalError
+from shedder.simulation.machine import SteppedActor, VirtualMachine
+from shedder.streams.batches import encode
+from tests.engine.world import CREATE, SECOND, START_US, requests
+
+QUERY = (
+    "SELECT domain, COUNT(*) AS n, SUM(hits) AS hits, COUNT(DISTINCT client) AS clients "
+    "FROM requests [RANGE INTERVAL '20' SECOND SLIDE INTERVAL '10' SECOND] GROUP BY domain"
+)
+
+
+def virtual(tmp_path, seed=1, **overrides) -> tuple[Engine, VirtualMachine]:
+    machine = VirtualMachine(seed, START_US)
+    return Engine.open(tmp_path / "virtual", machine=machine, **overrides), machine
+
+
+def append(engine: Engine, table: pa.Table, rows: int) -> list:
+    futures = []
+    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
+        payload = encode(batch)
+        futures.append(engine.append("requests", payload, producer="p", epoch=0, sequence=None))
+    return futures
+
+
+def test_no_thread_is_started(tmp_path):
+    before = set(threading.enumerate())
+    engine, machine = virtual(tmp_path)
+    engine.execute(CREATE)
+    engine.register("q", QUERY)
+    append(engine, requests(500, seed=1), 100)
+    machine.settle()
+    assert set(threading.enumerate()) == before
+    engine.close()
+
+
+def test_nothing_happens_until_the_world_says_so(tmp_path):
+    engine, machine = virtual(tmp_path)
+    engine.execute(CREATE)
+    futures = append(engine, requests(500, seed=1), 100)
+    assert not any(future.done() for future in futures)
+    machine.log.commit(machine.log.gather())
+    assert all(future.done() for future in futures)
+    assert engine.core.streams["requests"].applied == 0
+    machine.applier.step()
+    assert engine.core.streams["requests"].applied == 500
+    engine.close()
+
+
+def test_the_answers_are_those_of_an_engine_with_threads(tmp_path):
+    table = requests(3_000, seed=2, seconds=60.0)
+    answers = []
+    for name, machine in (("virtual", VirtualMachine(1, START_US)), ("real", Machine())):
+        with Engine.open(tmp_path / name, machine=machine, run_rows=700) as engine:
+            engine.execute(CREATE)
+            query = engine.register("q", QUERY)
+            futures = append(engine, table, 100)
+            if isinstance(machine, VirtualMachine):
+                machine.settle()
+            for future in futures:
+                future.result()
+            ledger = engine.ledger("requests")
+            answers.append((query.answer().rows(), query.answer().end_us, ledger.applied))
+    assert answers[0] == answers[1]
+    assert answers[0][2] == 3_000
+
+
+def test_runs_are_written_later_and_a_seal_waits_for_them(tmp_path):
+    engine, machine = virtual(tmp_path, run_rows=100)
+    engine.execute(CREATE)
+    append(engine, requests(500, seed=1), 100)
+    machine.log.commit(machine.log.gather())
+    machine.applier.step()
+    stream = engine.core.streams["requests"].id
+    assert not engine.core.store.runs(stream)
+    assert len(machine.later) > 0
+    engine.seal("requests")
+    assert sum(run.rows for run in engine.core.store.runs(stream)) == 500
+    engine.close()
+
+
+def test_levels_are_in_force_behind_what_was_logged_before_them(tmp_path):
+    engine, machine = virtual(tmp_path)
+    engine.execute(CREATE)
+    published = engine.register("q", QUERY)._published
+    table = requests(1_000, seed=3, seconds=5.0)
+    append(engine, table.slice(0, 500), 500)
+    core = engine.core
+    core.submit_levels(core.stream("requests"), "q", (2,) * len(published.standing.levels))
+    append(engine, table.slice(500), 500)
+    machine.settle()
+    assert set(published.standing.levels) == {2}
+    assert 0 < published.standing.thinned[0] < 500
+    engine.close()
+
+
+def test_an_actor_that_halts_says_so():
+    actor = SteppedActor("test", lambda: None)
+    actor.start()
+    actor.post(lambda: 1 / 0)
+    assert actor.halted == ""
+    assert actor.step() == 0.0
+    assert "ZeroDivisionError" in actor.halted
+    with pytest.raises(InternalError, match="ZeroDivisionError"):
+        actor.post(lambda: None)
+
+
+def test_seeds_give_the_randomness(tmp_path):
+    first, second, other = (VirtualMachine(seed, 0) for seed in (1, 1, 2))
+    assert first.random_bits(64) == second.random_bits(64) != other.random_bits(64)
+    assert Machine().random_bits(64) != Machine().random_bits(64)
+
+
+def test_virtual_clocks_stand_until_they_are_set():
+    machine = VirtualMachine(1, 5 * SECOND)
+    assert (machine.now_us(), machine.monotonic_s()) == (5 * SECOND, 5.0)
+    machine.time_us += 250_000
+    assert (machine.now_us(), machine.monotonic_s()) == (5_250_000, 5.25)

@@ -1,0 +1,53 @@
+"""The page and its plots: round axes, gaps where nothing is known, and what is wrong in red."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from shedder.simulation.curves import Curve, Panel, drawn, shown, steps
+from shedder.simulation.page import to_html
+from tests.simulation.worlds import run, scenario
+
+
+def test_axes_have_round_numbers():
+    assert steps(1.0) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert steps(0.037)[-1] <= 0.037
+    assert steps(60.0, 6) == [0, 10, 20, 30, 40, 50, 60]
+    assert [shown(value) for value in (0, 0.25, 1_500, 2e6, 3e9)] == [
+        "0",
+        "0.25",
+        "1.5 k",
+        "2 M",
+        "3 G",
+    ]
+
+
+def test_a_curve_has_gaps_where_nothing_is_known():
+    panel = Panel("p", (Curve("c", [1, 2, None, 3, 4], "c0"),))
+    assert drawn(panel, [0, 1, 2, 3, 4]).count("<polyline") == 2
+    assert drawn(Panel("p", (Curve("c", [None, None], "c0"),)), [0, 1]) == ""
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run(scenario(seconds=2, title="Less < more", claims={"goodput_min": 0.5}))[1]
+
+
+def test_the_page_needs_nothing_else(result):
+    page = to_html(result)
+    assert "Less &lt; more" in page
+    assert page.count("<svg") >= 6
+    assert "<script" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "all claims and invariants hold" in page
+
+
+def test_what_must_never_be_is_on_the_page_and_in_the_data(result):
+    broken = replace(result, problems=("1.0 s: tuples <lost>",))
+    assert not broken.held
+    assert "tuples &lt;lost&gt;" in to_html(broken)
+    assert json.loads(broken.to_json())["problems"] == ["1.0 s: tuples <lost>"]
+    assert json.loads(result.to_json())["claims"][0]["held"] is True

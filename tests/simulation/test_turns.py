@@ -1,0 +1,59 @@
+"""Work that takes turns with the world: it sleeps where it stands, goes on, or dies there."""
+
+from __future__ import annotations
+
+import pytest
+
+from shedder.simulation.disk import Died
+from shedder.simulation.turns import Worker
+
+
+def test_work_stops_in_the_middle_and_goes_on():
+    worker, told = Worker(), []
+
+    def work() -> None:
+        for step in range(3):
+            told.append((step, worker.is_current))
+            worker.sleep(10 * (step + 1))
+
+    worker.do(work)
+    assert (told, worker.asleep_ns) == ([(0, True)], 10)
+    worker.go_on()
+    assert (told[-1], worker.asleep_ns) == ((1, True), 20)
+    worker.go_on()
+    worker.go_on()
+    assert worker.asleep_ns is None
+    assert not worker.is_current
+    worker.end()
+
+
+def test_errors_come_to_who_waits_and_the_next_work_is_done():
+    worker, told = Worker(), []
+
+    def broken() -> None:
+        worker.sleep(1)
+        raise ValueError("no")
+
+    worker.do(broken)
+    with pytest.raises(ValueError, match="no"):
+        worker.go_on()
+    worker.do(lambda: told.append(1))
+    assert told == [1]
+    worker.end()
+
+
+def test_what_sleeps_when_the_process_dies_does_nothing_more():
+    worker, told = Worker(), []
+
+    def work() -> None:
+        try:
+            worker.sleep(1)
+            told.append("went on")
+        except Died:
+            told.append("died")
+            raise
+
+    worker.do(work)
+    worker.end()
+    worker.end()
+    assert told == ["died"]

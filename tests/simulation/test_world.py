@@ -1,0 +1,139 @@
+"""Worlds: the ledger, acknowledgements, crashes, conduct, and that a seed replays all of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from shedder.simulation.page import to_html
+from shedder.simulation.world import World
+from tests.documents import ROOT
+from tests.simulation.worlds import run, scenario
+
+
+def test_a_calm_world_reads_everything_and_is_right():
+    world, result = run(scenario())
+    assert result.held, result.problems
+    assert result.totals["offered"] == result.totals["applied"] == world.truth.rows > 4_000
+    assert result.answers["q"].checked >= 2
+    assert result.answers["q"].exact >= 4
+    assert result.totals["thinned_share"] == 0
+
+
+def test_overload_thins_and_full_precision_comes_back():
+    flood = {"shape": "flash", "rate": 2_000, "times": 5, "from_s": 1, "for_s": 2}
+    world, result = run(
+        scenario(
+            seconds=6,
+            producers=[{"arrivals": flood}],
+            machine={"scale": 1_000, "sample_rows": 64, "disk_bytes_per_s": "16GiB"},
+            costs={"factor": {"q": 20}},
+        )
+    )
+    assert result.held, result.problems
+    assert result.totals["thinned_share"] > 0.1
+    assert result.answers["q"].thinned_answers > 0
+    assert 0 < result.totals["full_after_s"] < 10
+    assert set(world.series.column("share.q")[-5:]) == {1.0}
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not():
+    asked = scenario(crashes=[{"at_s": 1.5, "after_calls": 3}])
+    first, second = run(asked)[1], run(asked)[1]
+    assert first.to_json() == second.to_json()
+    assert to_html(first) == to_html(second)
+    other = run(scenario(seed=2, crashes=[{"at_s": 1.5, "after_calls": 3}]))[1]
+    assert other.series.rows != first.series.rows
+
+
+@pytest.mark.parametrize("after_calls", [None, 0, 1, 2])
+def test_a_crash_loses_nothing_that_was_acknowledged(after_calls):
+    crash = {"at_s": 1.5} if after_calls is None else {"at_s": 1.5, "after_calls": after_calls}
+    world, result = run(scenario(crashes=[crash]))
+    assert result.held, result.problems
+    assert world.server.lives == 2
+    assert min(world.series.column("applied_per_s")) == 0
+    assert result.totals["acknowledged"] == result.totals["offered"] == result.totals["applied"]
+
+
+def test_a_process_that_dies_while_it_recovers_recovers_later():
+    crashes = [{"at_s": 1.0}, {"at_s": 1.5, "after_calls": 0}]  # It is down from 1 to 2 s.
+    world, result = run(scenario(crashes=crashes))
+    assert result.held, result.problems
+    assert world.server.lives == 3
+    assert result.totals["acknowledged"] == result.totals["offered"] == result.totals["applied"]
+
+
+def test_a_lost_acknowledgement_is_noticed(tmp_path):
+    """The invariant itself: a receipt for what is nowhere is found out."""
+    world = World(scenario(crashes=[{"at_s": 1.5}]), tmp_path)
+    world.server.on_down.append(partial(setattr, world.server, "acknowledged", 1 << 40))
+    world.run()
+    assert any("acknowledged tuples" in problem for problem in world.problems)
+
+
+def test_conduct_is_in_the_ledger():
+    group = {"duplicates": 0.5, "gaps": 0.5, "disorder_s": 1.0, "arrivals": {"rate": 2_000}}
+    world, result = run(scenario(producers=[group]))
+    assert result.held, result.problems
+    assert world.ledger is not None
+    assert world.ledger.duplicate > 0
+    assert world.ledger.refused_batches > 0
+    assert world.ledger.late > 0
+
+
+def test_a_full_queue_refuses_and_patience_ends():
+    flood = {"shape": "steady", "rate": 50_000}
+    world, result = run(
+        scenario(
+            control="none",
+            machine={"scale": 3_000, "sample_rows": 64, "ingest_queue_bytes": "1MiB"},
+            producers=[{"patience_s": 0.5, "retry": "greedy", "arrivals": flood}],
+        )
+    )
+    assert not result.problems
+    assert result.totals["refusals"] > 0
+    assert result.totals["given_up"] > 0
+    assert result.totals["offered"] == result.totals["acknowledged"] + result.totals["given_up"]
+    assert world.server.refusals > 0
+
+
+def test_levels_that_are_forced_are_in_the_answers():
+    _, result = run(scenario(control="none", forces=[{"at_s": 0.5, "level": 3}]))
+    assert result.held, result.problems
+    assert result.answers["q"].thinned_answers > 0
+    assert result.answers["q"].intervals > 0
+
+
+def test_a_world_with_coins_of_its_own_says_so():
+    text = (
+        "SELECT QUANTILE(value, 0.5) AS m FROM requests "
+        "[RANGE INTERVAL '1' SECOND SLIDE INTERVAL '1' SECOND] WITHIN 0.02 RANK"
+    )
+    _, result = run(scenario(queries=[{"name": "q", "sql": text}]))
+    assert result.held, result.problems
+    assert not result.replays
+    assert "coins" in to_html(result)
+    assert run(scenario(seconds=1))[1].replays
+
+
+@pytest.mark.slow
+def test_another_process_tells_the_same(tmp_path):
+    """Whatever order sets have there: hashes of texts are salted otherwise."""
+    outputs = []
+    for salt in ("1", "2"):
+        out = tmp_path / f"{salt}.json"
+        path = ROOT / "examples/simulations/crashes.toml"
+        command = ["simulate", str(path), "--seconds", "6", "-o", str(out)]
+        subprocess.run(
+            [sys.executable, "-m", "shedder.cli.main", *command],
+            env={**os.environ, "PYTHONHASHSEED": salt},
+            check=False,
+            capture_output=True,
+        )
+        outputs.append(out.read_bytes())
+    assert outputs[0] == outputs[1]

@@ -1,0 +1,90 @@
+"""An archive as a DataFrame: all of it, a stretch, a part; deleted rows are gone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+import shedder
+from shedder.errors import BadReduction, UnknownColumn, UnknownStream
+from spark_ingest.archive import SHARE, read_archive
+from spark_ingest.baseline import relation, sealed_stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROWS = 40_000
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def made(directory: Path, layout: str) -> Path:
+    rng = np.random.default_rng(1)
+    first = int(NOON.timestamp()) * 1_000_000
+    with shedder.open(directory, run_rows=8_000) as db:
+        db.execute(
+            f"CREATE STREAM s (ts TIMESTAMP, g VARCHAR, x DOUBLE) TIMESTAMP BY ts ARCHIVE {layout}"
+        )
+        table = pa.table(
+            {
+                "ts": pa.array(first + np.arange(ROWS) * 1_000, pa.timestamp("us")),
+                "g": rng.choice(["a", "b"], ROWS),
+                "x": rng.normal(5, 1, ROWS),
+            }
+        )
+        for start in range(0, ROWS, 5_000):
+            db.push("s", table.slice(start, 5_000))
+        db.seal("s")
+        db.execute("DELETE FROM s WHERE x > 7")
+    return directory
+
+
+@pytest.mark.parametrize("layout", ["plain", "hybrid(blocks=16)"])
+def test_what_is_read_is_what_is_there(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    directory = made(tmp_path / "data", layout)
+    with shedder.open(directory) as db:
+        (right,) = db.execute("SELECT COUNT(*) AS n, SUM(x) AS s FROM s").rows()
+    whole = read_archive(spark, directory, "s").agg(sf.count("*"), sf.sum("x")).first()
+    assert whole[0] == right["n"] < ROWS
+    assert whole[1] == pytest.approx(right["s"], rel=1e-12)
+    with relation(spark, sealed_stream(directory, "s")) as name:  # The judge's own way.
+        assert spark.table(f"`{name}`").count() == right["n"]
+    end = NOON.replace(second=7)
+    stretch = read_archive(spark, directory, "s", columns=["ts", "g"], start=NOON, end=end)
+    with shedder.open(directory) as db:
+        ends = "FROM TIMESTAMP '2026-01-01 12:00:00' TO TIMESTAMP '2026-01-01 12:00:07'"
+        (row,) = db.execute(f"SELECT COUNT(*) AS n FROM s [{ends}]").rows()
+        assert stretch.count() == row["n"]
+    assert stretch.columns == ["ts", "g", "__position", SHARE]
+
+
+@pytest.mark.parametrize("layout", ["plain", "hybrid(blocks=16)"])
+def test_a_part_weighed_by_its_share_estimates_the_whole(
+    spark: SparkSession, tmp_path: Path, layout: str
+) -> None:
+    directory = made(tmp_path / "data", layout)
+    whole = read_archive(spark, directory, "s").agg(sf.count("*"), sf.sum("x")).first()
+    part = read_archive(spark, directory, "s", reduction=0.75, seed=3)
+    read, n, s = part.agg(
+        sf.count("*"), sf.sum(1 / sf.col(SHARE)), sf.sum(sf.col("x") / sf.col(SHARE))
+    ).first()
+    assert 0.2 * whole[0] < read < 0.3 * whole[0]
+    # Five standard errors of a Bernoulli sample of a quarter: sqrt(3 / rows).
+    assert n == pytest.approx(whole[0], rel=5 * (3 / whole[0]) ** 0.5)
+    assert s == pytest.approx(whole[1], rel=5 * (3.2 / whole[0]) ** 0.5)
+    again = read_archive(spark, directory, "s", reduction=0.75, seed=3)
+    assert again.agg(sf.sum("__position")).first() == part.agg(sf.sum("__position")).first()
+
+
+def test_what_makes_no_sense_is_refused_with_words(spark: SparkSession, tmp_path: Path) -> None:
+    directory = made(tmp_path / "data", "plain")
+    with pytest.raises(BadReduction, match=r"reduction is 1.0; it must be in \[0, 1\)"):
+        read_archive(spark, directory, "s", reduction=1.0)
+    with pytest.raises(UnknownColumn, match="no column 'y'"):
+        read_archive(spark, directory, "s", columns=["y"])
+    with pytest.raises(UnknownStream):
+        read_archive(spark, directory, "t")

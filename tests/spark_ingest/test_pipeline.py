@@ -1,0 +1,320 @@
+"""Streams through Spark: what was built on executors is what the tuples come to, exactly once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import shedder
+from shedder.client.client import Client
+from shedder.errors import FailedPrecondition, SchemaMismatch, UnknownQuery, UnknownStream
+from spark_ingest.executors import Service
+from spark_ingest.pipeline import forward, summarise
+from spark_ingest.session import without_pandas
+from tests.server_process import ServerProcess
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SECOND = 1_000_000
+FILES, ROWS = 6, 3_000
+STREAMS = ("built", "sent", "pushed")
+QUERIES = {
+    "all": "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, COUNT(DISTINCT k) AS d, "
+    "QUANTILE(x, 0.9) AS q, TOP(k, 3) AS t FROM {} [RANGE 20 SECONDS SLIDE 10 SECONDS]",
+    "by_g": "SELECT g, COUNT(*) AS n, MAX(k) AS h, MEDIAN(x) AS m FROM {} WHERE x > 1 GROUP BY g",
+}
+
+
+@pytest.fixture
+def server(
+    tmp_path: Path, spark: SparkSession
+) -> Iterator[ServerProcess]:  # The JVM first: it forks.
+    process = ServerProcess(tmp_path / "data")
+    with process.connect() as client:
+        for stream in STREAMS:
+            client.execute(
+                f"CREATE STREAM {stream} (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "
+                "TIMESTAMP BY ts LATENESS INTERVAL '1' MINUTE"
+            )
+            for name, text in QUERIES.items():
+                client.register(f"{name}_{stream}", text.format(stream))
+    yield process
+    process.stop()
+
+
+def table(file: int, rows: int = ROWS) -> pa.Table:
+    rng = np.random.default_rng(file)
+    times = (10 * file + rng.uniform(0, 10, rows)) * SECOND
+    return pa.table(
+        {
+            "ts": pa.array(times.astype(np.int64), pa.timestamp("us", "UTC")),
+            "k": rng.zipf(1.6, rows) % 300,
+            "g": rng.choice(["a", "b", None], rows),
+            "x": rng.lognormal(1, 2, rows),
+        }
+    )
+
+
+def files(directory: Path, tables: list[pa.Table]) -> str:
+    directory.mkdir()
+    for number, each in enumerate(tables):
+        pq.write_table(each, directory / f"{number:03d}.parquet")
+    return str(directory)
+
+
+def stream_of(spark: SparkSession, directory: str, per_batch: int = 2) -> DataFrame:
+    schema = "ts timestamp, k bigint, g string, x double"
+    read = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch)
+    return read.parquet(directory)
+
+
+def service(server: ServerProcess) -> Service:
+    return Service(server.address, {"insecure": True}, patience_s=60)
+
+
+def answers(client: Client, stream: str) -> dict[str, list[dict[str, Any]]]:
+    client.heartbeat(stream, 10 * FILES * SECOND)
+    return {
+        name: sorted(client.query(f"{name}_{stream}").answer().rows(), key=str) for name in QUERIES
+    }
+
+
+def test_both_ways_come_to_what_the_tuples_come_to(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(n) for n in range(FILES)])
+    frame = stream_of(spark, source)
+    built = summarise(frame, service(server), "built", checkpoint=str(tmp_path / "c1"))
+    assert built.wait()
+    sent = forward(frame, service(server), "sent", checkpoint=str(tmp_path / "c2"))
+    assert sent.wait()
+    with server.connect() as client:
+        client.push("pushed", pa.concat_tables([table(n) for n in range(FILES)]))
+        for stream in STREAMS:
+            ledger = client.ledger(stream)
+            assert (ledger.accepted, ledger.applied) == (FILES * ROWS, FILES * ROWS)
+            assert all(query.read == FILES * ROWS for query in ledger.queries)
+        right = answers(client, "pushed")
+        assert answers(client, "built") == right
+        assert answers(client, "sent") == right
+    assert [done.rows for done in built.done] == [2 * ROWS] * 3
+    assert sum(done.rows for done in sent.done) == FILES * ROWS
+    assert all(done.sent_bytes > 0 for done in built.done)
+
+
+def test_a_pipeline_goes_on_where_it_stopped_and_does_nothing_twice(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(n) for n in range(2)])
+    checkpoint = str(tmp_path / "c")
+    summarise(stream_of(spark, source), service(server), "built", checkpoint=checkpoint).wait()
+    # The driver dies before Spark notes that the micro-batch is done: it is done again.
+    (tmp_path / "c/commits/0").unlink()
+    (tmp_path / "c/commits/.0.crc").unlink(missing_ok=True)
+    for number in range(2, 4):
+        pq.write_table(table(number), f"{source}/{number:03d}.parquet")
+    again = summarise(stream_of(spark, source), service(server), "built", checkpoint=checkpoint)
+    again.wait()
+    assert [done.duplicate for done in again.done] == [True, False]
+    with server.connect() as client:
+        assert client.ledger("built").applied == 4 * ROWS
+
+
+def test_an_older_directory_of_the_service_is_refused(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(n) for n in range(2)])
+    checkpoint = str(tmp_path / "c")
+    frame = stream_of(spark, source, per_batch=1)
+    summarise(frame, service(server), "built", checkpoint=checkpoint).wait()
+    with server.connect() as client:  # As if a backup of before had been restored.
+        for name in QUERIES:
+            client.query(f"{name}_built").drop()
+        client.execute("DROP STREAM built")
+        client.execute(
+            "CREATE STREAM built (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "
+            "TIMESTAMP BY ts"
+        )
+    pq.write_table(table(2), f"{source}/002.parquet")
+    running = summarise(frame, service(server), "built", checkpoint=checkpoint)
+    with pytest.raises(FailedPrecondition, match="its directory is older"):
+        running.wait()
+
+
+def test_a_service_that_comes_back_with_a_backup_is_refused_and_takes_nothing(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(0, 300)])
+    frame, checkpoint = stream_of(spark, source, per_batch=1), str(tmp_path / "c")
+    server.stop()
+    shutil.copytree(tmp_path / "data", tmp_path / "backup")
+    server.start_again()
+    summarise(frame, service(server), "built", checkpoint=checkpoint).wait()
+    server.stop()
+    shutil.rmtree(tmp_path / "data")
+    shutil.copytree(tmp_path / "backup", tmp_path / "data")
+    server.start_again()
+    pq.write_table(table(1, 300), f"{source}/001.parquet")
+    running = summarise(frame, service(server), "built", checkpoint=checkpoint)
+    with pytest.raises(FailedPrecondition, match="its directory is older than this checkpoint"):
+        running.wait()
+    with server.connect() as client:
+        assert client.ledger("built").accepted == 0
+
+
+def test_poison_is_counted_and_kept_with_its_reason(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    bad = pa.table(
+        {
+            "ts": pa.array([None, 5, 253_402_300_799_000_000], pa.timestamp("us", "UTC")),
+            "k": [1, 2, 3],
+            "g": ["a", "b", "c"],
+            "x": [1.0, 2.0, 3.0],
+        }
+    )
+    source = files(tmp_path / "source", [table(0), bad])
+    for stream, way in (("built", summarise), ("sent", forward)):
+        checkpoint = tmp_path / stream
+        running = way(stream_of(spark, source), service(server), stream, checkpoint=str(checkpoint))
+        running.wait()
+        assert sum(done.poison for done in running.done) == 2
+        kept = pq.read_table(checkpoint / "poison").to_pylist()
+        assert {row["k"]: row["__reason"] for row in kept} == {
+            1: "ts: is null",
+            3: "ts: is too far in the future",
+        }
+        with server.connect() as client:
+            assert client.ledger(stream).applied == ROWS + 1
+
+
+def test_a_query_that_comes_between_micro_batches_is_fed_from_then_on(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(0)])
+    checkpoint = str(tmp_path / "c")
+    summarise(stream_of(spark, source), service(server), "built", checkpoint=checkpoint).wait()
+    with server.connect() as client:
+        client.register("later", "SELECT COUNT(*) AS n FROM built")
+        client.query("by_g_built").drop()
+        client.execute("ALTER QUERY all_built SET THINNING 1/4")
+    pq.write_table(table(1), f"{source}/001.parquet")
+    summarise(stream_of(spark, source), service(server), "built", checkpoint=checkpoint).wait()
+    with server.connect() as client:
+        assert client.query("later").answer().rows()[0]["n"] == ROWS
+        found = {query.query: query for query in client.ledger("built").queries}
+        assert found["all_built"].read + found["all_built"].thinned == 2 * ROWS
+        assert 0.6 * ROWS < found["all_built"].thinned < 0.9 * ROWS
+
+
+def dropping_once(frame: DataFrame, marker: Path, address: str, query: str) -> DataFrame:
+    """The same rows; but the first worker drops a query after the first batch it handed on."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if not marker.exists():
+                marker.touch()
+                with shedder.connect(address, insecure=True) as client:
+                    client.query(query).drop()
+
+    with without_pandas():
+        return frame.mapInArrow(rows, frame.schema)
+
+
+def test_a_query_that_is_dropped_in_mid_batch_costs_the_others_nothing(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(0)])
+    frame = dropping_once(
+        stream_of(spark, source), tmp_path / "dropped", server.address, "by_g_built"
+    )
+    running = summarise(frame, service(server), "built", checkpoint=str(tmp_path / "c"))
+    running.wait()
+    assert (tmp_path / "dropped").exists()
+    assert [(done.rows, done.duplicate) for done in running.done] == [(ROWS, False)]
+    with server.connect() as client:
+        [left] = client.ledger("built").queries
+        assert (left.query, left.read) == ("all_built", ROWS)
+        with pytest.raises(UnknownQuery):
+            client.query("by_g_built")
+
+
+def test_the_service_may_be_away_for_a_while(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(n) for n in range(4)])
+    frame = stream_of(spark, source, per_batch=1)
+    running = forward(
+        frame,
+        service(server),
+        "sent",
+        checkpoint=str(tmp_path / "c"),
+        trigger={"availableNow": True},
+    )
+    server.stop(9)
+    server.start_again()
+    assert running.wait()
+    with server.connect() as client:
+        assert client.ledger("sent").applied == 4 * ROWS
+
+
+def test_columns_that_do_not_fit_are_named_with_both_types(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    source = files(tmp_path / "source", [table(0)])
+    frame = stream_of(spark, source)
+    wrong = frame.withColumn("k", frame["k"].cast("string"))
+    with pytest.raises(SchemaMismatch, match=r"'k' is string, .*BIGINT"):
+        summarise(wrong, service(server), "built", checkpoint=str(tmp_path / "c"))
+    with pytest.raises(SchemaMismatch, match="'x' is missing"):
+        summarise(frame.drop("x"), service(server), "built", checkpoint=str(tmp_path / "c"))
+    with pytest.raises(UnknownStream):
+        summarise(frame, service(server), "nowhere", checkpoint=str(tmp_path / "c"))
+
+
+def dying_once(frame: DataFrame, marker: Path) -> DataFrame:
+    """The same rows; but the first Python worker is killed after the first batch it handed on."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with without_pandas():
+        return frame.mapInArrow(rows, frame.schema)
+
+
+@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
+def test_a_worker_that_is_killed_in_mid_batch_costs_nothing_but_time(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
+) -> None:
+    source = files(tmp_path / "source", [table(n) for n in range(4)])
+    frame = dying_once(stream_of(spark, source), tmp_path / "killed")
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 500)
+    try:
+        with pytest.raises(StreamingQueryException):  # local[2] tries a task once.
+            way(frame, service(server), stream, checkpoint=str(tmp_path / "c")).wait()
+        way(frame, service(server), stream, checkpoint=str(tmp_path / "c")).wait()
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    with server.connect() as client:
+        client.push("pushed", pa.concat_tables([table(n) for n in range(4)]))
+        ledger = client.ledger(stream)
+        assert ledger.applied == 4 * ROWS
+        assert all(query.read == 4 * ROWS for query in ledger.queries)
+        assert answers(client, stream) == answers(client, "pushed")

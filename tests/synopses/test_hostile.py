@@ -1,0 +1,130 @@
+"""No bytes crash a reader or make it take memory that their length does not justify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.distinct import GroupedDistinct
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.frequent import GroupedFrequent
+from synopses.hashing import murmur_int64, position_start
+from synopses.kll import GroupedKll
+from synopses.stratified_sample import StratifiedBottomK
+from synopses.theta import GroupedTheta
+from tests.laws import Part
+from tests.synopses.hostile import memory_bounded, survive
+from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
+from tests.truth import draw
+
+MUTATIONS = 100_000
+MORE_BYTES = 128 << 20
+
+
+def grouped(subject) -> Callable[[], Any]:
+    ids = np.arange(6, dtype=np.int32) % 2
+    return lambda: subject.of(Part(ids, draw("normal", 1, 6)), 2)
+
+
+def uniform() -> BottomK:
+    sample = BottomK(4)
+    sample.update(np.arange(1, 12, dtype=np.uint64) * 10**15)
+    return sample
+
+
+def by_hash() -> HashSample:
+    sample = HashSample(4)
+    sample.update(np.arange(1, 12, dtype=np.uint64) * 10**15)
+    return sample
+
+
+def by_weight() -> WeightedBottomK:
+    sample = WeightedBottomK(4)
+    sample.update(np.arange(1.0, 12.0), np.arange(1.0, 12.0) / 12)
+    return sample
+
+
+def by_stratum() -> StratifiedBottomK:
+    sample = StratifiedBottomK(2, 6)
+    sample.update(np.arange(11, dtype=np.int32) % 2, position_start(1, 0))
+    return sample
+
+
+KINDS = {
+    **{subject.name: grouped(subject) for subject in LINEAR + LOSSY + NOT_YET_LOSSY},
+    "bottom-k": uniform,
+    "hash sample": by_hash,
+    "weighted bottom-k": by_weight,
+    "stratified": by_stratum,
+}
+
+
+def use(found: Any) -> None:
+    """What a reader of a pane does next."""
+    if hasattr(found, "select"):
+        found.merge(found.select(np.arange(found.groups)))
+    assert found.size_bytes >= 0
+    found.to_bytes()
+
+
+IMAGES = {
+    "distinct, coupons": (GroupedDistinct, {"lg_k": 9}, 5),
+    "distinct, registers": (GroupedDistinct, {"lg_k": 7}, 400),
+    "theta": (GroupedTheta, {"lg_k": 5}, 40),
+    "frequent": (GroupedFrequent, {"entries": 16}, 30),
+    "kll": (GroupedKll, {"k": 8}, 60),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_of_others_are_refused_or_read(name: str) -> None:
+    kind, size, rows = IMAGES[name]
+    whole, values = kind(1, **size), np.arange(rows)
+    hashes = murmur_int64(values)
+    arguments = {
+        GroupedDistinct: hashes,
+        GroupedTheta: hashes[:1],
+        GroupedFrequent: (hashes[0], values),
+        GroupedKll: (values.astype(np.float64),),
+    }
+    whole.update(None, *arguments[kind])
+
+    def read(image: bytes) -> Any:
+        try:
+            return kind.from_images([image], **size)
+        except (CannotMerge, BadParameter) as error:  # Of a smaller size, which is no damage.
+            raise CorruptSynopsis("size", str(error), size) from error
+
+    data = whole.image(0)
+    use(read(data))
+    with memory_bounded(MORE_BYTES):
+        ends = survive(read, use, data, count=20_000, seed=2, used_every=97, sealed=False)
+    assert min(ends["read"], ends["refused"], ends["used"]) > 0, ends
+
+
+def attack(name: str, *, count: int, used_every: int) -> None:
+    whole = KINDS[name]()
+    data = whole.to_bytes()
+    use(type(whole).from_bytes(data))  # What is compiled now is not what the bytes ask for.
+    with memory_bounded(MORE_BYTES):
+        ends = survive(
+            type(whole).from_bytes, use, data, count=count, seed=1, used_every=used_every
+        )
+    assert ends["read"] + ends["refused"] == count
+    assert min(ends["read"], ends["refused"], ends["used"]) > 0, ends
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_bytes_with_a_right_checksum_are_refused_or_read(name: str) -> None:
+    attack(name, count=300, used_every=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "frequent, all"])
+def test_so_are_a_hundred_thousand(name: str) -> None:
+    attack(name, count=MUTATIONS, used_every=97)
