@@ -10,14 +10,14 @@ import numpy as np
 from allocator.demands import Booleans, Budget, Demands, Floats, Integers
 from allocator.errors import BudgetExceeded
 from allocator.exact import OPTIONS_MAX, improve_core, optimum
-from allocator.prices import Prices, extremes, find_prices
+from allocator.prices import Prices, find_prices, largest
 from allocator.whole import fill
 
 _TIES = 1e-6  # the share that the loss has where broken promises are counted
 _CORE_FROM = 5e-3  # above the bound: from there on, trying exactly pays
 
 Solution = tuple[Integers, Prices]
-Solve = Callable[[Floats, Demands, Budget], Solution | None]
+Solve = Callable[[Floats, Demands, Budget, Integers | None], Solution | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,12 +62,13 @@ def allocate(demands: Demands, budget: Budget) -> Allocation:
     """
     loss = demands.loss()
     solve = _exactly if np.isfinite(loss).sum() <= OPTIONS_MAX else _nearly
-    found = solve(np.where(demands.missed(), np.inf, loss), demands, budget)
+    found = solve(np.where(demands.missed(), np.inf, loss), demands, budget, None)
     if found is None:
         broken = demands.missed_promises()
-        found = solve(np.where(broken > 0, np.inf, loss), demands, budget)
+        found = solve(np.where(broken > 0, np.inf, loss), demands, budget, None)
         if found is None and broken.any():
-            found = solve(_keeping_most(loss, broken, solve, demands, budget), demands, budget)
+            bearable, known = _keeping_most(loss, broken, solve, demands, budget)
+            found = solve(bearable, demands, budget, known)
     if found is None:
         raise exceeded(demands, budget)
     return describe(demands, budget, *found)
@@ -97,19 +98,26 @@ def describe(demands: Demands, budget: Budget, choice: Integers, prices: Prices)
 
 def _keeping_most(
     loss: Floats, broken: Floats, solve: Solve, demands: Demands, budget: Budget
-) -> Floats:
-    """The loss without the options that would break more promises than must be broken."""
-    ties = _TIES / max(float(extremes(loss)[1].max(initial=0.0)), 1e-300)
+) -> tuple[Floats, Integers | None]:
+    """The loss without the options that would break more promises than must be broken.
+
+    Returns:
+      that, and a choice that fits.
+    """
+    ties = _TIES / max(float(largest(loss).max(initial=0.0)), 1e-300)
     goal = loss * ties
     goal += broken / broken.max()
-    found = solve(goal, demands, budget)
+    found = solve(goal, demands, budget, None)
     if found is None:
-        return loss
+        return loss, None
     most = broken[np.arange(len(loss)), found[0]]
-    return np.where(broken > most[:, None], np.inf, loss)
+    return np.where(broken > most[:, None], np.inf, loss), found[0]
 
 
-def _exactly(loss: Floats, demands: Demands, budget: Budget) -> Solution | None:
+def _exactly(
+    loss: Floats, demands: Demands, budget: Budget, _known: Integers | None
+) -> Solution | None:
+    """The best of all choices."""
     choice = optimum(loss, demands.options, budget)
     if choice is None:
         return None
@@ -119,11 +127,15 @@ def _exactly(loss: Floats, demands: Demands, budget: Budget) -> Solution | None:
     return choice, replace(prices, bound=_of(loss, choice))
 
 
-def _nearly(loss: Floats, demands: Demands, budget: Budget) -> Solution | None:
+def _nearly(
+    loss: Floats, demands: Demands, budget: Budget, known: Integers | None
+) -> Solution | None:
+    """A choice near the bound; from a known one that fits, where prices alone find none."""
     prices = find_prices(loss, demands.options, budget)
-    if prices.choice is None:
+    choice = known if prices.choice is None else prices.choice
+    if choice is None:
         return None
-    choice = fill(loss, demands.options, budget, prices, prices.choice)
+    choice = fill(loss, demands.options, budget, prices, choice)
     if _of(loss, choice) > prices.bound * (1 + _CORE_FROM):
         choice = improve_core(loss, demands.options, budget, prices, choice)
     return choice, prices

@@ -212,37 +212,47 @@ class Demands:
         )
         with np.errstate(invalid="ignore"):  # 0 * inf: nobody reads it, and it is no option
             loss = self.options.error * weights[:, None]
+        unread = np.flatnonzero(weights == 0.0)
+        loss[unread] = np.where(np.isfinite(self.options.error[unread]), 0.0, np.inf)
         forfeit = readers.weight * readers.forfeit
-        loss += self._missed(forfeit, (forfeit > 0) & ~readers.promised)
+        self._add_missed(loss, forfeit, (forfeit > 0) & ~readers.promised)
         standing = np.flatnonzero(self.present >= 0)
-        loss += self.moving[:, None] * (self.present >= 0)[:, None]
-        loss[standing, self.present[standing]] -= self.moving[standing]
-        loss[~np.isfinite(self.options.error)] = np.inf
+        if len(standing):
+            loss[standing] += self.moving[standing, None]
+            loss[standing, self.present[standing]] -= self.moving[standing]
         return loss
 
     def missed_promises(self) -> Floats:
         """[n, k]: the weight of promised targets that an option misses."""
-        return self._missed(self.readers.weight, self.readers.promised)
+        found = np.zeros_like(self.options.error)
+        self._add_missed(found, self.readers.weight, self.readers.promised)
+        return found
 
     def missed(self) -> Booleans:
         """[n, k]: whether an option misses a target that another one meets."""
-        return self._missed(np.ones(len(self.readers)), np.ones(len(self.readers), bool)) > 0
+        found = np.zeros(self.options.error.shape, np.bool_)
+        self._add_missed(
+            found, np.ones(len(self.readers), np.bool_), np.isfinite(self.readers.target)
+        )
+        return found
 
-    def _missed(self, counted: Floats, chosen: Booleans) -> Floats:
-        """[n, k]: the sum of `counted` over chosen readers whose target an option misses.
+    def _add_missed(
+        self, total: Floats | Booleans, counted: Floats | Booleans, chosen: Booleans
+    ) -> None:
+        """Add `counted` of the chosen readers, [m], to options that miss their target, [n, k].
 
         Targets that no option meets are not counted: nobody can help it.
         """
-        found = np.zeros_like(self.options.error)
         some = np.flatnonzero(chosen & self.reachable())
         at = self.readers.synopsis[some]
-        errors = self.options.error[at] * self.readers.scale[some, None]
-        above = errors > self.readers.target[some, None]
+        errors = self.options.error[at]
+        if (self.readers.scale[some] != 1.0).any():
+            errors *= self.readers.scale[some, None]
+        missed = (errors > self.readers.target[some, None]) * counted[some, None]
         if (np.diff(at) > 0).all():
-            found[at] = above * counted[some, None]
+            total[at] += missed
         else:  # Several read one synopsis.
-            np.add.at(found, at, above * counted[some, None])
-        return found
+            np.add.at(total, at, missed)
 
     def loss_of(self, choice: Integers) -> float:
         """What a choice, [n], loses altogether; promised targets are another matter."""

@@ -5,27 +5,30 @@ objective + p * bytes + q * ns, on its own: that is all that a synopsis has to k
 The right prices maximise the Lagrangian dual, a concave function of two numbers; its maximum is a
 bound that no allocation is below. They are found by cutting planes: each evaluation gives a plane,
 and the highest point under all planes is the next pair of prices (Kelley 1960; seen from the other
-side, Dantzig & Wolfe 1960). About 15 evaluations do, however many synopses there are.
+side, Dantzig & Wolfe 1960). About 15 evaluations do, however many synopses there are; where they
+are many, all but the first few only look at what can be best near a guess (`candidates.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from allocator.candidates import Candidates, Pair, blocks
 from allocator.demands import Budget, Floats, Integers, Options
 from allocator.mixture import Mixture
 
 _PLANES_MAX = 60
 _GUESSED_FROM = 2_000  # synopses
-_GUESSED_OF = 250
+_GUESSED_BY_LOSS = 250
+_GUESSED_OF_REST = 500
+_GUESSED_GAP = 1e-2
 _BOX = 1.5  # prices may leave a guess by this factor at first
+_CHEAP = 0.03  # of the bound, for the whole budget: whether it is that or nothing, matters little
 _DEARER = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # by a share
 _NOTHING = 1e-3  # of the largest objective: below it, a gap's size relative to it says little
-_BLOCK = 1 << 15  # float64s
-_ROUNDING = 1e-9  # of sums
+_MORE = 1 + 1e-9  # times: sums are rounded
 _CLOSE = 1e-3  # of the bound
 GAP = 1e-3  # of the dual's value; whole options leave a larger one anyway
 _LACKING = 1e3  # times the objective's span, for a whole budget that is lacking
@@ -37,12 +40,14 @@ class Prices:
     """per_byte, per_ns: in weighted error. bound: no allocation has a smaller objective.
 
     choice: int64 [n]; the best one within the budget that was met on the way, or None.
+    near: all options that are best near these prices; None where all options are few.
     """
 
     per_byte: float
     per_ns: float
     bound: float
     choice: Integers | None
+    near: Candidates | None = None
 
 
 def best_response(
@@ -68,31 +73,25 @@ def best_response(
     return choice, paid
 
 
-def blocks(matrix: Floats) -> Iterator[slice]:
-    """Stretches of rows that fit into a processor's cache with a few arrays of their size."""
-    rows = max(1, _BLOCK // max(1, matrix.shape[1]))
-    return (slice(start, start + rows) for start in range(0, len(matrix), rows))
-
-
-def extremes(objective: Floats) -> tuple[Floats, Floats]:
-    """The least and the largest objective of each synopsis' options, [n] and [n]."""
-    least, most = np.empty(len(objective)), np.empty(len(objective))
+def largest(objective: Floats) -> Floats:
+    """The largest objective that each synopsis' options have, [n]."""
+    most = np.empty(len(objective))
     for rows in blocks(objective):
         block = objective[rows]
-        least[rows] = block.min(1, initial=np.inf)
         most[rows] = np.where(np.isfinite(block), block, 0.0).max(1, initial=0.0)
-    return least, most
+    return most
 
 
-def exceeds(objective: Floats, options: Options, budget: Budget) -> bool:
-    """Whether the least that everybody can do with is over the budget of one resource alone."""
-    least_bytes = least_ns = 0.0
+def least(objective: Floats, options: Options) -> Pair:
+    """The least bytes and the least ns that everybody can do with, each taken alone."""
+    total = [0.0, 0.0]
     for rows in blocks(objective):
-        none = np.isinf(objective[rows])
-        least_bytes += float(np.where(none, np.inf, options.size_float[rows]).min(1).sum())
-        least_ns += float(np.where(none, np.inf, options.cost_ns[rows]).min(1).sum())
-    more = 1 + _ROUNDING
-    return least_bytes > budget.size_bytes * more or least_ns > budget.cost_ns * more
+        none = np.flatnonzero(np.isinf(objective[rows]))
+        for at, column in enumerate((options.size_float[rows], options.cost_ns[rows])):
+            possible = column.copy()
+            possible.ravel()[none] = np.inf
+            total[at] += float(possible.min(1).sum())
+    return total[0], total[1]
 
 
 def find_prices(objective: Floats, options: Options, budget: Budget, gap: float = GAP) -> Prices:
@@ -103,17 +102,17 @@ def find_prices(objective: Floats, options: Options, budget: Budget, gap: float 
       options: [n, k].
       budget: what there is.
     """
+    many = len(objective) >= _GUESSED_FROM
+    needed = least(objective, options) if many else (0.0, 0.0)
+    if needed[0] > budget.size_bytes * _MORE or needed[1] > budget.cost_ns * _MORE:
+        return Prices(0.0, 0.0, np.inf, None)
     dual = _Dual(objective, options, budget)
     if dual.add((0.0, 0.0)):
         return dual.found
-    if len(objective) >= _GUESSED_FROM and exceeds(objective, options, budget):
-        return Prices(0.0, 0.0, np.inf, None)
-    guess = _guess(objective, options, budget, gap)
+    guess = _guess(dual, objective, options, budget, needed) if many else None
     if guess is None:
         for prices in dual.forbidding:
             dual.add(prices)
-    else:
-        dual.add(guess)
     _climb(dual, gap, guess)
     if dual.bound > dual.largest:
         return dual.found  # No choice loses so much: none fits.
@@ -129,7 +128,7 @@ def find_prices(objective: Floats, options: Options, budget: Budget, gap: float 
     return dual.found
 
 
-def _climb(dual: _Dual, gap: float, guess: tuple[float, float] | None) -> None:
+def _climb(dual: _Dual, gap: float, guess: Pair | None) -> None:
     """Add planes until the highest point is known, first near the guess, if there is one.
 
     A box keeps the next prices from running far away while few planes are known (Marsten, Hogan,
@@ -137,6 +136,7 @@ def _climb(dual: _Dual, gap: float, guess: tuple[float, float] | None) -> None:
     """
     width = _BOX
     if guess is not None:
+        dual.add(guess)
         dual.look_around(guess, width)
     for _ in range(_PLANES_MAX):
         prices, value = dual.highest()
@@ -152,20 +152,16 @@ def _climb(dual: _Dual, gap: float, guess: tuple[float, float] | None) -> None:
         dual.add(prices)
 
 
-def _guess(
-    objective: Floats, options: Options, budget: Budget, gap: float
-) -> tuple[float, float] | None:
-    """Prices of the whole budget, from a part of the synopses; None for few of them.
+def _guess(dual: _Dual, objective: Floats, options: Options, budget: Budget, needed: Pair) -> Pair:
+    """Prices of the whole budget, from a part of the synopses.
 
     Prices are what all have in common. Those who can lose most are in the part; of the others a
     few stand for the rest, with all that they have multiplied, which changes no choice of theirs.
+    The part has as much beyond the least that it needs as all have beyond theirs.
     """
     n = len(objective)
-    if n < _GUESSED_FROM:
-        return None
-    least, most = extremes(objective)
-    order = np.argsort(least - most)
-    first, others = order[:_GUESSED_OF], order[_GUESSED_OF :: (n - _GUESSED_OF) // _GUESSED_OF]
+    order = np.argsort(dual.least - dual.most)
+    first, others = order[:_GUESSED_BY_LOSS], order[_GUESSED_BY_LOSS :: n // _GUESSED_OF_REST]
     times = np.append(np.ones(len(first)), np.full(len(others), (n - len(first)) / len(others)))
     some = np.append(first, others)
     part = options.only(some)
@@ -175,7 +171,13 @@ def _guess(
         part.cost_ns * times[:, None],
         part.error,
     )
-    found = find_prices(objective[some] * times[:, None], scaled, budget, gap)
+    goal = objective[some] * times[:, None]
+    own = least(goal, scaled)
+    beyond = Budget(
+        int(max(0.0, budget.size_bytes - needed[0] + own[0])),
+        max(0.0, budget.cost_ns - needed[1] + own[1]),
+    )
+    found = find_prices(goal, scaled, beyond, _GUESSED_GAP)
     of_ns = found.per_ns * budget.cost_ns if np.isfinite(budget.cost_ns) else 0.0
     return found.per_byte * max(budget.size_bytes, 1), of_ns
 
@@ -188,9 +190,11 @@ class _Dual:
         self._options = options
         self._units = (max(budget.size_bytes, 1), max(budget.cost_ns, 1e-9))
         self._budget = (float(budget.size_bytes > 0), float(budget.cost_ns > 0))
-        least, most = extremes(objective)
-        self.largest = float(most.sum())
-        self.span = max(self.largest - float(least.sum()), 1e-300)
+        self.most = largest(objective)
+        self.largest = float(self.most.sum())
+        self._free = best_response(objective, options, 0.0, 0.0)
+        self.least = self._free[1]
+        self.span = max(self.largest - float(self.least.sum()), 1e-300)
         forbidding = _FORBIDDING * self.span
         self.forbidding = ((forbidding, 0.0), (0.0, forbidding), (forbidding, forbidding))
         self.bound = -np.inf
@@ -198,16 +202,26 @@ class _Dual:
         self.choice: Integers | None = None
         self._least = np.inf
         self._edges: tuple[float, ...] = ()
+        self._near: Candidates | None = None
         self._mixture = Mixture(self._budget, _LACKING * self.span)
 
-    def add(self, prices: tuple[float, float]) -> bool:
+    def add(self, prices: Pair) -> bool:
         """Evaluate at prices; whether the choice fits."""
-        choice, payment = best_response(self._objective, self._options, *self.in_units(prices))
-        rows = np.arange(len(choice))
-        value = float(self._objective[rows, choice].sum())
-        spent_bytes = self._options.size_bytes[rows, choice].sum(dtype=np.float64)
-        spent_ns = self._options.cost_ns[rows, choice].sum()
-        shares = spent_bytes / self._units[0], spent_ns / self._units[1]
+        near = self._near
+        if near is not None and self._is_near(prices):
+            at, payment = near.best(*self.in_units(prices))
+            choice = near.option[at]
+            value = float(near.objective[at].sum())
+            spent = float(near.size_bytes[at].sum()), float(near.cost_ns[at].sum())
+        else:
+            choice, payment = self._free if prices == (0.0, 0.0) else self._best(prices)
+            rows = np.arange(len(choice))
+            value = float(self._objective[rows, choice].sum())
+            spent = (
+                float(self._options.size_float[rows, choice].sum()),
+                float(self._options.cost_ns[rows, choice].sum()),
+            )
+        shares = spent[0] / self._units[0], spent[1] / self._units[1]
         self._mixture.add(value, *shares)
         fits = bool(shares[0] <= self._budget[0] and shares[1] <= self._budget[1])
         if fits and value < self._least:
@@ -217,19 +231,29 @@ class _Dual:
             self.bound, self.best = bound, prices
         return fits
 
-    def highest(self) -> tuple[tuple[float, float], float]:
+    def highest(self) -> tuple[Pair, float]:
         """The highest point under all planes, found as the mixture of choices that attains it."""
         return self._mixture.best()
 
-    def look_around(self, prices: tuple[float, float], width: float) -> None:
-        """From now on, look for prices that differ from these by this factor at most."""
-        least = _NOTHING * max(self.bound, 0.0)
-        lowest = [price / width if price > least else 0.0 for price in prices]
-        highest = [max(price, least) * width for price in prices]
-        self._edges = (*lowest, *highest)
-        self._mixture.between((lowest[0], lowest[1]), (highest[0], highest[1]))
+    def _best(self, prices: Pair) -> tuple[Integers, Floats]:
+        return best_response(self._objective, self._options, *self.in_units(prices))
 
-    def on_edge(self, prices: tuple[float, float]) -> bool:
+    def look_around(self, prices: Pair, width: float) -> None:
+        """From now on, look for prices that differ from these by this factor at most."""
+        cheap = _CHEAP * max(self.bound, 0.0)
+        lowest = [price / width if price > cheap else 0.0 for price in prices]
+        highest = [max(price, cheap) * width for price in prices]
+        self._edges = (*lowest, *highest)
+        ends = (lowest[0], lowest[1]), (highest[0], highest[1])
+        self._mixture.between(*ends)
+        self._near = Candidates.near(self._objective, self._options, *map(self.in_units, ends))
+
+    def _is_near(self, prices: Pair) -> bool:
+        """Whether prices are where they are looked for."""
+        ends = zip(prices, self._edges[:2], self._edges[2:], strict=True)
+        return all(low <= price <= high for price, low, high in ends)
+
+    def on_edge(self, prices: Pair) -> bool:
         """Whether prices are at an end, other than 0, of where they are looked for."""
         edges = [edge for edge in self._edges if edge > 0]
         return any(abs(price - edge) <= 1e-9 * edge for price in prices for edge in edges)
@@ -243,7 +267,7 @@ class _Dual:
     def found(self) -> Prices:
         """What is known."""
         per_byte, per_ns = self.in_units(self.best)
-        return Prices(per_byte, per_ns, self.bound, self.choice)
+        return Prices(per_byte, per_ns, self.bound, self.choice, self._near)
 
-    def in_units(self, prices: tuple[float, float]) -> tuple[float, float]:
+    def in_units(self, prices: Pair) -> Pair:
         return prices[0] / self._units[0], prices[1] / self._units[1]

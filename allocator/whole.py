@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from allocator.candidates import Candidates, blocks
 from allocator.demands import Budget, Floats, Integers, Options
-from allocator.prices import Prices, blocks
+from allocator.prices import Prices
 
 _ROUNDS_MAX = 6
 _PROMISING_MAX = 1_000  # synopses: after the first round, what is left is little
+_ENOUGH = 1.003  # times the bound: then the options that are near have sufficed
 _SKIPS_MAX = 64  # takers that do not fit are passed over; after so many the rest is small change
 
 
@@ -27,13 +31,33 @@ def fill(
     """
     choice = choice.copy()
     rows = np.arange(len(choice))
-    for _ in range(_ROUNDS_MAX):
-        took, worth = _spend_once(objective, options, budget, prices, choice, rows)
-        if not took:
-            break
-        promising = np.argsort(-worth, kind="stable")[:_PROMISING_MAX]
-        rows = np.sort(rows[promising[worth[promising] > 0]])
+    if not len(rows):
+        return choice
+    if prices.near is not None:
+        _spend(objective, options, budget, prices, choice, [prices.near])
+        if float(objective[rows, choice].sum()) <= prices.bound * _ENOUGH:
+            return choice
+    every = [Candidates.all_of(objective, options, rows[part]) for part in blocks(objective)]
+    _spend(objective, options, budget, prices, choice, every)
     return choice
+
+
+def _spend(
+    objective: Floats,
+    options: Options,
+    budget: Budget,
+    prices: Prices,
+    choice: Integers,
+    some: Sequence[Candidates],
+) -> None:
+    """Spend what is left, in place: first among these, then again among the most promising."""
+    for _ in range(_ROUNDS_MAX):
+        took, rows, worth = _spend_once(objective, options, budget, prices, choice, some)
+        if not took:
+            return
+        promising = np.argsort(-worth, kind="stable")[:_PROMISING_MAX]
+        able = np.sort(rows[promising[worth[promising] > 0]])
+        some = [Candidates.all_of(objective, options, able)]
 
 
 def _spend_once(
@@ -42,43 +66,38 @@ def _spend_once(
     budget: Budget,
     prices: Prices,
     choice: Integers,
-    some: Integers,
-) -> tuple[bool, Floats]:
-    """Give some synopses, [m] ascending, their best step up, in place, as far as they fit.
+    some: Sequence[Candidates],
+) -> tuple[bool, Integers, Floats]:
+    """Give synopses their best step up, in place, as far as they fit.
 
     Returns:
-      whether any did, and what a step of each was worth, [m].
+      whether any did; whose steps there are, [r], and what each was worth, [r].
     """
     rows = np.arange(len(choice))
-    free_bytes = budget.size_bytes - int(options.size_bytes[rows, choice].sum())
-    free_ns = budget.cost_ns - float(options.cost_ns[rows, choice].sum())
-    everybody = len(some) == len(choice)
-    goal = objective if everybody else objective[some]
-    size_bytes = options.size_bytes if everybody else options.size_bytes[some]
-    size_float = options.size_float if everybody else options.size_float[some]
-    cost_ns = options.cost_ns if everybody else options.cost_ns[some]
-    now_at = choice[some]
-    step = now_at.copy()
-    worth = np.zeros(len(some))
-    for part in blocks(goal):
-        now = (np.arange(len(goal[part])), now_at[part])
-        gain = goal[part][now][:, None] - goal[part]
-        bytes_up = size_float[part] - size_float[part][now][:, None]
-        ns_up = cost_ns[part] - cost_ns[part][now][:, None]
+    now_bytes, now_ns = options.size_bytes[rows, choice], options.cost_ns[rows, choice]
+    free_bytes = budget.size_bytes - int(now_bytes.sum())
+    free_ns = budget.cost_ns - float(now_ns.sum())
+    now = objective[rows, choice]
+    steps: list[Integers] = []
+    worths: list[Floats] = []
+    for part in some:
+        gain = now[part.row] - part.objective
+        bytes_up = part.size_bytes - now_bytes[part.row]
+        ns_up = part.cost_ns - now_ns[part.row]
         possible = (gain > 0) & (bytes_up <= free_bytes) & (ns_up <= free_ns)
         price = np.maximum(prices.per_byte * bytes_up + prices.per_ns * ns_up, 1e-300)
-        per_price = np.where(possible, gain / price, 0.0)
-        best = per_price.argmax(1)
-        step[part] = best
-        worth[part] = per_price[now[0], best]
+        best, less = part.first_least(np.where(possible, -gain / price, 0.0))
+        steps.append(part.option[best])
+        worths.append(-less)
+    who, worth = np.concatenate([part.rows for part in some]), np.concatenate(worths)
     by_worth = np.argsort(-worth, kind="stable")
     takers = by_worth[worth[by_worth] > 0]
-    at = np.arange(len(some))
-    more_bytes = (size_bytes[at, step] - size_bytes[at, now_at])[takers]
-    more_ns = (cost_ns[at, step] - cost_ns[at, now_at])[takers]
-    taken = takers[_first_that_fit(more_bytes, more_ns, free_bytes, free_ns)]
-    choice[some[taken]] = step[taken]
-    return bool(len(taken)), worth
+    taking, step = who[takers], np.concatenate(steps)[takers]
+    more_bytes = options.size_bytes[taking, step] - now_bytes[taking]
+    more_ns = options.cost_ns[taking, step] - now_ns[taking]
+    taken = _first_that_fit(more_bytes, more_ns, free_bytes, free_ns)
+    choice[taking[taken]] = step[taken]
+    return bool(len(taken)), who, worth
 
 
 def _first_that_fit(

@@ -132,6 +132,17 @@ def test_fine_sizes_come_close_to_what_slsqp_finds_for_continuous_ones(seed):
     assert allocation.loss <= 1.01 * found.fun
 
 
+def test_what_both_resources_hardly_allow_is_found():
+    # Everybody's least of bytes fits, and everybody's least of CPU, but hardly both at once.
+    demands = power_law_problem(3_000, seed=1, with_targets=0.3)
+    options = demands.options
+    size_bytes, cost_ns = whole_need(demands)
+    budget = Budget(int(size_bytes * 0.002), cost_ns * 0.02)
+    assert options.size_bytes.min(1).sum() < budget.size_bytes
+    assert options.cost_ns.min(1).sum() < budget.cost_ns
+    assert fits(demands, allocate(demands, budget).choice, budget)
+
+
 def test_in_shortage_promises_are_kept_first_then_what_forfeits_most():
     options = [(1, 0, 9.0), (10, 0, 1.0)]
     readers = [(0, 1, 2.0, 0.0), (1, 1, 2.0, 5.0), (2, 1, 2.0, 50.0), (3, 1, 2.0, PROMISED)]

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from allocator.allocate import allocate
+from allocator.candidates import Candidates
 from allocator.demands import Budget
 from allocator.mixture import Mixture
 from allocator.prices import GAP, best_response, find_prices
-from tests.allocator.problems import fits, power_law_problem, whole_need
+from tests.allocator.problems import fits, power_law_problem, small_problems, whole_need
 
 amounts = st.floats(0, 4, allow_subnormal=False)
 
@@ -74,3 +75,38 @@ def test_the_best_of_many_is_near_the_bound_in_every_kind_of_shortage():
         allocation = allocate(demands, budget)
         assert fits(demands, allocation.choice, budget)
         assert allocation.loss <= 1.01 * allocation.bound
+
+
+prices = st.floats(0, 8, allow_subnormal=False)
+
+
+@settings(max_examples=80)
+@given(small_problems(), st.tuples(prices, prices), st.tuples(prices, prices), st.data())
+def test_who_is_best_between_two_prices_is_a_candidate(problem, some, others, data):
+    demands, _ = problem
+    lowest = min(some[0], others[0]), min(some[1], others[1])
+    highest = max(some[0], others[0]), max(some[1], others[1])
+    loss = demands.loss()
+    near = Candidates.near(loss, demands.options, lowest, highest)
+    assert near.rows.tolist() == list(range(len(loss)))
+    shares = data.draw(st.tuples(st.floats(0, 1), st.floats(0, 1)))
+    asked = [
+        low + share * (high - low) for low, high, share in zip(lowest, highest, shares, strict=True)
+    ]
+    _, paid = best_response(loss, demands.options, *asked)
+    at, least = near.best(*asked)
+    assert least == pytest.approx(paid, rel=1e-9, abs=1e-9)
+    assert near.row[at].tolist() == list(range(len(loss)))
+
+
+def test_few_of_many_options_are_candidates_and_all_of_them_stay_reachable():
+    demands = power_law_problem(2_000, seed=4)
+    size_bytes, cost_ns = whole_need(demands)
+    found = allocate(demands, Budget(int(size_bytes * 0.05), cost_ns * 0.3))
+    loss, prices = demands.loss(), (found.per_byte, found.per_ns)
+    lowest, highest = (tuple(price * by for price in prices) for by in (1 / 1.5, 1.5))
+    near = Candidates.near(loss, demands.options, lowest, highest)
+    assert len(near.row) < demands.options.error.size / 10
+    every = Candidates.all_of(loss, demands.options, np.arange(2_000))
+    assert len(every.row) == demands.options.error.size
+    assert every.best(*prices)[1] == pytest.approx(near.best(*prices)[1], rel=1e-12)
