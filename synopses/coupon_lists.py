@@ -89,7 +89,8 @@ class CouponLists:
         rooms = self._rooms()
         used = int(rooms.sum())
         least = used + 4 * int(rooms.max()) + gathered_max(self._lg_k)
-        new = used + kernels.ROOM_MIN * min(coming, rooms.size)
+        each = kernels.first_room(1 + coming // rooms.size, 2 * held_max(self._lg_k))
+        new = used + each * min(coming, rooms.size)
         self._repack(max(2 * used, least, new, _ARENA_MIN))
 
     def _rooms(self) -> NDArray[np.int64]:
