@@ -50,6 +50,25 @@ def _look_up(slots: Slots, keys: NDArray[np.uint64], counts: NDArray[np.int64]) 
         counts[row] = np.int64(slots[place, 1])
 
 
+@njit(nogil=True, cache=True)
+def _pack(slots: Slots, touched: Slots) -> int:
+    """Copy the slots whose count is not 0 into `touched`, [used, 2]; returns how many there are."""
+    size = 0
+    for place in range(len(slots)):
+        if slots[place, 1] != np.uint64(0):
+            touched[size, 0], touched[size, 1] = slots[place, 0], slots[place, 1]
+            size += 1
+    return size
+
+
+@njit(nogil=True, cache=True)
+def _count_slots(slots: Slots, held: NDArray[np.int64]) -> None:
+    """Count the slots of each group in `held`, int64 [groups]."""
+    for place in range(len(slots)):
+        if slots[place, 0] != np.uint64(0):
+            held[(slots[place, 0] - np.uint64(1)) >> np.uint64(32)] += 1
+
+
 class CellCounts:
     """int64 counts of (group, cell) pairs, held only for the pairs that were touched.
 
@@ -80,8 +99,8 @@ class CellCounts:
         self._refill(touched, 2 * len(touched))
 
     def _touched(self) -> Slots:
-        touched: Slots = self.slots[self.slots[:, 1] != 0]
-        return touched
+        touched = np.empty((self.used, 2), np.uint64)
+        return touched[: _pack(self.slots, touched)]
 
     def _refill(self, entries: Slots, room: int) -> None:
         self.slots = _room_for(room)
@@ -114,9 +133,9 @@ class CellCounts:
 
     def held_by_group(self, groups: int) -> NDArray[np.int64]:
         """How many slots each of `groups` groups has; int64 [groups]."""
-        keys = self.slots[:, 0]
-        owners = ((keys - np.uint64(1)) >> np.uint64(32)).astype(np.int64)[keys != 0]
-        return np.bincount(owners, minlength=groups)
+        held = np.zeros(groups, np.int64)
+        _count_slots(self.slots, held)
+        return held
 
     def unordered(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Groups, cells and counts of all non-zero entries, in any order. Shapes [n]."""
