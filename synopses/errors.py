@@ -30,6 +30,10 @@ class CorruptSynopsis(SynopsisError):
         super().__init__(f"corrupt synopsis: {what} is {found!r}, expected {expected!r}")
 
 
+class OtherLayout(CorruptSynopsis):
+    """The bytes are whole, but another version wrote them in a layout that is not read here."""
+
+
 class BadParameter(SynopsisError):
     """A parameter is outside what the summary can be built or asked with."""
 

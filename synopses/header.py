@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import DTypeLike, NDArray
 
-from synopses.errors import BadParameter, CorruptSynopsis
+from synopses.errors import BadParameter, CorruptSynopsis, OtherLayout
 from synopses.inputs import as_input
 
 MAGIC = b"SYNO"
@@ -196,15 +196,14 @@ def unseal(data: bytes, kind: Kind) -> Body:
     """Open an envelope.
 
     Raises:
-      CorruptSynopsis: truncated, damaged, of another kind or of another layout.
+      OtherLayout: of another layout.
+      CorruptSynopsis: truncated, damaged, or of another kind.
     """
     if len(data) < _FIXED.size + _CHECKSUM.size:
         raise CorruptSynopsis("length", len(data), f">= {_FIXED.size + _CHECKSUM.size}")
     magic, layout, found, parameters, seed, length = _FIXED.unpack_from(data)
     if magic != MAGIC:
         raise CorruptSynopsis("magic", magic, MAGIC)
-    if found == kind and layout != LAYOUTS[kind]:
-        raise CorruptSynopsis(f"layout of {kind.name.lower()}", layout, LAYOUTS[kind])
     whole = _FIXED.size + parameters + length
     if len(data) != whole + _CHECKSUM.size:
         raise CorruptSynopsis("length", len(data), whole + _CHECKSUM.size)
@@ -213,6 +212,8 @@ def unseal(data: bytes, kind: Kind) -> Body:
     actual = crc32c(view[:whole])
     if checksum != actual:
         raise CorruptSynopsis("checksum", f"{actual:#010x}", f"{checksum:#010x}")
+    if found == kind and layout != LAYOUTS[kind]:
+        raise OtherLayout(f"layout of {kind.name.lower()}", layout, LAYOUTS[kind])
     if found != kind:
         raise CorruptSynopsis("kind", found, f"{int(kind)} ({kind.name.lower()})")
     start = _FIXED.size + parameters

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 
 import structlog
 
+from shedder.archive.catalog import QueryEntry
 from shedder.archive.directory import FORMAT_FIRST, FORMAT_LOAD, format_of
 from shedder.archive.records import DROPPED, Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
 from shedder.archive.segment import Record
@@ -27,6 +29,7 @@ from shedder.engine.summaries import Summaries
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped import Dropped
 from shedder.streams.sample import StreamSample
+from synopses.errors import OtherLayout
 
 _log = structlog.get_logger("shedder.recovery")
 
@@ -129,32 +132,55 @@ def _read_checkpoint(core: Core) -> Producers:
         producers[row.schema.name] = {} if state is None else restore_stream(stream, state)
     feeds: list[tuple[Stream, Standing, tuple[str, int, int]]] = []
     for stored in catalog.queries():
-        select = read_stored(stored.text)
-        stream = core.stream(select.stream)
-        query = bind(select, stream.schema)
-        sizes, granted = sizes_from_json(query, stored.parameters)
-        standing = Standing(
-            stored.name,
-            query,
-            plan(query, sizes),
-            part_bytes_max=group_bytes(granted, core.settings.group_bytes_max),
-        )
-        published = Published(
-            standing,
-            from_position=stored.from_position,
-            granted=granted,
-            go_exact=core.go_exact,
-        )
-        standing.watch = core.machine.stopwatch(
-            stored.name, standing.plan, grouped=standing.keys is not None
-        )
-        feed = restore_query(core.store, published, parts)
+        published, feed = _restored(core, stored, parts)
+        stream = core.stream(published.standing.query.schema.name)
         if feed is not None:
-            feeds.append((stream, standing, feed))
+            feeds.append((stream, published.standing, feed))
         stream.queries[stored.name] = published
     for stream, standing, (feeder, *feed_from) in feeds:
         take_from(standing, stream.queries[feeder].standing, (feed_from[0], feed_from[1]))
     return producers
+
+
+def _restored(
+    core: Core, stored: QueryEntry, parts: Mapping[str, bytes]
+) -> tuple[Published, tuple[str, int, int] | None]:
+    """A standing query as the checkpoint has it, and who reads for it, as restore_query says.
+
+    One whose summaries are in a layout that is not read any more fails, and it alone: the archive
+    has its past.
+    """
+    published = _published(core, stored)
+    try:
+        return published, restore_query(core.store, published, parts)
+    except OtherLayout as error:
+        reason = (
+            f"query {stored.name!r} was stored by another version ({error}); drop it and register "
+            "it again: its panes are made anew from the archive"
+        )
+        _log.error("query_failed", query=stored.name, reason=reason)
+        published = _published(core, stored)  # Without what was read until then.
+        published.fail(reason)
+        return published, None
+
+
+def _published(core: Core, stored: QueryEntry) -> Published:
+    """A standing query that has seen nothing yet."""
+    select = read_stored(stored.text)
+    query = bind(select, core.stream(select.stream).schema)
+    sizes, granted = sizes_from_json(query, stored.parameters)
+    standing = Standing(
+        stored.name,
+        query,
+        plan(query, sizes),
+        part_bytes_max=group_bytes(granted, core.settings.group_bytes_max),
+    )
+    standing.watch = core.machine.stopwatch(
+        stored.name, standing.plan, grouped=standing.keys is not None
+    )
+    return Published(
+        standing, from_position=stored.from_position, granted=granted, go_exact=core.go_exact
+    )
 
 
 def _advance(producers: dict[str, Progress], header: Batch | Built) -> None:

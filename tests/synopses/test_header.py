@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.errors import CorruptSynopsis
+from synopses.errors import CorruptSynopsis, OtherLayout
 from synopses.header import Kind, crc32c, seal, unseal
 from tests.laws import Part
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
@@ -36,10 +36,13 @@ def test_another_kind_is_refused_by_name() -> None:
         unseal(seal(Kind.COUNT, b"", []), Kind.MOMENTS)
 
 
-def test_a_newer_layout_is_refused() -> None:
+def test_a_newer_layout_is_refused_and_told_from_damage() -> None:
     data = bytearray(seal(Kind.COUNT, b"", []))
     data[4] = 9
-    with pytest.raises(CorruptSynopsis, match="layout of count is 9, expected 1"):
+    with pytest.raises(CorruptSynopsis, match="checksum"):
+        unseal(bytes(data), Kind.COUNT)
+    data[-4:] = crc32c(bytes(data[:-4])).to_bytes(4, "little")
+    with pytest.raises(OtherLayout, match="layout of count is 9, expected 1"):
         unseal(bytes(data), Kind.COUNT)
 
 
