@@ -8,8 +8,8 @@ from functools import partial
 
 import structlog
 
-from shedder.archive.catalog import QueryEntry
 from shedder.archive.directory import FORMAT_FIRST, FORMAT_LOAD, format_of
+from shedder.archive.entries import QueryEntry
 from shedder.archive.records import DROPPED, Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
 from shedder.archive.segment import Record
 from shedder.cql.bind import bind
