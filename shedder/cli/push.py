@@ -32,7 +32,7 @@ from shedder.cli.talk import console, say
 from shedder.cql.layout import DEFAULT_LAYOUT
 from shedder.cql.query import StreamSchema
 from shedder.cql.statement import ColumnDefinition, CreateStream
-from shedder.cql.text import quoted, text_of_stream
+from shedder.cql.text import text_of_stream
 from shedder.cql.types import ColumnType
 from shedder.errors import BadSetting, InvalidRequest, UnknownColumn, UnknownStream
 from shedder.queries.database import Database
@@ -104,7 +104,11 @@ def push(
     with _on_disk(files) as paths:
         rows = [RowFile(path, file_format or format_of(path), time_format) for path in paths]
         with opened(place) as database:
-            known = _known_columns(database, stream, missing_is_fine=create)
+            known, moment = _known_columns(database, stream, missing_is_fine=create)
+            if time_column is not None and known and time_column != moment:
+                raise BadSetting(
+                    f"--time {time_column!r}: the event time of {stream} is {moment!r}"
+                )
             if not known:
                 known = _wanted(rows[0].schema(), columns, types)
                 moment = _time_column(known, time_column, rows[0].schema())
@@ -132,15 +136,15 @@ def _new_stream(
 
 def _known_columns(
     database: Database, stream: str, *, missing_is_fine: bool
-) -> dict[str, ColumnType]:
+) -> tuple[dict[str, ColumnType], str]:
+    """The columns of a stream and its event time; nothing of a stream that is to be made."""
     try:
-        described = database.execute(f"DESCRIBE {quoted(stream)}").table
+        schema = database.schema(stream)  # A call, not a statement: pushing needs no scope to ask.
     except UnknownStream as error:
         if missing_is_fine:
-            return {}
+            return {}, ""
         raise UnknownStream.from_message(f"{error}. --create makes it from the file") from error
-    names, kinds = described.column(0).to_pylist(), described.column(1).to_pylist()
-    return {str(name): ColumnType(kind) for name, kind in zip(names, kinds, strict=True)}
+    return {column.name: column.type for column in schema.columns}, schema.time_column
 
 
 def _wanted(

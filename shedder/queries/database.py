@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from shedder.cql.query import StreamSchema
 from shedder.queries.answer import Answer
 
 Params = Sequence[Any] | Mapping[str, Any]
@@ -169,6 +170,9 @@ class Database(Protocol):
 
     def query(self, name: str) -> StandingQuery:
         """A standing query by name."""
+
+    def schema(self, stream: str) -> StreamSchema:
+        """A stream's definition."""
 
     def ledger(self, stream: str) -> Ledger:
         """Where every tuple of the stream went."""

@@ -122,7 +122,7 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
         (
             "ts,v\n2026-01-05 00:00:00,1\n,2\n",
             [],
-            "a.csv, rows 1 to 2: 1 event times in column 'ts' are null, the first in row 2",
+            "a.csv, rows 1 to 2: the event time 'ts' is null in 1 of 2 rows, the first time in",
         ),
         ("ts,v\n", ["--time", "ts"], "a.csv has no rows"),
     ],
@@ -300,7 +300,23 @@ def test_a_server_answers_the_command_line(data, capfd):
     assert row["n"] == ROWS
 
 
-def test_a_server_that_others_reach_asks_who_calls(data, tmp_path, capfd, monkeypatch):
+def test_an_event_time_that_is_not_the_streams_is_refused(data, parquet, capfd):
+    again = ["push", "requests", parquet, "-d", data, "--create", "--time"]
+    assert run([*again, "bytes"]) == ExitCode.USAGE
+    assert "'bytes': the event time of requests is 'ts'" in capfd.readouterr().err
+    assert run([*again, "ts"]) == ExitCode.FINE
+
+
+def test_an_error_in_a_script_says_which_statement_it_is_of(data, tmp_path, capfd):
+    script = tmp_path / "two.sql"
+    script.write_text("SELECT COUNT(*) FROM requests;\n\nSELECT *\nFROM requests;")
+    assert run(["sql", "-d", data, "-f", str(script)]) == ExitCode.USAGE
+    said = capfd.readouterr().err
+    assert "in the statement that begins in line 3:" in said
+    assert "* asks for rows, which come with the relational engine; select COUNT(*)" in said
+
+
+def test_a_server_that_others_reach_asks_who_calls(data, parquet, tmp_path, capfd, monkeypatch):
     import trustme
 
     from shedder.server.server import running
@@ -313,6 +329,8 @@ def test_a_server_that_others_reach_asks_who_calls(data, tmp_path, capfd, monkey
     tokens = tmp_path / "tokens.toml"
     assert run(["token", "reader", "--scope", "query", "-f", str(tokens)]) == ExitCode.FINE
     (tmp_path / "token").write_text(capfd.readouterr().out)
+    assert run(["token", "collector", "--scope", "ingest", "-f", str(tokens)]) == ExitCode.FINE
+    (tmp_path / "pushes").write_text(capfd.readouterr().out)
     settings = Settings(
         listen="localhost:0",
         tls_cert=tmp_path / "server.pem",
@@ -320,10 +338,14 @@ def test_a_server_that_others_reach_asks_who_calls(data, tmp_path, capfd, monkey
         tokens_file=tokens,
     )
     with shedder.open(data, settings) as engine, running(engine, settings) as address:
-        there = ["sql", "--connect", f"localhost:{address.port}", "--ca", str(tmp_path / "ca.pem")]
+        server = ["--connect", f"localhost:{address.port}", "--ca", str(tmp_path / "ca.pem")]
+        there, push = ["sql", *server], ["push", "requests", parquet, *server]
         known = [*there, "--token-file", str(tmp_path / "token")]
         assert rows(capfd, *known, "-c", "SELECT COUNT(*) AS n FROM requests")[0]["n"] == ROWS
         assert run([*there, "-c", "SHOW STREAMS"]) == ExitCode.IDENTITY
         assert run([*known, "-c", "DROP STREAM requests"]) == ExitCode.IDENTITY
+        assert run([*push, "--token-file", str(tmp_path / "pushes")]) == ExitCode.FINE
+        assert run([*push, "--token-file", str(tmp_path / "token")]) == ExitCode.IDENTITY
+        assert rows(capfd, *known, "-c", "SELECT COUNT(*) AS n FROM requests")[0]["n"] == 2 * ROWS
         monkeypatch.setenv("SHEDDER_TOKEN", "nobody's")
         assert run([*there, "-c", "SHOW STREAMS"]) == ExitCode.IDENTITY
