@@ -24,7 +24,15 @@ def loading() -> Iterator[None]:
             gc.enable()
 
 
-def keep_what_is_loaded() -> None:
-    """Never look at what is there now again; for a process that is ours alone."""
+@contextmanager
+def keeping_what_is_loaded() -> Iterator[None]:
+    """Do not look at what is there now again; for a process that is ours alone.
+
+    Afterwards it is looked at again: else DuckDB complains at the end about what is still there.
+    """
     gc.collect()
     gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

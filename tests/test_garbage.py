@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from shedder.garbage import loading
+from shedder.garbage import keeping_what_is_loaded, loading
 
 
 @pytest.mark.parametrize("was_on", [True, False])
@@ -17,3 +17,9 @@ def test_the_collector_rests_while_loading_and_is_then_as_before(was_on):
         assert gc.isenabled() is was_on
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_what_is_loaded_rests_meanwhile_and_no_longer():
+    with keeping_what_is_loaded():
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0

@@ -10,7 +10,7 @@ import typer
 
 from shedder.cli.logs import log_to_stderr
 from shedder.cli.talk import say
-from shedder.garbage import keep_what_is_loaded, loading
+from shedder.garbage import keeping_what_is_loaded, loading
 from shedder.settings import Settings
 
 
@@ -83,8 +83,7 @@ def serve(
         from shedder.server.server import serve as serve_engine
 
     checked_address(settings)  # Before recovery, which may take a while.
-    with closing(Engine.open(data, settings)) as engine:
-        keep_what_is_loaded()
+    with closing(Engine.open(data, settings)) as engine, keeping_what_is_loaded():
         if settings.insecure:
             say("no TLS, no tokens: everybody on this machine may read, write and drop", "yellow")
         serve_engine(engine, settings, lambda address: print(address, flush=True))

@@ -18,5 +18,6 @@ def test_a_server_that_is_told_to_stop_drains_and_ends_with_zero(tmp_path):
             producer.push(trades(1_000, seed))
         acknowledged = producer._outbox.receipt.position
         assert server.stop() == 0
+    assert "leaked" not in (tmp_path / "server.log").read_text()  # DuckDB's word for what is left.
     with shedder.open(tmp_path / "data") as engine:
         assert acknowledged <= engine.ledger("trades").applied <= 50_000
