@@ -20,25 +20,33 @@ _TOKEN = re.compile(
 
 def statements(text: str) -> Iterator[str]:
     """The statements of a script, trimmed, without their semicolon; empty ones are left out."""
-    for statement, _ in _pieces(text):
+    for _, statement in placed(text):
         yield statement
+
+
+def placed(text: str) -> Iterator[tuple[int, str]]:
+    """The statements of a script, each with the line that it begins in, from 1."""
+    for start, piece, _ in _pieces(text):
+        blank = len(piece) - len(piece.lstrip())
+        yield text.count("\n", 0, start + blank) + 1, piece.strip()
 
 
 def is_complete(text: str) -> bool:
     """Whether the last statement has its semicolon (an empty text is complete)."""
     pieces = list(_pieces(text))
-    return all(ended for _, ended in pieces)
+    return all(ended for _, _, ended in pieces)
 
 
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+def _pieces(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Where each begins, what it is, and whether it has its semicolon."""
     start = 0
     meaningful = False
     for token in _TOKEN.finditer(text):
         if token["end"] is not None:
             if meaningful:
-                yield text[start : token.start()].strip(), True
+                yield start, text[start : token.start()], True
             start, meaningful = token.end(), False
         elif token["comment"] is None and not token[0].isspace():
             meaningful = True
     if meaningful:
-        yield text[start:].strip(), False
+        yield start, text[start:], False

@@ -21,10 +21,10 @@ from shedder.cli.connection import (
 )
 from shedder.cli.exits import ExitCode
 from shedder.cli.output import Format, chosen, is_status, write
-from shedder.cli.script import statements
+from shedder.cli.script import placed
 from shedder.cli.talk import say
 from shedder.cli.waiting import executed
-from shedder.errors import BadSetting
+from shedder.errors import BadSetting, ShedderError
 from shedder.queries.answer import Answer
 from shedder.queries.database import Database
 
@@ -128,8 +128,14 @@ def _run(
     """Run all statements in order; whether every answer met its target."""
     met = True
     for text in texts:
-        for statement in statements(text):
-            answer = executed(database, statement, timeout_s)
+        script = list(placed(text))
+        for line, statement in script:
+            try:
+                answer = executed(database, statement, timeout_s)
+            except ShedderError:
+                if len(script) > 1:
+                    say(f"in the statement that begins in line {line}:", "red")
+                raise
             show(answer, form, quiet=quiet)
             met = met and answer.met is not False
     return met

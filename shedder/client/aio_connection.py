@@ -7,8 +7,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from shedder.client.failures import translated
+from shedder.client.failures import translated, without_greeting
 from shedder.client.target import Target
+from shedder.errors import Unreachable
 from shedder.v1.control_pb2_grpc import ControlStub
 from shedder.v1.ingest_pb2_grpc import IngestStub
 from shedder.v1.query_pb2_grpc import QueryStub
@@ -27,6 +28,7 @@ class AsyncConnection:
         keep_big_blocks()
         self.address = str(target.address)
         self._metadata = target.metadata
+        self._encrypted = target.credentials is not None
         self._channel = target.aio_channel()
         self.ingest: Any = IngestStub(self._channel)
         self.append_stream = append_stream(self._channel)
@@ -42,7 +44,10 @@ class AsyncConnection:
         Raises:
           Unreachable: nobody is, or not the one that `ca` has signed.
         """
-        await self.call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s)
+        try:
+            await self.call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s)
+        except Unreachable as error:
+            raise without_greeting(error, encrypted=self._encrypted) from None
 
     async def call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
         """One request, one response.

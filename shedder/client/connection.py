@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from shedder.client.failures import translated
+from shedder.client.failures import translated, without_greeting
 from shedder.client.target import Target
+from shedder.errors import Unreachable
 from shedder.v1.backfill_pb2_grpc import BackfillStub
 from shedder.v1.control_pb2_grpc import ControlStub
 from shedder.v1.ingest_pb2_grpc import IngestStub
@@ -29,6 +30,7 @@ class Connection:
         keep_big_blocks()
         self.address = str(target.address)
         self._metadata = target.metadata
+        self._encrypted = target.credentials is not None
         self._channel = target.channel()
         self.ingest = IngestStub(self._channel)
         self.append_stream = append_stream(self._channel)
@@ -45,8 +47,10 @@ class Connection:
         Raises:
           Unreachable: nobody is, or not the one that `ca` has signed.
         """
-        request = health_pb2.HealthCheckRequest()
-        self.call(self._health.Check, request, timeout_s)
+        try:
+            self.call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s)
+        except Unreachable as error:
+            raise without_greeting(error, encrypted=self._encrypted) from None
 
     def call(
         self, method: Callable[..., Response], request: Any, timeout_s: float | None = None

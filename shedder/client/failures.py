@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from shedder.errors import ShedderError
+from shedder.errors import ShedderError, Unreachable
 from shedder.wire.status import from_call, retry_after_ms
 
 Result = TypeVar("Result")
@@ -20,6 +20,16 @@ def translated(error: grpc.RpcError, address: str) -> ShedderError:
     """What a failed call says, as the server raised it."""
     call: Any = error  # Both kinds of calls have these three; the common base has none.
     return from_call(call.code(), call.details(), call.trailing_metadata(), address)
+
+
+def without_greeting(error: Unreachable, *, encrypted: bool) -> Unreachable:
+    """Why nobody answered at all, with what helps where one side speaks TLS and the other not."""
+    said = str(error)
+    if encrypted and "WRONG_VERSION_NUMBER" in said:
+        said += ". It speaks without TLS: leave out token and certificates, or serve with tls_cert"
+    elif not encrypted and ("Socket closed" in said or "Connection reset" in said):
+        said += ". If it speaks TLS, say who signed its certificate: ca"
+    return Unreachable(said)
 
 
 def deadline_s(timeout_s: float | None) -> float | None:

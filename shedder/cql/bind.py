@@ -16,12 +16,13 @@ from shedder.cql.expression import (
     walk,
 )
 from shedder.cql.histograms import is_histogram
+from shedder.cql.later import rows_later
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import OrderKey, Output, Select, TargetKind
 from shedder.cql.text import text_of
 from shedder.cql.typed import typed_aggregate, typed_call, with_type
 from shedder.cql.types import ColumnType
-from shedder.errors import BadQuery, TypeMismatch, Unimplemented, UnknownColumn
+from shedder.errors import BadQuery, TypeMismatch, UnknownColumn
 
 # What an answer adds beside an approximate output column.
 SUFFIXES = ("_low", "_high", "_bound", "_met")
@@ -62,10 +63,7 @@ def bind(select: Select, schema: StreamSchema) -> BoundQuery:
     everything += [key.expression for key in order]
     aggregates = _aggregates(everything)
     if not aggregates and not groups:
-        raise Unimplemented(
-            "a query without aggregates asks for rows, which come with the relational engine; "
-            "select COUNT(*), AVG(x), ... or add GROUP BY"
-        )
+        raise rows_later("a query without aggregates")
     for expression in everything:
         _check_grouped(expression, groups)
     _check_order(order)

@@ -24,6 +24,14 @@ LATER = {
 }
 
 
+def rows_later(what: str) -> Unimplemented:
+    """The refusal of questions for tuples as such."""
+    return Unimplemented(
+        f"{what} asks for rows, which come with the relational engine; "
+        "select COUNT(*), AVG(x), ... or add GROUP BY"
+    )
+
+
 def later(what: str) -> Unimplemented:
     """The refusal of what the language has and this version does not."""
     return Unimplemented(f"{what}: not in this version; it comes with the relational engine")

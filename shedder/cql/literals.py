@@ -83,7 +83,7 @@ def _read(reader: Callable[[str], _Number], text: str, kind: ColumnType) -> _Num
     try:
         return reader(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a {kind.value}") from None
+        raise ValueError(f"{text!r} is no {kind.value}") from None
 
 
 def bound(value: Any) -> Literal:

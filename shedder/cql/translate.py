@@ -27,6 +27,7 @@ from shedder.cql.functions import (
 )
 from shedder.cql.histograms import edges_of, equal_edges, histogram, is_histogram, value_of
 from shedder.cql.intervals import interval_us
+from shedder.cql.later import rows_later
 from shedder.cql.limits import Limits
 from shedder.cql.literals import NULL, Bindings, converted, integer, number
 from shedder.cql.source import Source
@@ -126,9 +127,12 @@ class Translator:
 
     # --- leaves -------------------------------------------------------------------------------
 
+    def _star(self, _: exp.Star) -> Expression:
+        raise rows_later("*")
+
     def _column(self, node: exp.Column) -> Expression:
         if isinstance(node.this, exp.Star):
-            raise Unimplemented("*: rows come with the relational engine; name aggregates")
+            raise rows_later(f"{node.table}.*")
         if node.args.get("db") or (node.table and node.table.lower() not in self._names):
             raise BadQuery(f"{node.sql()!r}: no stream {node.table!r} in this query")
         return Column(node.name)
@@ -326,7 +330,6 @@ def _shown(node: exp.Expr) -> str:
         exp.IntDiv: "integer division; write FLOOR(a / b)",
         exp.Pow: "a power",
         exp.Bracket: "[...] after an expression",
-        exp.Star: "*",
     }
     return names.get(type(node), type(node).__name__)
 
@@ -346,6 +349,7 @@ _DETAILS: dict[type[exp.Expr], set[str]] = {
 }
 
 _HANDLERS: dict[type[exp.Expr], Callable[[Translator, Any], Expression]] = {
+    exp.Star: Translator._star,
     exp.Column: Translator._column,
     exp.Literal: Translator._literal,
     exp.Boolean: lambda _, node: Literal(bool(node.this), ColumnType.BOOLEAN),

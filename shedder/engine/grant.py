@@ -17,7 +17,7 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
 from shedder.engine.allocation import Asked, Given, Problem, Row, problem
 from shedder.engine.cpu_prices import cpu_prices
-from shedder.engine.plan import kind_of, plan
+from shedder.engine.plan import Kind, kind_of, plan
 from shedder.engine.solving import Solved, bytes_by_query, bytes_by_tenant, solved
 from shedder.engine.synopsis_curves import SIZED, Curve, curve_of
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
@@ -152,7 +152,7 @@ def facts_of(
         prices = per_ns[first : first + len(own)].tolist()
         first += len(own)
         told, missed = _told(found, allocation, quotes, zip(own, prices, strict=True), room)
-        facts |= told or {"synopses": "exact moments, log-buckets"}
+        facts |= told or {"synopses": _kinds(one.query)}
         if missed:
             facts["missed"] = "; ".join(missed)
         if tenant in solution.held:
@@ -203,10 +203,18 @@ def _told(
     return facts, missed
 
 
+def _kinds(query: BoundQuery) -> str:
+    """The synopses of a query none of which has a size that could be granted."""
+    kinds = dict.fromkeys(kind_of(one, query) for one in query.aggregates)
+    return ", ".join(kind.value for kind in kinds or (Kind.COUNT,))
+
+
 def _needs(quotes: Quotes, at: int) -> str:
     needed = int(quotes.needed_bytes[at])
     if needed < 0:
         return f"no size reaches the target; the best gives {quotes.best_error[at]:.3%}"
+    if needed == 0:
+        return "nothing beyond the cap on its groups for its target"
     return f"{needed / _KIB:,.0f} KiB for its target"
 
 

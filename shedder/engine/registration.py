@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from shedder.archive.directory import FORMAT_LEVELS
@@ -181,10 +180,15 @@ class Registrar:
     def _check_exact(self, stream: Stream, query: BoundQuery) -> None:
         """ELSE EXACT is granted when a slide leaves time to read the window."""
         grid = PaneGrid.of(query.window)
-        slide_s = math.inf if grid.slide_us is None else grid.slide_us / 1e6
+        if grid.slide_us is None or not grid.slides:
+            raise PrecisionUnavailable(
+                "ELSE EXACT of a standing query reads its window at every slide, and this window "
+                "has none; RANGE with SLIDE has, or ELSE WIDEN, OMIT or FAIL can be granted"
+            )
         rows = stream.position + self._core.store.backfilled_rows(stream.id)
         seconds = rows / EXACT_ROWS_PER_S
-        if not grid.slides or seconds > slide_s:
+        slide_s = grid.slide_us / 1e6
+        if seconds > slide_s:
             raise PrecisionUnavailable(
                 f"ELSE EXACT would read up to {rows:,} tuples, about {seconds:.2f} s, "
                 f"every {slide_s:g} s; a longer SLIDE, or ELSE WIDEN, OMIT or FAIL can be granted"

@@ -152,8 +152,8 @@ def check_rows(batch: pa.RecordBatch, schema: StreamSchema) -> None:
     if times.null_count:
         row = pc.index(times.is_null(), True).as_py()
         raise BadTimestamp(
-            f"{times.null_count} event times in column {schema.time_column!r} are null, "
-            f"the first in row {row + 1} of the batch"
+            f"the event time {schema.time_column!r} is null in {times.null_count} of "
+            f"{batch.num_rows} rows, the first time in row {row + 1} of the batch"
         )
     for column, values in zip(schema.columns, batch.columns, strict=True):
         if not column.nullable and values.null_count:

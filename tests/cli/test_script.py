@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cli.script import is_complete, statements
+from shedder.cli.script import is_complete, placed, statements
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,11 @@ from shedder.cli.script import is_complete, statements
 )
 def test_semicolons_outside_of_quotes_and_comments_end_a_statement(text, expected):
     assert list(statements(text)) == expected
+
+
+def test_each_statement_knows_the_line_it_begins_in():
+    text = "a;\n\n  b\n c; d\n;-- not this one\n;\ne"
+    assert list(placed(text)) == [(1, "a"), (3, "b\n c"), (4, "d"), (7, "e")]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,8 @@ def test_a_constant_in_quotes_becomes_what_it_is_compared_with() -> None:
         ("SELECT s, COUNT(*) FROM stream", BadQuery, "'s' is neither in GROUP BY"),
         ("SELECT l + d, COUNT(*) FROM stream GROUP BY l", BadQuery, "'d' is neither"),
         ("SELECT l FROM stream", Unimplemented, "asks for rows"),
+        ("SELECT * FROM stream", Unimplemented, r"\* asks for rows"),
+        ("SELECT stream.* FROM stream", Unimplemented, r"stream\.\* asks for rows"),
         ("SELECT SUM(s) FROM stream", TypeMismatch, "SUM takes INTEGER, BIGINT or DOUBLE, not s"),
         ("SELECT SUM(b) FROM stream", TypeMismatch, "COUNT_IF"),
         ("SELECT MEDIAN(s) FROM stream", TypeMismatch, "QUANTILE takes"),

@@ -183,6 +183,14 @@ def test_what_is_granted_names_needs_and_prices() -> None:
     assert int(least.facts["bytes"]) == least.size_bytes <= whole.size_bytes // 2
 
 
+def test_what_has_no_size_is_named_as_what_it_is() -> None:
+    facts = negotiate(bound("SELECT MAX(v) AS m FROM s"), 64 * MIB, group_bytes_max=CAP).facts
+    assert facts["synopses"] == "moments"
+    grouped = bound(f"SELECT k, COUNT(DISTINCT v) AS d FROM s {MINUTE} GROUP BY k WITHIN 5 PERCENT")
+    facts = negotiate(grouped, 256 * MIB, group_bytes_max=CAP).facts
+    assert facts["count distinct needs"] == "nothing beyond the cap on its groups for its target"
+
+
 def test_the_price_of_cpu_is_what_the_next_level_buys() -> None:
     query = bound("SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.01 RANK")
     asked = standing("q", query.text, tuples=1e5)

@@ -149,8 +149,13 @@ def test_an_unknown_token_and_a_foreign_server_are_told_apart(served, authority)
         stranger.execute("SHOW STREAMS")
     with pytest.raises(Unreachable):
         shedder.connect(served, ca=authority.rival.cert_pem.bytes(), token="x" * 43)
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match="If it speaks TLS"):
         shedder.connect(served, insecure=True)
+
+
+def test_a_server_without_tls_is_told_apart_from_none(address, authority):
+    with pytest.raises(Unreachable, match="It speaks without TLS"):
+        shedder.connect(address, ca=authority.ca_pem)
 
 
 def test_a_client_certificate_of_the_right_authority_is_enough(engine, authority):

@@ -111,7 +111,7 @@ def test_missing_unknown_and_doubled_columns_are_named():
 
 
 def test_null_event_times_are_refused_also_without_a_type():
-    with pytest.raises(BadTimestamp, match="1 event times in column 'ts' are null"):
+    with pytest.raises(BadTimestamp, match="the event time 'ts' is null in 1 of"):
         list(conform(table(ts=pa.nulls(1)), TRADES))
 
 
