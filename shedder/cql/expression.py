@@ -7,7 +7,7 @@ expression is its own cache key: a frame computes each one once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from shedder.cql.types import ColumnType
@@ -125,11 +125,21 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator applied to arguments."""
+    """An operator applied to arguments. Its hash is computed once: it is asked for often."""
 
     op: Op
     args: tuple[Expression, ...]
     type: ColumnType | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.args, self.type)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Call], tuple[object, ...]]:
+        return Call, (self.op, self.args, self.type)  # Hashes are of one process.
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.shares import LEVEL_MAX
-from shedder.engine.plan import ENDS_IN_TIME, Kind, Part
+from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, Kind, Part
+from shedder.streams.monotone import monotone_of
 from synopses.count_min import GroupedCountMin
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
@@ -18,7 +20,7 @@ from synopses.frequent import GroupedFrequent
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
-from synopses.profile import Cost
+from synopses.profile import CHOOSING_NS, Cost
 from synopses.req import GroupedReq
 from synopses.theta import GroupedTheta
 
@@ -41,7 +43,12 @@ _COSTS: Final[dict[Kind, Cost | None]] = {
 }
 
 
-def costs_ns(part: Part, *, grouped: bool) -> NDArray[np.float64]:
+# What is known of all values, or their hashes, is found once for all that read the column.
+_OWN: Final = (Kind.CROSS, Kind.EXTREMES, *ENDS_IN_TIME)
+_CALL_NS: Final = 0.3  # Of what is always taken, that which is each one's own: calls, by batch.
+
+
+def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.float64]:
     """CPU of one synopsis per arriving tuple at each level, 0 to LEVEL_MAX: float64 [levels].
 
     Which rows a level keeps is chosen once for all synopses that read at it, and is not in here
@@ -51,13 +58,44 @@ def costs_ns(part: Part, *, grouped: bool) -> NDArray[np.float64]:
 
     Args:
       part: of a query's plan. grouped: the query has GROUP BY.
+      alone: nobody else reads its column; else without what is in `shared_ns`.
     """
     cost = _COSTS[part.kind]
     assert cost is not None
     levels = range(LEVEL_MAX + 1)
     costs = np.array([cost.ns_per_tuple(level, grouped=grouped) for level in levels])
+    if not alone:
+        costs[1:] -= _shared_basics_ns(part)
     if part.kind is Kind.DISTINCT:
         costs[0] = GroupedDistinct.profile.cost_ns_per_tuple(0, grouped=grouped)
     if part.kind in ENDS_IN_TIME and not grouped:
         costs[:] = costs[0]  # They are read in full at any level.
     return costs
+
+
+def shared_ns(part: Part, level: int) -> Mapping[Hashable, float]:
+    """What a thinned synopsis needs of every tuple that others need, too: it is taken once.
+
+    That is which rows are kept, by level; the nulls and the range of the column that its argument
+    follows from (streams/monotone.py); and which values are kept by their hash. By what it is, ns
+    per arriving tuple.
+    """
+    if not level:
+        return {}
+    basics_ns = _shared_basics_ns(part)
+    if not basics_ns:
+        return {level: CHOOSING_NS}
+    assert part.argument is not None
+    chain = monotone_of(part.argument)
+    of = part.argument if chain is None else chain.column
+    if part.kind in BY_HASH:
+        return {("hash", of, level): basics_ns}
+    return {level: CHOOSING_NS, of: basics_ns}
+
+
+def _shared_basics_ns(part: Part) -> float:
+    cost = _COSTS[part.kind]
+    assert cost is not None
+    if part.argument is None or part.kind in _OWN:
+        return 0.0
+    return max(cost.always - _CALL_NS, 0.0)

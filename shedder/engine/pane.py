@@ -121,7 +121,7 @@ class PartInput:
                 case Kind.COUNT:
                     pass
                 case Kind.DISTINCT:
-                    hashes = view.hashes(part.argument)
+                    hashes = view.identities(part.argument)
                     self._arrays = (hashes.first, hashes.second)[: 1 if level else 2]
                 case Kind.COUNTERS | Kind.THETA:
                     self._arrays = (view.hashes(part.argument).first,)

@@ -205,10 +205,6 @@ class Standing(Versions, Resizable):
             thinned, ids = kept[level]
             if level and part.kind in BY_HASH and part.argument is not None:
                 thinned, ids = self._kept(view.thinned_by(part.argument, level))
-            if level and part.argument is not None:
-                view.present(
-                    part.argument
-                )  # Its range is asked of all, and its kept ones gathered.
             given = PartInput(part, thinned.frame, ids, level=level)
             parts.append((part, level, thinned, given))
             self.watch.lap(at, 0)

@@ -74,7 +74,10 @@ def modelled(standing: Standing, *, thins: bool = True) -> list[Modelled]:
             standing,
             standing.levels[those[0]] if those[0] in standing.forced else FREE,
             np.sum(
-                [costs_ns(standing.plan.parts[part], grouped=grouped)[:LEVELS] for part in those],
+                [
+                    costs_ns(standing.plan.parts[part], grouped=grouped, alone=False)[:LEVELS]
+                    for part in those
+                ],
                 axis=0,
             ),
             thins,

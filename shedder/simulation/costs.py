@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.engine.costs import costs_ns
+from shedder.cql.shares import LEVEL_MAX
+from shedder.engine.costs import costs_ns, shared_ns
 from shedder.engine.plan import Plan
 from shedder.engine.standing import Standing
 from shedder.engine.stopwatch import Stopwatch
 from shedder.overload.meter import Meter
 from shedder.simulation.scenario import Costs, Machine
-from synopses.profile import CHOOSING_NS
 
 Spend = Callable[[float], None]
+Shared = list[list[Mapping[Hashable, float]]]
 
 
 class CostModel:
@@ -32,12 +33,19 @@ class CostModel:
 
     def parts_ns(self, query: str, plan: Plan, *, grouped: bool) -> NDArray[np.float64]:
         """Of one tuple in each synopsis of a plan at each level: float64 [parts, levels]."""
-        costs = np.array([costs_ns(part, grouped=grouped) for part in plan.parts])
+        costs = np.array([costs_ns(part, grouped=grouped, alone=False) for part in plan.parts])
         return self._times * self._factors.get(query, 1.0) * costs
 
-    def choosing_ns(self, query: str) -> float:
-        """Of one tuple, for each level in use: whether it is kept."""
-        return self._times * self._factors.get(query, 1.0) * CHOOSING_NS
+    def shared_ns(self, query: str, plan: Plan) -> Shared:
+        """Of one tuple, what is done once for all who need it: [parts][levels]."""
+        times = self._times * self._factors.get(query, 1.0)
+        return [
+            [
+                {what: times * ns for what, ns in shared_ns(part, level).items()}
+                for level in range(LEVEL_MAX + 1)
+            ]
+            for part in plan.parts
+        ]
 
     def in_full_ns(self, standing: Standing) -> float:
         """Of one tuple in a standing query that reads everything."""
@@ -49,25 +57,25 @@ class VirtualStopwatch(Stopwatch):
     """Says what the model says, and has it spent.
 
     Laps that come before the first one of no tuples, and those of no tuples, are of preparations,
-    which the model counts with the reading. chosen: the levels for which it has been chosen which
-    rows of this batch are kept; that is done once for all queries.
+    which the model counts with the reading. done: what has been done with this batch that is done
+    once for all queries.
     """
 
-    __slots__ = ("_choosing_ns", "_chosen", "_parts_ns", "_reads", "_spend")
+    __slots__ = ("_done", "_parts_ns", "_reads", "_shared_ns", "_spend")
 
     def __init__(
         self,
         parts_ns: NDArray[np.float64],
-        choosing_ns: float,
+        shared_ns: Shared,
         spend: Spend,
-        chosen: set[int],
+        done: set[Hashable],
     ) -> None:
         super().__init__(len(parts_ns), lambda: 0)
         self._parts_ns = parts_ns
-        self._choosing_ns = choosing_ns
+        self._shared_ns = shared_ns
         self._spend = spend
         self._reads = False
-        self._chosen = chosen
+        self._done = done
 
     def start(self) -> None:
         """As of any stopwatch."""
@@ -79,9 +87,10 @@ class VirtualStopwatch(Stopwatch):
             self._reads = True
         elif self._reads:
             ns = tuples * float(self._parts_ns[part, level])
-            if level and level not in self._chosen:
-                self._chosen.add(level)
-                ns += tuples * self._choosing_ns
+            for what, shared_ns in self._shared_ns[part][level].items():
+                if what not in self._done:
+                    self._done.add(what)
+                    ns += tuples * shared_ns
             self.ns[part] += round(ns)
             self._spend(ns)
 
@@ -95,17 +104,17 @@ class VirtualMeter(Meter):
         base_ns: float,
         spend: Spend,
         wait: Callable[[], None],
-        chosen: set[int],
+        done: set[Hashable],
     ) -> None:
         super().__init__(clock_ns)
         self._base_ns = base_ns
         self._spend = spend
         self._wait = wait
-        self._chosen = chosen
+        self._done = done
 
     def begin(self) -> None:
         """As of any meter."""
-        self._chosen.clear()
+        self._done.clear()
         super().begin()
 
     def applied(self, tuples: int, synopses_ns: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ class VirtualMachine(Machine):
     done again and again, with its period in seconds. costs: what applying takes; without them,
     and without somebody to wait, it takes no time. applying, beside: who works for the applier,
     and for what nobody waits for. owed_ns: what is still to be waited for.
-    chosen: the levels at which rows of the batch that is being applied have been chosen.
+    done: what has been done with the batch that is being applied and is done once for all queries.
     """
 
     applier: SteppedActor
@@ -51,7 +51,7 @@ class VirtualMachine(Machine):
         self.applying: Worker | None = None
         self.beside: Worker | None = None
         self.owed_ns = 0.0
-        self.chosen: set[int] = set()
+        self.done: set[Hashable] = set()
         self.later = Later()
         self.ticks: list[tuple[float, Callable[[], None]]] = []
         self._random = random.Random(seed)  # noqa: S311 (replayed, not secret)
@@ -69,15 +69,14 @@ class VirtualMachine(Machine):
         if self.costs is None:
             return super().meter()
         base_ns = self.costs.base_ns
-        return VirtualMeter(self.monotonic_ns, base_ns, self.spend, self.wait, self.chosen)
+        return VirtualMeter(self.monotonic_ns, base_ns, self.spend, self.wait, self.done)
 
     def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
         """Who says what the model says."""
         if self.costs is None:
             return super().stopwatch(query, plan, grouped=grouped)
         parts_ns = self.costs.parts_ns(query, plan, grouped=grouped)
-        choosing_ns = self.costs.choosing_ns(query)
-        return VirtualStopwatch(parts_ns, choosing_ns, self.spend, self.chosen)
+        return VirtualStopwatch(parts_ns, self.costs.shared_ns(query, plan), self.spend, self.done)
 
     def reader(self) -> MachineReader:
         """Nobody: what the process that simulates takes is no part of the world."""

@@ -14,6 +14,7 @@ from shedder.cql.expression import Column, Expression, walk
 from shedder.cql.types import ColumnType
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.bucket_rows import bucket_of
+from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
 from synopses.key_kernels import below
@@ -101,7 +102,8 @@ class Frame:
         self._where: dict[Expression, Frame | None] = {}  # None: all rows, without a cycle.
         self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
-        self._known: dict[Expression, Known] = {}
+        self._known: dict[tuple[Expression, int, int], Known] = {}
+        self._between: dict[tuple[int, int], Frame] = {}
         self._basics: dict[str, ColumnBasics] = {}
         self._times: NDArray[np.int64] | None = None
         self._in_order: bool | None = None  # Not known yet.
@@ -162,6 +164,11 @@ class Frame:
         """Rows first to last (exclusive)."""
         if first == 0 and last == len(self):
             return self
+        if (first, last) not in self._between:
+            self._between[first, last] = self._stretch(first, last)
+        return self._between[first, last]
+
+    def _stretch(self, first: int, last: int) -> Frame:
         if self._rows is None:
             later = None if self._positions is None else self._positions.after(first)
             return Frame(self.batch.slice(first, last - first), self._time_column, positions=later)
@@ -190,7 +197,7 @@ class Frame:
         It is the same part for ever, and nested as for `thinned`; NULL and NaN are in none.
         """
         if (expression, level) not in self._thinned:
-            hashes = self.hashes(expression)
+            hashes = self.identities(expression)
             kept = below(hashes.first, np.uint64(1 << (64 - level)))
             rows = kept if hashes.rows is None else hashes.rows[kept]
             self._thinned[expression, level] = Thinned(self._picked(rows), rows)
@@ -198,11 +205,22 @@ class Frame:
 
     def known(self, expression: Expression, first: int, last: int) -> Known:
         """What is known of an expression's values in the rows first to last (exclusive)."""
-        if (first, last) != (0, len(self)):
-            return _known(self.present(expression), first, last)
-        if expression not in self._known:
-            self._known[expression] = _known(self.present(expression), first, last)
-        return self._known[expression]
+        if (expression, first, last) not in self._known:
+            known = self._known_by_column(expression, first, last)
+            known = known or _known(self.present(expression), first, last)
+            self._known[expression, first, last] = known
+        return self._known[expression, first, last]
+
+    def _known_by_column(self, expression: Expression, first: int, last: int) -> Known | None:
+        """The same by the column that an expression rises or falls with; None: it is not known."""
+        chain = None if isinstance(expression, Column) else monotone_of(expression)
+        if chain is None:
+            return None
+        known = self.known(chain.column, first, last)
+        if known.low is None or known.high is None:
+            return known
+        ends = chain.ends(known.low, known.high)
+        return None if ends is None else Known(known.rows, *ends)
 
     def known_pairs(self, pair: tuple[Expression, Expression], first: int, last: int) -> Known:
         """The same of the pairs of two expressions."""
@@ -254,6 +272,11 @@ class Frame:
     def _derived(self, expression: Expression) -> Present:
         bucket = bucket_of(expression)
         if bucket is None:
+            if self._known_by_column(expression, 0, len(self)) is not None:
+                chain = monotone_of(expression)
+                assert chain is not None
+                column = self.present(chain.column)
+                return Present(chain.of(np.asarray(column.values)), column.rows)
             values = self.evaluate(expression)
             if isinstance(expression, Column) and self._is_whole(expression.name, values):
                 return Present(values.to_numpy(), None)
@@ -284,6 +307,23 @@ class Frame:
             first, second = hash_values(present.values)
             self._hashes[expression] = Hashes(first, second, present.rows)
         return self._hashes[expression]
+
+    def identities(self, expression: Expression) -> Hashes:
+        """Hashes of which two are one where the values are: of what these come from one to one.
+
+        So all that is counted of a column, whatever is added to it, shares one hash of it.
+        """
+        chain = None if isinstance(expression, Column) else monotone_of(expression)
+        if chain is None or not chain.injective:
+            return self.hashes(expression)
+        column = self.hashes(chain.column)
+        if self._known_by_column(expression, 0, len(self)) is not None:
+            return column
+        rows = self.present(expression).rows  # NULL where it overflows.
+        if rows is None:
+            return column
+        at = rows if column.rows is None else np.searchsorted(column.rows, rows)
+        return Hashes(column.first[at], column.second[at], rows)
 
     def keys(self, expressions: tuple[Expression, ...]) -> NDArray[np.uint64]:
         """One 64-bit key per row for a list of group expressions; NULL is a value of its own."""
