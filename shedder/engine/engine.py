@@ -86,7 +86,9 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         self.relayouts = Relayouts(core, self.tasks)
         self.housekeeping = Housekeeping(core, self.relayouts, self.tasks)
         self.overload = Overload(core)
-        self.repair = Repair(core, self.tasks, lambda: self.overload.idle)
+        self.repair = Repair(
+            core, self.tasks, lambda: self.overload.idle, lambda: self.overload.spare
+        )
         self.overload.on_idle = self.repair.wake
         self.audit = Audit(core)
         self._mailboxes: set[Latest] = set()

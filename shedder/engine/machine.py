@@ -54,6 +54,11 @@ class Machine:
         """The same clock, for what is measured by it."""
         return time.monotonic_ns()
 
+    def rest(self, seconds: float) -> None:
+        """Let so much time pass, on the thread that calls."""
+        if seconds > 0:
+            time.sleep(seconds)
+
     def meter(self) -> Meter:
         """Who measures what comes, what waits and what applying takes."""
         return Meter(self.monotonic_ns)

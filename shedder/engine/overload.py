@@ -62,9 +62,22 @@ class Overload:
     @property
     def idle(self) -> bool:
         """Whether there is time for what nobody waits for."""
+        calm = not self.state.overloaded and self.load.age_ms < AGE_MS / 2
+        return calm and self._busy < IDLE
+
+    @property
+    def spare(self) -> float:
+        """The share of a core that work may take for which nobody waits: 1 without load.
+
+        Of half a core that is free, half: what is answered beside the tuples has the rest.
+        """
+        return max(1.0 - self._busy, 0.0) ** 2 if self.idle else 0.0
+
+    @property
+    def _busy(self) -> float:
+        """The share of the apply thread's time that reading everything takes."""
         load = self.load
-        busy = load.tuples_per_s * (load.overhead_ns_per_tuple + self._steps.ends.full_ns) / NS
-        return not self.state.overloaded and load.age_ms < AGE_MS / 2 and busy < IDLE
+        return load.tuples_per_s * (load.overhead_ns_per_tuple + self._steps.ends.full_ns) / NS
 
     def start(self) -> None:
         """Act from now on, every 100 ms."""

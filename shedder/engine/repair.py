@@ -14,6 +14,7 @@ from shedder.archive.progress import Progress
 from shedder.archive.scan import Live
 from shedder.engine.core import Core
 from shedder.engine.history import History, catch_up
+from shedder.engine.pace import Pace
 from shedder.engine.pane import Pane
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
@@ -25,7 +26,6 @@ from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 
 ROWS_AT_ONCE = 1 << 21  # Of the panes that are rebuilt, and replaced, together.
-STEP_ROWS = 1 << 16  # Between two looks at the load: some hundredths of a second.
 
 _log = structlog.get_logger("shedder.repair")
 
@@ -56,12 +56,20 @@ class Repair:
     operator has forced a synopsis to read less do, too, and those whose old panes are collapsed.
     """
 
-    def __init__(self, core: Core, tasks: Tasks, may_go: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        tasks: Tasks,
+        may_go: Callable[[], bool],
+        share: Callable[[], float] = lambda: 1.0,
+    ) -> None:
         """Do nothing until it is woken.
 
         Args:
           core, tasks: of the engine. may_go: whether there is nothing else to do; asked often.
+          share: of a core that it may take; asked as often.
         """
+        self._pace = Pace(core.machine, share)
         self._core = core
         self._tasks = tasks
         self._may_go = may_go
@@ -176,6 +184,7 @@ class Repair:
     def _past(self, unit: _Unit, again: Standing, progress: Progress) -> History:
         """The tuples of the panes, told to a query that has read nothing yet."""
         store, stream, grid = self._core.store, unit.stream, again.grid
+        self._pace.begin()
         start_us, end_us = grid.span.start_us, grid.span.end_us
         if grid.width_us is not None:
             start_us = unit.panes[0] * grid.width_us
@@ -185,15 +194,16 @@ class Repair:
         def take(first: int, batch: object, live: Live) -> bool:
             frame = Frame(batch, stream.schema.time_column, positions=Positions(seed, first))  # type: ignore[arg-type]
             frame = frame if live is None else frame.rows_where(live)
-            for begin in range(0, len(frame), STEP_ROWS):
+            begin = 0
+            while begin < len(frame):
                 if not self._may_go():
                     raise _Busy
                 progress.advance()
-                again.apply(
-                    _within(frame.between(begin, min(begin + STEP_ROWS, len(frame))), again, unit),
-                    watermark_us=None,
-                    limit_us=None,
-                )
+                end = min(begin + self._pace.rows, len(frame))
+                some = _within(frame.between(begin, end), again, unit)
+                again.apply(some, watermark_us=None, limit_us=None)
+                self._pace.rest()
+                begin = end
             return True
 
         seed = stream.schema.seed

@@ -64,6 +64,10 @@ class VirtualMachine(Machine):
         """The same."""
         return self.time_us * 1_000
 
+    def rest(self, seconds: float) -> None:
+        """Nobody waits: what is done beside takes no time here."""
+        del seconds
+
     def meter(self) -> Meter:
         """Who lets the time of applying pass."""
         if self.costs is None:

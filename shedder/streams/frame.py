@@ -103,7 +103,7 @@ class Frame:
         self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
         self._known: dict[tuple[Expression, int, int], Known] = {}
-        self._between: dict[tuple[int, int], Frame] = {}
+        self._between: tuple[int, int, Frame] | None = None  # The last one: not all of them.
         self._basics: dict[str, ColumnBasics] = {}
         self._times: NDArray[np.int64] | None = None
         self._in_order: bool | None = None  # Not known yet.
@@ -164,9 +164,9 @@ class Frame:
         """Rows first to last (exclusive)."""
         if first == 0 and last == len(self):
             return self
-        if (first, last) not in self._between:
-            self._between[first, last] = self._stretch(first, last)
-        return self._between[first, last]
+        if self._between is None or self._between[:2] != (first, last):
+            self._between = first, last, self._stretch(first, last)
+        return self._between[2]
 
     def _stretch(self, first: int, last: int) -> Frame:
         if self._rows is None:

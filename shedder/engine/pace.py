@@ -1,0 +1,49 @@
+"""The pace of what nobody waits for: short steps, and a rest after each that leaves the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shedder.engine.machine import Machine
+
+STEP_S = 0.01  # What a step is to take: whoever waits for the interpreter waits no longer.
+REST_S_MAX = 0.5
+SHARE_MIN = 0.02
+ROWS_MIN, ROWS_MAX = 1 << 11, 1 << 16
+
+
+class Pace:
+    """Of one thread's work. Not safe from several.
+
+    rows: that the next step is to take.
+    """
+
+    def __init__(self, machine: Machine, share: Callable[[], float]) -> None:
+        """Begin with a small step.
+
+        Args:
+          machine: whose clock it is. share: of a core that the work may take now, 0 to 1; asked
+            after each step.
+        """
+        self._machine = machine
+        self._share = share
+        self._rested_s = machine.monotonic_s()
+        self.rows = ROWS_MIN
+
+    def begin(self) -> None:
+        """What follows is work; what was before it was not."""
+        self._rested_s = self._machine.monotonic_s()
+
+    def rest(self) -> None:
+        """After a step: return when the share allows the next one.
+
+        The time of a step is what passed since the last rest, waiting for others included, so that
+        the work gives way twice where cores are short.
+        """
+        took_s = self._machine.monotonic_s() - self._rested_s
+        share = min(max(self._share(), SHARE_MIN), 1.0)
+        if took_s > 0:
+            times = min(max(STEP_S / took_s, 0.5), 2.0)
+            self.rows = int(min(max(self.rows * times, ROWS_MIN), ROWS_MAX))
+        self._machine.rest(min(took_s * (1 / share - 1), REST_S_MAX))
+        self._rested_s = self._machine.monotonic_s()
