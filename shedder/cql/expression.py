@@ -138,7 +138,7 @@ class Call:
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[type[Call], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Call, (self.op, self.args, self.type)  # Hashes are of one process.
 
 
