@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 from shedder.client.aio_connection import AsyncConnection
+from shedder.client.described import Described
 from shedder.client.failures import deadline_s
 from shedder.client.standing import invoke_request, slide
 from shedder.errors import CorruptData
@@ -15,28 +16,13 @@ from shedder.v1 import query_pb2
 from shedder.wire.invoked import LastAnswer
 
 
-class AsyncQuery:
+class AsyncQuery(Described):
     """As `RemoteQuery`, with `await`."""
 
     def __init__(self, connection: AsyncConnection, described: query_pb2.StandingQuery) -> None:
+        super().__init__(described)
         self._connection = connection
-        self._described = described
         self._last = LastAnswer()
-
-    @property
-    def name(self) -> str:
-        """The name it was registered under."""
-        return self._described.name
-
-    @property
-    def text(self) -> str:
-        """Its text, parameters bound."""
-        return self._described.text
-
-    @property
-    def granted(self) -> Mapping[str, str]:
-        """What registration granted, for humans."""
-        return dict(self._described.granted)
 
     async def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
         """The present answer; with `after`, one that the receipt's tuples are in.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from shedder.client.described import Described
 from shedder.client.failures import deadline_s
 from shedder.errors import CorruptData
 from shedder.queries.answer import Answer
@@ -18,28 +19,13 @@ if TYPE_CHECKING:
     from shedder.client.connection import Connection
 
 
-class RemoteQuery:
+class RemoteQuery(Described):
     """A registered query, by name. Safe from any thread."""
 
     def __init__(self, connection: Connection, described: query_pb2.StandingQuery) -> None:
+        super().__init__(described)
         self._connection = connection
-        self._described = described
         self._last = LastAnswer()
-
-    @property
-    def name(self) -> str:
-        """The name it was registered under."""
-        return self._described.name
-
-    @property
-    def text(self) -> str:
-        """Its text, parameters bound."""
-        return self._described.text
-
-    @property
-    def granted(self) -> Mapping[str, str]:
-        """What registration granted, for humans."""
-        return dict(self._described.granted)
 
     def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
         """The present answer.

@@ -22,6 +22,7 @@ from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.engine.tenants import Tenants
+from shedder.streams.ipc import table_bytes
 
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
 TENANTS = "tenants"  # ... and this of tenants' quotas.
@@ -134,11 +135,7 @@ def _query_state(published: Published) -> bytes:
     schema = pa.schema(fields, metadata={"state": json.dumps(state)})
     blobs = [standing.pane_bytes(pane) for pane in panes]
     table = pa.table([pa.array(panes, pa.int64()), pa.array(blobs, pa.binary())], schema=schema)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return table_bytes(table)
 
 
 def restore_budget(parts: Mapping[str, bytes]) -> int | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Plan
 from shedder.streams.group_keys import GroupKeys
+from shedder.streams.ipc import table_bytes
 
 _SEGMENTS = b"segments"  # Metadata of a stored pane: part, level and basics of t0, t1, ...
 
@@ -24,7 +25,7 @@ def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
         values = keys.keys(ids)
         table = pa.table(list(values), names=[f"k{i}" for i in range(len(values))])
         columns["hashes"] = pa.array([keys.hashes(ids).tobytes()], pa.binary())
-        columns["keys"] = pa.array([_ipc(table)], pa.binary())
+        columns["keys"] = pa.array([table_bytes(table)], pa.binary())
         held = held.select(ids)
     for index, data in enumerate(held.to_bytes()):
         columns[f"s{index}"] = pa.array([data], pa.binary())
@@ -35,8 +36,8 @@ def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
             columns[f"u{index}"] = pa.array([segment.shape.to_bytes()], pa.binary())
         segments.append([part, level, *segment.basics])
     if not segments:
-        return _ipc(pa.table(columns))
-    return _ipc(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
+        return table_bytes(pa.table(columns))
+    return table_bytes(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
 
 
 def pane_from_bytes(data: bytes, plan: Plan, keys: GroupKeys | None) -> Pane:
@@ -61,11 +62,3 @@ def _ids(keys: GroupKeys, hashes: NDArray[np.uint64], values: pa.Table) -> NDArr
         columns = [c.combine_chunks().take(real) for c in values.columns]
         ids[real] = keys.adopt(hashes[real], columns)
     return ids
-
-
-def _ipc(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data

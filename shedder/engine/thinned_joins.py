@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.engine.segment import Segment
+from shedder.queries.sampled_joins import whole_sizes
 from synopses.count_min import GroupedCountMin
-from synopses.estimate import Bound, Estimates
+from synopses.estimate import Estimates
 from synopses.intervals.combine import split_confidence
 from synopses.intervals.count_vectors import vector_error
 from synopses.intervals.hypergeometric import matching_count
 from synopses.join_sizes import join_size, self_join_size
 
 SOURCE = "thinned panes"
-_UNREAD = "too little was read: one key may have all that was skipped"
 
 Floats = NDArray[np.float64]
 Ends = tuple[Floats, Floats]
@@ -190,18 +190,5 @@ def _expected_excess(side: Side) -> Floats:
 
 def _column(value: Floats, ends: Ends, certain: Ends, confidence: float) -> Estimates:
     """What is believed, cut to what is certain."""
-    low = np.floor(np.maximum(ends[0], certain[0]))
-    high = np.ceil(np.minimum(ends[1], certain[1]))
-    high = np.maximum(low, high)
-    groups = len(value)
-    none = ~np.isfinite(high)
-    return Estimates(
-        np.clip(np.rint(value), low, high),
-        low,
-        high,
-        np.where(none, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL)),
-        np.zeros(groups, np.bool_),
-        confidence,
-        SOURCE,
-        _UNREAD if none.any() else "",
-    )
+    low, high = np.maximum(ends[0], certain[0]), np.minimum(ends[1], certain[1])
+    return whole_sizes(np.rint(value), low, high, confidence, SOURCE)

@@ -54,16 +54,24 @@ def sampled_join(sampled: Sampled, aggregate: Aggregate, confidence: float) -> E
         for node, counted in zip(nodes, counts, strict=True)
     ]
     low, high = _self_ends(sides[0], pairs) if len(sides) == 1 else _ends(sides[0], sides[1], pairs)
-    low, high = np.floor(low), np.ceil(np.maximum(low, high))
+    return whole_sizes(value, low, np.maximum(low, high), confidence, _SOURCE)
+
+
+def whole_sizes(
+    value: Floats, low: Floats, high: Floats, confidence: float, source: str
+) -> Estimates:
+    """Sizes of joins, one for each group, between whole numbers; no bound where high is inf."""
+    low = np.floor(low)
+    high = np.maximum(low, np.ceil(high))
     none = ~np.isfinite(high)
     return Estimates(
         np.clip(value, low, high),
         low,
         high,
         np.where(none, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL)),
-        np.zeros(groups, np.bool_),
+        np.zeros(len(value), np.bool_),
         confidence,
-        _SOURCE,
+        source,
         _UNREAD if none.any() else "",
     )
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from shedder.engine.engine import Engine
 from shedder.errors import BadSetting
 from shedder.server.calls import Drain, Workers
+from shedder.streams.ipc import table_bytes
 from shedder.v1 import control_pb2
 from shedder.v1.control_pb2_grpc import ControlServicer
-from shedder.wire import tables
 
 PERIOD_S = 1.0
 PERIOD_S_MIN = 0.1
@@ -63,7 +63,7 @@ class Control(ControlServicer):
 
     async def _table(self, entity: str, name: str) -> bytes:
         table = await self._workers.run(self._engine.control)
-        return tables.to_bytes(_matching(_matching(table, "entity", entity), "name", name))
+        return table_bytes(_matching(_matching(table, "entity", entity), "name", name))
 
 
 def _matching(table: pa.Table, column: str, value: str) -> pa.Table:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Expression
 from shedder.streams.frame import Frame
+from shedder.streams.ipc import table_bytes
 from synopses.group_table import GroupTable
 from synopses.small_keys import SmallKeys
 
@@ -119,12 +120,7 @@ class GroupKeys:
         columns = {f"k{i}": column for i, column in enumerate(self.keys(ids))}
         state = json.dumps({"frozen": self.frozen, "partial_from": self.partial_from})
         table = pa.table({"hash": pa.array(self.hashes(ids)), **columns})
-        table = table.replace_schema_metadata({"state": state})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
+        return table_bytes(table.replace_schema_metadata({"state": state}))
 
     def restore(self, data: bytes) -> None:
         """Give the groups of an earlier process the ids they had there; nothing else may have."""

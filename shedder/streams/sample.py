@@ -17,7 +17,7 @@ from shedder.cql.expression import Column
 from shedder.cql.query import StreamSchema
 from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
-from shedder.streams.batches import arrow_schema
+from shedder.streams.batches import arrow_schema, encode
 from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
 from shedder.streams.strata import Strata, StratifiedView
@@ -304,12 +304,7 @@ class StreamSample:
 
 
 def _stored(rows: KeptRows) -> bytes:
-    batch = rows.together()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    stored: bytes = sink.getvalue().to_pybytes()
-    return stored
+    return encode(rows.together())
 
 
 def _restored(image: bytes, schema: pa.Schema) -> KeptRows:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.streams.ipc import table_bytes
 from synopses.estimate import Estimates
 
 _STRING_BYTES = 49  # An empty str of CPython.
@@ -91,11 +92,7 @@ class GroupedTextExtremes:
     def to_bytes(self) -> bytes:
         """Arrow IPC of both columns."""
         arrays = [pa.array(self._low, pa.string()), pa.array(self._high, pa.string())]
-        table = pa.Table.from_arrays(arrays, schema=IMAGE)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        return sink.getvalue().to_pybytes()
+        return table_bytes(pa.Table.from_arrays(arrays, schema=IMAGE))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

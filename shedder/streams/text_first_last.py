@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.streams.ipc import table_bytes
 from synopses.errors import CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.first_last import GroupedFirstLast
@@ -149,11 +150,7 @@ class GroupedTextFirstLast:
             pa.array(self._last, pa.string()),
             pa.Array.from_buffers(CELL, self.groups, [None, pa.py_buffer(cells.tobytes())]),
         ]
-        table = pa.Table.from_arrays(arrays, schema=IMAGE)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        return sink.getvalue().to_pybytes()
+        return table_bytes(pa.Table.from_arrays(arrays, schema=IMAGE))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

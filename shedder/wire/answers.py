@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 
 from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
+from shedder.streams.ipc import table_bytes
 from shedder.v1 import query_pb2
 from shedder.wire import tables
 
@@ -13,7 +14,7 @@ def answer_to_wire(answer: Answer) -> query_pb2.Answer:
     """The answer as its message."""
     missing = answer.missing
     return query_pb2.Answer(
-        table=tables.to_bytes(answer.table),
+        table=table_bytes(answer.table),
         query=answer.query,
         start_us=answer.start_us,
         end_us=answer.end_us,

@@ -1,18 +1,10 @@
-"""Tables as Arrow IPC bytes: answers and the control table."""
+"""Tables that came as Arrow IPC bytes: answers and the control table."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from shedder.errors import CorruptData
-
-
-def to_bytes(table: pa.Table) -> bytes:
-    """The table as an Arrow IPC stream, uncompressed."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
 
 
 def from_bytes(payload: bytes) -> pa.Table:
