@@ -18,6 +18,7 @@ from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
 from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.statement import Contract, TargetKind
+from shedder.engine.asked import Asked, Given
 from shedder.engine.costs import costs_ns
 from shedder.engine.footprint import (
     GROUP_BYTES_MIN,
@@ -41,59 +42,14 @@ _SPARE = 1e-3  # What room beyond the need is worth: it is the first that is tak
 _ROWS_IN_VALUE = (Kind.COUNT, Kind.MOMENTS, Kind.CROSS, Kind.BUCKETS, Kind.DISTINCT, Kind.THETA)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """A standing query as the allocator sees it.
-
-    plan: with the sizes of new panes. levels: in force, of each part; 2^-level is read.
-    weight: of the query now. active: False keeps what costs nobody else anything.
-    stands: False for one that is to be registered.
-    group_bytes: the cap on the groups of each part; 0 without GROUP BY, or before there is one.
-    held_bytes, needed_bytes, grown_bytes: what the groups of its heaviest part hold, what they will
-      as they are, and what they might come to; 0: not known.
-    tuples_per_s: that arrive at its stream. tuples: of a group in a window; 0: not known.
-    factors: measured error by predicted error, of each part; empty: 1 for all.
-    limits: it is given no more than that; None: what there is.
-    coarsest: the least size of each part in a live pane; empty: that of new ones.
-    measured: the newest error of each part's answers, nan where there is none; empty: nothing was.
-    """
-
-    name: str
-    query: BoundQuery
-    plan: Plan
-    levels: tuple[int, ...]
-    weight: float
-    active: bool = True
-    stands: bool = True
-    group_bytes: int = 0
-    held_bytes: int = 0
-    needed_bytes: int = 0
-    grown_bytes: int = 0
-    tuples_per_s: float = 0.0
-    tuples: float = 0.0
-    factors: tuple[float, ...] = ()
-    limits: Given | None = None
-    coarsest: tuple[int, ...] = ()
-    measured: tuple[float, ...] = ()
-
-    @classmethod
-    def new(cls, name: str, query: BoundQuery, plan: Plan) -> Asked:
-        """Of a query that is to be registered; its plan has the sizes that it wants."""
-        return cls(name, query, plan, (0,) * len(plan.parts), query.weight, stands=False)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Of each part; 0 where it has none."""
-        return tuple(part.size for part in self.plan.parts)
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """One demand: a synopsis, several of one size, or the room that groups have.
 
     asked: the number of the query. parts: of its plan; empty: the cap on its groups.
     sizes, levels: option i * len(levels) + j has size i (of the cap: bytes) and level j.
-    curve: of a synopsis that has a size.
+    curve: of a synopsis that has a size. more_bytes: by how much the cap on groups is raised with
+      each size; empty: by nothing.
     """
 
     asked: int
@@ -101,6 +57,7 @@ class Row:
     sizes: tuple[int, ...]
     levels: tuple[int, ...]
     curve: Curve | None
+    more_bytes: tuple[int, ...] = ()
 
     def size(self, option: int) -> int:
         """Of an option."""
@@ -110,13 +67,9 @@ class Row:
         """Of an option."""
         return self.levels[option % len(self.levels)]
 
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What one query gets: the size of each part (0: it has none), and the cap on its groups."""
-
-    sizes: tuple[int, ...]
-    group_bytes: int
+    def more(self, option: int) -> int:
+        """By how much an option raises the cap on groups, in bytes."""
+        return self.more_bytes[option // len(self.levels)] if self.more_bytes else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +78,7 @@ class Problem:
 
     rows: of the demands. readers: (query, aggregate) of each reader; no aggregate: all groups.
     beside_bytes: int64 [queries]; what each takes whatever it is given, not part of any option.
+    group_bytes_max: the largest cap on the groups of one synopsis.
     """
 
     asked: Sequence[Asked]
@@ -132,6 +86,7 @@ class Problem:
     readers: Sequence[tuple[int, Aggregate | None]]
     demands: Demands
     beside_bytes: NDArray[np.int64]
+    group_bytes_max: int
 
     @property
     def present_bytes(self) -> int:
@@ -148,11 +103,15 @@ class Problem:
         caps = [asked.group_bytes for asked in self.asked]
         for row, option in zip(self.rows, choice.tolist(), strict=True):
             if not row.parts:
-                caps[row.asked] = row.size(option)
+                caps[row.asked] += row.size(option) - self.asked[row.asked].group_bytes
             elif row.curve is not None:
+                caps[row.asked] += row.more(option)
                 for part in row.parts:
                     sizes[row.asked][part] = row.size(option)
-        return [Given(tuple(of), cap) for of, cap in zip(sizes, caps, strict=True)]
+        return [
+            Given(tuple(of), min(cap, max(self.group_bytes_max, asked.group_bytes)))
+            for of, cap, asked in zip(sizes, caps, self.asked, strict=True)
+        ]
 
     def levels(self, choice: Integers) -> list[tuple[int, ...]]:
         """The level of each part by a choice, in order of `asked`.
@@ -205,6 +164,7 @@ def problem(
         readers=known,
         demands=replace(demands, present=present, moving=moving),
         beside_bytes=np.array([beside_bytes(one.query, one.plan) for one in asked], np.int64),
+        group_bytes_max=group_bytes_max,
     )
 
 
@@ -224,18 +184,14 @@ class _Drawn:
 def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterator[_Drawn]:
     query, plan = asked.query, asked.plan
     confidences = split_confidence(query, EXACT_IN_PANES)
-    for parts in _tied(plan):
+    for parts in tied(plan):
         first = plan.parts[parts[0]]
-        readers = [
-            aggregate
-            for aggregate, part in zip(query.aggregates, plan.answers, strict=True)
-            if part in parts
-        ]
+        readers = readers_of(asked, parts)
         level = asked.levels[parts[0]]
         chosen = (level,) if levels is None else tuple(sorted({level, *levels}))
         assert chosen[0] >= 0
         assert chosen[-1] <= LEVEL_MAX
-        factor = asked.factors[parts[0]] if asked.factors else 1.0
+        factor = asked.factor(parts[0])
         cost = sum(costs_ns(plan.parts[part], grouped=bool(query.groups)) for part in parts)
         confidence = confidences[readers[0]] if readers else query.confidence
         skipped = skipping_error(first.kind, asked.tuples, confidence)
@@ -243,18 +199,19 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
         name = first.kind.value
         if first.kind in SIZED:
             curve = curve_of(query, readers[0], confidence, factor)
-            offered = curve.options(roomy=not query.groups, skipped=float(skipped[level]))
-            if asked.limits is not None:
-                most = asked.limits.sizes[parts[0]]
-                offered = [size for size in offered if size <= most]
+            offered = offered_sizes(asked, parts, curve, skipped=float(skipped[level]))
             sizes = tuple(sorted({*offered, *((first.size,) if asked.stands else ())}))
             name = curve.words(first.size)
             error = falling(name, np.array([curve.error(size) for size in sizes]))
         size_bytes = np.zeros(len(sizes), np.int64)
+        more_bytes: tuple[int, ...] = ()
         if not query.groups:  # The bytes of groups are in their cap.
             size_bytes += [len(parts) * window_bytes(query, first, size) for size in sizes]
+        elif asked.halved and first.kind in SIZED:
+            more_bytes = tuple(_more_bytes(asked, parts, size) for size in sizes)
+            size_bytes += [len(plan.parts) * more for more in more_bytes]
         drawn = _Drawn(
-            Row(number, parts, sizes, chosen, curve),
+            Row(number, parts, sizes, chosen, curve, more_bytes),
             name,
             size_bytes,
             np.asarray(cost, np.float64)[list(chosen)] * asked.tuples_per_s,
@@ -271,7 +228,31 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
         yield drawn
 
 
-def _tied(plan: Plan) -> list[tuple[int, ...]]:
+def readers_of(asked: Asked, parts: Collection[int]) -> list[Aggregate]:
+    """The aggregates that parts of a query answer."""
+    answers = zip(asked.query.aggregates, asked.plan.answers, strict=True)
+    return [aggregate for aggregate, part in answers if part in parts]
+
+
+def offered_sizes(
+    asked: Asked, parts: Sequence[int], curve: Curve, *, skipped: float
+) -> Sequence[int]:
+    """The sizes, ascending, that parts of a query may be given; they are tied."""
+    offered = curve.options(roomy=not asked.query.groups, skipped=skipped)
+    if asked.limits is None:
+        return offered
+    return [size for size in offered if size <= asked.limits.sizes[parts[0]]]
+
+
+def _more_bytes(asked: Asked, parts: Sequence[int], size: int) -> int:
+    """What the groups need beyond what they do, where tied parts have a larger size."""
+    sizes = list(asked.sizes)
+    for part in parts:
+        sizes[part] = size
+    return round(max(0.0, asked.needed_share(sizes) - 1.0) * asked.needed_bytes)
+
+
+def tied(plan: Plan) -> list[tuple[int, ...]]:
     """The parts of a plan; those that are compared with each other are one: they have one size."""
     home = list(range(len(plan.parts)))
     for first, second in zip(plan.answers, plan.partners, strict=True):

@@ -13,7 +13,8 @@ from allocator.demands import Budget
 from allocator.prices import Prices
 from allocator.quotes import quote
 from shedder.cql.shares import LEVEL_MAX
-from shedder.engine.allocation import Asked, Given, problem
+from shedder.engine.allocation import problem
+from shedder.engine.asked import Asked, Given
 from shedder.engine.plan import with_sizes
 
 

@@ -15,7 +15,8 @@ from allocator.quotes import Quotes, quote
 from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
-from shedder.engine.allocation import Asked, Given, Problem, Row, problem
+from shedder.engine.allocation import Problem, Row, problem
+from shedder.engine.asked import Asked, Given
 from shedder.engine.cpu_prices import cpu_prices
 from shedder.engine.plan import Kind, kind_of, plan
 from shedder.engine.solving import Solved, bytes_by_query, bytes_by_tenant, solved

@@ -12,7 +12,8 @@ import structlog
 
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
-from shedder.engine.allocation import NEGLIGIBLE, Given
+from shedder.engine.allocation import NEGLIGIBLE
+from shedder.engine.asked import Given
 from shedder.engine.listeners import Listeners, News
 from shedder.engine.measured import Measured
 from shedder.engine.standing import Standing

@@ -30,7 +30,8 @@ from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
 from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.statement import Contract, Costing, RangeWindow, Rewrite
-from shedder.engine.allocation import Asked, problem
+from shedder.engine.allocation import problem
+from shedder.engine.asked import Asked
 from shedder.engine.plan import Part, kind_of, plan
 from shedder.engine.reduced_windows import range_is_fixed, windows_of
 from shedder.engine.rewrite_words import Rewritten, cost_ns, described

@@ -9,7 +9,7 @@ from shedder.cql.intervals import duration_text
 from shedder.cql.query import BoundQuery
 from shedder.cql.shares import share_text
 from shedder.cql.statement import RangeWindow
-from shedder.engine.allocation import Given
+from shedder.engine.asked import Given
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import BY_HASH, Part, Plan
 from shedder.engine.thinning import outputs_of

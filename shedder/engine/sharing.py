@@ -15,9 +15,11 @@ from allocator.allocate import Allocation
 from allocator.demands import Budget
 from allocator.errors import AllocatorError
 from shedder.cql.query import BoundQuery
-from shedder.engine.allocation import Asked, Given, Problem, problem
+from shedder.engine.allocation import Problem, problem
+from shedder.engine.asked import Asked, Given
 from shedder.engine.core import Core
 from shedder.engine.grant import Granted, facts_of, negotiate
+from shedder.engine.grouped_sizes import solved_with_sizes
 from shedder.engine.plan import with_sizes
 from shedder.engine.published import Published
 from shedder.engine.solving import Solved, bytes_by_query, solved
@@ -112,8 +114,10 @@ class Sharing:
         published.measured.correct(query, plan, coarsest)
         published.measured.wanted = True
         held = needed = 0
+        foreseen: tuple[int, ...] = ()
         if standing.keys is not None:
-            held = needed = standing.foreseen_bytes
+            foreseen = standing.foreseen
+            held = needed = max(foreseen)
             roomless = min(standing.others_share, 1 - 1e-9)
             needed = round(held * min(_FROZEN, 1 + _RARE * roomless / (1 - roomless)))
         given = self._given.get(standing.name)
@@ -132,6 +136,8 @@ class Sharing:
             held_bytes=min(held, cap),
             needed_bytes=needed,
             grown_bytes=max(needed, _HEADROOM * held),
+            foreseen=foreseen,
+            halved=standing.halved(),
             tuples_per_s=pace.per_s,
             tuples=tuples,
             factors=tuple(published.measured.factors),
@@ -188,22 +194,23 @@ class Sharing:
           BudgetExceeded: not even the smallest synopses fit.
         """
         asked = self.asked()
-        quotas = self._core.tenants.synopsis_bytes
-        self._seen = (*_traits(asked), *sorted(quotas.items()))
+        self._seen = (*_traits(asked), *sorted(self._core.tenants.synopsis_bytes.items()))
         self.over = {}
         if not asked:
             self.last = None
             return False
-        found = self.problem(asked)
         try:
-            rows = None
-            if changed is not None:
-                rows = found.rows_of([at for at, one in enumerate(asked) if one.name in changed])
-            solution = solved(found, self.budget(found), rows, self.last, quotas)
+            if changed is None:
+                found, solution = solved_with_sizes(
+                    asked,
+                    lambda queries: self._solved(queries, None),
+                    group_bytes_max=self._core.settings.group_bytes_max,
+                )
+                self.last = solution.allocation
+            else:
+                found, solution = self._solved(asked, changed)
         except AllocatorError as error:
             raise BudgetExceeded(f"the standing queries do not fit: {error}") from error
-        if rows is None:
-            self.last = solution.allocation
         self.over = {tenant: -left for tenant, left in solution.held.items() if left < 0}
         given = found.given(solution.allocation.choice)
         others = {
@@ -214,6 +221,17 @@ class Sharing:
         self._apply(asked, others)
         self._tell(found, solution)
         return bool(others)
+
+    def _solved(
+        self, asked: Sequence[Asked], changed: Sequence[str] | None
+    ) -> tuple[Problem, Solved]:
+        """The problem of these queries, and its solution; `changed` as in `settle`."""
+        found = self.problem(asked)
+        rows = None
+        if changed is not None:
+            rows = found.rows_of([at for at, one in enumerate(asked) if one.name in changed])
+        quotas = self._core.tenants.synopsis_bytes
+        return found, solved(found, self.budget(found), rows, self.last, quotas)
 
     def tick(self) -> None:
         """On the worker: share out anew if anything has drifted; later, if somebody is at it."""

@@ -278,9 +278,9 @@ class Standing(Versions, Resizable):
         return held, np.maximum(held, self._cells_max @ heaviest)
 
     @property
-    def foreseen_bytes(self) -> int:
-        """What the heaviest part holds, or will when as many panes stand as can at once."""
-        return int(self._weights()[1].max())
+    def foreseen(self) -> tuple[int, ...]:
+        """What each part holds, or will when as many panes stand as can at once, in bytes."""
+        return tuple(self._weights()[1].tolist())
 
     def _count_closed_again(self) -> None:
         """The closed panes have changed: their weights, and the merges of them, are others."""

@@ -45,6 +45,11 @@ class Sizes:
     words: str
     roomy: int | None = None
 
+    @property
+    def in_powers(self) -> bool:
+        """Whether the size is the binary logarithm of how much is kept."""
+        return self.profile.size.startswith("lg")
+
 
 # What is predicted is the error of the union; of a part of it, it is larger.
 _THETA = "two theta sketches of 2^{} hashes, for all values of either set"

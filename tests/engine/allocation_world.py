@@ -9,7 +9,7 @@ from shedder.cql.bind import bind
 from shedder.cql.parse import parse
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import CreateStream, Select
-from shedder.engine.allocation import Asked
+from shedder.engine.asked import Asked
 from shedder.engine.grant import negotiate
 from shedder.engine.plan import plan
 

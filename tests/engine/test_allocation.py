@@ -10,7 +10,8 @@ import pytest
 from allocator.allocate import allocate
 from allocator.demands import Budget
 from shedder.cql.shares import LEVEL_MAX
-from shedder.engine.allocation import NEGLIGIBLE, Asked, Given, problem
+from shedder.engine.allocation import NEGLIGIBLE, problem
+from shedder.engine.asked import Asked, Given
 from shedder.engine.cpu_prices import cpu_prices
 from shedder.engine.footprint import window_bytes
 from shedder.engine.grant import negotiate

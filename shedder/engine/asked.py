@@ -1,0 +1,85 @@
+"""A standing query as the allocator sees it, and what it is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shedder.cql.query import BoundQuery
+from shedder.engine.footprint import pane_bytes
+from shedder.engine.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A standing query as the allocator sees it.
+
+    plan: with the sizes of new panes. levels: in force, of each part; 2^-level is read.
+    weight: of the query now. active: False keeps what costs nobody else anything.
+    stands: False for one that is to be registered.
+    group_bytes: the cap on the groups of each part; 0 without GROUP BY, or before there is one.
+    held_bytes, needed_bytes, grown_bytes: what the groups of its heaviest part hold, what they will
+      as they are, and what they might come to; 0: not known.
+    foreseen: what the groups of each part will hold; empty: not known. halved: the share of it that
+      stays when the part has half of its size; 1: it is no use.
+    tuples_per_s: that arrive at its stream. tuples: of a group in a window; 0: not known.
+    factors: measured error by predicted error, of each part; empty: 1 for all.
+    limits: it is given no more than that; None: what there is.
+    coarsest: the least size of each part in a live pane; empty: that of new ones.
+    measured: the newest error of each part's answers, nan where there is none; empty: nothing was.
+    """
+
+    name: str
+    query: BoundQuery
+    plan: Plan
+    levels: tuple[int, ...]
+    weight: float
+    active: bool = True
+    stands: bool = True
+    group_bytes: int = 0
+    held_bytes: int = 0
+    needed_bytes: int = 0
+    grown_bytes: int = 0
+    foreseen: tuple[int, ...] = ()
+    halved: tuple[float, ...] = ()
+    tuples_per_s: float = 0.0
+    tuples: float = 0.0
+    factors: tuple[float, ...] = ()
+    limits: Given | None = None
+    coarsest: tuple[int, ...] = ()
+    measured: tuple[float, ...] = ()
+
+    @classmethod
+    def new(cls, name: str, query: BoundQuery, plan: Plan) -> Asked:
+        """Of a query that is to be registered; its plan has the sizes that it wants."""
+        return cls(name, query, plan, (0,) * len(plan.parts), query.weight, stands=False)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of each part; 0 where it has none."""
+        return tuple(part.size for part in self.plan.parts)
+
+    def factor(self, part: int) -> float:
+        """Measured error by predicted error of a part."""
+        return self.factors[part] if self.factors else 1.0
+
+    def needed_share(self, sizes: Sequence[int]) -> float:
+        """What its groups would need with parts of other sizes, by what they need as they are."""
+        if not self.halved or max(self.foreseen, default=0) == 0:
+            return 1.0
+        then = [
+            of * share ** math.log2(pane_bytes(part, part.size) / pane_bytes(part, size))
+            for of, share, part, size in zip(
+                self.foreseen, self.halved, self.plan.parts, sizes, strict=True
+            )
+        ]
+        return float(max(then)) / max(self.foreseen)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What one query gets: the size of each part (0: it has none), and the cap on its groups."""
+
+    sizes: tuple[int, ...]
+    group_bytes: int
