@@ -134,7 +134,7 @@ def units_of(
     """
     total = sum(rates.values())
     known = [
-        (unit, rates.get(stream.schema.name, 0.0), published.present_weight)
+        (unit, rates.get(stream.schema.name, 0.0), stream)
         for stream in streams
         for published in list(stream.queries.values())
         if not published.failed
@@ -147,16 +147,32 @@ def units_of(
         Unit(
             query=unit.key[0],
             parts=unit.key[1],
-            weight=weight / _wanted_error(unit.standing),
+            weight=_weight(unit.standing, stream, rate),
             cost_ns=costs.corrected(unit),
             tuples=_tuples_per_value(unit.standing, rate),
             spread=_spread(unit),
             forced=unit.forced if unit.thins else max(unit.forced, 0),
             share=rate / total if total > 0 else 1.0,
         )
-        for unit, rate, weight in known
+        for unit, rate, stream in known
     ]
     return [unit for unit, *_ in known], units
+
+
+def _weight(standing: Standing, stream: Stream, rate: float) -> float:
+    """What a relative error of a query's answers counts; of those it reads for, with theirs.
+
+    What it skips is missing in their panes, too. With other windows they err by another multiple of
+    what it does.
+    """
+    own = _tuples_per_value(standing, rate)
+    total = 0.0
+    for each in (standing, *standing.takers):
+        published = stream.queries.get(each.name)
+        if published is not None:
+            times = np.sqrt(own / _tuples_per_value(each, rate))
+            total += published.present_weight / _wanted_error(each) * times
+    return float(total)
 
 
 def _wanted_error(standing: Standing) -> float:

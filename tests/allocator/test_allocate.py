@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import LinearConstraint, milp, minimize
 
 from allocator.allocate import allocate
 from allocator.demands import Budget, Demands, Options, Readers
@@ -96,9 +96,36 @@ def test_a_problem_too_large_for_branch_and_bound_is_within_a_percent_of_it(seed
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_fine_sizes_come_close_to_what_slsqp_finds_for_continuous_ones(seed):
+def test_whole_choices_come_close_to_those_of_milp(seed):
+    """Formulated anew, for scipy's milp: one option each, bytes and ns within their budgets."""
+    n = 60
+    demands = power_law_problem(n, seed=seed, sizes=10, levels=4, with_targets=0)
+    options, loss = demands.options, demands.loss()
+    size_bytes, cost_ns = whole_need(demands)
+    budget = Budget(int(size_bytes * 0.1), cost_ns * 0.3)
+    k = loss.shape[1]
+    found = milp(
+        loss.ravel(),
+        integrality=1,
+        bounds=(0, 1),
+        constraints=[
+            LinearConstraint(np.kron(np.eye(n), np.ones(k)), 1, 1),
+            LinearConstraint(options.size_bytes.reshape(1, -1) / budget.size_bytes, ub=1),
+            LinearConstraint(options.cost_ns.reshape(1, -1) / budget.cost_ns, ub=1),
+        ],
+        options={"mip_rel_gap": 1e-3, "node_limit": 200},
+    )
+    assert found.x is not None
+    allocation = allocate(demands, budget)
+    assert fits(demands, allocation.choice, budget)
+    assert allocation.bound <= found.fun * (1 + 1e-9)
+    assert allocation.loss <= 1.01 * found.fun
+
+
+@pytest.mark.parametrize(("n", "seed"), [(40, 0), (40, 1), (100, 2), (200, 3)])
+def test_fine_sizes_come_close_to_what_slsqp_finds_for_continuous_ones(n, seed):
     rng = np.random.default_rng(seed)
-    n, budget = 40, 4_000_000
+    budget = 100_000 * n
     weight, scale, power = rng.lognormal(size=n), rng.lognormal(size=n), rng.choice([0.5, 1.0], n)
 
     def weighted(size):

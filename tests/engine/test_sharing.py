@@ -158,6 +158,28 @@ def test_weights_decide_who_is_thinned_first_too(db: Engine) -> None:
     assert thinned_at(0.8, steps) == {"b"}
 
 
+def test_who_reads_for_others_is_thinned_as_late_as_the_heaviest_of_them_wants(db: Engine) -> None:
+    window = "[RANGE INTERVAL '{}' SECOND SLIDE INTERVAL '1' SECOND]"
+    text = f"SELECT QUANTILE({{}}, 0.5) AS m FROM s {window}"
+    db.register("feeder", text.format("k", 10) + " WITHIN 0.02 RANK")
+    db.register("other", text.format("v", 10) + " WITHIN 0.02 RANK WEIGHT 3")
+
+    def weights() -> dict[str, float]:
+        units = units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1]
+        return {unit.query: unit.weight for unit in units}
+
+    alone = weights()
+    db.register("taker", text.format("k", 40) + " WITHIN 0.02 RANK WEIGHT 10")
+    standing = db.core.published("feeder")[1].standing
+    assert [each.name for each in standing.takers] == ["taker"]
+    # Its windows have four times the tuples, so what is skipped harms its answers half as much.
+    assert weights() == {"feeder": alone["feeder"] * (1 + 10 / 2), "other": alone["other"]}
+    steps = Steps.of(units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1])
+    assert thinned_at(0.8, steps) == {"other"}
+    db.execute("DROP QUERY taker")
+    assert weights() == alone
+
+
 def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.execute(CREATE)
