@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast, overload
+from typing import Any, Self, overload
 
 import pyarrow as pa
 
@@ -15,6 +14,7 @@ from shedder.archive.progress import Progress
 from shedder.client.backfill import BackfillCalls
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, deadline_s, patiently
+from shedder.client.helping import append_request, summaries_of
 from shedder.client.names import OwnNames
 from shedder.client.outbox import epoch_after
 from shedder.client.producer import Producer
@@ -23,11 +23,11 @@ from shedder.client.standing import RemoteQuery
 from shedder.client.target import Target
 from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.query import StreamSchema
-from shedder.engine.summarise import Plans, Summariser
-from shedder.errors import InternalError, PlansChanged
+from shedder.engine.summarise import Plans
+from shedder.errors import BadSetting, InternalError, PlansChanged
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
-from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode
+from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
 from shedder.streams.conform import conform
 from shedder.v1 import control_pb2, ingest_pb2, query_pb2, synopses_pb2
 from shedder.wire import tables
@@ -140,10 +140,22 @@ class Client(BackfillCalls):
     ) -> Producer: ...
     @overload
     def producer(
-        self, stream: str, name: str, *, epoch: int | None = None, spill: str | Path
+        self,
+        stream: str,
+        name: str,
+        *,
+        epoch: int | None = None,
+        spill: str | Path,
+        helps: bool = False,
     ) -> SpillingProducer: ...
     def producer(
-        self, stream: str, name: str, *, epoch: int | None = None, spill: str | Path | None = None
+        self,
+        stream: str,
+        name: str,
+        *,
+        epoch: int | None = None,
+        spill: str | Path | None = None,
+        helps: bool = False,
     ) -> Producer | SpillingProducer:
         """A producer that keeps batches in flight and goes on where it stopped.
 
@@ -153,16 +165,27 @@ class Client(BackfillCalls):
           epoch: its incarnation; None goes on in the newest one.
           spill: a directory of this machine; what the server cannot take now waits there, and
             pushes do not wait. None: they wait, as long as the client's patience lasts.
+          helps: while the server asks for help, send what batches come to, built here, and their
+            rows later, from the spill; it needs one.
 
         Raises:
+          BadSetting: it is to help, and has no spill.
           StaleEpoch: a newer incarnation has written.
           DirectoryLocked, CorruptData, FailedPrecondition, StorageFailed: of the spill.
         """
         patience_s = self._patience_s
         if spill is None:
+            if helps:
+                raise BadSetting("helps=True needs spill=DIR: rows wait there until they follow")
             return Producer(self._connection, stream, name, epoch=epoch, patience_s=patience_s)
         return SpillingProducer(
-            self._connection, stream, name, epoch=epoch, patience_s=patience_s, spill=Path(spill)
+            self._connection,
+            stream,
+            name,
+            epoch=epoch,
+            patience_s=patience_s,
+            spill=Path(spill),
+            helps=helps,
         )
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
@@ -273,7 +296,7 @@ class Client(BackfillCalls):
         def send(plans: Plans) -> Receipt:
             return self.merge(
                 stream,
-                _summaries(plans, batches),
+                summaries_of(plans, batches),
                 producer=producer,
                 epoch=epoch,
                 sequence=sequence,
@@ -349,13 +372,7 @@ class Client(BackfillCalls):
         *,
         summarised: bool = False,
     ) -> Receipt:
-        message: dict[str, Any] = {"sequence": sequence, "summarised": summarised}
-        message |= {"rows": batch.num_rows, "arrow": encode(batch)}
-        request = ingest_pb2.AppendRequest(
-            stream=stream,
-            producer=ingest_pb2.Producer(name=producer, epoch=epoch),
-            batch=cast(Any, message),
-        )
+        request = append_request(stream, producer, epoch, sequence, batch, summarised=summarised)
         return receipt_from_wire(self._patiently(self._connection.ingest.Append, request).receipt)
 
     def _describe(self, stream: str, producer: str) -> ingest_pb2.DescribeStreamResponse:
@@ -368,13 +385,6 @@ class Client(BackfillCalls):
     def _patiently(self, method: Any, request: Any) -> Any:
         """A call that may be repeated without harm."""
         return patiently(lambda: self._connection.call(method, request), Patience(self._patience_s))
-
-
-def _summaries(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
-    builder = Summariser(plans, secrets.randbits(61))  # No two builders keep the same ranks.
-    for batch in batches:
-        builder.add(batch)
-    return builder.summaries().to_bytes()
 
 
 def _push_all(

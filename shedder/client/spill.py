@@ -31,7 +31,8 @@ Result = TypeVar("Result")
 TEMPORARY = "tmp.arrow"
 LOST = ".lost"  # Ends the name of a batch that is declared lost: it counts as one without rows.
 _NAME = re.compile(r"(\d{10})-(\d{19})-(\d{1,10})-([0-9a-f]{8})\.arrow(\.lost)?")
-_SAID = b"shedder"  # The key in the schema's metadata under which a file says whose it is.
+_SAID = b"shedder"  # The key in the schema's metadata under which a file says whose it is,
+_BESIDE = b"shedder.beside"  # ... and what its writer wants to know of it later.
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,19 @@ class Spill:
         """Bytes on disk."""
         return sum(spilled.size_bytes for spilled in self.waiting)
 
-    def write(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> None:
+    def write(
+        self, batch: pa.RecordBatch, *, epoch: int, sequence: int, beside: bytes = b""
+    ) -> None:
         """Put a batch behind the others; it is durable when this returns.
+
+        beside: kept with it, for `beside`.
 
         Raises:
           DiskFull, StorageFailed: nothing of it is kept.
         """
         last = self.waiting[-1] if self.waiting else None
         assert last is None or (last.epoch, last.sequence + 1) == (epoch, sequence)
-        content = self._file_of(batch, epoch, sequence)
+        content = self._file_of(batch, epoch, sequence, beside)
         crc = google_crc32c.value(content.to_pybytes())
         target = self.directory / f"{epoch:010}-{sequence:019}-{batch.num_rows}-{crc:08x}.arrow"
         temporary = self.directory / TEMPORARY
@@ -138,6 +143,30 @@ class Spill:
             raise self._damaged(spilled, "the stream's columns are others now")
         return batch.replace_schema_metadata(None)
 
+    def beside(self, spilled: Spilled) -> bytes | None:
+        """What was given to `write` with a batch; None: nothing was.
+
+        Raises:
+          CorruptData: the file is no longer what was written.
+          StorageFailed: it cannot be read.
+        """
+        content = self._trying(spilled.path.read_bytes)
+        if google_crc32c.value(content) != spilled.crc:
+            raise self._damaged(spilled, "its bytes are not those of its checksum")
+        metadata = pa.ipc.open_file(pa.BufferReader(content)).schema.metadata or {}
+        return metadata.get(_BESIDE)
+
+    def drop_last(self) -> None:
+        """Forget the newest batch; it is gone, durably, when this returns.
+
+        Raises:
+          StorageFailed: the file cannot be removed.
+        """
+        last = self.waiting[-1]
+        self._trying(lambda: self._files.unlink(last.path))
+        self._trying(lambda: self._files.sync_directory(self.directory))
+        self.waiting.pop()
+
     def drop_before(self, sequence: int) -> None:
         """Forget what is stored at the server: all with lower numbers.
 
@@ -173,8 +202,11 @@ class Spill:
                 )
         return iter(found)
 
-    def _file_of(self, batch: pa.RecordBatch, epoch: int, sequence: int) -> pa.Buffer:
-        schema = batch.schema.with_metadata({_SAID: self._said(epoch, sequence)})
+    def _file_of(
+        self, batch: pa.RecordBatch, epoch: int, sequence: int, beside: bytes
+    ) -> pa.Buffer:
+        said = {_SAID: self._said(epoch, sequence)} | ({_BESIDE: beside} if beside else {})
+        schema = batch.schema.with_metadata(said)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(batch)

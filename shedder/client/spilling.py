@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,15 +16,26 @@ import pyarrow as pa
 
 from shedder.client.connection import Connection
 from shedder.client.failures import Backoff
+from shedder.client.helping import Helper
 from shedder.client.producer import Producer
 from shedder.client.spill import Spill
 from shedder.cql.query import StreamSchema
-from shedder.errors import FailedPrecondition, Overloaded, SequenceGap, ShedderError
+from shedder.errors import (
+    BadBatch,
+    BadTimestamp,
+    BatchTooLarge,
+    FailedPrecondition,
+    Overloaded,
+    PlansChanged,
+    SequenceGap,
+    ShedderError,
+)
 from shedder.queries.database import Receipt
 from shedder.wire.status import retry_after_ms
 
 MEMORY_BATCHES = 16  # As many as the server takes ahead of their receipts.
 HOLD_S = 1.0  # So long a batch waits for room before it is spilled: bursts need no disk.
+FOLLOW_EVERY = 8  # While batches keep coming, so many turns for each in which rows follow.
 _LOOK_S = 0.05
 
 
@@ -54,8 +66,11 @@ class SpillingProducer:
         epoch: int | None,
         patience_s: float,
         spill: Path,
+        helps: bool = False,
     ) -> None:
         """Look up the stream, and go on with what is on disk.
+
+        helps: see `Client.producer`.
 
         Raises:
           StaleEpoch: a newer incarnation has written.
@@ -72,8 +87,23 @@ class SpillingProducer:
         self._failure: ShedderError | None = None
         self._trouble: ShedderError | None = None
         self._stopping = False
+        self._receipts = 0
+        self._turns = 0
+        self._follow_backoff = Backoff()
+        self._follow_at_s = 0.0
+        self._helper: Helper | None = None
         try:
+            stored = self._inner.next_sequence
             self._next = self._found_to = self._go_on()
+            if helps:
+                self._helper = Helper(
+                    connection,
+                    self._inner.schema,
+                    name,
+                    directory=spill,
+                    stored=stored,
+                    epoch=self.epoch,
+                )
         except BaseException:
             self._spill.close()
             raise
@@ -111,6 +141,13 @@ class SpillingProducer:
     def help_wanted(self) -> bool:
         """As of `Producer`."""
         return self._inner.help_wanted
+
+    @property
+    def to_follow(self) -> SpillState:
+        """Rows on disk whose summaries the server has, or is getting."""
+        waiting = [] if self._helper is None else list(self._helper.waiting.waiting)
+        rows = sum(spilled.rows for spilled in waiting)
+        return SpillState(len(waiting), rows, sum(spilled.size_bytes for spilled in waiting))
 
     @property
     def spilled(self) -> SpillState:
@@ -152,7 +189,7 @@ class SpillingProducer:
         """
         with self._changed:
             while self._pending:
-                past = partial(self._is_past, self._oldest)
+                past = partial(self._is_past, self._receipts)
                 moved = self._changed.wait_for(past, self._patience_s)
                 self._raise_failure()
                 if not moved:
@@ -233,19 +270,17 @@ class SpillingProducer:
     def _has_room(self) -> bool:
         return len(self._memory) < MEMORY_BATCHES
 
-    @property
-    def _oldest(self) -> int:
-        """The oldest batch that has no receipt; the next one when all have."""
-        if self._memory and not self._spill:
-            return self._memory[0][0]
-        return self._spill.waiting[0].sequence if self._spill else self._next
-
-    def _is_past(self, sequence: int) -> bool:
-        return self._failure is not None or self._oldest > sequence
+    def _is_past(self, receipts: int) -> bool:
+        return self._failure is not None or self._receipts > receipts
 
     @property
     def _pending(self) -> bool:
-        return bool(self._memory or self._spill)
+        return bool(self._memory or self._spill or self._owes)
+
+    @property
+    def _owes(self) -> bool:
+        """Whether rows have to follow their summaries."""
+        return self._helper is not None and self._helper.owes
 
     def _save(self) -> None:
         """Put what is in memory on disk, in order: numbers on disk have no gaps."""
@@ -269,6 +304,8 @@ class SpillingProducer:
             self._save()
         finally:
             self._spill.close()
+            if self._helper is not None:
+                self._helper.close()
 
     # --- of who sends --------------------------------------------------------------------------
 
@@ -308,19 +345,71 @@ class SpillingProducer:
 
     def _step(self) -> None:
         """Send the next batch if there is room for it, else await a receipt."""
-        inner = self._inner
+        inner, helper = self._inner, self._helper
         unsent = None if inner.outbox.is_full else self._batch(inner.next_sequence)
-        if unsent is not None:
+        if helper is not None and self._may_follow(helper, busy=unsent is not None):
+            self._follow(helper)
+        elif helper is not None and unsent is not None and inner.help_wanted:
+            self._help(helper, unsent)
+        elif unsent is not None:
             inner.open()
             was_sent_before = inner.next_sequence < self._found_to  # By who has crashed, perhaps.
             inner.send(unsent, inner.next_sequence if was_sent_before else None)
-            return
-        inner.await_receipt()
+        else:
+            inner.await_receipt()
+            self._got_receipt(inner.outbox.unacknowledged)
+
+    def _may_follow(self, helper: Helper, *, busy: bool) -> bool:
+        """Rows follow when nothing else is to be sent, and now and then when nobody needs help."""
+        if not helper.owes or len(self._inner.outbox):
+            return False
+        if not busy:
+            return True
+        self._turns += 1
+        its_turn = not self._inner.help_wanted and self._turns % FOLLOW_EVERY == 0
+        return its_turn and time.monotonic() >= self._follow_at_s
+
+    def _follow(self, helper: Helper) -> None:
+        """Send the oldest rows; while the server does not take them, batches go on."""
+        pause_s = self._follow_at_s - time.monotonic()
+        if pause_s <= 0:
+            try:
+                helper.follow()
+            except ShedderError as error:
+                pause_s = self._follow_backoff.wait_s(error)
+                self._follow_at_s = time.monotonic() + pause_s
+            else:
+                self._follow_backoff = Backoff()
+                self._got_receipt(self._inner.outbox.unacknowledged)
+                return
         with self._changed:
-            stored = inner.outbox.unacknowledged
+            self._changed.wait_for(lambda: self._stopping or self._memory or self._spill, pause_s)
+
+    def _help(self, helper: Helper, batch: pa.RecordBatch) -> None:
+        """Send what a batch comes to, once all before it has its receipt."""
+        inner = self._inner
+        if len(inner.outbox):
+            inner.await_receipt()
+            self._got_receipt(inner.outbox.unacknowledged)
+            return
+        sequence = inner.next_sequence
+        try:
+            receipt = helper.summarise(batch, epoch=self.epoch, sequence=sequence)
+        except (PlansChanged, BadBatch, BatchTooLarge, BadTimestamp):  # Nothing was stored.
+            helper.withdraw()  # As a batch it may be taken, or else refused for good.
+            inner.help_wanted = False
+            return
+        inner.help_wanted = helper.wanted
+        inner.outbox.skip(receipt)
+        self._got_receipt(inner.outbox.unacknowledged)
+
+    def _got_receipt(self, stored: int) -> None:
+        """The server has all batches before this number; forget them."""
+        with self._changed:
             while self._memory and self._memory[0][0] < stored:
                 self._memory.popleft()
             self._spill.drop_before(stored)
+            self._receipts += 1
             self._changed.notify_all()
 
     def _batch(self, sequence: int) -> pa.RecordBatch | None:

@@ -1,0 +1,201 @@
+"""Doing a server's work while it asks for help: summaries now, and the rows later."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from shedder.client.connection import Connection
+from shedder.client.outbox import epoch_after
+from shedder.client.spill import Spill
+from shedder.cql.query import StreamSchema
+from shedder.engine.summarise import Plans, Summariser
+from shedder.errors import FailedPrecondition, PlansChanged
+from shedder.queries.database import Receipt
+from shedder.streams.batches import encode
+from shedder.v1 import ingest_pb2, synopses_pb2
+from shedder.wire.ingest import receipt_from_wire
+
+ROWS_OF = "{}+rows"  # The name under which the rows of a producer's summaries follow.
+
+
+class Helper:
+    """What one producer summarises of its batches, and the rows of them that have to follow.
+
+    The rows of a batch are on disk before its summary is sent, and go when they have followed. So
+    after a crash the newest of them belong to a batch that the server has, as a summary, or to one
+    that it does not have: then the batch is sent anew, and its rows are forgotten here. For one
+    thread.
+
+    wanted: as the last answer said, the server still asks for help. waiting: rows on disk.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        schema: StreamSchema,
+        name: str,
+        *,
+        directory: Path,
+        stored: int,
+        epoch: int,
+    ) -> None:
+        """Go on with what is on disk.
+
+        Args:
+          schema: of the stream. name: the producer's. directory: of its spill.
+          stored: the number of the first batch that the server does not have, of an epoch.
+
+        Raises:
+          FailedPrecondition: what is on disk does not follow on what the server has.
+          DirectoryLocked, CorruptData, StorageFailed, DiskFull: as `Spill`.
+        """
+        self._connection = connection
+        self._stream = schema.name
+        self._name = name
+        self._rows_name = ROWS_OF.format(name)
+        self._plans: Plans | None = None
+        self._promised: int | None = None  # The batch whose rows are on disk, and no summary sent.
+        self.wanted = False
+        request = ingest_pb2.DescribeStreamRequest(stream=self._stream, producer=self._rows_name)
+        described = connection.call(connection.ingest.DescribeStream, request)
+        self._epoch, followed = epoch_after(described, self._rows_name, None)
+        self.waiting = Spill(directory, schema, self._rows_name)
+        try:
+            self._next = self._go_on(followed, stored, epoch)
+        except BaseException:
+            self.waiting.close()
+            raise
+
+    def _go_on(self, followed: int, stored: int, epoch: int) -> int:
+        """Forget what has followed, and rows whose summary never arrived; the next number."""
+        waiting = self.waiting
+        waiting.drop_before(followed)
+        if waiting and not _is_stored(waiting.beside(waiting.waiting[-1]), epoch, stored):
+            waiting.drop_last()
+        if waiting and waiting.waiting[0].sequence != followed:
+            raise FailedPrecondition(
+                f"the server wants rows {followed} of producer {self._rows_name!r}, and "
+                f"{waiting.directory} begins with {waiting.waiting[0].sequence}: these are not of "
+                "the same stream"
+            )
+        return waiting.waiting[-1].sequence + 1 if waiting else followed
+
+    def summarise(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> Receipt:
+        """Send what a batch comes to, under the batch's own number.
+
+        May be called again after whatever error, for the same batch.
+
+        Raises:
+          DiskFull, StorageFailed: its rows cannot be kept, and nothing was sent.
+          what `Client.merge` raises.
+        """
+        if self._promised is None:
+            beside = _beside(epoch, sequence)
+            self.waiting.write(batch, epoch=self._epoch, sequence=self._next, beside=beside)
+            self._promised = sequence
+        assert self._promised == sequence
+        merged = self._merge(batch, epoch, sequence)
+        self._promised = None
+        self._next += 1
+        self.wanted = merged.help_wanted
+        return receipt_from_wire(merged.receipt)
+
+    def withdraw(self) -> None:
+        """The last batch cannot be summarised, and is sent as it is: its rows do not follow."""
+        if self._promised is not None:
+            self._promised = None
+            self.waiting.drop_last()
+
+    @property
+    def owes(self) -> bool:
+        """Whether rows wait that may follow."""
+        return len(self.waiting) > (self._promised is not None)
+
+    def follow(self) -> Receipt:
+        """Send the oldest rows that wait, for the archive alone.
+
+        Raises:
+          Overloaded, Unreachable: they wait on. CorruptData: as `Spill.read`.
+        """
+        oldest = self.waiting.waiting[0]
+        request = append_request(
+            self._stream,
+            self._rows_name,
+            self._epoch,
+            oldest.sequence,
+            self.waiting.read(oldest),
+            summarised=True,
+        )
+        receipt = self._connection.call(self._connection.ingest.Append, request).receipt
+        self.waiting.drop_before(oldest.sequence + 1)
+        return receipt_from_wire(receipt)
+
+    def close(self) -> None:
+        """Leave what waits to the next of this name."""
+        self.waiting.close()
+
+    def _merge(
+        self, batch: pa.RecordBatch, epoch: int, sequence: int
+    ) -> synopses_pb2.MergeResponse:
+        for is_last in (False, True):
+            if self._plans is None:
+                asked = synopses_pb2.GetPlansRequest(stream=self._stream)
+                text = self._connection.call(self._connection.synopses.GetPlans, asked).plans
+                self._plans = Plans.from_json(text)
+            request = synopses_pb2.MergeRequest(
+                stream=self._stream,
+                producer=ingest_pb2.Producer(name=self._name, epoch=epoch),
+                sequence=sequence,
+                summaries=summaries_of(self._plans, [batch]),
+                tuples_follow=True,
+            )
+            try:
+                return self._connection.call(self._connection.synopses.Merge, request)
+            except PlansChanged:  # Nothing was stored.
+                self._plans = None
+                if is_last:
+                    raise
+        raise AssertionError
+
+
+def _beside(epoch: int, sequence: int) -> bytes:
+    return f"{epoch} {sequence}".encode()
+
+
+def _is_stored(beside: bytes | None, epoch: int, stored: int) -> bool:
+    """Whether the server has the batch whose number stands beside its rows."""
+    assert beside is not None, "rows that follow say of which batch they are"
+    of_epoch, sequence = map(int, beside.split())
+    return (of_epoch, sequence) < (epoch, stored)
+
+
+def summaries_of(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
+    """What batches come to, as bytes that the server merges."""
+    builder = Summariser(plans, secrets.randbits(61))  # No two builders keep the same ranks.
+    for batch in batches:
+        builder.add(batch)
+    return builder.summaries().to_bytes()
+
+
+def append_request(
+    stream: str,
+    producer: str,
+    epoch: int,
+    sequence: int,
+    batch: pa.RecordBatch,
+    *,
+    summarised: bool = False,
+) -> ingest_pb2.AppendRequest:
+    """One numbered batch; summarised: its summary came before."""
+    message: dict[str, Any] = {"sequence": sequence, "summarised": summarised}
+    message |= {"rows": batch.num_rows, "arrow": encode(batch)}
+    return ingest_pb2.AppendRequest(
+        stream=stream,
+        producer=ingest_pb2.Producer(name=producer, epoch=epoch),
+        batch=cast(Any, message),
+    )

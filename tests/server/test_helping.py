@@ -1,0 +1,164 @@
+"""A producer that helps: summaries while the server asks for it, their rows later, once each."""
+
+from dataclasses import replace
+
+import pytest
+
+from shedder import errors
+from shedder.client import spilling
+from shedder.client.helping import Helper
+from shedder.overload.controller import NORMAL, STRETCH_MAX
+from tests.server.test_spilling import pushed, stored
+from tests.server.test_summarising import answers, twins
+from tests.streams.streams import TRADES, trades
+
+__all__ = ["twins"]  # A fixture.
+BATCHES = 40
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch):
+    """Batches are spilled as soon as there is no room."""
+    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+
+
+def asks(engine, *, help_wanted):
+    """From now on receipts say so."""
+    engine.overload.state = replace(NORMAL, stretch=STRETCH_MAX if help_wanted else 1)
+
+
+def helped(client, producer, seeds):
+    """Push batches of these seeds, each of them once the one before has its receipt."""
+    for seed in seeds:
+        producer.push(trades(10, seed))
+        producer.flush()
+
+
+@pytest.fixture
+def producer(twins, tmp_path):
+    """Of a server that looks at no load: it asks for help when the test says so."""
+    twins.set_control("overload", "", "mode", "off")
+    with twins.producer("trades", "p", spill=tmp_path / "spill", helps=True) as producer:
+        yield producer
+
+
+def test_while_help_is_wanted_summaries_go_and_their_rows_follow(twins, engine, producer, tmp_path):
+    followed = []
+    merge, append = engine.merge, engine.append
+
+    def watching(*args, **kwargs):
+        followed.append(kwargs.get("summarised", False))
+        return append(*args, **kwargs)
+
+    engine.append = watching
+    merged = []
+    engine.merge = lambda *args, **kwargs: merged.append(1) or merge(*args, **kwargs)
+    for seed in range(3 * BATCHES):
+        asks(engine, help_wanted=BATCHES <= seed < 2 * BATCHES)
+        producer.push(trades(10, seed))
+        twins.push("twins", trades(10, seed))
+        if seed % BATCHES < 3:
+            producer.flush()
+    producer.flush()
+    assert 3 <= len(merged) <= 3 * BATCHES
+    assert followed.count(True) == len(merged)
+    assert followed.count(False) == 3 * BATCHES - len(merged) + 3 * BATCHES
+    assert producer.to_follow.batches == 0
+    assert stored(twins) == pushed(range(3 * BATCHES))
+    assert answers(twins, "trades").equals(answers(twins, "twins"))
+    ledger = twins.ledger("trades")
+    assert (ledger.summarised, ledger.to_follow) == (0, 0)
+    assert ledger.accepted == ledger.applied + ledger.duplicate == 30 * BATCHES
+    assert not list((tmp_path / "spill").glob("*/*.arrow"))
+
+
+def test_answers_know_what_was_summarised_before_its_rows_follow(
+    twins, engine, producer, monkeypatch
+):
+    def not_now(helper):
+        raise errors.Overloaded("full")
+
+    asks(engine, help_wanted=True)
+    helped(twins, producer, [0])
+    monkeypatch.setattr(Helper, "follow", not_now)
+    monkeypatch.setattr(producer, "_patience_s", 0.2)
+    for seed in range(1, 4):
+        producer.push(trades(10, seed))
+    for _ in range(100):
+        with pytest.raises(errors.Overloaded):
+            producer.flush()
+        if twins.ledger("trades").to_follow == 30:
+            break
+    assert producer.to_follow.rows == 30
+    assert answers(twins, "trades")["n"].to_pylist() == [40]
+    assert twins.ledger("trades").to_follow == 30
+    monkeypatch.undo()
+    producer.flush()
+    assert stored(twins) == pushed(range(4))
+
+
+def test_receipts_that_get_lost_store_nothing_twice(twins, engine, producer):
+    merge, losses = engine.merge, iter([True, False, True, True])
+
+    def lossy(*args, **kwargs):
+        receipt = merge(*args, **kwargs)
+        if next(losses, False):
+            raise errors.Draining("the receipt got lost")
+        return receipt
+
+    engine.merge = lossy
+    asks(engine, help_wanted=True)
+    helped(twins, producer, range(6))
+    assert stored(twins) == pushed(range(6))
+    assert twins.ledger("trades").applied == 60
+
+
+def test_what_cannot_be_summarised_is_sent_as_it_is(twins, engine, producer):
+    def refusing(*args, **kwargs):
+        raise errors.PlansChanged("queries come and go")
+
+    asks(engine, help_wanted=True)
+    helped(twins, producer, [0])
+    engine.merge = refusing
+    helped(twins, producer, range(1, 4))
+    assert producer.to_follow.batches == 0
+    assert stored(twins) == pushed(range(4))
+    assert twins.ledger("trades").summarised == 0
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_after_a_crash_rows_follow_when_the_server_has_their_summary(
+    twins, tmp_path, monkeypatch, is_stored
+):
+    """The crash comes behind the rows on disk, before or behind the summary at the server."""
+
+    def helper(stored_to):
+        return Helper(twins._connection, TRADES, "p", directory=tmp_path, stored=stored_to, epoch=0)
+
+    died = helper(0)
+    merge = died._merge
+
+    def dying(*args):
+        if is_stored:
+            merge(*args)
+        raise KeyboardInterrupt
+
+    died.summarise(trades(10, 0), epoch=0, sequence=0)
+    monkeypatch.setattr(died, "_merge", dying)
+    with pytest.raises(KeyboardInterrupt):
+        died.summarise(trades(10, 1), epoch=0, sequence=1)
+    died.close()
+    again = helper(1 + is_stored)
+    if not is_stored:
+        again.summarise(trades(10, 1), epoch=0, sequence=1)
+    assert again.waiting.rows == 20
+    while again.owes:
+        again.follow()
+    again.close()
+    assert stored(twins) == pushed(range(2))
+    assert twins.ledger("trades").to_follow == 0
+
+
+def test_to_help_a_producer_needs_a_disk(client):
+    with pytest.raises(errors.BadSetting, match="spill=DIR"):
+        client.producer("trades", "p", helps=True)
