@@ -90,6 +90,8 @@ def fill(db: Engine, rows: int) -> None:
             }
         )
         db.push("trades", table)
+        if (first + count) % RUN_ROWS == 0:  # Writing lags behind, and would make longer runs.
+            db.seal("trades")
     db.seal("trades")
 
 

@@ -3,10 +3,10 @@
 A run's tuples were dealt at random into its blocks, so the tuples of any of them, in any order,
 are a simple random sample of the run. To make one of *all* runs together, tuples are kept
 independently with one probability p: how many that are in run i is binomial, and is drawn before
-anything is read; then as many blocks are read as hold them, in random order, and of the last one
-a random part is taken. Given how many came out, they are a simple random sample without
-replacement of all tuples of all runs (whatever the sizes of runs and blocks), which is what every
-interval of this house asks for. A larger p later adds to what was read.
+anything is read; then as few blocks are read as hold them, chosen by size and otherwise at random,
+and of the last one a random part is taken. Given how many came out, they are a simple random
+sample without replacement of all tuples of all runs (whatever the sizes of runs and blocks), which
+is what every interval of this house asks for. A larger p later adds to what was read.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from shedder.streams.sample import SampleView
 
 _DEVIATIONS: Final = 5.0  # Of a binomial: one run in 3 million needs one block more than planned.
 _NEAR: Final = 0.98  # Of a wanted share, that blocks or a copy must hold: copies vary in size.
+_BLOCK_ROWS: Final = 2_000  # To read one block more takes as long as about as many rows.
 _FIT: Final = 0.8  # The smallest part of a wanted share that fitting to whole blocks may leave.
 
 
@@ -55,29 +56,32 @@ ReadBlocks = Callable[[Run, Sequence[int], Sequence[str]], Iterator[Block]]
 class RunSample:
     """What was read of one run.
 
-    order: its blocks as they will be read; held: how many tuples the first 1, 2 ... of them have.
-    kept: tuples drawn.
+    unread: its blocks that were not, small ones first and by size, others in random order; sizes:
+    tuples in each. nested: they can only be read in this order. kept: tuples drawn. spare: rows of
+    the last block that was read, in random order: as many of them as are too many are left out.
     """
 
     run: Run
-    order: NDArray[np.int64]
-    held: NDArray[np.int64]
-    seed: int
+    unread: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    nested: bool
+    rng: np.random.Generator
     share: float = 0.0
     kept: int = 0
     rows_read: int = 0
     bytes_read: int = 0
     tables: list[pa.Table] = field(default_factory=list)
-
-    @property
-    def blocks(self) -> int:
-        """How many blocks it has."""
-        return len(self.order)
+    spare: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def blocks_read(self) -> int:
-        """How many of them were read."""
+        """How many of its blocks were read."""
         return len(self.tables)
+
+    @property
+    def blocks(self) -> int:
+        """How many it has."""
+        return self.blocks_read + len(self.unread)
 
     def draw(self, share: float, rng: np.random.Generator) -> None:
         """Keep tuples with a probability that only grows: those kept before stay."""
@@ -87,30 +91,67 @@ class RunSample:
         self.kept += int(rng.binomial(self.run.rows - self.kept, more))
         self.share = share
 
+    def ahead(self, wanted: int) -> int:
+        """How many tuples are read when so many more are wanted."""
+        return int(self.sizes[self._next(wanted)].sum())
+
     def read(self, read: ReadBlocks, columns: Sequence[str], deadline: Deadline) -> None:
         """Read until there are as many rows as were drawn."""
-        while self.rows_read < self.kept:
-            enough = int(np.searchsorted(self.held, self.kept)) + 1
-            numbers = self.order[self.blocks_read : enough]
-            assert len(numbers), (self.run.file, self.kept, self.rows_read)
-            for block in read(self.run, numbers.tolist(), columns):
-                deadline.check()
-                self.tables.append(block.table)
-                self.rows_read += block.table.num_rows
-                self.bytes_read += block.bytes_read
+        chosen = self._next(self.kept - self.rows_read)
+        for block in read(self.run, self.unread[chosen].tolist(), columns) if len(chosen) else ():
+            deadline.check()
+            self.tables.append(block.table)
+            self.rows_read += block.table.num_rows
+            self.bytes_read += block.bytes_read
+        self.unread, self.sizes = np.delete(self.unread, chosen), np.delete(self.sizes, chosen)
+        assert self.rows_read >= self.kept, (self.run.file, self.kept, self.rows_read)
+        if len(chosen):
+            last, extra = self.tables[-1].num_rows, self.rows_read - self.kept
+            self.spare = self.rng.choice(last, extra, replace=False)
 
     def rows(self) -> list[pa.Table]:
         """The tuples that were drawn: whole blocks, and a random part of the last one."""
-        found, left = [], self.kept
-        for number, table in enumerate(self.tables):
-            if left <= 0:
-                break
-            if table.num_rows > left:
-                chosen = np.random.default_rng([self.seed, number]).permutation(table.num_rows)
-                table = table.take(np.sort(chosen[:left]))  # noqa: PLW2901
-            found.append(table)
-            left -= table.num_rows
-        return found
+        extra = self.rows_read - self.kept
+        if not extra:
+            return self.tables
+        *whole, last = self.tables
+        return [*whole, last.take(np.delete(np.arange(last.num_rows), self.spare[:extra]))]
+
+    def _next(self, wanted: int) -> NDArray[np.int64]:
+        """Which blocks to read for so many more rows; of the last one some may be too many."""
+        if wanted <= 0:
+            return np.zeros(0, np.int64)
+        if self.nested:
+            return np.arange(int(np.searchsorted(np.cumsum(self.sizes), wanted)) + 1)
+        return fewest(self.sizes, wanted)
+
+
+def fewest(sizes: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
+    """Blocks that hold as many rows as are wanted: little more than these, and few blocks.
+
+    Args:
+      sizes: int64 [blocks], rising. wanted: rows, at least 1, no more than all have together.
+
+    Returns:
+      places in sizes: the largest first as long as all of each is needed; the last one covers
+      the rest.
+    """
+    assert 1 <= wanted <= sizes.sum(), (wanted, sizes)
+    taken: list[int] = []
+    best, least = taken, math.inf
+    end, left = len(sizes), wanted
+    while end:
+        cover = int(np.searchsorted(sizes[:end], left))
+        if cover < end:
+            cost = int(sizes[cover]) - left + _BLOCK_ROWS * len(taken)
+            if cost < least:
+                best, least = [*taken, cover], cost
+        if not cover:
+            break
+        end = cover - 1  # The largest that is needed in full.
+        taken.append(end)
+        left -= int(sizes[end])
+    return np.array(best, np.int64)
 
 
 class BlockSample:
@@ -191,11 +232,16 @@ class BlockSample:
         that draws more reads one block more.
         """
         fitting: dict[float, float] = {}
+        alike: dict[tuple[int, bytes], int] = {}  # Runs of one size, read as far, are many.
         for share, each in zip(shares, self.runs, strict=True):
             near = share if share >= 1.0 else _NEAR * share
-            wanted = int(np.searchsorted(each.held, near * each.run.rows - 1e-6))
-            if wanted < each.blocks - 1:
-                whole = float(each.held[wanted]) / each.run.rows
+            wanted = math.ceil(near * each.run.rows - 1e-6) - each.rows_read
+            of = wanted, each.sizes.tobytes()
+            if of not in alike:
+                alike[of] = each.ahead(wanted)
+            held = each.rows_read + alike[of]
+            if held < each.run.rows:
+                whole = held / each.run.rows
                 slack = _DEVIATIONS * math.sqrt(whole * (1.0 - whole) / each.run.rows)
                 fitting[share] = min(fitting.get(share, 1.0), whole - slack)
         found = {s: (fit if fit >= _FIT * s else s) for s, fit in fitting.items()}
@@ -210,23 +256,22 @@ class BlockSample:
         for share, each in zip(shares, self.runs, strict=True):
             each.draw(share, self._rng)
         due = [each for each in self.runs if each.rows_read < each.kept]
+        missing = [each.kept - each.rows_read for each in due]
+        deadline.progress.total = self.rows_kept
+        deadline.progress.done = self.rows_kept - sum(missing)
         if self._threads == 1 or len(due) < 2:
-            for each in due:
+            for each, rows in zip(due, missing, strict=True):
                 each.read(self._read, self.columns, deadline)
-                self._report(deadline)
+                deadline.progress.done += rows
             return
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shedder-blocks")
         try:
             reading = [pool.submit(each.read, self._read, self.columns, deadline) for each in due]
-            for future in reading:
+            for future, rows in zip(reading, missing, strict=True):
                 future.result()
-                self._report(deadline)
+                deadline.progress.done += rows
         finally:
             pool.shutdown(cancel_futures=True)
-
-    def _report(self, deadline: Deadline) -> None:
-        deadline.progress.total = sum(each.kept for each in self.runs)
-        deadline.progress.done = sum(min(each.kept, each.rows_read) for each in self.runs)
 
     def views(self) -> list[SampleView]:
         """One sample per share at which runs were read, and one of the tail, if there is any."""
@@ -276,7 +321,7 @@ class BlockSample:
 
 
 def _unread(run: Run, blocks: int, rng: np.random.Generator) -> RunSample:
-    """A run of which nothing is read: shells from the inside out, or blocks, the small ones first.
+    """A run of which nothing is read: shells from the inside out, or blocks by size.
 
     Equal ones are in random order. Sizes say nothing of what is in a block.
     """
@@ -284,10 +329,11 @@ def _unread(run: Run, blocks: int, rng: np.random.Generator) -> RunSample:
         sizes = np.array(shell_sizes(run))
         order = np.arange(sizes.size)
     else:
-        small = run.small_blocks
-        order = np.concatenate([small, rng.permutation(blocks - small.size)])
+        order = rng.permutation(blocks)
+        order = order[np.argsort(run.block_sizes[order], kind="stable")]
         sizes = run.block_sizes[order]
-    return RunSample(run, order, np.cumsum(sizes), int(rng.integers(1 << 62)))
+    own = np.random.default_rng(int(rng.integers(1 << 62)))  # Several threads read.
+    return RunSample(run, order, sizes, bool(run.copies), own)
 
 
 def _schema_of(schema: StreamSchema, columns: Sequence[str]) -> pa.Schema:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shedder.archive.block_sample import BlockSample
+from shedder.archive.block_sample import BlockSample, fewest
 from shedder.archive.deadline import Deadline
 from shedder.archive.progress import Progress
 from shedder.errors import Cancelled, CorruptData, DeadlineExceeded
@@ -92,7 +96,7 @@ def test_no_more_blocks_are_read_than_the_share_takes(share):
 
 def test_blocks_are_read_in_an_order_of_each_samples_own():
     dealt = DealtRuns(SCHEMA, DATA, [20_000], 32, 1)
-    orders = {tuple(dealt.sample(COLUMNS, seed).runs[0].order.tolist()) for seed in range(20)}
+    orders = {tuple(dealt.sample(COLUMNS, seed).runs[0].unread.tolist()) for seed in range(20)}
     assert len(orders) == 20
 
 
@@ -183,13 +187,54 @@ def test_a_damaged_file_is_an_error_and_no_smaller_sample(threads):
         sample.extend([0.5, 0.5], Deadline())
 
 
+@pytest.mark.parametrize(
+    ("sizes", "wanted", "found"),
+    [
+        ([500, 500, 1_000, 2_000], 400, [500]),
+        ([500, 500, 1_000, 2_000], 900, [1_000]),
+        ([500, 500, 1_000, 2_000], 2_400, [2_000, 500]),
+        ([500, 500, 1_000, 2_000], 4_000, [2_000, 1_000, 500, 500]),
+        ([8_000, 64_000, 64_000], 9_000, [64_000]),
+        ([8_000, 8_000, 64_000], 9_000, [8_000, 8_000]),
+        ([15_000, 30_000, 60_000], 44_000, [30_000, 15_000]),
+        ([15_000, 30_000, 60_000], 59_000, [60_000]),
+        ([15_000, 60_000, 60_000], 70_000, [60_000, 15_000]),
+        ([15_000, 60_000, 60_000], 119_000, [60_000, 60_000]),
+        ([1], 1, [1]),
+    ],
+)
+def test_few_blocks_are_read_and_little_more_than_is_wanted(sizes, wanted, found):
+    chosen = fewest(np.array(sizes), wanted)
+    assert [sizes[at] for at in chosen.tolist()] == found
+
+
+@given(
+    sizes=st.lists(st.integers(1, 70_000), min_size=1, max_size=7).map(sorted), part=st.floats(0, 1)
+)
+def test_no_choice_of_blocks_is_much_cheaper(sizes, part):
+    """All choices of few blocks: the best is no less than half as dear."""
+    wanted = max(1, int(part * sum(sizes)))
+    chosen = fewest(np.array(sizes), wanted).tolist()
+    held = [sizes[at] for at in chosen]
+    assert len(set(chosen)) == len(chosen)
+    assert sum(held[:-1]) < wanted <= sum(held)
+    costs = [
+        sum(some) + 2_000 * len(some)
+        for count in range(1, len(sizes) + 1)
+        for some in itertools.combinations(sizes, count)
+        if sum(some) >= wanted
+    ]
+    assert sum(held) + 2_000 * len(held) <= 2 * min(costs)
+
+
 def test_of_many_runs_little_is_read_of_each():
     """The parts of a divided block come first, so 60 tuples of 2,000 cost about as many."""
     data = rows(40_000)
     dealt = DealtRuns(SCHEMA, data, [2_000] * 20, 4, 1, halvings=5)
     whole = extended(DealtRuns(SCHEMA, data, [2_000] * 20, 4, 1), 0.03)
     divided = extended(dealt, 0.03)
-    assert {block for _, block in dealt.blocks_read} <= {8, 7, 6, 5}
+    assert {block for _, block in dealt.blocks_read} <= {8, 7, 6, 5, 4, 3}
+    assert len(dealt.blocks_read) == 20
     assert divided.rows_read < 3 * 0.03 * 40_000 < whole.rows_read
     assert divided.rows_kept == pytest.approx(0.03 * 40_000, rel=0.3)
     divided.extend([0.5] * 20, Deadline())
