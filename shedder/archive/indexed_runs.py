@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import structlog
 from numpy.typing import NDArray
 
+from shedder.archive.aside import aside
 from shedder.archive.catalog import Catalog
 from shedder.archive.entries import Run
 from shedder.archive.files import DISK_FULL_ERRNOS, Files, atomic_write
@@ -106,7 +107,8 @@ class IndexedRuns(ABC):
         temporary = self.directory / "tmp" / mine  # Two may build the same one at once.
         self._run_files.pin([run.file])
         try:
-            data = to_bytes(self._keys(run, column, kind, told), run.crc)
+            keys = self._keys(run, column, kind, told)
+            data = aside(lambda: to_bytes(keys, run.crc), lambda: told(0))
             self.files.make_directory(target.parent)
             with suppress(FileNotFoundError):
                 self.files.unlink(temporary)

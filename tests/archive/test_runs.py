@@ -1,5 +1,7 @@
 """Runs: Parquet that any reader can read, and damage that none is served from."""
 
+import threading
+
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,9 +9,10 @@ import pytest
 
 from shedder.archive.entries import StreamEntry
 from shedder.archive.files import OsFiles
+from shedder.archive.layouts.description import basics_beside
 from shedder.archive.parquet import TEXT_CHARACTERS_MAX, basics_of, choose_encoding, row_group_rows
 from shedder.archive.runs import read_run, verify_run, write_run
-from shedder.errors import CorruptData
+from shedder.errors import Cancelled, CorruptData
 from tests.archive.schemas import ARROW, PLAIN, SCHEMA, batch
 
 
@@ -120,3 +123,32 @@ def test_a_file_of_the_wrong_size_does_not_pass_verification(written, change):
         path.write_bytes(data[:-1] if change == "short" else data + b"\0")
     with pytest.raises(CorruptData, match="positions 100 to 70110"):
         verify_run(OsFiles(), directory, run)
+
+
+class Slow:
+    """A table that lets nobody look at its columns before it is told to."""
+
+    schema = ()
+
+    def __init__(self):
+        self.told, self.waited = threading.Event(), threading.Event()
+
+    @property
+    def columns(self):
+        self.waited.set()
+        assert self.told.wait(30)
+        return ()
+
+
+def test_nobody_waits_for_the_basics_of_a_run_that_is_not_written():
+    table = Slow()
+
+    def called_off() -> None:
+        with basics_beside(table):
+            assert table.waited.wait(30)
+            raise Cancelled("a rewrite")
+
+    with pytest.raises(Cancelled):
+        called_off()
+    assert not table.told.is_set()
+    table.told.set()

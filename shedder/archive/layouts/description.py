@@ -46,9 +46,15 @@ def file_metadata(stream: StreamEntry, stretch: tuple[int, int], *, blocks: int)
 
 @contextmanager
 def basics_beside(table: pa.Table) -> Iterator[Callable[[], dict[str, ColumnBasics]]]:
-    """Find the basics of a stretch on another core while it is being written; call it for them."""
-    with ThreadPoolExecutor(1, thread_name_prefix="shedder-basics") as beside:
+    """Find the basics of a stretch on another core while it is being written; call it for them.
+
+    When the block fails, nobody waits for them any more.
+    """
+    beside = ThreadPoolExecutor(1, thread_name_prefix="shedder-basics")
+    try:
         yield beside.submit(basics_of, table).result
+    finally:
+        beside.shutdown(wait=False, cancel_futures=True)
 
 
 def described(

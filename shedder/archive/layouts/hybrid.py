@@ -51,7 +51,7 @@ class HybridLayout:
         )
         with basics_beside(rows.values) as basics:  # Dealing has both cores for itself.
             written = self._write(place, stream, rows, table, sizes)
-            found = basics()
+            found = aside(basics, place.told)
         run = described(stream, rows, written, found, blocks=sizes.size)
         return replace(run, halvings=halvings)
 

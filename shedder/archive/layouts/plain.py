@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from shedder.archive.aside import aside
 from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.layouts.description import basics_beside, described, file_metadata, run_file
 from shedder.archive.layouts.rows import Rows
@@ -42,7 +43,7 @@ class PlainLayout:
         metadata = file_metadata(stream, stretch, blocks=1)
         with basics_beside(rows.values) as basics:
             written = place.write(run_file(stream.id, *stretch), table, metadata, groups)
-            found = basics()
+            found = aside(basics, place.told)
         return described(stream, rows, written, found, blocks=1)
 
     def scan(
