@@ -16,8 +16,8 @@ WORK = {
     "shedder.open of a new directory": OURS,
     "the same, once more in the process": OURS + "; db.close(); mark(); " + OURS,
     "only importing what it needs": "import shedder.engine.engine",
-    "only importing numba, pyarrow, pandas, DuckDB, sqlglot and scipy.special":
-        "import numba, pyarrow.compute, pandas, duckdb, sqlglot, scipy.special",
+    "only importing numba, pyarrow, pandas, sqlglot and scipy.special":
+        "import numba, pyarrow.compute, pandas, sqlglot, scipy.special",
     "only importing scipy.stats, which it does without": "import scipy.stats",
 }  # fmt: skip
 _PROGRAM = """
@@ -35,25 +35,38 @@ os._exit(0)
 def run() -> Report:
     """CPU and wall time until the engine is there, kernels loaded, from the process's start on."""
     rows = []
-    _measured(OURS)  # Compiles what is not in the cache yet.
-    for name, work in WORK.items():
-        found = [_measured(work) for _ in range(RUNS)]
-        cpu, wall = (min(column) for column in zip(*found, strict=True))
-        rows.append([name, f"{cpu:.2f} s", f"{wall:.2f} s"])
+    with tempfile.TemporaryDirectory() as compiled:
+        for work in WORK.values():
+            _measured(work, compiled)  # Compiles what is in no cache yet: kernels, and bytecode.
+        for name, work in WORK.items():
+            found = [_measured(work, compiled) for _ in range(RUNS)]
+            cpu, wall = (min(column) for column in zip(*found, strict=True))
+            rows.append([name, f"{cpu:.2f} s", f"{wall:.2f} s"])
     return Report(
         claim="Aim: `shedder.open` is ready in under 2 s with a warm cache of kernels.",
         columns=["what", "CPU", "wall"],
         rows=rows,
-        notes=[f"The best of {RUNS} new processes each, from the start of the interpreter on."],
+        notes=[
+            (
+                f"The best of {RUNS} new processes each, from the start of the interpreter on. "
+                "Modules have their bytecode, as those of an installed package do."
+            ),
+            (
+                "pyarrow imports pandas where it is installed, as it is here; the service does not "
+                "need it. DuckDB is imported by the exact worker's process, not by this one."
+            ),
+        ],
     )
 
 
-def _measured(work: str) -> tuple[float, float]:
+def _measured(work: str, compiled: str) -> tuple[float, float]:
+    """CPU and wall seconds of a new process; `compiled`: the directory of its bytecode."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
         program = _PROGRAM.format(work=work)
         done = subprocess.run(
             [sys.executable, "-c", program, folder, str(time.time())],
-            env=os.environ | {"NUMBA_NUM_THREADS": "1"},
+            env=kept | {"NUMBA_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": compiled},
             stdout=subprocess.PIPE,
             text=True,
             check=True,

@@ -1,9 +1,10 @@
 """The exact worker's own process: SQL over a stream's runs and tail, inside a memory limit.
 
 It is started as a script (see exact.py) and imports nothing of Shedder, so that it is small and
-quick to start. It reads requests from its standard input and writes replies to what was its
-standard output; when the input ends it exits at once, also in the middle of a query, so it never
-outlives its parent.
+quick to start. DuckDB is imported where it runs: the process that starts this one knows limits and
+lengths from here, and does without. It reads requests from its standard input and writes replies to
+what was its standard output; when the input ends it exits at once, also in the middle of a query,
+so it never outlives its parent.
 
 A request is a length (uint32, little-endian), a JSON object {sql, files, dealt, columns, position,
 marked, beside} and an Arrow IPC stream: the tail; if there are marked files, a second one: the
@@ -21,10 +22,12 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import duckdb
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import duckdb
 
 LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 << 20
@@ -79,6 +82,8 @@ class Request:
 
 def answer(request: Request, limits: Limits) -> pa.Table:
     """Run one query in a database of its own, which can read these files and nothing else."""
+    import duckdb
+
     config: dict[str, Any] = {
         "memory_limit": f"{limits.memory_bytes // 1024}KiB",
         "threads": limits.threads,
@@ -167,6 +172,8 @@ def _quoted(names: list[str]) -> str:
 
 def _error_kind(error: BaseException, files: list[str]) -> str:
     """The word by which exact.py chooses the class of the error."""
+    import duckdb
+
     if isinstance(error, (duckdb.OutOfMemoryException, MemoryError, ResultTooLarge)):
         return "budget"
     if isinstance(error, duckdb.Error) and any(name in str(error) for name in files):
@@ -218,6 +225,8 @@ def _read_requests(source: BinaryIO, requests: queue.SimpleQueue[Request]) -> No
 
 def main() -> None:
     """Serve requests until the input ends."""
+    import duckdb
+
     limits = Limits(**json.loads(sys.argv[1]))
     Path(limits.temp_dir).mkdir(parents=True, exist_ok=True)
     out = os.fdopen(os.dup(1), "wb")
