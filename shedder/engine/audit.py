@@ -198,6 +198,9 @@ class Audit:
                 _log.error("certification_lost", query=published.standing.name, why=now.lost)
             elif was.lost and not now.lost:
                 _log.warning("certification_regained", query=published.standing.name)
+            self._core.audited()
+            if bool(was.lost) != bool(now.lost):
+                self._core.checkpoint()  # Whatever ends the service now, it knows that afterwards.
 
         self._core.actor.call(note).result()
 

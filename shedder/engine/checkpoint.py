@@ -1,8 +1,8 @@
 """Checkpoints: what a restart begins with, so that it need not replay the whole log.
 
 A checkpoint is the closed panes, the open ones, levels in force, samples, watermarks, producers'
-sequences, and the log's sequence up to which all of these are complete. It is one catalog
-transaction.
+sequences, what audits have come to, and the log's sequence up to which all of these are complete.
+It is one catalog transaction.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.engine.tenants import Tenants
+from shedder.queries.certification import Certification
 from shedder.streams.ipc import table_bytes
 
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
@@ -129,6 +130,9 @@ def _query_state(published: Published) -> bytes:
         "active": published.active,
         "feed": _feed_state(standing),
         "failed": published.failed,
+        "certification": asdict(published.certification),
+        "audited": published.audited,
+        "bet_to_us": published.bet_to_us,
     }
     panes = [] if published.failed else standing.open_panes()
     fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
@@ -189,6 +193,10 @@ def restore_query(
         published.weight = state.get("weight", published.weight)
         published.active = state.get("active", True)
         published.failed = state["failed"]
+        if "certification" in state:  # Written since audits outlive the service.
+            published.certification = Certification.restored(state["certification"])
+            published.audited = None if state["audited"] is None else tuple(state["audited"])
+            published.bet_to_us = state["bet_to_us"]
     if published.failed:
         standing.failed = True
         return None

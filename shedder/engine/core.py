@@ -446,6 +446,10 @@ class Core(SizesInForce):
         )
         self._checkpointed = self.applied_sequence
 
+    def audited(self) -> None:
+        """Certifications have changed, without any record of the log: a checkpoint stores them."""
+        self._checkpointed = -1
+
     def _checkpoint_if_due(self, now: float) -> None:
         log_bytes = max(self.settings.checkpoint_log_bytes, LOG_SHARE * self._checkpoint_bytes)
         if now >= self._checkpoint_at or self._bytes_since >= log_bytes:

@@ -24,7 +24,9 @@ Stat. 42(6), Thm 2), and then loses it again.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -76,6 +78,11 @@ class Certification:
     lost: str = ""
     log_trust: float = 0.0
     losses: int = 0
+
+    @classmethod
+    def restored(cls, fields: Mapping[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`, from JSON."""
+        return cls(**{**fields, "log_wealth": tuple(fields["log_wealth"])})
 
     @property
     def certified(self) -> bool | None:

@@ -17,6 +17,19 @@ from shedder.wire.addresses import Address
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+_AUDITS = {
+    "audited_coverage": (
+        "shedder_audit_coverage_ratio",
+        "Share of audited values whose exact value was inside of the interval.",
+    ),
+    "audited_answers": ("shedder_audit_answers", "Answers that were computed again, exactly."),
+    "audited_values": ("shedder_audit_values", "Values in audited answers."),
+    "audited_missed": ("shedder_audit_missed_values", "Of these, outside of their intervals."),
+    "certified": ("shedder_audit_certified", "1: nothing speaks against the query; 0: it lost."),
+}
+"""What audits of a query have come to, by its key in the control table: families of their own."""
+
+
 class ControlGauges(Collector):
     """Every number of the control table, read when it is scraped."""
 
@@ -24,17 +37,21 @@ class ControlGauges(Collector):
         self._control = control
 
     def collect(self) -> Iterator[Metric]:
-        """One gauge; entities, their names and their keys are its labels."""
+        """One gauge; entities, their names and keys are its labels. Audits are families, too."""
         gauge = GaugeMetricFamily(
             "shedder_control", "Numbers of the control table.", labels=["entity", "name", "key"]
         )
+        audits = {key: GaugeMetricFamily(*of, labels=["query"]) for key, of in _AUDITS.items()}
         for row in self._control().to_pylist():
             try:
                 value = float(row["value"])
             except (TypeError, ValueError):
                 continue  # A text; Prometheus has no place for it.
             gauge.add_metric([row["entity"], row["name"], row["key"]], value)
+            if row["entity"] == "query" and row["key"] in audits:
+                audits[row["key"]].add_metric([row["name"]], value)
         yield gauge
+        yield from audits.values()
 
 
 class Metrics:

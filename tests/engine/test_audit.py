@@ -1,5 +1,7 @@
 """Answers are computed again from the archive: who is wrong is not certified, and says so."""
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -121,6 +123,29 @@ def test_who_is_refuted_by_the_archive_is_not_certified_until_it_holds_again(db)
     assert ledger.accepted == ledger.applied == (needed + 1) * ROWS
     [each] = ledger.queries
     assert (each.read, each.thinned, each.late) == (ledger.applied, 0, 0)
+
+
+def test_what_audits_came_to_outlives_the_service(tmp_path):
+    rng = np.random.default_rng(5)
+    with shedder.open(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.register("q", f"SELECT COUNT(*) AS n, SUM(x) AS total FROM r {WINDOW}")
+        step(db, 0, rng)
+        assert look(db) is True
+        was = db.core.stream("r").queries["q"].certification
+    with shedder.open(tmp_path / "data") as db:
+        assert db.core.stream("r").queries["q"].certification == was
+        assert db.query("q").answer().certified is True
+        assert db.audit.look() is None  # It has seen this answer.
+        step(db, 1, rng)
+        damaged(db)
+        assert look(db) is False
+        reason = facts(db, "query", "q")["certification_lost"]
+        killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    with shedder.open(killed) as db:
+        assert facts(db, "query", "q")["certification_lost"] == reason
+        assert "NOT CERTIFIED" in str(db.query("q").answer())
+        assert int(facts(db, "query", "q")["audited_answers"]) == was.looks + 1
 
 
 def test_who_misses_too_often_loses_it_though_no_single_miss_proves_it(db):

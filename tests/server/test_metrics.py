@@ -1,0 +1,39 @@
+"""Gauges are the control table's numbers; what audits came to has names of its own."""
+
+import math
+
+import pyarrow as pa
+from prometheus_client import CollectorRegistry
+
+from shedder.queries.certification import Certification, Look, after, facts_of
+from shedder.server.metrics import ControlGauges
+
+
+def control(certifications: dict[str, Certification]) -> pa.Table:
+    rows = [
+        {"entity": "query", "name": name, "key": key, "value": value}
+        for name, each in certifications.items()
+        for key, value in facts_of(each).items()
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def test_coverage_is_a_family_with_a_value_per_query_that_was_audited():
+    held = after(Certification(), Look(40, 1, 40, 1, 0.05))
+    broken = after(Certification(), Look(10, 10, 0, 0, 0.05, refuted="n was wrong"))
+    table = control({"held": held, "broken": broken, "new": Certification()})
+    registry = CollectorRegistry()
+    registry.register(ControlGauges(lambda: table))
+
+    def read(family: str, query: str) -> float | None:
+        return registry.get_sample_value(family, {"query": query})
+
+    assert math.isclose(read("shedder_audit_coverage_ratio", "held") or 0, 39 / 40)
+    assert read("shedder_audit_coverage_ratio", "broken") == 0
+    assert read("shedder_audit_coverage_ratio", "new") is None
+    assert read("shedder_audit_certified", "held") == 1
+    assert read("shedder_audit_certified", "broken") == 0
+    assert read("shedder_audit_certified", "new") is None
+    assert read("shedder_audit_missed_values", "held") == 1
+    assert read("shedder_audit_values", "broken") == 10
+    assert read("shedder_audit_answers", "new") == 0
