@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from shedder.archive.backfilled_runs import POSITION_MIN
 from shedder.archive.progress import Progress
 from shedder.cql.evaluate import evaluate, true_rows
 from shedder.cql.expression import Column, Expression
@@ -137,35 +138,57 @@ class _Copying:
         names = insert_columns(schema, statement.columns, len(query.outputs))
         span = span_of(query.window, None)
         check_retained(core, source, span)
-        _check_not_backfilled(core, source, span)
         end = core.actor.call(lambda: source.position).result()
-        producer = ""
+        producer, progress.total = "", end + core.store.backfilled_rows(source.id)
         if statement.producer is not None:
+            _check_not_backfilled(core, source, span)
             producer, end = _begun(engine, statement, source, end)
-        progress.total = end
+            progress.total = end
         return cls(engine, statement, query, names, source, schema, span, end, producer, progress)
 
     def run(self) -> Answer:
         """Push what is not there yet."""
-        engine, name = self.engine, self.statement.stream
-        stored = engine.last_sequence(name, self.producer) if self.producer else None
-        chunk = 0 if stored is None else stored[1] + 1
-        self.progress.done = min(self.end, chunk * CHUNK_ROWS)
-        pipeline = Pipeline(engine, name, producer=self.producer, epoch=0)
-        rows = 0
+        pipeline = Pipeline(self.engine, self.statement.stream, producer=self.producer, epoch=0)
+        send = self._send_numbered if self.producer else self._send
         try:
-            for number, batch in self._batches(chunk):
-                rows += batch.num_rows
-                if self.producer:
-                    pipeline.send(batch, number)
-                else:
-                    for part in fitting(engine, batch, self.target):
-                        pipeline.send(part, None)
-                self.progress.advance(min(self.end, (number + 1) * CHUNK_ROWS) - self.progress.done)
+            rows = send(pipeline)
         finally:
             pipeline.settle()
         pipeline.drain()
         return _status(self.statement, rows)
+
+    def _send(self, pipeline: Pipeline) -> int:
+        """Whatever the source has, what was backfilled first; how many rows."""
+        sent = 0
+        for batch in self._gathered():
+            for part in fitting(self.engine, batch, self.target):
+                pipeline.send(part, None)
+                sent += part.num_rows
+        return sent
+
+    def _gathered(self) -> Iterator[pa.RecordBatch]:
+        kept: list[pa.RecordBatch] = []
+        held = 0
+        for _, rows in self._parts(POSITION_MIN):
+            kept.append(self._kept(rows))
+            held += kept[-1].num_rows
+            self.progress.advance(rows.num_rows)
+            if held >= CHUNK_ROWS or not held:
+                yield self._joined(kept)
+                kept, held = [], 0
+        yield self._joined(kept)
+
+    def _send_numbered(self, pipeline: Pipeline) -> int:
+        """The chunks that are not there yet; how many rows."""
+        stored = self.engine.last_sequence(self.statement.stream, self.producer)
+        chunk = 0 if stored is None else stored[1] + 1
+        self.progress.done = min(self.end, chunk * CHUNK_ROWS)
+        sent = 0
+        for number, batch in self._batches(chunk):
+            pipeline.send(batch, number)
+            sent += batch.num_rows
+            self.progress.advance(min(self.end, (number + 1) * CHUNK_ROWS) - self.progress.done)
+        return sent
 
     def _batches(self, chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """A batch for each chunk of the source from this one on."""
@@ -233,8 +256,9 @@ def _check_not_backfilled(core: Core, source: Stream, span: Span) -> None:
     rows = sum(r.rows for r in runs if r.is_backfilled and r.overlaps(span.start_us, span.end_us))
     if rows:
         raise Unimplemented(
-            f"{rows:,} of the tuples of {source.schema.name!r} were backfilled, and INSERT reads "
-            "what came through the log; backfill the other stream, too, or begin the window later"
+            f"{rows:,} of the tuples of {source.schema.name!r} were backfilled, and have no number "
+            "by which PRODUCER could tell which of them were stored; leave it out, or begin the "
+            "window later"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -416,10 +418,50 @@ def test_only_known_names_and_only_the_bytes_that_come_next_are_taken(db: Engine
         db.write_backfill("s", "old", 0, "a", 0, 9, b"more")
 
 
-def test_insert_says_that_it_does_not_read_what_was_backfilled(db: Engine) -> None:
+def test_insert_reads_what_was_backfilled_but_cannot_number_it(db: Engine) -> None:
+    db.push("s", LIVE)
     adopted(db)
     with pytest.raises(Unimplemented, match="7,000 of the tuples of 's' were backfilled"):
-        db.execute("INSERT INTO pushed SELECT ts, k, g, x FROM s")
+        db.execute("INSERT INTO pushed SELECT ts, k, g, x FROM s PRODUCER 'again'")
+    db.execute("CREATE STREAM copied (ts TIMESTAMP NOT NULL, k BIGINT, x DOUBLE) TIMESTAMP BY ts")
+    said = db.execute("INSERT INTO copied SELECT ts, k, x FROM s WHERE k < 250")
+    everything = pa.concat_tables([*PAST, LIVE])
+    kept = everything.filter(pc.less(everything["k"], 250))
+    assert f"{len(kept):,} rows inserted" in str(said)
+    copied = db.execute(QUESTION.format("copied")).rows()[0]
+    assert (copied["n"], copied["s"], copied["l"]) == truth(kept)[:3]
+    only_late = "INSERT INTO copied SELECT ts, k, x FROM s [FROM TIMESTAMP '1970-01-01 00:01:01']"
+    db.execute(only_late + " PRODUCER 'again'")
+    assert db.execute("SELECT COUNT(*) AS n FROM copied").rows()[0]["n"] == len(kept) + len(LIVE)
+
+
+def test_pushes_go_on_while_a_past_is_adopted(db: Engine) -> None:
+    batches = [rows(50, seed, 61 + seed, 1) for seed in range(120)]
+    sent(db)
+    begun, is_adopted = threading.Event(), threading.Event()
+
+    def push() -> None:
+        with db.producer("s", "live") as out:
+            for number, batch in enumerate(batches):
+                out.push(batch)
+                begun.set()
+                if number == 100:  # What is left comes afterwards.
+                    assert is_adopted.wait(60)
+
+    pusher = threading.Thread(target=push)
+    pusher.start()
+    assert begun.wait(60)
+    try:
+        assert db.adopt_backfill("s", "old", rows=7_000).rows == 7_000
+        assert db.execute("SELECT COUNT(*) AS n FROM s").rows()[0]["n"] >= 7_000
+    finally:
+        is_adopted.set()
+        pusher.join()
+    assert asked(db) == truth(*PAST, *batches)
+    ledger = db.ledger("s")
+    assert (ledger.accepted, ledger.applied, ledger.backfilled) == (6_000, 6_000, 7_000)
+    db.push("pushed", pa.concat_tables([*PAST, *batches]))
+    assert answers(db, "s") == answers(db, "pushed")
 
 
 def test_the_deal_is_the_streams_own_and_any_blocks_are_a_simple_random_sample(db: Engine) -> None:
