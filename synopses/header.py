@@ -153,12 +153,15 @@ class Body:
 
     def raw(self) -> bytes:
         """The next part as bytes."""
+        return bytes(self._part())
+
+    def _part(self) -> memoryview:
         if len(self.rest) < _LENGTH.size:
             raise CorruptSynopsis("body", f"{len(self.rest)} bytes", "another part")
         (length,) = _LENGTH.unpack_from(self.rest)
         if length > len(self.rest) - _LENGTH.size:
             raise CorruptSynopsis("part length", length, f"<= {len(self.rest) - _LENGTH.size}")
-        part = bytes(self.rest[_LENGTH.size : _LENGTH.size + length])
+        part = self.rest[_LENGTH.size : _LENGTH.size + length]
         self.rest = self.rest[_LENGTH.size + length :]
         return part
 
@@ -168,7 +171,7 @@ class Body:
         Raises:
           CorruptSynopsis: the part has another size.
         """
-        raw = self.raw()
+        raw = self._part()
         width = np.dtype(dtype).itemsize
         if shape is None:
             expected, shape = len(raw) // width * width, (len(raw) // width,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,12 +24,14 @@ _SOURCE = "moments"
 _INT64 = np.iinfo(np.int64)
 
 
+@cache
 def _empty_row(integer: bool) -> NDArray[np.int64]:
     row = np.zeros(kernels.CELLS, np.int64)
     if integer:
         row[kernels.LEAST], row[kernels.MOST] = _INT64.max, _INT64.min
     else:
         row.view(np.float64)[[kernels.LEAST, kernels.MOST]] = np.inf, -np.inf
+    row.setflags(write=False)
     return row
 
 

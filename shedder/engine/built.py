@@ -70,6 +70,7 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
             )
         else:
             fold_in(standing, summary, received)
+    standing.hold_to_the_cap()
     rows, ends = made.summaries.rows, [made.summaries.oldest_us, made.summaries.newest_us]
     if rows and not is_known:  # Registered while they were on the way.
         standing.late += rows
@@ -89,7 +90,10 @@ def _received(standing: Standing, made: Checked, place: int) -> ReceivedPane | N
 
 
 def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) -> None:
-    """Merge a pane that was read of a summary into the query's own, and count its tuples."""
+    """Merge a pane that was read of a summary into the query's own, and count its tuples.
+
+    Afterwards, not pane by pane, the query is to be held to its cap.
+    """
     standing.timely += summary.tuples
     for part, count in enumerate(summary.thinned):
         standing.thinned[part] += count
@@ -102,7 +106,6 @@ def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) ->
     held.merge(more)
     if keys is not None and more.present[OTHERS]:
         keys.partial_from = 1  # Any group may have tuples among the others of elsewhere.
-    standing.hold_to_the_cap()
 
 
 def _read(summary: PaneSummary, standing: Standing, limits: BatchLimits) -> ReceivedPane:

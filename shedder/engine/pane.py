@@ -383,9 +383,9 @@ def made_alike(part: Part, read: Any, groups: int, *, thinned: bool) -> Any:
         raise CorruptSynopsis("groups", read.groups, groups)
     size = size_of(read)
     alike = replace(part, size=size) if size else part
-    made = _make_thinned(alike) if thinned else make(alike, 0)
-    made.grow(groups)
-    return made.merge(read)
+    # Nothing is merged into what was read, so that it is checked against the plan, and not copied.
+    read.grow(groups)
+    return read.merge(_make_thinned(alike) if thinned else make(alike, 0))
 
 
 def _make_segment(part: Part) -> Segment:

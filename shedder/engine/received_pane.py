@@ -132,7 +132,8 @@ def _groups(
     hashes = Frame(batch, "").keys(columns).copy()
     if summary.others:
         hashes[:1] = 0
-    if len(np.unique(hashes)) < len(hashes):
+    ordered = np.sort(hashes)  # Faster than looking for unique ones.
+    if (ordered[1:] == ordered[:-1]).any():
         raise BadBatch("two of its groups are the same")
     return hashes, tuple(batch.columns)
 

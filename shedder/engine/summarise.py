@@ -150,6 +150,8 @@ class Summariser:
         self._ends = (min(low, summaries.oldest_us), max(high, summaries.newest_us))
         for pane in summaries.panes:
             self._queries[pane.query].take_in(pane, self._plans.limits)
+        for building in self._queries.values():
+            building.standing.hold_to_the_cap()
 
     def summaries(self) -> Summaries:
         """All that has been read so far."""
