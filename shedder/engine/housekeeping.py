@@ -107,8 +107,11 @@ class Housekeeping:
     def _due_for_scrub(self) -> list[Run]:
         """The runs that were not read for too long, the oldest first."""
         days = self._core.settings.scrub_days
-        before_us = self._core.clock_us() - int(days * _DAY_US)
-        due = [(us, run) for us, run in self._runs() if us is not None and us <= before_us]
+        now_us = self._core.clock_us()
+        before_us = now_us - int(days * _DAY_US)
+        noted = [(us, run) for us, run in self._runs() if us is not None]
+        # What was read in the future was dated by a clock that has jumped back since.
+        due = [(us, run) for us, run in noted if not before_us < us <= now_us]
         return [run for _, run in sorted(due, key=lambda each: each[0])] if days else []
 
     def _runs(self) -> list[tuple[int | None, Run]]:

@@ -111,7 +111,8 @@ def due_for_purge(core: Core, stream: int) -> list[Run]:
     if not deletions:
         return []
     quiet_us = core.clock_us() - deletions[-1].deleted_us
-    is_quiet = quiet_us >= core.settings.purge_after_s * 1e6
+    # A deletion that is still to come was dated by a clock that has jumped back since.
+    is_quiet = not 0 <= quiet_us < core.settings.purge_after_s * 1e6
     return core.store.marked(stream, 0.0 if is_quiet else core.settings.purge_share)
 
 

@@ -61,6 +61,14 @@ def test_each_run_is_read_once_in_its_period(world):
     assert world.after(0.0) == {**world.facts(), "due_runs": 0, "runs": 4}
 
 
+def test_after_the_clock_has_jumped_back_runs_are_read_as_often_as_before(world):
+    world.add(0)
+    assert world.after(8.0)["runs"] == 1
+    assert world.after(-400.0, looks=3)["runs"] == 2
+    assert world.after(6.0)["runs"] == 2
+    assert world.after(1.1)["runs"] == 3
+
+
 def test_a_restart_begins_nothing_anew(world):
     world.add(0)
     assert world.after(8.0)["runs"] == 1

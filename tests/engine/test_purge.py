@@ -95,7 +95,8 @@ def test_what_is_deleted_to_a_large_share_goes_by_itself(tmp_path):
         assert purged(engine) == GONE
 
 
-def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path):
+@pytest.mark.parametrize("later_us", [2_000_000, -(10**15)], ids=["later", "clock jumps back"])
+def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path, later_us):
     now = [1_700_000_000_000_000]
     with Engine.open(tmp_path, clock_us=lambda: now[0], purge_after_s=60.0) as engine:
         engine.execute(CREATE)
@@ -105,7 +106,7 @@ def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path):
         engine.housekeeping.tick()
         settled(engine)
         assert purged(engine) == 0
-        now[0] += 2_000_000
+        now[0] += later_us
         engine.housekeeping.tick()
         settled(engine)
         hits = np.asarray(requests(ROWS, 1, disorder_s=5)["hits"])
