@@ -1,4 +1,4 @@
-"""Lookups by value index beside a full scan of the same runs, and what the index costs."""
+"""Lookups by value index beside a full scan of the same runs, and what indexes cost who writes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ RUNS = 60
 RUN_ROWS = 400_000
 REPEATED = 5
 PUSHED = 8
+PUSHED_TIMES = 5
+SLOWER_MAX = 1.2
 CREATE = (
     "CREATE STREAM {} (ts TIMESTAMP, trace BIGINT, value DOUBLE, size BIGINT) "
     "TIMESTAMP BY ts ARCHIVE hybrid(blocks=64)"
@@ -48,18 +50,30 @@ def fastest(engine: Engine, where: str) -> tuple[float, float]:
     return best, share
 
 
-def pushing(engine: Engine, indexed: bool) -> float:
-    """Seconds that it takes to push and write some runs; the index of them follows beside."""
-    name = f"pushed_{indexed}".lower()
-    engine.execute(CREATE.format(name))
-    if indexed:
-        engine.execute(f"CREATE INDEX ON {name} (trace)")
-    tables = [rows(number) for number in range(PUSHED)]
+def pushing(engine: Engine, tables: list[pa.Table], columns: tuple[str, ...]) -> float:
+    """Seconds that it takes to push and write some runs, with indexes that are built beside it."""
+    engine.execute(CREATE.format("pushed"))
+    for column in columns:
+        engine.execute(f"CREATE INDEX ON pushed ({column})")
     began = time.perf_counter()
     for table in tables:
-        engine.push(name, table)
-        engine.seal(name)
-    return time.perf_counter() - began
+        engine.push("pushed", table)
+        engine.seal("pushed")
+    took = time.perf_counter() - began
+    engine.core.indexer.settle()
+    engine.execute("DROP STREAM pushed")
+    return took
+
+
+def slower(engine: Engine) -> dict[str, float]:
+    """How many times the time writing takes with indexes, the fastest of some in turns."""
+    tables = [rows(number) for number in range(PUSHED)]
+    ways: dict[str, tuple[str, ...]] = {"none": (), "one": ("trace",), "two": ("trace", "size")}
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(PUSHED_TIMES):
+        for name, columns in ways.items():
+            best[name] = min(best[name], pushing(engine, tables, columns))
+    return {name: best[name] / best["none"] for name in ways if name != "none"}
 
 
 def run() -> Report:
@@ -87,7 +101,7 @@ def run() -> Report:
         folder = Path(directory)
         size = sum(path.stat().st_size for path in folder.glob("indexes/*/*.index"))
         runs = sum(path.stat().st_size for path in folder.glob("runs/*/*.parquet"))
-        plain, indexed = pushing(engine, indexed=False), pushing(engine, indexed=True)
+        by = slower(engine)
     return Report(
         claim="A value index makes lookups cost what they find, not what there is.",
         columns=["question", "scan", "by index", "times as fast", "tuples read"],
@@ -100,7 +114,10 @@ def run() -> Report:
             ),
             (
                 f"Both indexes take {size / runs:.2f} of the bytes of the runs. Pushing and "
-                f"writing runs at full speed takes {indexed / plain:.2f} of the time with an index."
+                f"writing {PUSHED} runs at full speed takes {by['one']:.2f} times as long with one "
+                f"index and {by['two']:.2f} times with two, built beside it (the fastest of "
+                f"{PUSHED_TIMES}, in turns); the aim, at most {SLOWER_MAX:.1f} times, is "
+                f"{'met' if by['one'] <= SLOWER_MAX else 'missed'} with one."
             ),
         ],
     )
