@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from shedder.archive.checked_tables import CheckedTables
 from shedder.archive.entries import Footer, Run, basics_from_json, basics_to_json
 from shedder.cql.layout import Layout, layout_from_text, layout_text
 
@@ -60,27 +60,12 @@ class BackfillPart:
     summaries: bytes
 
 
-class BackfillsInCatalog(ABC):
+class BackfillsInCatalog(CheckedTables, ABC):
     """The part of the catalog that knows of backfills. Errors are those of `Catalog`."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """All changes inside, or none of them."""
 
     @abstractmethod
     def add_run(self, run: Run) -> None:
         """Make a run part of the archive."""
-
-    @abstractmethod
-    def _insert(self, table: str, *values: Any) -> None: ...
-
-    @abstractmethod
-    def _select(
-        self, table: str, columns: str, rest: str, *arguments: Any
-    ) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _run(self, sql: str, *arguments: Any) -> None: ...
 
     def put_backfill(self, it: Backfill) -> None:
         """Note that a backfill has begun."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
-from typing import Any
 
+from shedder.archive.checked_tables import CheckedTables
 from shedder.archive.deletions import Deleted, Deletion
 from shedder.archive.entries import Copy, Footer, Run
 
@@ -37,23 +35,8 @@ class Scans:
     misses: int = 0
 
 
-class MarksInCatalog(ABC):
+class MarksInCatalog(CheckedTables):
     """The part of the catalog that marks runs. Errors are those of `Catalog`."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """All changes inside, or none of them."""
-
-    @abstractmethod
-    def _insert(self, table: str, *values: Any) -> None: ...
-
-    @abstractmethod
-    def _select(
-        self, table: str, columns: str, rest: str, *arguments: Any
-    ) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _run(self, sql: str, *arguments: Any) -> None: ...
 
     def quarantine(self, mark: Quarantine) -> None:
         """Note that a run is damaged."""

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
-from typing import Any
-
+from shedder.archive.checked_tables import CheckedTables
 from shedder.archive.entries import Rolled, RollupEntry, Run
 from shedder.errors import RollupExists
 
 _COLUMNS = "stream_id, first_position, rollup_id, file, rows, bytes, crc, deleted"
 
 
-class RollupsInCatalog(ABC):
+class RollupsInCatalog(CheckedTables):
     """The part of the catalog that knows of rollups. Errors are those of `Catalog`."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """All changes inside, or none of them."""
-
-    @abstractmethod
-    def _insert(self, table: str, *values: Any) -> None: ...
-
-    @abstractmethod
-    def _select(
-        self, table: str, columns: str, rest: str, *arguments: Any
-    ) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _all(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _run(self, sql: str, *arguments: Any) -> None: ...
 
     def add_rollup(self, name: str, stream_id: int, text: str) -> RollupEntry:
         """Give a rollup its id.
