@@ -120,9 +120,10 @@ class CouponLists:
         waiting = self.held > self._lists[:, kernels.CLEAN]
         self.see_to(np.flatnonzero(waiting), rows, dense)
 
-    def narrow(self, groups: NDArray[np.int64]) -> None:
-        """These groups, whose lists are empty, have become dense, and need less room."""
-        limits = self._lists[groups, kernels.START] + np.uint32(gathered_max(self._lg_k))
+    def narrow(self, groups: NDArray[np.int64], *, full: bool = False) -> None:
+        """These dense groups, whose lists are empty, need less room; `full`: none."""
+        most = 0 if full else gathered_max(self._lg_k)
+        limits = self._lists[groups, kernels.START] + np.uint32(most)
         self._lists[groups, kernels.LIMIT] = np.minimum(self._lists[groups, kernels.LIMIT], limits)
         used = int(self._rooms().sum())
         if used + used // 4 + used // 16 < self._arena.size > _ARENA_MIN:

@@ -130,6 +130,11 @@ class GroupedDistinct(Resizable):
             self._make_dense(lists.heavy(self._rows, self._dense))
         return at
 
+    def settle(self) -> None:
+        """Nothing more comes, it seems: dense groups keep no room for coupons. Answers stay."""
+        self._settle()
+        self._coupons.narrow(np.flatnonzero(self._rows[: self._groups] >= 0), full=True)
+
     def _settle(self) -> None:
         """Sparse groups of too many coupons become dense, lists are cleaned: no answer changes."""
         heavy = self._coupons.heavy(self._rows, self._dense)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from synopses.distinct import GroupedDistinct
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.rank_sketches import RankSketches
 from synopses.resizing import Resizable
@@ -22,7 +23,7 @@ def settle(synopsis: Any, size: int) -> None:
     """Nothing more is counted: it is no larger than this, and keeps no room for what would come."""
     if size_of(synopsis) > size:
         synopsis.resize(size)
-    if isinstance(synopsis, RankSketches):
+    if isinstance(synopsis, (RankSketches, GroupedDistinct)):
         synopsis.settle()
 
 

@@ -186,6 +186,19 @@ def test_asking_in_between_changes_nothing(groups: int, lg_k: int) -> None:
     )
 
 
+def test_a_settled_summary_holds_registers_alone_and_still_counts() -> None:
+    sizes = np.full(100, 2_000)
+    settled, other = of_groups(sizes, 10), of_groups(sizes, 10)
+    settled.settle()
+    assert settled.size_bytes <= 100 * (1024 + 40)  # Registers; where they are, values taken in.
+    assert settled.size_bytes < other.size_bytes
+    assert settled.to_bytes() == other.to_bytes()
+    more = np.arange(50_000, dtype=np.int64)
+    for summary in (settled, other):
+        summary.update((more % 100).astype(np.int32), *murmur_int64(more + 10**9))
+    assert settled.to_bytes() == other.to_bytes()
+
+
 def test_coupons_that_share_a_slot_keep_the_larger_register() -> None:
     h1 = np.full(100, 5, np.uint64) | (np.arange(100, dtype=np.uint64) << np.uint64(26))
     h2 = np.uint64(1) << np.arange(60, 20, -0.4).astype(np.uint64)
