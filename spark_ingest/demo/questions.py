@@ -109,9 +109,9 @@ WHERE origin = 'JFK' WITHIN 50 PERCENT CONFIDENCE 99 PERCENT""",
 GROUP BY origin WITHIN 10 PERCENT""",
     ),
     AdHoc(
-        "flights by carrier, as well as a small sample can tell",
-        """SELECT carrier, COUNT(*) AS flights FROM flights
-GROUP BY carrier WITHIN 1000000 ABSOLUTE""",
+        "flights more than two hours late by carrier, as well as a small sample can tell",
+        """SELECT carrier, COUNT(*) AS late FROM flights
+WHERE arr_delay > 120 GROUP BY carrier WITHIN 1000000 ABSOLUTE""",
     ),
     AdHoc(
         "February, exactly",

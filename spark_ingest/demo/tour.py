@@ -276,7 +276,7 @@ def _asked(
         answer = client.execute(one.sql)
         took_ms = 1000 * (time.perf_counter() - began)
         console.print(
-            f"\n  [bold]{one.tells}[/] [dim]{', '.join(answer.sources)}, {took_ms:.1f} ms[/]"
+            f"\n  [bold]{one.tells}[/] [dim]· from {', '.join(answer.sources)} · {took_ms:.1f} ms[/]"
         )
         console.print("    " + str(answer).replace("\n", "\n    "), markup=False, highlight=False)
         shown.append((one.tells, asked.add(one.sql, answer).number))
