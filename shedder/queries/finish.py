@@ -132,7 +132,7 @@ def _notes(
     if decided.doubtful:
         notes.append(f"{decided.doubtful:,} groups that HAVING left out may belong in the answer")
     if evidence.missing is not None and decided.certain is not None:
-        notes.append("what HAVING, ORDER BY and LIMIT decide is about the groups that were seen")
+        notes.append("HAVING, ORDER BY and LIMIT know only the groups that were seen")
     if evidence.others is not None:
         notes.append("groups that found no room are summed up in the row of others")
     weak = [c.name for c in columns if c.confidence < query.confidence - SLACK]

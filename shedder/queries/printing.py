@@ -121,6 +121,8 @@ def shown(
     if bound == _NONE:
         return f"{_plain(value)} (no bound)"
     odds = f" ({_percent(confidence)})" if confidence < 1 else ""
+    if value == low == high:  # The odds are all that is left of the interval.
+        return f"{_plain(value)}{odds}"
     if not _is_number(value) or low is None or high is None or math.isinf(high - low):
         return f"{_plain(value)} in [{_plain(low)}, {_plain(high)}]{odds}"
     half = max(high - value, value - low)

@@ -23,6 +23,7 @@ def answer() -> Answer:
 def test_a_value_reads_as_plus_minus_percent_at_its_confidence():
     assert shown(1204113, 1194480, 1213746, "interval", 0.95) == "1,204,113 ± 0.8 % (95 %)"
     assert shown(7, 7, 7, "exact") == "7"
+    assert shown(7, 7, 7, "interval", 0.95) == "7 (95 %)"
     assert shown(None) == "NULL"
     assert shown(0, 0, 3, "interval", 0.95) == "0 ± 3 (95 %)"
     assert shown(5.0, None, None, "none") == "5 (no bound)"
