@@ -275,9 +275,8 @@ def _asked(
         began = time.perf_counter()
         answer = client.execute(one.sql)
         took_ms = 1000 * (time.perf_counter() - began)
-        console.print(
-            f"\n  [bold]{one.tells}[/] [dim]· from {', '.join(answer.sources)} · {took_ms:.1f} ms[/]"
-        )
+        whence = f"from {', '.join(answer.sources)} · {took_ms:.1f} ms"
+        console.print(f"\n  [bold]{one.tells}[/] [dim]· {whence}[/]")
         console.print("    " + str(answer).replace("\n", "\n    "), markup=False, highlight=False)
         shown.append((one.tells, asked.add(one.sql, answer).number))
     for standing in STANDING:
