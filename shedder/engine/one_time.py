@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,14 @@ from shedder.engine.missing_runs import without_missing
 from shedder.engine.published import Published
 from shedder.engine.reduced import partly, reduction_for
 from shedder.engine.stream import Stream
-from shedder.errors import BadQuery, BeforeRetention, DiskFull, ShedderError, StorageFailed
+from shedder.errors import (
+    BadQuery,
+    BeforeRetention,
+    CorruptData,
+    DiskFull,
+    ShedderError,
+    StorageFailed,
+)
 from shedder.queries.answer import Answer
 from shedder.queries.choose import Stretch, answer_once, explain_once
 from shedder.queries.evidence import Evidence
@@ -214,6 +222,31 @@ class OneTime:
                 continue  # Ingest is behind; somebody may have called it off.
 
     def _exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
+        """From all that there is; what cannot be read is missing, and the answer says so."""
+        try:
+            return self._read_exactly(query, moment, deadline)
+        except CorruptData:  # Of a file, maybe, that was whole when it was read before.
+            for run in moment.snapshot.runs:
+                moment.snapshot.files.distrust(run)
+            if not self._without_damage(query, moment.snapshot, deadline):
+                raise
+            return self._read_exactly(query, moment, deadline)
+
+    def _without_damage(
+        self,
+        query: BoundQuery,
+        snapshot: Snapshot,
+        deadline: Deadline,
+        done: Container[int] = frozenset(),
+    ) -> bool:
+        """Put the runs of a snapshot that are damaged into quarantine; whether there were any."""
+        damaged = snapshot.without_damage(lambda _: deadline.check(), done)
+        for run, problem in damaged:
+            _log.error("run_damaged", stream=query.schema.name, problem=problem)
+            self._core.store.quarantine(run, problem)
+        return bool(damaged)
+
+    def _read_exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
         stretch, snapshot = moment.stretch, moment.snapshot
         stream = self._core.stream(query.schema.name)
         rolled = rolled_up(self._core.store, stream.id, query, snapshot, stretch)
@@ -223,9 +256,7 @@ class OneTime:
         read = {*query.columns, query.schema.time_column}
         columns = [name for name in schema.names if name in read]
         found = look_up(self._core.store, stream.id, query, snapshot, columns, deadline.check)
-        for run, problem in snapshot.without_damage(lambda _: deadline.check(), found.done):
-            _log.error("run_damaged", stream=query.schema.name, problem=problem)
-            self._core.store.quarantine(run, problem)
+        self._without_damage(query, snapshot, deadline, found.done)
         sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, stretch.start_us, stretch.end_us)
         selection = snapshot.selection(found.done)
         numbered = needs_positions(query)

@@ -88,6 +88,24 @@ def test_a_stretch_without_the_run_is_exact_and_complete(engine):
     assert answer.notes == ()
 
 
+@pytest.mark.parametrize("way", ["gone", "cut short"])
+def test_a_file_that_goes_while_it_is_served_is_missed_and_said_to_be(original, tmp_path, way):
+    directory, _, file, _ = original
+    shutil.copytree(directory, tmp_path / "data")
+    path = tmp_path / "data" / "runs" / file
+    text = questions()[0]
+    with Engine.open(tmp_path / "data") as engine:
+        assert engine.execute(text).complete  # It has been read and verified.
+        if way == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-1])
+        for _ in range(2):
+            answer = engine.execute(text)
+            assert not answer.complete
+            assert any("1,000 tuples, positions 1000 to 2000" in note for note in answer.notes)
+
+
 def test_show_runs_control_and_rows_tell_of_it(engine, tmp_path, capfd):
     engine.execute("SCRUB")
     problems = [row["problem"] for row in engine.execute("SHOW RUNS").rows()]
