@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shedder.archive.backfills_in_catalog import BackfillsInCatalog
@@ -197,15 +197,21 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
 
     # --- checkpoint ---
 
-    def write_checkpoint(self, log_sequence: int, parts: Mapping[str, bytes]) -> None:
+    def write_checkpoint(
+        self, log_sequence: int, parts: Mapping[str, bytes], kept: Collection[str] = ()
+    ) -> None:
         """Replace the checkpoint.
 
         Args:
           log_sequence: every record of the log below it is in the parts.
           parts: a blob per key; keys that are missing here are forgotten.
+          kept: keys whose blobs stay as the checkpoint before had them.
         """
         with self.transaction():
-            self._run("DELETE FROM checkpoint_parts")
+            there = {key for (key,) in self._all("SELECT key FROM checkpoint_parts")}
+            assert there.issuperset(kept), set(kept) - there
+            for key in there.difference(kept):
+                self._run("DELETE FROM checkpoint_parts WHERE key = ?", key)
             for key, blob in parts.items():
                 self._insert("checkpoint_parts", key, blob)
             self._insert("checkpoint", 1, log_sequence)

@@ -61,12 +61,15 @@ def write_checkpoint(
     """
     parts: dict[str, bytes] = {}
     stored: list[tuple[Standing, list[int]]] = []
+    samples = {f"sample/{stream.id}": stream for stream in streams.values()}
+    kept = {key: stream for key, stream in samples.items() if stream.sample_is_stored}
     with store.catalog.transaction():
         if also is not None:
             also()
         for name, stream in streams.items():
             parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
-            parts[f"sample/{stream.id}"] = stream.sample.to_bytes()
+            if f"sample/{stream.id}" not in kept:  # It is as large as all the rest.
+                parts[f"sample/{stream.id}"] = stream.sample.to_bytes()
             for published in stream.queries.values():
                 if not published.failed:  # What broke may be in its panes.
                     stored.append((published.standing, _store_panes(store, published.standing)))
@@ -78,10 +81,14 @@ def write_checkpoint(
             parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
         if tenants is not None and tenants.told:
             parts[TENANTS] = tenants.to_bytes()
-        store.catalog.write_checkpoint(sequence, parts)
+        store.catalog.write_checkpoint(sequence, parts, kept)
+    for key, stream in samples.items():
+        if key in parts:
+            stream.note_stored_sample(len(parts[key]))
     for standing, panes in stored:
         standing.mark_stored(panes)
-    return sum(len(part) for part in parts.values())
+    unchanged = sum(stream.sample_stored_bytes for stream in kept.values())
+    return unchanged + sum(len(part) for part in parts.values())
 
 
 def _store_panes(store: Store, standing: Standing) -> list[int]:

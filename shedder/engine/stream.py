@@ -34,6 +34,7 @@ class Stream:
     built of them. built: tuples applied that came as summaries; they have no position, and neither
     sample nor archive knows them. deletions: tells all DELETEs.
     to_follow: of built, those whose tuples their producers will send; what has come is in neither.
+    sample_stored_bytes: how large the last stored sample was.
     drops: what was dropped at the door. synopses_ns: what the synopses that can be thinned have
     taken, ever.
     """
@@ -55,6 +56,17 @@ class Stream:
         self.to_follow = 0
         self.synopses_ns = 0
         self.drops = Drops()
+        self.sample_stored_bytes = 0
+        self._stored: tuple[StreamSample, int] | None = None
+
+    @property
+    def sample_is_stored(self) -> bool:
+        """Whether the sample is what the last checkpoint has of it: no tuple has come since."""
+        return self._stored is not None and self._stored == (self.sample, self.sample.position)
+
+    def note_stored_sample(self, size_bytes: int) -> None:
+        """A checkpoint has the sample as it is now."""
+        self._stored, self.sample_stored_bytes = (self.sample, self.sample.position), size_bytes
 
     @property
     def watermark_us(self) -> int | None:

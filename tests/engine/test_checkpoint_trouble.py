@@ -54,6 +54,36 @@ def test_panes_of_a_failed_checkpoint_are_in_the_next_one(db: Engine, tmp_path: 
         assert again.query("n").answer().rows() == answer.rows()
 
 
+def test_a_sample_is_stored_again_only_when_tuples_have_come(db: Engine, tmp_path: Path) -> None:
+    stream = db.core.stream("requests")
+    table = requests(5_000, seed=1)
+
+    def stored() -> bytes:
+        return db.core.store.catalog.checkpoint_parts()[f"sample/{stream.id}"]
+
+    db.push("requests", table.slice(0, 3_000))
+    assert not stream.sample_is_stored
+    checkpoint(db)
+    assert stream.sample_is_stored
+    first = stored()
+    db.register("n", SELECT)  # Draws a sharper sample, and stores that.
+    assert stored() == stream.sample.to_bytes() != first
+    db.register("m", SELECT)
+    assert stored() == stream.sample.to_bytes()
+    db.push("requests", table.slice(3_000))
+    with full_catalog(db), pytest.raises(DiskFull):
+        checkpoint(db)
+    assert not stream.sample_is_stored
+    checkpoint(db)
+    assert stream.sample_is_stored
+    assert stored() == stream.sample.to_bytes()
+    db.query("n").drop()
+    db.register("n", SELECT)
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with Engine.open(tmp_path / "copy") as again:
+        assert again.core.stream("requests").sample.to_bytes() == stream.sample.to_bytes()
+
+
 def test_a_checkpoint_that_fails_when_it_is_due_does_not_halt_the_engine(tmp_path: Path) -> None:
     table = requests(5_000, seed=2)
     with Engine.open(tmp_path / "data", checkpoint_seconds=0.001) as db:
