@@ -37,7 +37,7 @@ def read_costing(parser: Any) -> tuple[tuple[RawNumber, str], ...]:
 
 
 def read_rewrites(parser: Any) -> tuple[str, ...]:
-    """NEVER, which is (), or what may be changed: SLIDE, RANGE, THINNING."""
+    """NEVER, which is (), or what may be changed: SLIDE, COLLAPSE, RANGE, THINNING."""
     if parser._match_text_seq("NEVER"):
         return ()
     words = [rewrite.value for rewrite in Rewrite]

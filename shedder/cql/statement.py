@@ -115,6 +115,7 @@ class Rewrite(Enum):
     """What may be changed of a query so that it keeps its limits."""
 
     SLIDE = "SLIDE"  # coarser: answers come less often
+    COLLAPSE = "COLLAPSE"  # old panes become coarser: windows begin a little earlier
     RANGE = "RANGE"  # shorter: answers are of less time
     THINNING = "THINNING"  # from the first tuple on
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from shedder.cql.collapse import Coarsening, Collapse
 from shedder.cql.expression import SET_FUNCTIONS, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import RangeWindow, Rewrite, Window
@@ -12,6 +13,8 @@ from shedder.cql.text import text_of
 from shedder.streams.windows import PaneGrid
 
 _TRIED_MAX = 1_000
+_DEPTHS_MAX = 25
+_RATES = (2, 3, 4, 8, 16, 32, 64, 128)  # Cells beyond them are hardly of use.
 
 
 def range_is_fixed(query: BoundQuery) -> str | None:
@@ -41,21 +44,46 @@ def windows_of(query: BoundQuery, rewrites: Collection[Rewrite]) -> list[Window]
     Where SLIDE may change, RANGE stays: for a number of panes P = RANGE / SLIDE + 1, a coarser
     slide makes answers older by half of what it grows, RANGE / (2 (P - 1)) at most, and a shorter
     range leaves out RANGE - (P - 1) SLIDE, which is more for every P > 2; and at P = 2, where
-    RANGE = SLIDE, both are as small as they get.
+    RANGE = SLIDE, both are as small as they get. Nor are old panes collapsed there: where the
+    longest cells have g panes, windows begin (g - 1) / 2 panes too early in the mean, which is by
+    how much a slide g times as coarse makes answers older; and it has at most as many panes as
+    there are cells. Where it may not change, they are, before RANGE is shortened.
     """
     window = query.window
     if not isinstance(window, RangeWindow):
         return [window]  # One pane; a window that slides would take more.
     if Rewrite.SLIDE in rewrites:
         return [window, *_coarser(window)]
+    found: list[Window] = [window]
+    if Rewrite.COLLAPSE in rewrites and window.collapse is None:
+        found += _collapsed(window)
     if Rewrite.RANGE in rewrites and range_is_fixed(query) is None:
-        return [window, *_shorter(window)]
-    return [window]
+        least = min(PaneGrid.of(each).panes_live for each in found)
+        found += [each for each in _shorter(window) if PaneGrid.of(each).panes_live < least]
+    return found
 
 
 def _coarser(window: RangeWindow) -> list[Window]:
     times = _multiples(window.range_us // window.slide_us)
     return _fewer(window, [replace(window, slide_us=n * window.slide_us) for n in times])
+
+
+def _collapsed(window: RangeWindow) -> list[Window]:
+    """Windows that begin earlier and earlier, each of fewer cells than those before."""
+    panes = window.range_us // window.width_us
+    ways = [
+        Collapse(rate, depth)
+        for rate in _RATES
+        for depth in _few(_multiples(panes))
+        if 1 < Coarsening.of(panes, Collapse(rate, depth)).longest <= panes
+    ]
+    cells = {way: Coarsening.of(panes, way) for way in ways}
+    ways.sort(key=lambda way: (cells[way].longest, sum(cells[way].cells_max(panes))))
+    return _fewer(window, [replace(window, collapse=way) for way in ways])
+
+
+def _few(numbers: list[int]) -> list[int]:
+    return numbers[:: -(-len(numbers) // _DEPTHS_MAX)]
 
 
 def _shorter(window: RangeWindow) -> list[Window]:

@@ -1,10 +1,12 @@
 """Static approximation: what is changed of a standing query so that it keeps its limits.
 
 Motwani et al., CIDR 2003, section 5.1: windows are reduced, samples are added and pushed down,
-before the query begins; the user is told, and may refuse. A plan of panes leaves three changes:
+before the query begins; the user is told, and may refuse. A plan of panes leaves four changes:
 
 - SLIDE, coarser: there are fewer panes and merges of them. Each answer stays an answer to the
   question, of another moment: at any time the newest one is older.
+- COLLAPSE: old panes become coarser, so there are fewer. Answers come as often as they did, and
+  a window begins where one of its longest cells does, which it says.
 - RANGE, shorter: the same in bytes, but answers are of less time, which their window says. Never
   where that would mislead (reduced_windows.range_is_fixed).
 - THINNING from the first tuple on: less CPU, wider intervals. The sample is pushed below grouping
@@ -105,10 +107,10 @@ def _least_changed(
 def _lost(it: Rewritten) -> float:
     """What is lost, as shares of the answers.
 
-    A window that lies d away from another one, or is shorter by d, has a share d / RANGE of other
-    tuples: so staleness and lost time are compared with errors.
+    A window that lies d away from another one, or is shorter or longer by d, has a share d / RANGE
+    of other tuples: so staleness and lost time are compared with errors.
     """
-    return it.older + it.shorter + it.error
+    return it.older + it.shorter + it.longer + it.error
 
 
 def _with_window(
@@ -139,10 +141,13 @@ def _with_window(
             f"within its limits it would miss {missed} of its targets: its synopses take "
             f"{size_bytes:,} of {free_bytes:,} bytes that may be used"
         )
-    older = shorter = 0.0
+    older = shorter = longer = 0.0
     if isinstance(asked.window, RangeWindow) and isinstance(query.window, RangeWindow):
         older = (query.window.slide_us - asked.window.slide_us) / (2 * asked.window.range_us)
         shorter = 1 - query.window.range_us / asked.window.range_us
+        if query.window.collapse != asked.window.collapse:
+            earlier_us = query.window.resolution_us - query.window.width_us
+            longer = earlier_us / (2 * asked.window.range_us)
     readers = found.demands.readers
     return Rewritten(
         query=query,
@@ -153,6 +158,7 @@ def _with_window(
         ns_per_tuple=cost_ns(wanted.parts, levels, grouped=bool(query.groups)),
         older=older,
         shorter=shorter,
+        longer=longer,
         error=float((allocation.error[readers.synopsis] * readers.scale).sum()),
         missed=missed,
         skipping=_skipping(query, wanted.parts, levels),

@@ -23,7 +23,8 @@ class Rewritten:
     query: with its window as asked, or reduced. plan, levels: its synopses, and what they read.
     given: the largest sizes that keep the limits. size_bytes, ns_per_tuple: what all that takes.
     older: so much older, as a share of RANGE, the newest answer is in the mean.
-    shorter: the share of RANGE that answers do not cover any more.
+    shorter: the share of RANGE that answers do not cover any more. longer: so much more they cover
+      in the mean.
     error: all predicted errors of its aggregates, added up. missed: targets these miss.
     skipping: what skipped tuples are predicted to cost, per synopsis.
     """
@@ -36,6 +37,7 @@ class Rewritten:
     ns_per_tuple: float
     older: float
     shorter: float
+    longer: float
     error: float
     missed: int
     skipping: tuple[float, ...]
@@ -92,6 +94,11 @@ def _window_changes(asked: BoundQuery, it: Rewritten) -> tuple[list[str], list[s
             told.append(f"SLIDE {new} instead of {old}")
             later_us = after.slide_us - before.slide_us
             lost.append(f"the newest answer is up to {duration_text(later_us)} older")
+        if before.collapse != after.collapse:
+            assert after.collapse is not None
+            told.append(f"COLLAPSE BY {after.collapse.rate} AFTER {after.collapse.depth}")
+            earlier = duration_text(after.resolution_us - after.width_us)
+            lost.append(f"a window begins up to {earlier} earlier, as it says")
         if before.range_us != after.range_us:
             new, old = duration_text(after.range_us), duration_text(before.range_us)
             told.append(f"RANGE {new} instead of {old}")

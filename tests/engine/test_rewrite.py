@@ -56,7 +56,14 @@ def test_a_smaller_window_has_fewer_panes_and_ends_where_the_asked_one_does(
     length: int, slide: int
 ) -> None:
     asked = replace(windowed("AVG(d)"), window=RangeWindow(length * MINUTE, slide * MINUTE))
-    for permitted in ((Rewrite.SLIDE,), (Rewrite.RANGE,), tuple(Rewrite), ()):
+    for permitted in (
+        (Rewrite.SLIDE,),
+        (Rewrite.COLLAPSE,),
+        (Rewrite.RANGE,),
+        (Rewrite.COLLAPSE, Rewrite.RANGE),
+        tuple(Rewrite),
+        (),
+    ):
         windows = windows_of(asked, permitted)
         assert windows[0] == asked.window
         panes = [PaneGrid.of(window).panes_live for window in windows]
@@ -66,6 +73,10 @@ def test_a_smaller_window_has_fewer_panes_and_ends_where_the_asked_one_does(
             assert window.slide_us % (slide * MINUTE) == 0
             if Rewrite.SLIDE in permitted:
                 assert window.range_us == length * MINUTE
+                assert window.collapse is None
+            elif window.collapse is not None:
+                assert Rewrite.COLLAPSE in permitted
+                assert (window.range_us, window.slide_us) == (length * MINUTE, slide * MINUTE)
             else:
                 assert window.slide_us == slide * MINUTE
                 assert window.range_us < length * MINUTE
@@ -118,6 +129,48 @@ def test_why_a_shorter_window_is_refused_there_holds_in_numbers() -> None:
     new = [len(np.setdiff1d(now, by_minute[-1 - before : -1])) for before in (59, 10, 1)]
     assert new == sorted(new)
     assert new[-1] > 5 * max(new[0], 1)
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 400))
+def test_a_coarser_slide_has_no_more_panes_than_cells_of_its_length(length: int) -> None:
+    """And makes answers older by what windows begin earlier: so SLIDE goes before COLLAPSE."""
+    asked = replace(windowed("AVG(d)"), window=RangeWindow(length * MINUTE, MINUTE))
+    for window in windows_of(asked, (Rewrite.COLLAPSE,))[1:]:
+        assert isinstance(window, RangeWindow)
+        coarser = RangeWindow(length * MINUTE, window.resolution_us)
+        if length * MINUTE % window.resolution_us == 0:
+            assert PaneGrid.of(coarser).panes_live <= PaneGrid.of(window).panes_live
+
+
+def test_old_panes_are_collapsed_where_the_slide_may_not_change() -> None:
+    text = f"SELECT AVG(d) AS a, COUNT(DISTINCT i) AS n FROM stream {HOUR} COSTING AT MOST 512 KIB"
+    it = fitted(f"{text} REWRITE COLLAPSE")
+    window = it.query.window
+    assert isinstance(window, RangeWindow)
+    assert (window.range_us, window.slide_us) == (60 * MINUTE, MINUTE // 6)
+    assert window.collapse is not None
+    assert it.size_bytes <= 512 << 10
+    assert it.longer == (window.resolution_us - window.slide_us) / (2 * window.range_us)
+    told = described(bound_query(f"{text} REWRITE COLLAPSE"), it)
+    assert told["rewrite"] == f"COLLAPSE BY {window.collapse.rate} AFTER {window.collapse.depth}"
+    assert "begins up to" in told["rewrite_costs"]
+    assert fitted(text).query.window.collapse is None  # type: ignore[union-attr]
+    with pytest.raises(BudgetExceeded, match="REWRITE SLIDE would make it fit"):
+        fitted(f"{text} REWRITE NEVER")
+
+
+def test_a_range_is_shortened_only_where_collapsing_is_not_enough() -> None:
+    text = f"SELECT MEDIAN(d) AS a FROM stream {HOUR}"
+    windows = []
+    for kib in (2048, 256, 90):
+        it = fitted(f"{text} COSTING AT MOST {kib} KIB REWRITE COLLAPSE, RANGE")
+        assert it.size_bytes <= kib << 10
+        assert isinstance(it.query.window, RangeWindow)
+        windows.append(it.query.window)
+    assert windows[0].collapse is not None
+    assert windows[-1].range_us < 60 * MINUTE
+    assert windows[-1].collapse is None
 
 
 # --- limits ---------------------------------------------------------------------------------------
