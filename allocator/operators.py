@@ -41,10 +41,13 @@ class Selection:
     def output(self, own: Precision, inputs: tuple[Precision, ...]) -> Precision:
         """Survivors are thinned; inventions come from all that arrives."""
         (it,) = inputs
+        produced = own.recall + own.spurious  # of each tuple that arrives
         return Precision(
             recall=own.recall * it.recall,
-            spurious=own.recall * it.spurious + own.spurious * (it.recall + it.spurious),
+            spurious=own.recall * it.spurious + own.spurious * it.produced,
             clustered=np.square(own.recall) * it.clustered,
+            mixed=own.recall * produced * it.mixed,
+            crowded=np.square(produced) * it.crowded,
         )
 
 
@@ -65,6 +68,8 @@ class Union:
             recall=a * left.recall + b * right.recall,
             spurious=a * left.spurious + b * right.spurious,
             clustered=a * a * left.clustered + b * b * right.clustered,
+            mixed=a * a * left.mixed + b * b * right.mixed,
+            crowded=a * a * left.crowded + b * b * right.crowded,
         )
         return Selection().output(own, (union,))
 
@@ -88,16 +93,27 @@ class Join:
         """A result needs both partners; any spurious partner makes a spurious result."""
         left, right = inputs
         both = left.recall * right.recall
-        arrived = (left.recall + left.spurious) * (right.recall + right.spurious)
-        recall = own.recall * both
+        arrived = left.produced * right.produced
+        recall, produced = own.recall * both, own.recall + own.spurious
+        correct_and_any = self._of_two(
+            (left.recall, left.recall * left.produced + left.mixed - self._same_left(left)),
+            (right.recall, right.recall * right.produced + right.mixed - self._same_right(right)),
+        )
+        any_twice = self._of_two(
+            (left.produced, np.square(left.produced) + left.crowded - self._same_left(left)),
+            (right.produced, np.square(right.produced) + right.crowded - self._same_right(right)),
+        )
+        correct_twice = self._both_of_two(left, right)
         return Precision(
             recall=recall,
             spurious=own.recall * (arrived - both) + own.spurious * arrived,
-            clustered=np.square(own.recall) * self._both_of_two(left, right) - np.square(recall),
+            clustered=np.square(own.recall) * correct_twice - np.square(recall),
+            mixed=own.recall * produced * (correct_and_any - both * arrived),
+            crowded=np.square(produced) * (any_twice - np.square(arrived)),
         )
 
     def _both_of_two(self, left: Precision, right: Precision) -> Floats:
-        """The probability that the partners of two different results have all arrived."""
+        """The probability that the partners of two different correct results have all arrived."""
         two_left = np.square(left.recall) + left.clustered
         two_right = np.square(right.recall) + right.clustered
         apart = 1.0 - self.sharing_left - self.sharing_right
@@ -106,6 +122,24 @@ class Join:
             + self.sharing_right * two_left * right.recall
             + apart * two_left * two_right
         )
+
+    def _of_two(self, left: tuple[Floats, Floats], right: tuple[Floats, Floats]) -> Floats:
+        """Pairs of different results whose partners have arrived, per square of correct results.
+
+        left, right: tuples that arrive, and pairs of different ones, per correct ones.
+        """
+        return np.asarray(
+            self.sharing_left * left[0] * right[1]
+            + self.sharing_right * left[1] * right[0]
+            + left[1] * right[1]
+        )
+
+    def _same_left(self, left: Precision) -> Floats:
+        """Of all pairs of correct tuples on the left, those of one tuple with itself."""
+        return np.asarray(self.sharing_left * (np.square(left.recall) + left.clustered))
+
+    def _same_right(self, right: Precision) -> Floats:
+        return np.asarray(self.sharing_right * (np.square(right.recall) + right.clustered))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,15 +198,27 @@ class Difference:
         unhidden = np.exp(-mean * right.spurious)
         without = self.matches[0]
         unmatched = generating(self.matches, 1.0 - right.recall)
-        escaped = left.recall * (unmatched - without) + left.spurious * unmatched
+        open_ = unhidden * unmatched / without  # What arrives and finds no match, per result.
         recall = own.recall * left.recall * unhidden
-        two_left = np.square(left.recall) + left.clustered
-        two_unhidden = self.same_key * unhidden + (1.0 - self.same_key) * np.square(unhidden)
-        arrived = left.recall + left.spurious
+        arrived = left.produced
+        result = left.recall * unhidden, arrived * open_
+        escaped = left.recall * (unmatched - without) + left.spurious * unmatched
+        same = self.same_key * without  # Of two tuples on the left.
+        correct_twice = np.square(left.recall) + left.clustered
+        correct_and_any = left.recall * arrived + left.mixed
+        any_twice = np.square(arrived) + left.crowded
+        alike = self.same_key * unhidden + (1.0 - self.same_key) * np.square(unhidden)
+        mixed_alike = self.same_key * unhidden + (1.0 - same) * unhidden * open_
+        any_alike = self.same_key * open_ + (1.0 - same) * np.square(open_)
+        of_left = own.recall * (correct_and_any - left.recall * arrived) * unhidden
         return Precision(
             recall=recall,
             spurious=own.recall * unhidden * escaped / without + own.spurious * arrived,
-            clustered=np.square(own.recall) * two_left * two_unhidden - np.square(recall),
+            clustered=np.square(own.recall) * correct_twice * alike - np.square(recall),
+            mixed=np.square(own.recall) * (correct_and_any * mixed_alike - result[0] * result[1])
+            + own.spurious * of_left,
+            crowded=np.square(own.recall) * (any_twice * any_alike - np.square(result[1]))
+            + own.spurious * (2.0 * own.recall * open_ + own.spurious) * left.crowded,
         )
 
 

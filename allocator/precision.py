@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.stats import beta
 
 from allocator.demands import Booleans, Floats
 from allocator.errors import BadPrecision
+
+
+def _nothing() -> Floats:
+    return np.zeros(())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +24,8 @@ class Precision:
     spurious: >= 0; produced tuples that are not correct, per correct tuple.
     clustered: the mean covariance of two different correct tuples being produced; 0 where tuples
       are missed one by one. It is what keeps the recall of a large window from being steady.
+    mixed, crowded: the same of a correct one and any other that is produced, and of any two, per
+      pair of correct ones; 0 where tuples go wrong one by one.
 
     Counts per correct tuple compose where rates do not: of a union, a join, a difference they are
     sums and products. The rates that users speak of follow from them.
@@ -30,6 +36,8 @@ class Precision:
     recall: Floats
     spurious: Floats
     clustered: Floats
+    mixed: Floats = field(default_factory=_nothing)
+    crowded: Floats = field(default_factory=_nothing)
 
     @classmethod
     def of(cls, recall: Floats | float, spurious: Floats | float) -> Precision:
@@ -87,13 +95,47 @@ class Precision:
         Args:
           share: in (0, 1). tuples: correct ones in a window, > 0.
         """
-        _require("share", "in (0, 1)", np.asarray(share), np.asarray(0 < share < 1))
-        mean = np.clip(self.recall, 1e-12, 1 - 1e-12)
-        variance = np.square(self.recall_deviation(tuples))
-        most = mean * (1 - mean)
-        steady = np.maximum(most / np.maximum(variance, 1e-12 * most) - 1, 1e-9)
-        quantile = beta.ppf(share, mean * steady, (1 - mean) * steady)
-        return np.asarray(np.where(variance > 0, quantile, self.recall), np.float64)
+        return _beta_quantile(self.recall, self.recall_deviation(tuples), share)
+
+    @property
+    def produced(self) -> Floats:
+        """Produced tuples, of both kinds, per correct one."""
+        return np.asarray(self.recall + self.spurious)
+
+    def false_positives_deviation(self, tuples: float) -> Floats:
+        """The standard deviation, from window to window, of FP = spurious / produced.
+
+        To first order in what the two counts vary by; 0 where nothing is produced. Too small above
+        a difference: how many results that has varies, too, and its spurious ones do not with it.
+
+        Args:
+          tuples: correct ones in a window, > 0.
+        """
+        produced = np.where(self.produced > 0, self.produced, 1.0)
+        of_recall = np.square(self.recall_deviation(tuples))
+        of_spurious = self.spurious / tuples + self.crowded - 2 * self.mixed + self.clustered
+        of_both = self.mixed - self.clustered
+        variance = (
+            np.square(self.spurious) * of_recall
+            + np.square(self.recall) * np.maximum(of_spurious, 0.0)
+            - 2 * self.recall * self.spurious * of_both
+        )
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) / np.square(produced))
+
+    def false_positives_quantile(self, share: float, tuples: float) -> Floats:
+        """The FP that this share of all windows stays below; as `recall_quantile`."""
+        deviation = self.false_positives_deviation(tuples)
+        return _beta_quantile(self.false_positives, deviation, share)
+
+
+def _beta_quantile(mean: Floats, deviation: Floats, share: float) -> Floats:
+    """Of a Beta distribution with this mean and deviation; the mean where it does not vary."""
+    _require("share", "in (0, 1)", np.asarray(share), np.asarray(0 < share < 1))
+    variance, inside = np.square(deviation), np.clip(mean, 1e-12, 1 - 1e-12)
+    most = inside * (1 - inside)
+    steady = np.maximum(most / np.maximum(variance, 1e-12 * most) - 1, 1e-9)
+    quantile = beta.ppf(share, inside * steady, (1 - inside) * steady)
+    return np.asarray(np.where(variance > 0, quantile, mean), np.float64)
 
 
 def _require(field: str, rule: str, value: Floats, good: Booleans) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr
 
 from allocator.demands import Floats
+from allocator.errors import BadPrecision
 from allocator.precision import Precision
 
 
@@ -24,7 +26,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TotalError:
-    """Bias and variance of a total, in the value's unit (and its square)."""
+    """Bias and variance of a total or an average, in the value's unit (and its square)."""
 
     bias: Floats
     variance: Floats
@@ -33,6 +35,20 @@ class TotalError:
     def root_mean_square(self) -> Floats:
         """The usual distance from the exact total."""
         return np.asarray(np.sqrt(np.square(self.bias) + self.variance))
+
+    def within(self, distance: float) -> Floats:
+        """Value-based precision: the share of windows whose value is so near the exact one.
+
+        Of a normal distribution: totals and averages of many tuples are nearly that.
+
+        Args:
+          distance: in the value's unit, > 0.
+        """
+        if not distance > 0:
+            raise BadPrecision("distance", "> 0", distance)
+        deviation = np.sqrt(np.maximum(self.variance, 1e-300))
+        above = ndtr((distance - self.bias) / deviation)
+        return np.asarray(above - ndtr((-distance - self.bias) / deviation))
 
 
 def total_error(values: Values, it: Precision) -> TotalError:
@@ -55,3 +71,17 @@ def scaled_total_error(values: Values, it: Precision) -> TotalError:
     plain = total_error(values, it)
     arriving = it.recall + it.spurious
     return TotalError(np.zeros_like(plain.bias), plain.variance / np.square(arriving))
+
+
+def average_error(values: Values, it: Precision) -> TotalError:
+    """The error of an AVG: the total that arrives by the count that arrives.
+
+    Unbiased, because spurious tuples have values like the correct ones'. Of n correct values a
+    share r stays, with weight 1 / (n (r + s)) in place of 1 / n; the others lack, s n are added.
+    """
+    arriving = np.maximum(it.produced, 1e-300)
+    kept = it.recall * np.square(1.0 / arriving - 1.0)
+    other = 1.0 - it.recall + it.spurious / np.square(arriving)
+    spread = max(values.mean_square - values.mean**2, 0.0)
+    variance = spread / values.tuples * (kept + other)
+    return TotalError(np.zeros_like(variance), variance)

@@ -166,7 +166,8 @@ class PlanMaker:
     def _difference(self, left, right):
         keys = max(8, int(right.size / self.rng.uniform(0.2, 1.5)))
         matches = poisson.pmf(np.arange(60), right.size / keys)
-        operator = Difference(matches / matches.sum(), 1 / keys)
+        matches /= matches.sum()  # Results are of keys without a match.
+        operator = Difference(matches, 1 / (keys * matches[0]))
         size = left.size * matches[0]
         return self._node("difference", operator, (left, right), size, False, keys=keys)
 

@@ -13,7 +13,7 @@ from allocator.plan import Step, precision_of
 from allocator.plan_memory import Sizes, best_sizes, losses
 from allocator.plan_solver import solved_sizes, whole_sizes
 from allocator.precision import EXACT, Precision
-from allocator.value_errors import Values, scaled_total_error, total_error
+from allocator.value_errors import Values, average_error, scaled_total_error, total_error
 from tests.allocator.plan_world import PlanMaker, observed, own_precisions
 
 WINDOWS = 60
@@ -79,6 +79,52 @@ def test_recall_varies_from_window_to_window_as_predicted(seed):
         assert below == pytest.approx(share, abs=0.13)
 
 
+def joined(maker, left, right):
+    keys = max(1, int(left.size * right.size / 800))
+    join = Join(1 / left.size, 1 / right.size)
+    return maker._node("join", join, (left, right), left.size * right.size / keys, False, keys=keys)
+
+
+@pytest.mark.parametrize("kind", ["select", "union", "join", "join of joins"])
+@pytest.mark.parametrize("seed", range(3))
+def test_false_positives_vary_from_window_to_window_as_predicted(kind, seed):
+    rng = np.random.default_rng([800, seed])
+    maker = PlanMaker(rng)
+    match kind:
+        case "select":
+            it = maker._base()
+            node = maker._node("select", Selection(), (it,), it.size * 0.8, True, 0.8)
+        case "union":
+            both = maker._base(), maker._base()
+            size = both[0].size + both[1].size
+            node = maker._node("union", Union(both[0].size / size), both, size, True)
+        case "join":
+            node = joined(maker, maker._simple(1), maker._simple(1))
+        case _:
+            node = joined(maker, joined(maker, maker._base(), maker._base()), maker._base())
+    own = own_precisions(node.step, rng)
+    predicted = precision_of(node.step, own)
+    _, produced, spurious = observed(node, maker.bases, own, rng, 400).T
+    rates = spurious / (produced + spurious)
+    mean = float(predicted.false_positives)
+    assert rates.mean() == pytest.approx(mean, abs=5 * rates.std() / 20 + 0.01)
+    deviation = float(predicted.false_positives_deviation(node.size))
+    assert rates.std(ddof=1) == pytest.approx(deviation, rel=0.25)
+    for share in (0.1, 0.5, 0.9):
+        below = (rates < float(predicted.false_positives_quantile(share, node.size))).mean()
+        assert below == pytest.approx(share, abs=0.13)
+
+
+def test_spurious_results_come_together_where_a_join_multiplies_them():
+    invented = Precision.of(1.0, 0.25)
+    found = Join(0.01, 0.01).output(EXACT, (invented, EXACT))
+    # A quarter as many of the left are spurious; of 100 there, 25 in the mean, which come or do not
+    # with all of their results: their number varies by 5, so FP by 0.05 / 1.25^2.
+    assert float(found.mixed) == pytest.approx(0.0, abs=2e-4)
+    assert float(found.false_positives_deviation(1e12)) == pytest.approx(0.05 / 1.25**2, rel=0.03)
+    assert float(invented.false_positives_deviation(1e12)) < 1e-5
+
+
 def test_clustering_is_what_a_join_adds():
     thinned = Precision.of(0.8, 0.0)
     joined = Join(0.01, 0.01).output(EXACT, (thinned, EXACT))
@@ -131,6 +177,37 @@ def test_a_total_errs_as_predicted(seed):
     assert scaled.std() == pytest.approx(
         float(scaled_total_error(known, it).root_mean_square), rel=0.1
     )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_average_errs_as_predicted_and_is_as_often_near_as_is_said(seed):
+    rng = np.random.default_rng(40 + seed)
+    it = Precision.of(rng.uniform(0.5, 1), rng.uniform(0, 0.5))
+    tuples, trials = 300, 4_000
+    values = rng.gamma(3.0, size=(trials, tuples))
+    known = Values(tuples, 3.0, 12.0)
+    kept = rng.random((trials, tuples)) < it.recall
+    invented = rng.poisson(float(it.spurious) * tuples, trials)
+    added = rng.gamma(3.0 * invented)  # The sum of so many values.
+    off = (np.where(kept, values, 0).sum(1) + added) / (kept.sum(1) + invented) - values.mean(1)
+    predicted = average_error(known, it)
+    assert off.mean() == pytest.approx(0.0, abs=6 * off.std() / trials**0.5)
+    assert off.var() == pytest.approx(float(predicted.variance), rel=0.15)
+    for distance in (0.02, 0.05, 0.1):
+        near = (np.abs(off) <= distance).mean()
+        assert near == pytest.approx(float(predicted.within(distance)), abs=0.03)
+
+
+def test_a_total_is_as_often_near_as_is_said():
+    rng = np.random.default_rng(9)
+    it = Precision.of(0.9, 0.05)
+    known = Values(400.0)
+    off = rng.binomial(400, 0.9, 20_000) + rng.poisson(20, 20_000) - 400
+    for distance in (10, 20, 30):
+        near = (np.abs(off) <= distance + 0.5).mean()  # Counts are whole.
+        assert near == pytest.approx(float(total_error(known, it).within(distance + 0.5)), abs=0.02)
+    with pytest.raises(BadPrecision, match="distance must be > 0, got 0"):
+        total_error(known, it).within(0)
 
 
 SIZES = 100 * 2 ** np.arange(6)

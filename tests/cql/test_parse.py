@@ -405,7 +405,7 @@ def test_a_script_is_its_statements() -> None:
         ("SELECT COUNT(*) FROM s COSTING AT MOST 1 KIB AND 2 MIB", "a limit of MIB already"),
         (
             "SELECT COUNT(*) FROM s COSTING AT MOST 1 NS REWRITE SIZE",
-            "NEVER, or any of SLIDE, RANGE",
+            "NEVER, or any of SLIDE, COLLAPSE, RANGE",
         ),
         ("SELECT COUNT(*) FROM s REWRITE NEVER", "COSTING AT MOST says which"),
         ("EXPLAIN CREATE STREAM s (ts TIMESTAMP)", "expected QUERY, a name, AS and a SELECT"),
