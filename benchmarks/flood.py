@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.trades import KEYS, SCHEMA
+from shedder.client.target import Target
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch
 from shedder.wire.heap import keep_big_blocks
@@ -23,29 +24,31 @@ from shedder.wire.heap import keep_big_blocks
 ROWS = 16_384
 IN_FLIGHT_MAX = 128  # More calls than that are not made, and counted as refused.
 TEMPLATES = 8
+Sent = dict[str, float]
 METHOD = "/shedder.v1.Ingest/Append"
 
 
 class Templates:
     """Requests that are ready but for their event times."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: str = "trades", rows: int = ROWS) -> None:
         rng = np.random.default_rng(7)
+        self._stream, self.rows = stream, rows
         self._made = [self._make(rng) for _ in range(TEMPLATES)]
         self._next = 0
 
-    @staticmethod
-    def _make(rng: np.random.Generator) -> tuple[bytes, int]:
-        marks = rng.integers(1 << 48, 1 << 49, ROWS)  # Found again in the bytes.
+    def _make(self, rng: np.random.Generator) -> tuple[bytes, int]:
+        rows = self.rows
+        marks = rng.integers(1 << 48, 1 << 49, rows)  # Found again in the bytes.
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(marks, pa.timestamp("us")),
-                pa.array((rng.zipf(1.2, ROWS) % KEYS).astype(np.int64)),
-                pa.array(rng.lognormal(3, 1, ROWS)),
+                pa.array((rng.zipf(1.2, rows) % KEYS).astype(np.int64)),
+                pa.array(rng.lognormal(3, 1, rows)),
             ],
             schema=SCHEMA,
         )
-        message = AppendRequest(stream="trades", batch=Batch(rows=ROWS, arrow=encode(batch)))
+        message = AppendRequest(stream=self._stream, batch=Batch(rows=rows, arrow=encode(batch)))
         request = message.SerializeToString()
         return request, request.index(marks.tobytes())
 
@@ -53,23 +56,23 @@ class Templates:
         """A request whose first tuple is of this time, and the others follow."""
         self._next = (self._next + 1) % TEMPLATES
         request, offset = self._made[self._next]
-        times = time_us + (np.arange(ROWS) * step_us).astype(np.int64)
-        return b"".join((request[:offset], times.tobytes(), request[offset + 8 * ROWS :]))
+        times = time_us + (np.arange(self.rows) * step_us).astype(np.int64)
+        return b"".join((request[:offset], times.tobytes(), request[offset + 8 * self.rows :]))
 
 
-async def flood(address: str, rate: float, seconds: float) -> dict[str, float]:
+async def flood(target: Target, rate: float, seconds: float, templates: Templates) -> Sent:
     """Send at this rate, on time or as soon as can be; nothing is sent twice."""
     keep_big_blocks()
-    templates, found, acked_ms = Templates(), Counter[str](), list[float]()
-    options = [("grpc.max_send_message_length", -1)]
-    async with grpc.aio.insecure_channel(address, options) as channel:
+    rows = templates.rows
+    found, acked_ms = Counter[str](), list[float]()
+    async with target.aio_channel() as channel:
         append = channel.unary_unary(METHOD, response_deserializer=AppendResponse.FromString)
 
         async def send() -> None:
             request = templates.at(time.time_ns() // 1_000, 1e6 / rate)
             began = time.perf_counter()
             try:
-                await append(request, timeout=30.0)
+                await append(request, timeout=30.0, metadata=target.metadata)
             except grpc.RpcError as error:
                 found[error.code().name] += 1
             else:
@@ -79,7 +82,7 @@ async def flood(address: str, rate: float, seconds: float) -> dict[str, float]:
         calls: set[asyncio.Task[None]] = set()
         began, sent = time.perf_counter(), 0
         while (now := time.perf_counter() - began) < seconds:
-            due = int(now * rate / ROWS) - sent
+            due = int(now * rate / rows) - sent
             for _ in range(due):
                 if len(calls) < IN_FLIGHT_MAX:
                     call = asyncio.create_task(send())
@@ -94,8 +97,8 @@ async def flood(address: str, rate: float, seconds: float) -> dict[str, float]:
         await asyncio.gather(*calls)
     latency = np.percentile(acked_ms or [float("nan")], [50, 99])
     return {
-        "offered_per_s": sent * ROWS / seconds,
-        "acknowledged_per_s": in_time * ROWS / seconds,
+        "offered_per_s": sent * rows / seconds,
+        "acknowledged_per_s": in_time * rows / seconds,
         "p50_ms": float(latency[0]),
         "p99_ms": float(latency[1]),
         **{name: float(count) for name, count in found.items()},
@@ -104,7 +107,8 @@ async def flood(address: str, rate: float, seconds: float) -> dict[str, float]:
 
 def main() -> None:
     address, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-    print(json.dumps(asyncio.run(flood(address, rate, seconds))))
+    target = Target.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
+    print(json.dumps(asyncio.run(flood(target, rate, seconds, Templates()))))
 
 
 if __name__ == "__main__":

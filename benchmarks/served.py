@@ -7,12 +7,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import trustme
+
+from shedder.server.identity import Scope, new_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,60 @@ class Server:
         return sum(process.memory_info().rss for process in processes)
 
 
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Certificates of an authority of its own, and a token for each tenant, for all of its own.
+
+    directory: where they are. tokens: by tenant.
+    """
+
+    directory: Path
+    tokens: Mapping[str, str]
+
+    @classmethod
+    def of(cls, directory: Path, tenants: Iterable[str], quotas: str) -> Identities:
+        """Make them. quotas: TOML, as in docs/operations.md."""
+        authority = trustme.CA()
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        issued.private_key_pem.write_to_path(directory / "key.pem")
+        chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+        (directory / "cert.pem").write_bytes(chain)
+        authority.cert_pem.write_to_path(directory / "ca.pem")
+        scopes = (Scope.INGEST, Scope.QUERY, Scope.DEFINE)
+        made = {tenant: new_token(tenant, scopes, tenant=tenant) for tenant in tenants}
+        entries = "\n".join(entry for _, entry in made.values())
+        (directory / "tokens.toml").write_text(entries)
+        (directory / "tenants.toml").write_text(quotas)
+        return cls(directory, {tenant: token for tenant, (token, _) in made.items()})
+
+    @property
+    def ca(self) -> Path:
+        """Who signed the server's certificate."""
+        return self.directory / "ca.pem"
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Of a server that knows them."""
+        return {
+            "tls_cert": self.directory / "cert.pem",
+            "tls_key": self.directory / "key.pem",
+            "tokens_file": self.directory / "tokens.toml",
+            "tenants_file": self.directory / "tenants.toml",
+        }
+
+
 @contextmanager
-def server(*, bare: bool = False, **settings: object) -> Iterator[Server]:
+def server(
+    *, bare: bool = False, identities: Identities | None = None, **settings: object
+) -> Iterator[Server]:
     """Start a server on a fresh directory, and stop it afterwards.
 
     Args:
       bare: the floor (benchmarks/bare.py) in place of Shedder.
+      identities: whom it knows; None: everybody may do everything, in plain text.
       settings: of Shedder.
     """
+    settings |= {} if identities is None else identities.settings
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     address = f"127.0.0.1:{port}"
@@ -50,7 +99,8 @@ def server(*, bare: bool = False, **settings: object) -> Iterator[Server]:
         if bare:
             command += ["benchmarks.bare", str(directory), address]
         else:
-            command += ["shedder.cli.main", "serve", "--insecure"]
+            command += ["shedder.cli.main", "serve"]
+            command += ["--insecure"] if identities is None else []
             command += ["--data", str(directory), "--listen", address]
         process = subprocess.Popen(
             command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE

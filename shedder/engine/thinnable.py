@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from shedder.cql.on_overload import Policy
 from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.statement import TargetKind
 from shedder.engine.costs import costs_ns
-from shedder.engine.plan import Kind
+from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.overload.costs import Factors
@@ -22,14 +23,19 @@ LEVELS = 11  # 1 to 1/1024; beyond, nothing is saved any more.
 ERROR = 0.01  # What a relative error is measured by where a query has no target.
 _STREAM_S = 60.0  # Of windows without an end: so much of the stream is in a value, at least.
 
-# The error of one tuple that stands for all, in values: sums of what spreads err more than counts.
+# The error of one tuple that stands for all, in values: sums of what spreads err more than counts,
+# and one value in two is another one. Of quantiles and lists, see _spread_of.
 _SPREAD = {
     Kind.COUNT: 1.0,
-    Kind.MOMENTS: 2.0,
-    Kind.CROSS: 2.0,
+    Kind.MOMENTS: 3.0,
+    Kind.CROSS: 3.0,
     Kind.COUNTERS: 3.0,
-    Kind.FREQUENT: 2.0,
+    Kind.DISTINCT: 2.0,
+    Kind.THETA: 2.0,
 }
+_SIGMA = 1.5  # Of values whose logarithms are normal: sums of them have the spread above.
+_LISTED = 10.0  # Times its length: a list's values are so small a share of the tuples.
+_TOGETHER = (Kind.COUNT, Kind.MOMENTS)  # With GROUP BY: cheap, once the groups are found.
 assert LEVELS <= LEVEL_MAX + 1
 
 Key = tuple[str, tuple[int, ...]]
@@ -39,9 +45,9 @@ Key = tuple[str, tuple[int, ...]]
 class Modelled:
     """Synopses that are thinned together, and what the model says that they cost.
 
-    Of one group each synopsis is on its own. With GROUP BY those of a query go together: they share
-    the search for the groups of the rows that are kept. thins: load may have it read less; else its
-    stream has another policy.
+    Of one group each synopsis is on its own. With GROUP BY counts and sums of a query go together:
+    most of what they take is the search for the groups of the rows that are kept.
+    thins: load may have it read less; else its stream has another policy.
     """
 
     key: Key
@@ -66,7 +72,9 @@ def modelled(standing: Standing, *, thins: bool = True) -> list[Modelled]:
     grouped = standing.keys is not None
     parts = range(0 if grouped else 1, len(standing.plan.parts))
     free = tuple(part for part in parts if part not in standing.forced)
-    together = [free] if grouped and free else [(part,) for part in free]
+    cheap = tuple(part for part in free if standing.plan.parts[part].kind in _TOGETHER)
+    apart = [(part,) for part in free if not grouped or part not in cheap]
+    together = [cheap, *apart] if grouped and cheap else apart
     fixed = [(part,) for part in parts if part in standing.forced]
     return [
         Modelled(
@@ -190,5 +198,25 @@ def _tuples_per_value(standing: Standing, rate: float) -> float:
 
 
 def _spread(unit: Modelled) -> float:
-    kinds = [unit.standing.plan.parts[part].kind for part in unit.key[1]]
-    return sum(_SPREAD.get(kind, 1.0) for kind in kinds)
+    return sum(_spread_of(unit.standing, part) for part in unit.key[1])
+
+
+def _spread_of(standing: Standing, part: int) -> float:
+    """Of one synopsis, as far as it can be known without looking at the data."""
+    plan, kind = standing.plan, standing.plan.parts[part].kind
+    asked = zip(standing.query.aggregates, plan.answers, plan.partners, strict=True)
+    of = [a.parameter for a, *parts in asked if part in parts and a.parameter is not None]
+    if kind is Kind.FREQUENT:
+        return float(np.sqrt(_LISTED * max(of, default=1.0)))
+    if kind is Kind.BUCKETS:
+        return max((_spread_at(q) for q in of), default=1.0)
+    if kind in RANKED:
+        return 0.5
+    return _SPREAD.get(kind, 1.0)
+
+
+def _spread_at(q: float) -> float:
+    """Of the q-quantile of lognormal values: sqrt(q (1 - q)) over the density, by the value."""
+    z = ndtri(min(max(q, 1e-3), 1 - 1e-3))
+    density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    return float(_SIGMA * np.sqrt(q * (1 - q)) / density)
