@@ -232,6 +232,11 @@ class Store(
         with self._lock:
             return list(self._state(stream).runs)
 
+    def runs_bytes(self, stream: int) -> int:
+        """What the runs of a stream take on disk."""
+        with self._lock:
+            return sum(run.size_bytes for run in self._state(stream).runs)
+
     def end_position(self, stream: int) -> int:
         """The position that the stream's next tuple gets."""
         with self._lock:

@@ -59,6 +59,7 @@ from shedder.errors import (
     BadSetting,
     Draining,
     Overloaded,
+    QuotaExceeded,
     StreamExists,
     StreamInUse,
     UnknownStream,
@@ -292,6 +293,9 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 rows=rows,
                 summarised=summarised,
             )
+        except QuotaExceeded:
+            self.core.intakes[stream].refuse(rows or 0)
+            raise
         except Overloaded as error:
             for_good = rows is not None and not waits
             self.core.turned_away(stream, rows or 0, size_bytes, error, for_good=for_good)

@@ -41,6 +41,8 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("bytes_per_s_max", _NUMBER),
     ("cpu_ns_per_s", _NUMBER),
     ("cpu_ns_per_s_max", _NUMBER),
+    ("archive_bytes", _COUNT),
+    ("archive_bytes_max", _COUNT),
     ("weight", _NUMBER),
     ("queued_bytes", _COUNT),
     ("refused_batches", _COUNT),
@@ -218,6 +220,32 @@ def check_queries(core: Core, tenant: str) -> None:
         )
 
 
+def check_archive(core: Core, tenant: str) -> None:
+    """Whether a tenant's archive may grow.
+
+    Raises:
+      QuotaExceeded: it has as many bytes as it may.
+    """
+    most = core.tenants.quota(tenant).archive_bytes
+    if most is None:
+        return
+    there = archive_bytes(core, tenant)
+    if there >= most:
+        raise QuotaExceeded(
+            f"tenant {tenant!r} has {there:,} bytes in the archive, its quota is {most:,}; shorten "
+            "RETAIN, PURGE what was deleted, or drop a stream"
+        )
+
+
+def archive_bytes(core: Core, tenant: str) -> int:
+    """What a tenant's runs, and the tuples that wait to be written into them, take."""
+    store = core.store
+    return sum(
+        store.runs_bytes(stream.id) + store.tail_bytes(stream.id)
+        for stream in _streams_of(core, tenant)
+    )
+
+
 def _streams_of(core: Core, tenant: str) -> list[Stream]:
     return own_streams(core, Asker(tenant))
 
@@ -264,6 +292,8 @@ def _row(core: Core, name: str) -> dict[str, object]:
         "rows_per_s_max": quota.rows_per_s,
         "bytes_per_s_max": quota.bytes_per_s,
         "cpu_ns_per_s_max": quota.cpu_ns_per_s,
+        "archive_bytes": archive_bytes(core, name),
+        "archive_bytes_max": quota.archive_bytes,
         "weight": quota.weight,
         "refused_batches": refused.batches,
         "refused_rows": refused.rows,

@@ -113,6 +113,35 @@ def test_what_the_load_refuses_does_not_use_the_quota_up(engine, machine):
     engine.append("a", batch(90), rows=90, **SEND)
 
 
+def test_an_archive_grows_up_to_its_quota_and_goes_on_when_there_is_room(tmp_path):
+    def send(stream, rows):
+        engine.append(stream, batch(rows), rows=rows, **SEND).result()
+
+    with Engine.open(tmp_path / "data") as engine:
+        for asker, name in ((ACME, "a"), (BOLT, "b")):
+            engine.execute(CREATE.format(name), asker=asker)
+        send("a", 100)
+        engine.seal("a")
+        there = int(facts(engine, "acme")["archive_bytes"])
+        (run,) = engine.core.store.runs(engine.core.stream("a").id)
+        assert there == run.size_bytes == run_file_bytes(tmp_path)
+        engine.set_quota("acme", "archive_bytes", str(there + 1))
+        send("a", 100)
+        engine.ledger("a")  # Once it is applied.
+        with pytest.raises(QuotaExceeded, match="RETAIN"):
+            send("a", 7)
+        ledger = engine.ledger("a")
+        assert (ledger.accepted, ledger.refused_rows) == (200, 7)
+        send("b", 7)  # Of somebody else.
+        engine.set_quota("acme", "archive_bytes", "none")
+        send("a", 7)
+        assert engine.ledger("a").accepted == 207
+
+
+def run_file_bytes(directory):
+    return sum(path.stat().st_size for path in directory.rglob("*.parquet"))
+
+
 def test_queries_stand_up_to_the_quota_and_stay_when_it_is_lowered(engine):
     engine.set_quota("acme", "queries", "2")
     for name in ("p", "q"):
