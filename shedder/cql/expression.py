@@ -109,10 +109,20 @@ BY_TIME = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the stream."""
+    """A column of the stream. Its hash is computed once, as that of `Call`."""
 
     name: str
     type: ColumnType | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.type)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Column, (self.name, self.type)  # Hashes are of one process.
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,17 +88,18 @@ class Segment:
         return replace(self, synopsis=self.synopsis.scatter(ids, groups), shape=shape)
 
     def _stretch(self, other: Known | Segment) -> None:
-        self.low, self.high = _hull(self.low, self.high, other.low, other.high)
-        self.low_beside, self.high_beside = _hull(
-            self.low_beside, self.high_beside, other.low_beside, other.high_beside
-        )
+        self.low, self.high = _lower(self.low, other.low), _higher(self.high, other.high)
+        self.low_beside = _lower(self.low_beside, other.low_beside)
+        self.high_beside = _higher(self.high_beside, other.high_beside)
 
 
-def _hull(low: End, high: End, other_low: End, other_high: End) -> tuple[End, End]:
-    """The range that holds both; None where there is none."""
-    lows = [end for end in (low, other_low) if end is not None]
-    highs = [end for end in (high, other_high) if end is not None]
-    return min(lows, default=None), max(highs, default=None)
+def _lower(end: End, other: End) -> End:
+    """The lower one of two ends; None where there is neither."""
+    return other if end is None or (other is not None and other < end) else end
+
+
+def _higher(end: End, other: End) -> End:
+    return other if end is None or (other is not None and other > end) else end
 
 
 def selected(synopsis: Any, ids: NDArray[np.int64]) -> Any:

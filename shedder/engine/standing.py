@@ -211,10 +211,11 @@ class Standing(Versions, Resizable):
         groups = 1 if self.keys is None else self.keys.size
         for pane, first, last in slices(view, self._cells_of if self.grid.slides else None):
             held = self.open_pane(pane, 0)
+            readers = readers_of(self, pane)
             for at, (part, level, thinned, given) in enumerate(parts):
                 rows = thinned.between(first, last)
                 read = held.update_at(at, level, given, rows, groups)
-                for each in readers_of(self, pane):
+                for each in readers:
                     each.thinned[at] += (last - first) - (rows[1] - rows[0])
                 if level:
                     held.segment(at, level).notice(known_of(part, view, first, last), read)

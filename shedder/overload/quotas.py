@@ -23,18 +23,18 @@ class Quota:
     """What a tenant may take; None: no limit of its own.
 
     queries: that stand at a time. synopsis_bytes: of all of them. cpu_ns_per_s: CPU of its
-    synopses, for reading tuples; 1e9 is a core. archive_bytes: of its runs, and of tuples that wait
-    to be written into them. rows_per_s, bytes_per_s: that it may send.
-    weight: its share where there is not enough for all.
+    synopses, for reading tuples; 1e9 is a core. rows_per_s, bytes_per_s: that it may send.
+    weight: its share where there is not enough for all. archive_bytes: of its runs, and of tuples
+    that wait to be written into them.
     """
 
     queries: int | None = None
     synopsis_bytes: int | None = None
     cpu_ns_per_s: float | None = None
-    archive_bytes: int | None = None
     rows_per_s: float | None = None
     bytes_per_s: float | None = None
     weight: float = 1.0
+    archive_bytes: int | None = None
 
     @property
     def has_rates(self) -> bool:
