@@ -29,7 +29,7 @@ from shedder.engine.published import Published
 from shedder.engine.queue_shares import QueueShares
 from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
-from shedder.engine.tenants import Tenants, check_archive
+from shedder.engine.tenants import Tenants
 from shedder.errors import (
     BadSetting,
     Overloaded,
@@ -169,12 +169,9 @@ class Core(SizesInForce):
 
         Raises:
           UnknownStream. RateExceeded, Overloaded: not now; it says when to come back.
-          QuotaExceeded: the tenant's archive is as large as it may be.
         """
-        tenant = self.stream(name).schema.tenant
-        check_archive(self, tenant)
         self.admit_by_rate(name, rows, size_bytes)
-        self.queues.check(tenant, self.settings.ingest_queue_bytes)
+        self.queues.check(self.stream(name).schema.tenant, self.settings.ingest_queue_bytes)
         self._admit_by_load(name, size_bytes)
         return self.intake(name)
 

@@ -52,7 +52,7 @@ from shedder.engine.sharing import Sharing
 from shedder.engine.statements import execute
 from shedder.engine.tasks import Tasks, Watch
 from shedder.engine.tenant_quotas import TenantQuotas
-from shedder.engine.tenants import tenants_table
+from shedder.engine.tenants import check_archive, tenants_table
 from shedder.engine.told_levels import ToldLevels
 from shedder.engine.upkeep import Upkeep
 from shedder.errors import (
@@ -276,10 +276,12 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
           summarised: summaries of it came before; it is for the archive.
 
         Raises:
-          what `Intake.append` and `Core.admit` raise.
+          what `Intake.append` and `Core.admit` raise. QuotaExceeded: the tenant's archive is as
+          large as it may be.
         """
         size_bytes = memoryview(payload).nbytes
         try:
+            check_archive(self.core, self.core.stream(stream).schema.tenant)
             intake = self.core.admit(stream, rows or 0, size_bytes)
             if summarised:
                 check_summarised(
