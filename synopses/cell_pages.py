@@ -23,6 +23,7 @@ _EACH = 8  # Pages that a group is sure to need: it has 16 entries or more to co
 _SOME = 32  # Pages that are made at once, at least.
 _WIDE = 64 * kernels.PER_STRETCH  # A row of the directory may be this wide whatever it leads to.
 
+_NO_ENTRIES = np.zeros(0, np.int64)
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -221,8 +222,9 @@ class CellPages:
     def add_pages(self, other: Self, sign: int) -> Entries:
         """Add sign * the other's counts, its shift being the same; returns what is left of them."""
         if sign > 0:
-            self.admit(other.held)
-            self._know(other.stretches)
+            if not kernels.are_known(other.held, other.stretches, self.rows, self.columns):
+                self.admit(other.held)
+                self._know(other.stretches)
             self._whole &= other._whole
         left = np.empty(other.directory.size, np.int32)
         room, at, found = other.stretches.size * kernels.PER_STRETCH, 0, 0
@@ -234,13 +236,14 @@ class CellPages:
             )  # fmt: skip
             found += more
             if at == other.held.size:
-                return self._add_slots(other, left[:found].astype(np.int64), sign)
+                break
             self._make_pages(room)
+        if not found:
+            return _NO_ENTRIES, _NO_ENTRIES, _NO_ENTRIES
+        return self._add_slots(other, left[:found].astype(np.int64), sign)
 
     def _add_slots(self, other: Self, slots: NDArray[np.int64], sign: int) -> Entries:
         """Add the pages at these slots of the other's directory cell by cell."""
-        if not slots.size:
-            return slots, slots, slots
         rows, columns = np.divmod(slots, other.width)
         columns -= kernels.FIRST
         first = other.stretches[columns // kernels.PER_STRETCH] << kernels.STRETCH_BITS

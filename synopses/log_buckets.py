@@ -13,6 +13,7 @@ import struct
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from synopses.bucket_cells import (
@@ -50,6 +51,21 @@ def discrete_rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     if not 0.0 <= q <= 1.0:
         raise BadParameter("q", q, "0 to 1")
     return np.maximum(1, counts - np.floor(counts - q * counts).astype(np.int64))
+
+
+@njit(nogil=True, cache=True)
+def _merge_ends(
+    counts: NDArray[np.int64],
+    extremes: NDArray[np.float64],
+    groups: int,
+    other_counts: NDArray[np.int64],
+    other_extremes: NDArray[np.float64],
+) -> None:
+    """Add the counts of the other's groups, and widen the extremes to theirs."""
+    for group in range(groups):
+        counts[group] += other_counts[group]
+        extremes[group, 0] = min(extremes[group, 0], other_extremes[group, 0])
+        extremes[group, 1] = max(extremes[group, 1], other_extremes[group, 1])
 
 
 def _error_of(mantissa_bits: int, _statistics: Statistics, _confidence: float) -> float:
@@ -144,11 +160,7 @@ class GroupedLogBuckets(Resizable):
         same_kind(self, other)
         self.grow(other.groups)
         self._cells.merge(other._cells, self._counts.size)
-        theirs = slice(0, other.groups)
-        self._counts[theirs] += other.counts
-        low, high = self._extremes[theirs, 0], self._extremes[theirs, 1]
-        np.minimum(low, other._extremes[theirs, 0], out=low)
-        np.maximum(high, other._extremes[theirs, 1], out=high)
+        _merge_ends(self._counts, self._extremes, other.groups, other._counts, other._extremes)
         return self
 
     def subtract(self, other: Self) -> Self:
