@@ -18,7 +18,7 @@ from shedder.archive.aside import aside
 from shedder.archive.catalog import Catalog
 from shedder.archive.entries import Run
 from shedder.archive.files import DISK_FULL_ERRNOS, Files, atomic_write
-from shedder.archive.layouts.checked_file import opened
+from shedder.archive.layouts.open_files import opened
 from shedder.archive.run_files import RunFiles
 from shedder.archive.stream_state import StreamState
 from shedder.archive.value_index import Fences, Ranges, Stale, keys_of, to_bytes

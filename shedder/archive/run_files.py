@@ -20,6 +20,7 @@ from shedder.archive.entries import Run
 from shedder.archive.files import Files
 from shedder.archive.layouts.blocks import Block, Wanted, read_blocks, read_groups
 from shedder.archive.layouts.checked_file import Footers
+from shedder.archive.layouts.open_files import OpenFiles
 from shedder.archive.layouts.parts import Part
 from shedder.archive.layouts.shells import read_shells
 from shedder.archive.progress import Told, nobody
@@ -44,6 +45,7 @@ class RunFiles:
         self._verified: set[str] = set()
         self._keepers = 0
         self._footers = Footers()
+        self._open = OpenFiles()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -109,11 +111,13 @@ class RunFiles:
         if run.footer is None:
             self.verified((run,))
         path = self._directory / "runs" / run.file
-        return read_blocks(self._files, path, run, numbers, wanted, self._footers, told)
+        kept = self._footers, told, self._open
+        return read_blocks(self._files, path, run, numbers, wanted, *kept)
 
     def distrust(self, run: Run) -> None:
         """A part of the file was found to be damaged: verify it before its next use."""
         self._footers.forget()
+        self._open.forget(run.file)
         self._verified.discard(run.file)
 
     def damaged(
@@ -135,6 +139,7 @@ class RunFiles:
     def set_aside(self, run: Run) -> bool:
         """Keep what is left of a damaged file in quarantine/; False when that does not work."""
         self._verified.discard(run.file)
+        self._open.forget(run.file)
         aside = self._directory / "quarantine" / run.file.replace("/", "-")
         try:
             if not aside.exists():
@@ -149,6 +154,10 @@ class RunFiles:
         if run.footer is None:
             self.verified((run,))
         return read_groups(self._files, self._directory / "runs" / run.file, run, groups, wanted)
+
+    def close(self) -> None:
+        """Close what is open; who reads afterwards opens it again."""
+        self._open.forget()
 
     def pin(self, names: Sequence[str]) -> None:
         """Keep files until they are unpinned as often."""
@@ -175,6 +184,7 @@ class RunFiles:
                 del self._pins[name]
                 self._doomed.discard(name)
                 self._verified.discard(name)
+                self._open.forget(name)
                 with suppress(OSError):  # an orphan then, which the next start removes
                     self._files.unlink(self._directory / "runs" / name)
 

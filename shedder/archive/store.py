@@ -179,6 +179,7 @@ class Store(
     def close(self) -> None:
         """Close log and catalog and release the directory. The tail is in the log."""
         try:
+            self._run_files.close()
             self.log.close()
             self.catalog.close()
         finally:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+from contextlib import suppress
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -9,9 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import shedder
 from shedder.archive.entries import StreamEntry
 from shedder.archive.files import OsFiles, OsReadFile
 from shedder.archive.layouts.blocks import Wanted, read_blocks
+from shedder.archive.layouts.checked_file import Footers
+from shedder.archive.layouts.open_files import OpenFiles, opened
 from shedder.archive.layouts.parts import part_of
 from shedder.archive.runs import read_run, write_run
 from shedder.cql.layout import Hybrid, Plain
@@ -117,9 +122,10 @@ class RecordingFiles(OsFiles):
     """The real file system, with notes of what was read."""
 
     def __init__(self):
-        self.reads, self.expected = [], []
+        self.reads, self.expected, self.opened = [], [], 0
 
     def open(self, path):
+        self.opened += 1
         return RecordingFile(path, self.reads, self.expected)
 
 
@@ -138,6 +144,61 @@ def test_the_system_is_told_what_will_be_read_and_nothing_else(
     told = {at for begin, size in files.expected for at in range(begin, begin + size)}
     assert told == {at for begin, size in inside for at in range(begin, begin + size)}
     assert all(sum(left) < right[0] for left, right in itertools.pairwise(files.expected))
+
+
+def test_a_file_stays_open_for_the_next_part_until_reading_it_fails(tmp_path):
+    path, run = write(tmp_path, Hybrid(7, 100), [shuffled(FIRST, ROWS)])
+    files, footers, kept = RecordingFiles(), Footers(), OpenFiles(1)
+
+    def read(number: int) -> int:
+        wanted = Wanted("ts", ("serial",))
+        (block,) = read_blocks(files, path, run, [number], wanted, footers, kept=kept)
+        return block.bytes_read
+
+    first = read(0)
+    again = [read(number) for number in range(7)]
+    assert files.opened == 1
+    assert again[0] == first - (run.size_bytes - run.footer.offset)  # The footer was read once.
+    with opened(files, path, run, footers, kept), opened(files, path, run, footers, kept):
+        assert files.opened == 2  # Lent to one reader at a time.
+    read(0)
+    assert files.opened == 2
+    path.write_bytes(bytes(run.size_bytes))
+    with pytest.raises(CorruptData, match="checksum"):
+        read(1)
+    with pytest.raises(CorruptData, match="checksum"):
+        read(1)
+    assert files.opened == 3
+    kept.forget(run.file)
+    assert not any(str(path) == target for target in open_files())
+
+
+def open_files() -> list[str]:
+    """What this process has open."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(link.readlink()))
+    return found
+
+
+def test_what_goes_is_not_kept_open_and_nothing_is_after_the_end(tmp_path):
+    with shedder.open(tmp_path) as db:
+        for name in "ab":
+            db.execute(
+                f"CREATE STREAM {name} (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts "
+                "ARCHIVE hybrid(blocks=4, block_rows=10)"
+            )
+            db.push(name, pa.table({"ts": pa.array(range(200), pa.timestamp("us"))}))
+            db.seal(name)
+            early = "ts < CAST(100 AS TIMESTAMP)"
+            db.execute(f"SELECT COUNT(*) AS n FROM {name} WHERE {early} REDUCE BY uniform(0.5)")
+        runs = [p for p in open_files() if p.startswith(str(tmp_path / "runs"))]
+        assert len(runs) == 2
+        db.execute("DROP STREAM a")
+        runs = [p for p in open_files() if p.startswith(str(tmp_path / "runs"))]
+        assert len(runs) == 1
+    assert not [p for p in open_files() if p.startswith(str(tmp_path / "runs"))]
 
 
 @pytest.mark.parametrize("stretch", [(None, 1_000_000), (1_500_000, 1_600_000), (10**12, None)])

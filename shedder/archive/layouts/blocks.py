@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from shedder.archive.entries import Run
 from shedder.archive.files import Files
-from shedder.archive.layouts.checked_file import Footers, opened
+from shedder.archive.layouts.checked_file import Footers
+from shedder.archive.layouts.open_files import OpenFiles, opened
 from shedder.archive.progress import Told, nobody
 from shedder.cql.render import POSITION
 
@@ -53,6 +54,7 @@ def read_blocks(
     wanted: Wanted,
     footers: Footers | None = None,
     told: Told = nobody,
+    kept: OpenFiles | None = None,
 ) -> Iterator[Block]:
     """Some of a run's blocks, in the order of numbers.
 
@@ -67,6 +69,7 @@ def read_blocks(
       wanted: what of them.
       footers: those that are known already.
       told: called before each row group; what it raises ends the reading.
+      kept: files that are open already, and stay so where they are dealt.
 
     Raises:
       CorruptData: the file is missing, or what was read of it fails its checksum.
@@ -75,7 +78,7 @@ def read_blocks(
     assert all(0 <= number < run.blocks for number in numbers), (run.blocks, numbers)
     if not numbers:
         return
-    with opened(files, path, run, footers) as (parquet, checked):
+    with opened(files, path, run, footers, kept if run.is_dealt else None) as (parquet, checked):
         schema = checked.schema or parquet.schema_arrow
         groups = range(parquet.num_row_groups)
         if run.is_dealt:

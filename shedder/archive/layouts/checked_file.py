@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -16,10 +15,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
-from shedder.archive.files import Files, ReadFile
+from shedder.archive.files import ReadFile
 from shedder.archive.run_writer import PIECES, unpacked
 from shedder.archive.segment import checksum
-from shedder.errors import CorruptData, StorageFailed
+from shedder.errors import CorruptData
 
 FOOTERS_BYTES: Final = 16 << 20  # Of files; some times as much in memory.
 
@@ -179,33 +178,3 @@ class CheckedFile:
         run = self._run
         held = f"positions {run.first_position} to {run.end_position} (excluded)"
         return CorruptData(f"{self._path}: {what}; it held {held}")
-
-
-@contextmanager
-def opened(
-    files: Files, path: Path, run: Run, footers: Footers | None = None
-) -> Iterator[tuple[pq.ParquetFile, CheckedFile]]:
-    """A run's file, whose parts are verified as they are read.
-
-    Raises:
-      CorruptData: it is missing or damaged, or a part that was read inside is.
-      StorageFailed: it cannot be read.
-    """
-    try:
-        file = files.open(path)
-    except FileNotFoundError as error:
-        held = f"positions {run.first_position} to {run.end_position} (excluded)"
-        raise CorruptData(f"{path} is missing; it held {held}") from error
-    except OSError as error:
-        raise StorageFailed(f"cannot read {path}: {error}") from error
-    try:
-        checked = CheckedFile(file, path, run, footers)
-        source = pa.PythonFile(checked, mode="r")  # type: ignore[arg-type]
-        with pq.ParquetFile(source, metadata=checked.metadata, pre_buffer=False) as parquet:
-            yield parquet, checked
-    except pa.ArrowException as error:
-        raise CorruptData(f"cannot read {path}: {error}") from error
-    except OSError as error:
-        raise StorageFailed(f"cannot read {path}: {error}") from error
-    finally:
-        file.close()

@@ -1,0 +1,124 @@
+"""Files of runs that are read in part: opened, and kept open for who reads the next part."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shedder.archive.entries import Run
+from shedder.archive.files import Files, ReadFile
+from shedder.archive.layouts.checked_file import CheckedFile, Footers
+from shedder.errors import CorruptData, StorageFailed
+
+OPEN_FILES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """A run's file, and what reads it."""
+
+    file: ReadFile
+    checked: CheckedFile
+    parquet: pq.ParquetFile
+
+    def close(self) -> None:
+        self.parquet.close()
+        self.file.close()
+
+
+class OpenFiles:
+    """Files of runs that were read last, still open: opening takes longer than a small part.
+
+    Each is lent to one reader at a time. Safe from any thread.
+    """
+
+    def __init__(self, files_max: int = OPEN_FILES) -> None:
+        """Keep up to so many."""
+        self._max = files_max
+        self._held: OrderedDict[tuple[str, int], _Opened] = OrderedDict()
+        self._lock = threading.RLock()  # A snapshot may be collected, and forget, at any moment.
+
+    def take(self, run: Run) -> _Opened | None:
+        """The run's file, for the one who asks; None: it has to be opened."""
+        with self._lock:
+            found = self._held.pop((run.file, run.crc), None)
+        if found is not None:
+            found.checked.bytes_read = 0
+        return found
+
+    def give(self, run: Run, opened: _Opened) -> None:
+        """Back, or for the first time; the one that was not used for the longest time is closed."""
+        with self._lock:
+            gone = [self._held.pop((run.file, run.crc), None)]
+            self._held[run.file, run.crc] = opened
+            if len(self._held) > self._max:
+                gone.append(self._held.popitem(last=False)[1])
+        for each in gone:
+            if each is not None:
+                each.close()
+
+    def forget(self, name: str | None = None) -> None:
+        """Close the files of this name below `runs/`; without a name all."""
+        with self._lock:
+            keys = [key for key in self._held if name in (None, key[0])]
+            gone = [self._held.pop(key) for key in keys]
+        for each in gone:
+            each.close()
+
+
+@contextmanager
+def opened(
+    files: Files,
+    path: Path,
+    run: Run,
+    footers: Footers | None = None,
+    kept: OpenFiles | None = None,
+) -> Iterator[tuple[pq.ParquetFile, CheckedFile]]:
+    """A run's file, whose parts are verified as they are read.
+
+    kept: those that are open already; this one stays open there, unless reading it failed.
+
+    Raises:
+      CorruptData: it is missing or damaged, or a part that was read inside is.
+      StorageFailed: it cannot be read.
+    """
+    known = None if kept is None else kept.take(run)
+    try:
+        if known is None:
+            known = _open(files, path, run, footers)
+        yield known.parquet, known.checked
+    except pa.ArrowException as error:
+        raise CorruptData(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise StorageFailed(f"cannot read {path}: {error}") from error
+    else:
+        if kept is not None:
+            kept.give(run, known)
+            known = None
+    finally:
+        if known is not None:
+            known.close()
+
+
+def _open(files: Files, path: Path, run: Run, footers: Footers | None) -> _Opened:
+    try:
+        file = files.open(path)
+    except FileNotFoundError as error:
+        held = f"positions {run.first_position} to {run.end_position} (excluded)"
+        raise CorruptData(f"{path} is missing; it held {held}") from error
+    try:
+        checked = CheckedFile(file, path, run, footers)
+        source = pa.PythonFile(checked, mode="r")  # type: ignore[arg-type]
+        parquet = pq.ParquetFile(source, metadata=checked.metadata, pre_buffer=False)
+    except BaseException:
+        file.close()
+        raise
+    return _Opened(file, checked, parquet)
