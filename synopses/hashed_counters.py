@@ -173,6 +173,12 @@ class GroupedHashedCounters(Resizable):
         used = int(self._rooms.sum())
         self._repack(max(2 * used, used + 2 * int(self._rooms.max()), _ARENA_MIN))
 
+    def settle(self) -> None:
+        """Nothing more is counted: give back the room for what would come. No answer changes."""
+        self._repack(max(int(self._rooms.sum()), 1))
+        if self._dense_used < len(self._dense):
+            self._dense = self._dense[: self._dense_used].copy()
+
     def _repack(self, room: int) -> None:
         """Make a new arena without gaps."""
         keys, counts = np.zeros(room, np.uint64), np.zeros(room, np.int64)

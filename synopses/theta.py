@@ -211,6 +211,15 @@ class GroupedTheta(Resizable):
         self._starts[: self._groups] = places
         self._sizes[: self._groups] = wider
 
+    def settle(self) -> None:
+        """Nothing more is counted: give back the room for what would come. No answer changes."""
+        self._settle()
+        starts, sizes = self._tables
+        arena, places = np.zeros(int(sizes.sum()), np.uint64), _starts_of(sizes)
+        kernels.move_tables(self._arena, starts, sizes, arena, places, sizes)
+        self._arena, self._end = arena, int(sizes.sum())
+        self._starts[: self._groups] = places
+
     def resize(self, lg_k: int, /) -> Self:
         """Keep the 2^lg_k smallest hashes from now on, in place.
 

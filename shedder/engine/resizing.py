@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 
 from synopses.distinct import GroupedDistinct
+from synopses.hashed_counters import GroupedHashedCounters
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.rank_sketches import RankSketches
 from synopses.resizing import Resizable
+from synopses.theta import GroupedTheta
+
+_WITH_ROOM = (RankSketches, GroupedDistinct, GroupedHashedCounters, GroupedTheta)
 
 
 def size_of(synopsis: Any) -> int:
@@ -23,7 +27,7 @@ def settle(synopsis: Any, size: int) -> None:
     """Nothing more is counted: it is no larger than this, and keeps no room for what would come."""
     if size_of(synopsis) > size:
         synopsis.resize(size)
-    if isinstance(synopsis, (RankSketches, GroupedDistinct)):
+    if isinstance(synopsis, _WITH_ROOM):
         synopsis.settle()
 
 

@@ -35,6 +35,14 @@ QUERIES = {
         f"SELECT k % 500 AS g, COUNT(DISTINCT v) AS d FROM s {WINDOW} GROUP BY g",
         20,
     ),
+    "counters by group": (
+        f"SELECT k % 300 AS g, SELF_JOIN_SIZE(k) AS f FROM s {WINDOW} GROUP BY g",
+        20,
+    ),
+    "hashes by group": (
+        f"SELECT k % 300 AS g, DISTINCT_BOTH(k, v < 0.6, v > 0.4) AS b FROM s {WINDOW} GROUP BY g",
+        20,
+    ),
 }
 
 
