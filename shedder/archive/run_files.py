@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from shedder.archive.deletions import Deleted
 from shedder.archive.entries import Run
 from shedder.archive.files import Files
+from shedder.archive.holes import Stretch
 from shedder.archive.layouts.blocks import Block, Wanted, read_blocks, read_groups
 from shedder.archive.layouts.checked_file import Footers
 from shedder.archive.layouts.open_files import OpenFiles
@@ -213,6 +214,7 @@ class Snapshot:
     damaged: whoever answers from this has to say so. deleted: by first position of a run, its rows
     that are to be skipped. tail: batches in order, not pruned;
     tail_positions: of their first rows. end_position: the position after the last tuple.
+    holes: positions that were lost with damaged bytes of the log; of them nothing else is known.
     """
 
     runs: tuple[Run, ...]
@@ -222,6 +224,7 @@ class Snapshot:
     tail_positions: tuple[int, ...]
     end_position: int
     files: RunFiles
+    holes: tuple[Stretch, ...] = ()
     _finalizer: weakref.finalize[..., Snapshot] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -31,6 +31,7 @@ from shedder.archive.directory import (
 )
 from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import Files, OsFiles
+from shedder.archive.holes import Stretch, holes
 from shedder.archive.indexed_runs import IndexedRuns
 from shedder.archive.log import SEGMENT_BYTES, Log
 from shedder.archive.log_recovery import LogRecovery
@@ -367,7 +368,18 @@ class Store(
                 tail_positions=tuple(piece.first_position for piece in pieces),
                 end_position=state.end_position,
                 files=self._run_files,
+                holes=tuple(it for it in state.holes if it[1] > state.entry.retained_position),
             )
+
+    def find_holes(self, stream: int) -> tuple[Stretch, ...]:
+        """Positions that were lost with damaged bytes of the log; once its batches are added."""
+        with self._lock:
+            state = self._state(stream)
+            held = [(run.first_position, run.end_position) for run in state.runs]
+            held += [(it.first_position, it.end_position) for it in state.tail.pieces]
+            held += [(first, end) for of, first, end in self.catalog.emptied() if of == stream]
+            state.holes = holes(held, removed=state.entry.retained_position)
+            return state.holes
 
     def scan(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shedder.archive.deletions import Deleted, Deletion
 from shedder.archive.entries import RollupEntry, Run, StreamEntry
+from shedder.archive.holes import Stretch
 from shedder.archive.marks import Quarantine, Scans
 from shedder.archive.tail import Tail
 from shedder.cql.rollup import Rollup
@@ -23,6 +24,7 @@ class StreamState:
     ever were. emptied_position: below it lie all runs that were purged to nothing. indexes:
     columns that have a value index. rollups: by id. scrubbed: by first position, when a scrub in
     the background found the run whole. backfilled: rows that came in by backfills, ever.
+    holes: positions that were lost with damaged bytes of the log, as recovery found them.
     """
 
     entry: StreamEntry
@@ -35,6 +37,7 @@ class StreamState:
     deletions: list[Deletion] = field(default_factory=list)
     emptied_position: int = 0
     backfilled: int = 0
+    holes: tuple[Stretch, ...] = ()
     indexes: tuple[str, ...] = ()
     rollups: dict[int, tuple[RollupEntry, Rollup]] = field(default_factory=dict)
     tail: Tail = field(default_factory=Tail)

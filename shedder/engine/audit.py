@@ -159,7 +159,7 @@ class Audit:
             return None
         snapshot = store.snapshot(stream.id, span.start_us, span.end_us)
         rows = sum(run.rows for run in snapshot.runs) + sum(len(each) for each in snapshot.tail)
-        if snapshot.missing or rows > self._core.settings.audit_rows_max:
+        if snapshot.missing or snapshot.holes or rows > self._core.settings.audit_rows_max:
             snapshot.release()
             return None
         confidence = published.certification.strict_confidence

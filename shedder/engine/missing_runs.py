@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 
 from shedder.archive.entries import ColumnBasics as RunBasics
+from shedder.archive.holes import lost_text
 from shedder.archive.run_files import Snapshot
 from shedder.archive.runs import missing_text
 from shedder.cql.query import BoundQuery, StreamSchema
@@ -21,24 +22,29 @@ _LATE, _UNREADABLE = "tuples came too late", "tuples cannot be read"
 
 
 def without_missing(query: BoundQuery, evidence: Evidence, snapshot: Snapshot) -> Evidence:
-    """The evidence with every interval wide enough for the tuples of missing runs.
+    """The evidence with every interval wide enough for the tuples of missing runs, and of holes.
 
-    Of these the catalog still knows how many there are and the range of each column, as of tuples
-    that came too late for a pane. How many of them are in the window and pass WHERE is not known:
-    none to all.
+    Of the first the catalog still knows how many there are and the range of each column, as of
+    tuples that came too late for a pane; of the others only how many there are. How many of them
+    are in the window and pass WHERE is not known: none to all.
 
     Args:
       query: whose evidence it is.
       evidence: exact, of what could be read.
       snapshot: what was read, and what is missing.
     """
-    missing = snapshot.missing
-    if not missing:
+    missing, holes = snapshot.missing, snapshot.holes
+    if not missing and not holes:
         return evidence
     rows = sum(run.rows for run in missing)
     basics = _basics_of(snapshot, query.schema)
+    if holes:
+        lost = sum(end - first for first, end in holes)
+        rows += lost
+        basics = {name: _with_anything(known, lost) for name, known in basics.items()}
     of_missing = replace(evidence, late=rows, late_span=None)
-    wide = widen_late(query, of_missing, basics, "cannot be read, because their runs are damaged")
+    why = f"cannot be read, because {_what(snapshot)} damaged"
+    wide = widen_late(query, of_missing, basics, why)
     estimates = {
         aggregate: replace(column, reason=column.reason.replace(_LATE, _UNREADABLE))
         for aggregate, column in wide.estimates.items()
@@ -46,8 +52,22 @@ def without_missing(query: BoundQuery, evidence: Evidence, snapshot: Snapshot) -
     named = [f"missing: {missing_text(run)}".rstrip(",") for run in missing[:RUNS_NAMED_MAX]]
     if len(missing) > RUNS_NAMED_MAX:
         named.append(f"missing: {len(missing) - RUNS_NAMED_MAX:,} more runs")
+    named += [f"missing: {lost_text(hole)}" for hole in holes[:RUNS_NAMED_MAX]]
+    if len(holes) > RUNS_NAMED_MAX:
+        named.append(f"missing: {len(holes) - RUNS_NAMED_MAX:,} more stretches")
     notes = (*wide.notes, *named)
     return replace(wide, estimates=estimates, late=evidence.late, complete=False, notes=notes)
+
+
+def _what(snapshot: Snapshot) -> str:
+    if not snapshot.holes:
+        return "their runs are"
+    return "runs and log are" if snapshot.missing else "a part of the log was"
+
+
+def _with_anything(known: ColumnBasics, lost: int) -> ColumnBasics:
+    """With so many more tuples, of which nothing is known, not even whether they have a value."""
+    return ColumnBasics(known.rows + lost, known.nulls + lost)
 
 
 def _basics_of(snapshot: Snapshot, schema: StreamSchema) -> Mapping[str, ColumnBasics]:

@@ -10,6 +10,7 @@ import structlog
 
 from shedder.archive.directory import FORMAT_FIRST, FORMAT_LOAD, format_of
 from shedder.archive.entries import QueryEntry
+from shedder.archive.holes import lost_text
 from shedder.archive.records import DROPPED, Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
 from shedder.archive.segment import Record
 from shedder.cql.bind import bind
@@ -91,7 +92,19 @@ def recover(core: Core) -> None:
             published.guard(partial(published.refresh, stream))
             if published.failed:
                 published.refresh(stream)
+    for damage in _damages(core):
+        _log.error("damaged", what=damage)
     _log.info("recovered", streams=len(core.streams), replayed_tuples=replayed)
+
+
+def _damages(core: Core) -> tuple[str, ...]:
+    """What recovery found damaged in the log, and which tuples are lost with it, in words."""
+    lost = [
+        f"stream {name!r}: {lost_text(hole)}"
+        for name, stream in core.streams.items()
+        for hole in core.store.find_holes(stream.id)
+    ]
+    return (*map(str, core.store.recovery.log.damages), *lost)
 
 
 def _dropped(header: Batch, record: Record) -> Dropped | None:

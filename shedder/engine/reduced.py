@@ -72,10 +72,10 @@ def partly(
 ) -> Reading | None:
     """A way to read a stream in part; None where none is asked for, or no run allows it.
 
-    Where runs are damaged everything is read: that is what says what is missing. So it is where
+    Where runs or the log were damaged everything is read: that says what is missing. So it is where
     tuples are deleted and not purged yet: what the catalog knows of columns is of all tuples.
     """
-    if reduction is None or snapshot.missing or snapshot.deleted:
+    if reduction is None or snapshot.missing or snapshot.holes or snapshot.deleted:
         return None
     if all(_is_whole(run) for run in snapshot.runs):
         return None

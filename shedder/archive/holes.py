@@ -1,0 +1,30 @@
+"""Holes: positions of a stream that nothing holds any more, because the log was damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Stretch = tuple[int, int]  # positions [first, end)
+
+
+def holes(held: Iterable[Stretch], *, removed: int) -> tuple[Stretch, ...]:
+    """The stretches between those that are held, in order; none after the last of them.
+
+    Args:
+      held: what runs, the tail and purges account for. Below 0 (what was backfilled) nothing is
+        missing: of stretches that are given out there, not all are used.
+      removed: retention has removed everything below it.
+    """
+    found = []
+    reached = max(removed, 0)
+    for first, end in sorted(held):
+        if first > reached:
+            found.append((reached, first))
+        reached = max(reached, end)
+    return tuple(found)
+
+
+def lost_text(hole: Stretch) -> str:
+    """What is lost, in words."""
+    first, end = hole
+    return f"{end - first:,} tuples, positions {first} to {end}, lost with damaged bytes of the log"
