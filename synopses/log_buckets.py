@@ -61,11 +61,15 @@ def _merge_ends(
     other_counts: NDArray[np.int64],
     other_extremes: NDArray[np.float64],
 ) -> None:
-    """Add the counts of the other's groups, and widen the extremes to theirs."""
+    """Add the counts of the other's groups, and widen the extremes to theirs.
+
+    Of 0.0 and -0.0 the other's stays, as np.minimum has it.
+    """
     for group in range(groups):
         counts[group] += other_counts[group]
-        extremes[group, 0] = min(extremes[group, 0], other_extremes[group, 0])
-        extremes[group, 1] = max(extremes[group, 1], other_extremes[group, 1])
+        low, high = other_extremes[group, 0], other_extremes[group, 1]
+        extremes[group, 0] = low if low <= extremes[group, 0] else extremes[group, 0]
+        extremes[group, 1] = high if high >= extremes[group, 1] else extremes[group, 1]
 
 
 def _error_of(mantissa_bits: int, _statistics: Statistics, _confidence: float) -> float:

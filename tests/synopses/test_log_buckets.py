@@ -110,3 +110,14 @@ def test_a_window_that_slides_for_long_does_not_grow() -> None:
         fresh.merge(pane)
     assert window.size_bytes <= 4 * fresh.size_bytes
     assert window.quantile(0.5).low == fresh.quantile(0.5).low
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [(0.0, -0.0), (-0.0, 0.0)])
+def test_of_two_zeros_a_merge_keeps_the_others_as_end(mine: float, theirs: float) -> None:
+    """So images do not depend on how the ends are compared."""
+    left, right = GroupedLogBuckets(1), GroupedLogBuckets(1)
+    left.update(None, np.array([mine]))
+    right.update(None, np.array([theirs]))
+    answer = left.merge(right).quantile(1.0)
+    assert np.signbit(answer.high[0]) == np.signbit(theirs)
+    assert np.signbit(answer.low[0]) == np.signbit(theirs)
