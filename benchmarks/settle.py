@@ -49,6 +49,8 @@ def run() -> Report:
         serving.__exit__(None, None, None)
     assert ledger.accepted == ledger.applied + ledger.duplicate, ledger
     capacity = found[1]["per_s"]
+    if not capacity:
+        raise RuntimeError(f"nothing was taken in the second half of {SECONDS:g} s; give it longer")
     ratio = found[CLIENTS]["per_s"] / capacity
     rows = [
         [
