@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -194,8 +195,10 @@ class Pane:
     parts: what was read in full. segments: by part and level (1 and up), what was read thinned.
     """
 
-    def __init__(self, plan: Plan, groups: int, *, of_any_size: bool = False) -> None:
-        """Make an empty one.
+    def __init__(
+        self, plan: Plan, groups: int, *, of_any_size: bool = False, parts: list[Any] | None = None
+    ) -> None:
+        """Make an empty one, or one of these parts.
 
         Args:
           plan: its synopses and their sizes. groups: that there is room for.
@@ -203,7 +206,7 @@ class Pane:
         """
         self._plan = plan
         self._of_any_size = of_any_size
-        self.parts = [make(part, groups) for part in plan.parts]
+        self.parts = [make(part, groups) for part in plan.parts] if parts is None else parts
         self.segments: dict[tuple[int, int], Segment] = {}
 
     def grow(self, groups: int) -> None:
@@ -353,12 +356,11 @@ class Pane:
     @classmethod
     def from_bytes(cls, plan: Plan, parts: Sequence[bytes]) -> Pane:
         """Read what to_bytes wrote for the same plan; it has no segments yet."""
-        pane = cls(plan, 0)
-        pane.parts = [
+        read = [
             _CLASSES[part.kind].from_bytes(data)
             for part, data in zip(plan.parts, parts, strict=True)
         ]
-        return pane
+        return cls(plan, 0, parts=read)
 
     def adopt_segment(
         self, place: tuple[int, int], data: bytes, basics: Sequence[Any], shape: bytes | None
@@ -385,7 +387,13 @@ def made_alike(part: Part, read: Any, groups: int, *, thinned: bool) -> Any:
     alike = replace(part, size=size) if size else part
     # Nothing is merged into what was read, so that it is checked against the plan, and not copied.
     read.grow(groups)
-    return read.merge(_make_thinned(alike) if thinned else make(alike, 0))
+    return read.merge(_none_of(alike, thinned=thinned))
+
+
+@lru_cache(maxsize=256)
+def _none_of(part: Part, *, thinned: bool) -> Any:
+    """A synopsis without groups, to merge into others and for nothing else."""
+    return _make_thinned(part) if thinned else make(part, 0)
 
 
 def _make_segment(part: Part) -> Segment:
