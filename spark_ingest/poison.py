@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from shedder.cql.query import StreamSchema
 from shedder.cql.types import ColumnType
 from shedder.streams.batches import DAY_MAX, DAY_MIN, TIME_MAX_US, TIME_MIN_US
+from spark_ingest.places import opened
 
 REASON = "__reason"
 
@@ -28,7 +28,7 @@ class Aside:
 
     def write(self, rows: pa.Table, batch: int, partition: int) -> None:
         """Keep rows with their reasons; whole or not at all."""
-        system, root = _opened(self.directory)
+        system, root = opened(self.directory)
         folder = f"{root}/batch={batch}"
         system.create_dir(folder, recursive=True)
         temporary = f"{folder}/.part-{partition:05d}"
@@ -85,9 +85,3 @@ _YEARS = "is outside of the years 1 to 9999"
 
 def _outside(values: Any, low: int, high: int) -> Any:
     return pc.or_(pc.less(values, pa.scalar(low)), pc.greater(values, pa.scalar(high)))
-
-
-def _opened(directory: str) -> tuple[Any, str]:
-    if "://" in directory:
-        return pafs.FileSystem.from_uri(directory)
-    return pafs.LocalFileSystem(), directory

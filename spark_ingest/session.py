@@ -33,6 +33,8 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 # hundred fill, and then it compiles nothing any more.
 _BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 
+_CUT = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_CUT_ROWS = 10_000  # Spark's own default.
 
 SPARK_MAJOR_MIN = 4
 """Its SQL is what exact answers are written in, and `mapInArrow` what executors build with."""
@@ -112,6 +114,21 @@ def without_pandas() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         yield
+
+
+@contextmanager
+def cut_alike(session: SparkSession) -> Iterator[None]:
+    """Rows come to Python in batches of so many, whatever the session says.
+
+    A partition that is pushed again is the same batches again only if it is cut as it was.
+    """
+    before = session.conf.get(_CUT)
+    assert before is not None  # It has a default.
+    session.conf.set(_CUT, _CUT_ROWS)
+    try:
+        yield
+    finally:
+        session.conf.set(_CUT, before)
 
 
 def _start(settings: SparkSettings, scratch: Path) -> SparkSession:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import shedder
 from shedder.client.client import Client
 from shedder.errors import FailedPrecondition, SchemaMismatch, UnknownQuery, UnknownStream
+from shedder.streams.batches import ROWS_PER_BATCH
 from spark_ingest.executors import Service
 from spark_ingest.pipeline import forward, summarise
 from spark_ingest.session import without_pandas
@@ -284,13 +285,15 @@ def test_columns_that_do_not_fit_are_named_with_both_types(
         summarise(frame, service(server), "nowhere", checkpoint=str(tmp_path / "c"))
 
 
-def dying_once(frame: DataFrame, marker: Path) -> DataFrame:
-    """The same rows; but the first Python worker is killed after the first batch it handed on."""
+def dying_once(frame: DataFrame, marker: Path, after: int) -> DataFrame:
+    """The same rows; but the first Python worker is killed when it has handed on so many."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        handed_on = 0
         for batch in batches:
             yield batch
-            if not marker.exists():
+            handed_on += batch.num_rows
+            if handed_on >= after and not marker.exists():
                 marker.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -302,19 +305,21 @@ def dying_once(frame: DataFrame, marker: Path) -> DataFrame:
 def test_a_worker_that_is_killed_in_mid_batch_costs_nothing_but_time(
     spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
-    source = files(tmp_path / "source", [table(n) for n in range(4)])
-    frame = dying_once(stream_of(spark, source), tmp_path / "killed")
+    rows = ROWS_PER_BATCH + 5_000  # Dead between its first batch and its second.
+    source = files(tmp_path / "source", [table(n, rows) for n in range(2)])
+    frame = dying_once(stream_of(spark, source), tmp_path / "killed", ROWS_PER_BATCH + 1_000)
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 500)
     try:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 3_000)
         with pytest.raises(StreamingQueryException):  # local[2] tries a task once.
             way(frame, service(server), stream, checkpoint=str(tmp_path / "c")).wait()
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 7_000)
         way(frame, service(server), stream, checkpoint=str(tmp_path / "c")).wait()
     finally:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
     with server.connect() as client:
-        client.push("pushed", pa.concat_tables([table(n) for n in range(4)]))
+        client.push("pushed", pa.concat_tables([table(n, rows) for n in range(2)]))
         ledger = client.ledger(stream)
-        assert ledger.applied == 4 * ROWS
-        assert all(query.read == 4 * ROWS for query in ledger.queries)
+        assert ledger.applied == 2 * rows
+        assert all(query.read == 2 * rows for query in ledger.queries)
         assert answers(client, stream) == answers(client, "pushed")

@@ -1,0 +1,144 @@
+"""What executors do, without Spark around them: batches in, what they come to out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shedder
+from shedder.client import Client
+from shedder.engine.summaries import Summaries
+from shedder.engine.summarise import Plans, Summariser
+from shedder.errors import FailedPrecondition
+from shedder.server.server import running
+from shedder.settings import Settings
+from shedder.streams.batches import ROWS_PER_BATCH
+from shedder.streams.conform import conform
+from spark_ingest.executors import Part, Service, builder, gathered, sender
+from spark_ingest.places import escaped, opened
+from spark_ingest.poison import Aside
+
+CUTS = st.lists(st.integers(0, 2 * ROWS_PER_BATCH), max_size=8)
+
+
+def cut(rows: pa.Table, at: list[int]) -> list[pa.RecordBatch]:
+    ends = sorted({min(place, len(rows)) for place in at} | {0, len(rows)})
+    pieces = [rows.slice(a, b - a) for a, b in pairwise(ends)]
+    return [batch for piece in pieces for batch in piece.to_batches()]
+
+
+@settings(max_examples=40)
+@given(first=CUTS, second=CUTS, size=st.integers(0, 3 * ROWS_PER_BATCH))
+def test_the_same_rows_are_the_same_batches_wherever_they_were_cut(
+    first: list[int], second: list[int], size: int
+) -> None:
+    rows = pa.table({"x": pa.array(range(size), pa.int64())})
+    one, other = list(gathered(cut(rows, first))), list(gathered(cut(rows, second)))
+    assert one == other
+    assert [batch.num_rows for batch in one[:-1]] == [ROWS_PER_BATCH] * (len(one) - 1)
+    assert pa.Table.from_batches(one, rows.schema).equals(rows)
+
+
+def test_batches_of_other_columns_are_not_joined() -> None:
+    narrow = pa.record_batch({"x": pa.array([1, 2], pa.int32())})
+    wide = pa.record_batch({"x": pa.array([3], pa.int64())})
+    assert list(gathered([narrow, narrow, wide])) == [
+        pa.record_batch({"x": pa.array([1, 2, 1, 2], pa.int32())}),
+        wide,
+    ]
+
+
+def test_places_are_opened_as_spark_names_them(tmp_path: Path) -> None:
+    for place in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}"):
+        system, path = opened(place)
+        assert isinstance(system, pafs.LocalFileSystem)
+        assert path == str(tmp_path)
+
+
+def test_names_of_files_are_places_whatever_characters_they_have() -> None:
+    for name in ("/a dir/50%.parquet", "file:/a dir/50%.parquet", "file:///a dir/50%.parquet"):
+        assert opened(escaped(name))[1] == "/a dir/50%.parquet"
+    assert escaped("s3a://bucket/a dir/50%.parquet") == "s3://bucket/a%20dir/50%25.parquet"
+    assert escaped("hdfs://host:9000/x") == "hdfs://host:9000/x"
+    assert opened("relative/at:noon")[1] == "relative/at:noon"
+
+
+def table(rows: int) -> pa.Table:
+    rng = np.random.default_rng(rows)
+    times = pa.array(rng.integers(0, 10**7, rows), pa.timestamp("us", "UTC"))
+    return pa.table({"k": pa.array(rng.integers(0, 1_000, rows)), "ts": times})
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    quiet = Settings(listen="127.0.0.1:0", insecure=True, drain_s=5)
+    with (
+        shedder.open(tmp_path / "data", quiet) as engine,
+        running(engine, quiet) as address,
+    ):
+        yield Service(str(address), {"insecure": True})
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with service.connect() as connected:
+        connected.execute("CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT) TIMESTAMP BY ts")
+        connected.register("q", "SELECT COUNT(*) AS n, SUM(k) AS s, COUNT(DISTINCT k) AS d FROM s")
+        yield connected
+
+
+def test_rows_and_the_files_that_hold_them_come_to_the_same(client: Client, tmp_path: Path) -> None:
+    plans, rows = client.plans("s"), table(3_000)
+    expected = Summariser(Plans.from_json(plans))
+    for batch in conform(rows, expected.schema):
+        expected.add(batch)
+    (tmp_path / "a dir").mkdir()
+    names = [f"{tmp_path}/a dir/{number}%.parquet" for number in range(3)]
+    for number, name in enumerate(names):
+        pq.write_table(rows.slice(1_000 * number, 1_000), name)
+    named = [pa.record_batch({"path": pa.array([f"file:{name}" for name in names[:2]])})]
+    named.append(pa.record_batch({"path": pa.array([names[2]])}))
+    aside = Aside(str(tmp_path / "aside"))
+    for part, batches in (
+        (Part(plans, 0, aside), cut(rows, [1, 700, 2_000])),
+        (Part(plans, 0, aside, files=True), named),
+    ):
+        (built,) = builder(part)(iter(batches))
+        assert built.column("rows").to_pylist() == [3_000]
+        data = built.column("data")[0].as_buffer()
+        assert Summaries.from_bytes(data).panes == expected.summaries().panes
+
+
+def test_a_file_that_is_none_or_has_other_columns_is_named(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "no.parquet").write_bytes(b"PAR1 and nothing else PAR1")
+    pq.write_table(table(5).drop_columns(["k"]), tmp_path / "k.parquet")
+    part = Part(client.plans("s"), 0, Aside(str(tmp_path / "aside")), files=True)
+    for name, why in (("no", "cannot be read as Parquet"), ("k", "column 'k' is missing")):
+        named = pa.record_batch({"path": pa.array([f"file:{tmp_path}/{name}.parquet"])})
+        with pytest.raises(FailedPrecondition, match=rf"{name}\.parquet.*{why}"):
+            list(builder(part)(iter([named])))
+
+
+def test_a_try_that_ended_early_is_the_beginning_of_the_next(
+    client: Client, service: Service, tmp_path: Path
+) -> None:
+    """A worker whose rows come from one that dies sees nothing but their end."""
+    batches = table(12_000).combine_chunks().to_batches(max_chunksize=1_000)
+    for micro_batch, first in enumerate((0, 1, 5, 12)):
+        part = Part(client.plans("s"), micro_batch, Aside(str(tmp_path / "aside")))
+        send = sender(part, service, "s", "p")
+        list(send(iter(batches[:first])))
+        before = client.ledger("s")
+        list(send(iter(batches)))
+        ledger = client.ledger("s")
+        assert ledger.applied == 12_000 * (micro_batch + 1)
+        assert ledger.duplicate == before.duplicate + 1_000 * first
