@@ -181,9 +181,14 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
     frame = spark.read.parquet(str(source))
     with pytest.raises(FailedPrecondition, match="source has 24,001 rows; it had 24,000"):
         backfill(frame.union(frame.limit(1)), service(server), "s", name="years")
-    found = backfill(frame, service(server), "s", name="years")
-    assert found.rows == FILES * ROWS
+    # The command goes on where the killed driver was.
+    again = [sys.executable, "-m", "shedder.cli.main", "backfill", str(source), "s", "--insecure"]
+    again += ["--connect", server.address, "--name", "years", "--heap-mb", "1024"]
+    ended = subprocess.run(again, check=False, capture_output=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert b"s: 24,000 rows of its past in " in ended.stderr
     assert asked(server) == truth(str(source / "*.parquet"))
+    assert backfill(frame, service(server), "s", name="years").duplicate
 
 
 def dying_once(frame: DataFrame, marker: Path) -> DataFrame:
