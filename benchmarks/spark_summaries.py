@@ -153,7 +153,8 @@ def _write(directory: Path, tuples: int) -> None:
 def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> list[bytes]:
     part = Part(plans, 0, Aside(str(home / "poison")), files)
     built = frame.mapInArrow(builder(part), BUILT)
-    return [bytes(row.data) for row in built.coalesce(1).mapInArrow(merger(plans), BUILT).collect()]
+    merged = built.repartition(1).mapInArrow(merger(plans), BUILT)
+    return [bytes(row.data) for row in merged.collect()]
 
 
 def _sent(spark: SparkSession, plans: str, home: Path, share: int) -> str:

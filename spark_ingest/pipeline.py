@@ -185,7 +185,8 @@ def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Do
     while parts > FANOUT:
         parts = -(-parts // FANOUT)
         built = built.repartition(parts).mapInArrow(merger(part.plans), BUILT)
-    (row,) = built.coalesce(1).mapInArrow(merger(part.plans), BUILT).collect()
+    # Not coalesce, which would have one task do all that comes before it, too.
+    (row,) = built.repartition(1).mapInArrow(merger(part.plans), BUILT).collect()
     data = bytes(row.data)
     receipt = client.merge(sink.stream, data, producer=sink.producer, sequence=part.batch)
     seconds = time.monotonic() - began
