@@ -7,20 +7,21 @@ from collections.abc import Iterable
 Stretch = tuple[int, int]  # positions [first, end)
 
 
-def holes(held: Iterable[Stretch], *, removed: int) -> tuple[Stretch, ...]:
-    """The stretches between those that are held, in order; none after the last of them.
+def holes(held: Iterable[Stretch], *, removed: int, end: int = 0) -> tuple[Stretch, ...]:
+    """The stretches between those that are held, in order.
 
     Args:
       held: what runs, the tail and purges account for. Below 0 (what was backfilled) nothing is
         missing: of stretches that are given out there, not all are used.
       removed: retention has removed everything below it.
+      end: everything below it has been there.
     """
     found = []
     reached = max(removed, 0)
-    for first, end in sorted(held):
+    for first, stop in (*sorted(held), (end, end)):
         if first > reached:
             found.append((reached, first))
-        reached = max(reached, end)
+        reached = max(reached, stop)
     return tuple(found)
 
 

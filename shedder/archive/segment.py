@@ -13,7 +13,7 @@ from pathlib import Path
 import google_crc32c
 import pyarrow as pa
 
-from shedder.archive.files import Bytes, ReadFile
+from shedder.archive.files import Bytes, Files, ReadFile
 from shedder.errors import CorruptData, NewerFormat
 
 SEGMENT_VERSION = 1
@@ -52,7 +52,8 @@ class Damage:
 
     Sequences [first_sequence, end_sequence) are lost; end_sequence is None where nothing valid
     follows in the segment. `complete`: a whole record of the right length is there but its
-    checksum is wrong, so this is not simply a write that was cut short.
+    checksum is wrong, so this is not simply a write that was cut short. kind: the record's, where
+    it is complete.
     """
 
     path: Path
@@ -61,6 +62,7 @@ class Damage:
     first_sequence: int
     end_sequence: int | None
     complete: bool = False
+    kind: int | None = None
 
     def __str__(self) -> str:
         """File, range and what is lost, for people."""
@@ -191,10 +193,23 @@ def scan(
             if bad_from is not None:
                 yield Damage(path, bad_from, offset - bad_from, expected, found.sequence)
                 bad_from, expected = None, found.sequence
-            yield Damage(path, offset, found.length, expected, found.sequence + 1, True)
+            kind = found.kind if found.sequence == expected else None
+            yield Damage(path, offset, found.length, expected, found.sequence + 1, True, kind)
             expected, offset = found.sequence + 1, offset + found.length
     if bad_from is not None:
         yield Damage(path, bad_from, end - bad_from, expected, None)
+
+
+def header_of(files: Files, damage: Damage) -> bytes:
+    """The header of a complete record, which may be damaged itself: no checksum is of it alone."""
+    assert damage.complete
+    file = files.open(damage.path)
+    try:
+        raw = file.read(damage.offset, RECORD_HEAD_BYTES)
+        header_bytes = _RECORD.unpack(raw[8:])[4]
+        return file.read(damage.offset + RECORD_HEAD_BYTES, header_bytes)
+    finally:
+        file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +218,7 @@ class _BadPayload:
 
     sequence: int
     length: int
+    kind: int
 
 
 def _read_record(
@@ -233,7 +249,7 @@ def _read_record(
     read_crc = google_crc32c.extend(salt, header_read)
     read_crc = google_crc32c.extend(google_crc32c.extend(read_crc, body), bytes(padding))
     if got != length - RECORD_HEAD_BYTES or read_crc != crc:
-        return _BadPayload(sequence, length)
+        return _BadPayload(sequence, length, kind)
     return Record(sequence, kind, header_read, body, unsynced, offset, offset + length)
 
 

@@ -368,17 +368,31 @@ class Store(
                 tail_positions=tuple(piece.first_position for piece in pieces),
                 end_position=state.end_position,
                 files=self._run_files,
-                holes=tuple(it for it in state.holes if it[1] > state.entry.retained_position),
+                holes=self.holes(stream),
             )
 
-    def find_holes(self, stream: int) -> tuple[Stretch, ...]:
-        """Positions that were lost with damaged bytes of the log; once its batches are added."""
+    def holes(self, stream: int) -> tuple[Stretch, ...]:
+        """Positions that were lost with damaged bytes of the log, and are to be answered for."""
+        with self._lock:
+            state = self._state(stream)
+            return tuple(it for it in state.holes if it[1] > state.entry.retained_position)
+
+    def lost(self, stream: int) -> int:
+        """How many tuples damaged bytes of the log took."""
+        return sum(end - first for first, end in self.holes(stream))
+
+    def find_holes(self, stream: int, end_position: int) -> tuple[Stretch, ...]:
+        """Find the positions that were lost, once the log's batches are added.
+
+        end_position: everything before it has been in the log.
+        """
         with self._lock:
             state = self._state(stream)
             held = [(run.first_position, run.end_position) for run in state.runs]
             held += [(it.first_position, it.end_position) for it in state.tail.pieces]
             held += [(first, end) for of, first, end in self.catalog.emptied() if of == stream]
-            state.holes = holes(held, removed=state.entry.retained_position)
+            removed = state.entry.retained_position
+            state.holes = holes(held, removed=removed, end=end_position)
             return state.holes
 
     def scan(

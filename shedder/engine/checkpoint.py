@@ -17,6 +17,7 @@ import pyarrow as pa
 from shedder.archive.store import Store
 from shedder.engine.drops import Drops
 from shedder.engine.late_panes import LatePanes
+from shedder.engine.lost import Lost
 from shedder.engine.producers import Progress
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
@@ -113,6 +114,7 @@ def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
         "built": stream.built,
         "to_follow": stream.to_follow,
         "drops": stream.drops.to_json() if stream.drops.rows else None,
+        "lost": stream.lost.to_json() if stream.lost else None,
         "watermark_us": stream.watermark_us,
         "producers": {name: asdict(progress) for name, progress in producers.items()},
     }
@@ -140,6 +142,7 @@ def _query_state(published: Published) -> bytes:
         "certification": asdict(published.certification),
         "audited": published.audited,
         "bet_to_us": published.bet_to_us,
+        "lost": published.lost.to_json() if published.lost else None,
     }
     panes = [] if published.failed else standing.open_panes()
     fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
@@ -169,6 +172,8 @@ def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
     stream.built = state.get("built", 0)  # Written since streams take summaries.
     if state.get("drops"):  # Absent before streams could drop.
         stream.drops = Drops.from_json(state["drops"])
+    if state.get("lost"):  # Absent before what damage took was told.
+        stream.lost = Lost.from_json(state["lost"])
     stream.to_follow = state.get("to_follow", 0)
     stream.watermark.value_us = state["watermark_us"]
     return {name: Progress(**progress) for name, progress in state["producers"].items()}
@@ -200,6 +205,8 @@ def restore_query(
         published.weight = state.get("weight", published.weight)
         published.active = state.get("active", True)
         published.failed = state["failed"]
+        if state.get("lost"):  # Absent before what damage took was told.
+            published.lost = Lost.from_json(state["lost"])
         if "certification" in state:  # Written since audits outlive the service.
             published.certification = Certification.restored(state["certification"])
             published.audited = None if state["audited"] is None else tuple(state["audited"])

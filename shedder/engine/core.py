@@ -313,7 +313,7 @@ class Core(SizesInForce):
         frame = Frame(batch, stream.schema.time_column, positions=positions)
         if header.first_position != stream.sample.position:  # Damage has torn a hole.
             rows = self.settings.sample_rows
-            stream.sample = StreamSample(stream.schema, rows=rows, first=header.first_position)
+            stream.go_on_at(header.first_position, self.clock_us(), sample_rows=rows)
         stream.sample.update(header.first_position, frame)
         stream.apply(header, frame, dropped=dropped, passed_by=passed_by)
         self._after(stream)

@@ -282,6 +282,7 @@ def control(core: Core) -> pa.Table:
             "watermark_us": "" if stream.watermark_us is None else stream.watermark_us,
             "late": stream.late,
             "dropped": stream.drops.rows,
+            "lost": core.store.lost(stream.id),
             "on_overload": overload_text(stream.schema.on_overload),
             "summarised": stream.built,
             "to_follow": stream.to_follow,

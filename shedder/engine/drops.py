@@ -13,7 +13,7 @@ from shedder.cql.expression import AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.engine.late_panes import LatePanes
 from shedder.queries.evidence import Evidence
-from shedder.queries.widen_late import widen_late
+from shedder.queries.lacking import allow_for
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.dropped import (
     BUCKET_US,
@@ -25,7 +25,7 @@ from shedder.streams.dropped import (
 from synopses.estimate import Bound, Estimates, TopItem
 
 _SCALED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.TOP)
-_LATE, _DROPPED = "tuples came too late", "tuples were dropped under overload"
+_BECAME = "were dropped at the door"
 _WIDTH_MAX = 1 << 40  # Buckets of a window that are looked through.
 
 
@@ -80,18 +80,14 @@ class Drops:
         lacking = self.within(evidence.start_us, evidence.end_us)
         if not lacking:
             return evidence
-        of_dropped = replace(evidence, late=lacking, late_span=None)
-        wide = widen_late(query, of_dropped, self.basics, "were dropped at the door")
+        wide = allow_for(query, evidence, lacking, self.basics, became=_BECAME)
         let_in = self.kept.count_in(_buckets(evidence.start_us, evidence.end_us))
         factor = 1.0 + lacking / let_in if by_chance and let_in else 1.0
         estimates = {
-            aggregate: _scaled(
-                replace(column, reason=column.reason.replace(_LATE, _DROPPED)),
-                factor if aggregate.function in _SCALED else 1.0,
-            )
+            aggregate: _scaled(column, factor if aggregate.function in _SCALED else 1.0)
             for aggregate, column in wide.estimates.items()
         }
-        return replace(wide, estimates=estimates, late=evidence.late, late_span=evidence.late_span)
+        return replace(wide, estimates=estimates)
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps."""

@@ -361,7 +361,9 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
 
         def look() -> Ledger:
             of = core.stream(stream)
-            return ledger_of(of, core.intakes[stream], core.store.backfilled_rows(of.id))
+            kept = core.store
+            backfilled, lost = kept.backfilled_rows(of.id), kept.lost(of.id)
+            return ledger_of(of, core.intakes[stream], backfilled=backfilled, lost=lost)
 
         return core.actor.call(look).result()
 

@@ -8,7 +8,7 @@ from shedder.engine.stream import Stream
 from shedder.queries.database import Ledger, QueryLedger
 
 
-def ledger_of(stream: Stream, intake: Intake, backfilled: int) -> Ledger:
+def ledger_of(stream: Stream, intake: Intake, *, backfilled: int, lost: int) -> Ledger:
     """The ledger of a live stream, as far as it has applied. On the apply thread."""
     return Ledger(
         stream=stream.schema.name,
@@ -23,6 +23,7 @@ def ledger_of(stream: Stream, intake: Intake, backfilled: int) -> Ledger:
         to_follow=stream.to_follow,
         deleted=sum(deletion.rows for deletion in stream.deletions()),
         backfilled=backfilled,
+        lost=lost,
         queries=tuple(
             _query_ledger(name, published.standing)
             for name, published in sorted(stream.queries.items())

@@ -13,12 +13,10 @@ from shedder.archive.runs import missing_text
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
-from shedder.queries.widen_late import widen_late
+from shedder.queries.lacking import allow_for
 from shedder.streams.basics import ColumnBasics
 
 RUNS_NAMED_MAX = 20
-
-_LATE, _UNREADABLE = "tuples came too late", "tuples cannot be read"
 
 
 def without_missing(query: BoundQuery, evidence: Evidence, snapshot: Snapshot) -> Evidence:
@@ -42,13 +40,8 @@ def without_missing(query: BoundQuery, evidence: Evidence, snapshot: Snapshot) -
         lost = sum(end - first for first, end in holes)
         rows += lost
         basics = {name: _with_anything(known, lost) for name, known in basics.items()}
-    of_missing = replace(evidence, late=rows, late_span=None)
-    why = f"cannot be read, because {_what(snapshot)} damaged"
-    wide = widen_late(query, of_missing, basics, why)
-    estimates = {
-        aggregate: replace(column, reason=column.reason.replace(_LATE, _UNREADABLE))
-        for aggregate, column in wide.estimates.items()
-    }
+    became = f"cannot be read, because {_what(snapshot)} damaged"
+    wide = allow_for(query, evidence, rows, basics, became=became)
     named = [f"missing: {missing_text(run)}".rstrip(",") for run in missing[:RUNS_NAMED_MAX]]
     if len(missing) > RUNS_NAMED_MAX:
         named.append(f"missing: {len(missing) - RUNS_NAMED_MAX:,} more runs")
@@ -56,7 +49,7 @@ def without_missing(query: BoundQuery, evidence: Evidence, snapshot: Snapshot) -
     if len(holes) > RUNS_NAMED_MAX:
         named.append(f"missing: {len(holes) - RUNS_NAMED_MAX:,} more stretches")
     notes = (*wide.notes, *named)
-    return replace(wide, estimates=estimates, late=evidence.late, complete=False, notes=notes)
+    return replace(wide, complete=False, notes=notes)
 
 
 def _what(snapshot: Snapshot) -> str:

@@ -22,6 +22,7 @@ from shedder.cql.statement import Select
 from shedder.engine.core import Core
 from shedder.engine.from_rollup import evidence_from_rollup, rolled_up
 from shedder.engine.indexed import LookedUp, look_up, usable
+from shedder.engine.lost import UNCOUNTED
 from shedder.engine.missing_runs import without_missing
 from shedder.engine.published import Published
 from shedder.engine.reduced import partly, reduction_for
@@ -147,7 +148,8 @@ class OneTime:
         that is answered next; those that it overtakes keep the answer they were given.
         """
         stream = self._core.stream(published.standing.query.schema.name)
-        if stream.built or stream.drops.within(span.start_us, span.end_us):
+        lacks = stream.drops.within(span.start_us, span.end_us)
+        if stream.built or lacks or stream.lost.is_uncounted(span.start_us):
             return  # The archive does not have them all.
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
         moment = _Moment(None, snapshot, _stretch(span, stream.watermark_us))
@@ -199,6 +201,7 @@ class OneTime:
             span = span_of(query.window, stream.watermark_us)
             check_retained(self._core, stream, span)
             retained = self._core.store.retained_from_us(stream.id)
+            start_us = retained if span.start_us is None else span.start_us
             whole = stream.sample.first == 0 and (retained is None or span.start_us is not None)
             if self._core.store.deletions(stream.id):  # The sample holds rows that are gone.
                 whole = False
@@ -210,6 +213,7 @@ class OneTime:
                 _stretch(span, stream.watermark_us),
                 built=stream.built,
                 dropped=stream.drops.within(span.start_us, span.end_us),
+                uncounted=UNCOUNTED if stream.lost.is_uncounted(start_us) else "",
             )
             return _Moment(sample, snapshot, stretch)
 

@@ -15,6 +15,7 @@ from shedder.cql.statement import Contract
 from shedder.engine.allocation import NEGLIGIBLE
 from shedder.engine.asked import Given
 from shedder.engine.listeners import Listeners, News
+from shedder.engine.lost import Lost
 from shedder.engine.measured import Measured
 from shedder.engine.standing import Standing
 from shedder.engine.thinning import levels_text
@@ -61,6 +62,7 @@ class Published:
     certification: what audits of its answers have come to; audited: which answer was the last one;
     audited_s: when; bet_to_us: later tuples than these no audit has bet on.
     limits: what a query that has limits of its own may be given: no more than at registration.
+    lost: what was gone from the log when it was registered, and the stream had read before.
     go_exact: hands a window to the exact worker, which answers later (contract EXACT).
     """
 
@@ -93,6 +95,7 @@ class Published:
         self.audited: tuple[int | None, int | None, int] | None = None
         self.audited_s = -math.inf
         self.bet_to_us: int | None = None
+        self.lost = Lost()
         self.measured = Measured(len(standing.plan.parts))
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
 
@@ -278,7 +281,8 @@ class Published:
             position=stream.position,
             query=query,
         )
-        evidence = stream.noted(stream.widen(evidence, self.standing), self.from_position)
+        evidence = self.lost.widen(self.standing.query, stream.widen(evidence, self.standing))
+        evidence = stream.noted(evidence, self.from_position)
         if "rewrite" in self.granted:
             note = f"rewritten to keep its limits: {self.granted['rewrite']}"
             evidence = replace(evidence, notes=(*evidence.notes, note))

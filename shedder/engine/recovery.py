@@ -20,6 +20,8 @@ from shedder.engine.core import Core
 from shedder.engine.feeding import take_from
 from shedder.engine.grant import group_bytes
 from shedder.engine.intake import progress_of
+from shedder.engine.lost import UNCOUNTED
+from shedder.engine.lost_records import uncounted
 from shedder.engine.plan import plan, sizes_from_json
 from shedder.engine.producers import Progress, remember
 from shedder.engine.published import Published
@@ -48,6 +50,7 @@ def recover(core: Core) -> None:
     core.applied_sequence = start
     positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
     names = {stream.id: name for name, stream in core.streams.items()}
+    held_to: dict[str, int] = {}
     replayed = 0
     by_load = _levels_by_load(core, start)
     for record in core.store.log.read(core.store.log.first_sequence):
@@ -63,6 +66,7 @@ def recover(core: Core) -> None:
                 batch = decode_stored(bytes(record.body), stream.schema)
                 core.store.add(stream.id, header.first_position, batch, sequence=record.sequence)
                 positions[name] = max(positions[name], header.end_position)
+                held_to[name] = record.sequence
                 _advance(producers[name], header)
                 if record.sequence >= start:
                     core.apply(stream, header, batch, dropped=_dropped(header, record))
@@ -85,25 +89,33 @@ def recover(core: Core) -> None:
     for late in by_load:
         core.apply_level(late)
     for name, intake in core.intakes.items():
-        intake.restore(positions[name], producers[name])
-        intake.accepted = core.streams[name].accepted = core.streams[name].applied
+        stream = core.streams[name]
+        intake.restore(max(positions[name], stream.position), producers[name])
+        intake.accepted = stream.accepted = stream.applied
+    for damage in _damages(core, held_to):
+        _log.error("damaged", what=damage)
     for stream in core.streams.values():
         for published in stream.queries.values():
             published.guard(partial(published.refresh, stream))
             if published.failed:
                 published.refresh(stream)
-    for damage in _damages(core):
-        _log.error("damaged", what=damage)
     _log.info("recovered", streams=len(core.streams), replayed_tuples=replayed)
 
 
-def _damages(core: Core) -> tuple[str, ...]:
-    """What recovery found damaged in the log, and which tuples are lost with it, in words."""
+def _damages(core: Core, held_to: Mapping[str, int]) -> tuple[str, ...]:
+    """What recovery found damaged in the log, and which tuples are lost with it, in words.
+
+    The streams that may have lost more than their positions tell are told so, for their answers.
+    """
     lost = [
         f"stream {name!r}: {lost_text(hole)}"
         for name, stream in core.streams.items()
-        for hole in core.store.find_holes(stream.id)
+        for hole in core.store.find_holes(stream.id, stream.position)
     ]
+    for name in uncounted(core.store, core.streams, held_to):
+        stream = core.streams[name]
+        stream.lost.doubt(stream.watermark.limit_us(core.clock_us()))
+        lost.append(f"stream {name!r}: {UNCOUNTED}")
     return (*map(str, core.store.recovery.log.damages), *lost)
 
 

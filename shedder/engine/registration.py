@@ -130,6 +130,8 @@ class Registrar:
         )
         standing.close(stream.watermark_us)
         published.emitted_to = standing.grid.window_end(stream.watermark_us)
+        for hole in stream.lost.without(core.store.holes(stream.id)):
+            published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
         published.refresh(stream)
         entry = QueryEntry(
             standing.name,
@@ -175,6 +177,7 @@ class Registrar:
             weighted=weighted,
             hashed=hashed,
             strata=strata,
+            basics=old.basics if old.first else None,
         )
 
     def _check_exact(self, stream: Stream, query: BoundQuery) -> None:

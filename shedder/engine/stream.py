@@ -15,6 +15,7 @@ from shedder.engine.built import Checked, take_in
 from shedder.engine.deleted import noted
 from shedder.engine.drops import Drops
 from shedder.engine.feeding import feed_each_other, leave
+from shedder.engine.lost import Lost
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.queries.evidence import Evidence
@@ -35,7 +36,8 @@ class Stream:
     sample nor archive knows them. deletions: tells all DELETEs.
     to_follow: of built, those whose tuples their producers will send; what has come is in neither.
     sample_stored_bytes: how large the last stored sample was.
-    drops: what was dropped at the door. synopses_ns: what the synopses that can be thinned have
+    drops: what was dropped at the door. lost: what went with damaged bytes of the log, and was in
+    no checkpoint. synopses_ns: what the synopses that can be thinned have
     taken, ever.
     """
 
@@ -56,6 +58,7 @@ class Stream:
         self.to_follow = 0
         self.synopses_ns = 0
         self.drops = Drops()
+        self.lost = Lost()
         self.sample_stored_bytes = 0
         self._stored: tuple[StreamSample, int] | None = None
 
@@ -117,6 +120,17 @@ class Stream:
         if newest is not None:
             self.watermark.observe(newest, header.arrival_us)
 
+    def go_on_at(self, position: int, now_us: int, *, sample_rows: int) -> None:
+        """Tuples before this position that were not applied are lost: the log was damaged.
+
+        The sample begins anew there; of the columns it knows what it knew.
+        """
+        if position > self.position:
+            self.lost.add((self.position, position), self.watermark.limit_us(now_us))
+        self.sample = StreamSample(
+            self.schema, rows=sample_rows, first=position, basics=self.sample.basics
+        )
+
     def apply_built(self, header: Built, checked: Checked) -> None:
         """Fold what was built of tuples elsewhere into panes, then move the watermark."""
         before, made = self.watermark_us, checked.summaries
@@ -156,12 +170,13 @@ class Stream:
     def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
         """Account for tuples that came too late for their panes (estimators: late tuples).
 
-        And for those that never came: they were dropped at the door.
+        And for those that never came, dropped at the door, or went with a damaged part of the log.
         """
         if evidence.late:
             evidence = widen_late(standing.query, evidence, self.sample.basics)
         by_chance = self.schema.on_overload.policy is Policy.DROP
-        return self.drops.widen(standing.query, evidence, by_chance=by_chance)
+        evidence = self.drops.widen(standing.query, evidence, by_chance=by_chance)
+        return self.lost.widen(standing.query, evidence)
 
     def _note_drops(self, frame: Frame, dropped: Dropped | None) -> None:
         if self.schema.on_overload.policy is Policy.DROP and len(frame):

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-import numpy as np
-
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
 from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailable
@@ -16,12 +14,12 @@ from shedder.queries.answer import Answer
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
+from shedder.queries.lacking import of_the_others
 from shedder.queries.narrowness import at_look, claimed, error_of
 from shedder.queries.printing import shown, stretch_text
 from shedder.queries.stratified import stratified_for
 from shedder.queries.targets import target_text
 from shedder.streams.sample import SampleView
-from synopses.estimate import Bound
 
 
 class Source(Enum):
@@ -40,6 +38,7 @@ class Stretch:
     start_us, end_us: event time, half open; None is open. complete: the watermark has passed
     end_us, or there is no end. built: tuples of the stream that came as summaries, which standing
     queries alone know. dropped: of this stretch, tuples that were dropped at the door.
+    uncounted: why it may lack tuples of which nobody knows how many; empty: it does not.
     """
 
     start_us: int | None = None
@@ -48,6 +47,7 @@ class Stretch:
     complete: bool = True
     built: int = 0
     dropped: int = 0
+    uncounted: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,9 +221,11 @@ def _sampled(query: BoundQuery, view: SampleView, stretch: Stretch, *, looks: bo
 
 def _within(evidence: Evidence, stretch: Stretch) -> Evidence:
     if stretch.built:
-        evidence = _without(evidence, _BUILT.format(stretch.built))
+        evidence = of_the_others(evidence, _BUILT.format(stretch.built))
     if stretch.dropped:
-        evidence = _without(evidence, _DROPPED.format(stretch.dropped))
+        evidence = of_the_others(evidence, _DROPPED.format(stretch.dropped))
+    if stretch.uncounted:
+        evidence = replace(of_the_others(evidence, stretch.uncounted), complete=False)
     return replace(
         evidence,
         start_us=stretch.start_us,
@@ -231,20 +233,6 @@ def _within(evidence: Evidence, stretch: Stretch) -> Evidence:
         watermark_us=stretch.watermark_us,
         complete=stretch.complete and evidence.complete,
     )
-
-
-def _without(evidence: Evidence, reason: str) -> Evidence:
-    """Of tuples that are neither in the sample nor in the archive these say nothing."""
-    estimates = {
-        aggregate: replace(
-            column,
-            bound=np.full(len(column), np.uint8(Bound.NONE)),
-            reason=column.reason or reason,
-        )
-        for aggregate, column in evidence.estimates.items()
-    }
-    notes = (*evidence.notes, f"{reason}; this is of the others")
-    return replace(evidence, estimates=estimates, notes=notes)
 
 
 def _widening(query: BoundQuery) -> BoundQuery:

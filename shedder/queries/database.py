@@ -51,6 +51,7 @@ class Ledger:
     deleted: applied rows that DELETE has taken from the archive since.
     dropped: rows dropped at the door by ON OVERLOAD DROP: acknowledged, and not among the accepted.
     backfilled: rows that were brought in as a past, beside all of those.
+    lost: rows that were accepted once, and that damaged bytes of the log took from the archive.
     queries: per standing query, read + thinned + late = what was applied since it began.
     """
 
@@ -67,6 +68,7 @@ class Ledger:
     to_follow: int = 0
     dropped: int = 0
     backfilled: int = 0
+    lost: int = 0
 
 
 @runtime_checkable

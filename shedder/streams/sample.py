@@ -97,6 +97,7 @@ class StreamSample:
         weighted: Iterable[str] = (),
         hashed: Iterable[str] = (),
         strata: Mapping[tuple[str, ...], tuple[str, ...]] | None = None,
+        basics: Mapping[str, ColumnBasics] | None = None,
     ) -> None:
         """Begin empty.
 
@@ -108,6 +109,7 @@ class StreamSample:
           hashed: columns whose distinct values should be countable behind any filter.
           strata: columns whose groups should each be known, with the numeric columns whose spread
             decides how many rows each group gets.
+          basics: of tuples before `first`, which ranges of columns shall hold for, too.
         """
         self.schema = schema
         self.first = self.position = first
@@ -124,7 +126,9 @@ class StreamSample:
             Strata(schema, columns, rows=rows, measures=measures)
             for columns, measures in (strata or {}).items()
         ]
-        self._basics = {column.name: ColumnBasics() for column in schema.columns}
+        self._basics = {column.name: ColumnBasics() for column in schema.columns} | dict(
+            basics or {}
+        )
         self._view: SampleView | None = None
 
     @property

@@ -476,6 +476,7 @@ class GetLedgerResponse(_message.Message):
     SUMMARISED_FIELD_NUMBER: _builtins.int
     TO_FOLLOW_FIELD_NUMBER: _builtins.int
     BACKFILLED_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     accepted: _builtins.int
     applied: _builtins.int
@@ -493,6 +494,8 @@ class GetLedgerResponse(_message.Message):
     """Of summarised, those that their producers will send for it."""
     backfilled: _builtins.int
     """Brought in as a past, beside all of those."""
+    lost: _builtins.int
+    """Accepted once, and taken from the archive by damaged bytes of the log."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetLedgerResponse.QueryLedger]: ...
     def __init__(
@@ -511,10 +514,11 @@ class GetLedgerResponse(_message.Message):
         summarised: _builtins.int = ...,
         to_follow: _builtins.int = ...,
         backfilled: _builtins.int = ...,
+        lost: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "applied", b"applied", "backfilled", b"backfilled", "deleted", b"deleted", "dropped", b"dropped", "duplicate", b"duplicate", "late", b"late", "queries", b"queries", "refused_batches", b"refused_batches", "refused_rows", b"refused_rows", "stream", b"stream", "summarised", b"summarised", "to_follow", b"to_follow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "applied", b"applied", "backfilled", b"backfilled", "deleted", b"deleted", "dropped", b"dropped", "duplicate", b"duplicate", "late", b"late", "lost", b"lost", "queries", b"queries", "refused_batches", b"refused_batches", "refused_rows", b"refused_rows", "stream", b"stream", "summarised", b"summarised", "to_follow", b"to_follow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

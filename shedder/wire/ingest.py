@@ -93,6 +93,7 @@ def ledger_to_wire(ledger: Ledger) -> ingest_pb2.GetLedgerResponse:
         to_follow=ledger.to_follow,
         dropped=ledger.dropped,
         backfilled=ledger.backfilled,
+        lost=ledger.lost,
         queries=queries,
     )
 
@@ -112,6 +113,7 @@ def ledger_from_wire(message: ingest_pb2.GetLedgerResponse) -> Ledger:
         to_follow=message.to_follow,
         dropped=message.dropped,
         backfilled=message.backfilled,
+        lost=message.lost,
         queries=tuple(
             QueryLedger(query.query, query.read, query.thinned, query.late)
             for query in message.queries

@@ -1,0 +1,96 @@
+"""Tuples that went with damaged bytes of the log: what a stream's answers must allow for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from shedder.archive.holes import Stretch
+from shedder.cql.query import BoundQuery
+from shedder.queries.answer import MissingGroups
+from shedder.queries.evidence import Evidence
+from shedder.queries.lacking import allow_for, of_the_others
+from shedder.streams.basics import ColumnBasics
+
+UNCOUNTED = "tuples may have been lost with damaged bytes of the log, nobody knows how many"
+_BECAME = "were lost with damaged bytes of the log"
+
+
+@dataclass(slots=True)
+class Lost:
+    """Which positions, and which windows they may have belonged to. On the apply thread.
+
+    Of a lost tuple it is known that it had come before the damage was found, so its event time,
+    if any clock was to be believed, is before the limit of that moment; it may have been late.
+
+    until: by positions [first, end) that are lost, that limit, in microseconds.
+    uncounted_until_us: tuples of which no position tells may be lost, too, with times before this.
+    """
+
+    until: dict[Stretch, int] = field(default_factory=dict)
+    uncounted_until_us: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything is lost, or may be."""
+        return bool(self.until) or self.uncounted_until_us is not None
+
+    def add(self, hole: Stretch, limit_us: int) -> None:
+        """These are lost."""
+        self.until[hole] = limit_us
+
+    def doubt(self, limit_us: int) -> None:
+        """Nobody knows how many are lost."""
+        self.uncounted_until_us = max(limit_us, self.uncounted_until_us or limit_us)
+
+    def without(self, holes: Iterable[Stretch]) -> list[Stretch]:
+        """What of these holes is not lost here: pieces of them, in order."""
+        known = sorted(self.until)
+        pieces = []
+        for first, end in holes:
+            at = first
+            for begin, stop in known:
+                if begin >= end or stop <= at:
+                    continue
+                if begin > at:
+                    pieces.append((at, begin))
+                at = stop
+            if at < end:
+                pieces.append((at, end))
+        return pieces
+
+    def within(self, start_us: int | None) -> int:
+        """How many tuples a window that begins there (None: open) may lack, at most."""
+        return sum(
+            end - first
+            for (first, end), until_us in self.until.items()
+            if start_us is None or start_us < until_us
+        )
+
+    def is_uncounted(self, start_us: int | None) -> bool:
+        """Whether a window that begins there may lack tuples, nobody knows how many."""
+        until_us = self.uncounted_until_us
+        return until_us is not None and (start_us is None or start_us < until_us)
+
+    def widen(self, query: BoundQuery, evidence: Evidence) -> Evidence:
+        """The evidence with every interval wide enough for what was lost, whatever its values."""
+        rows = self.within(evidence.start_us)
+        if rows:
+            anything = {column.name: ColumnBasics(rows, rows) for column in query.schema.columns}
+            evidence = allow_for(query, evidence, rows, anything, became=_BECAME)
+            evidence = replace(evidence, complete=False)
+        if self.is_uncounted(evidence.start_us):
+            missing = MissingGroups(None, 1.0, UNCOUNTED) if query.groups else evidence.missing
+            evidence = of_the_others(replace(evidence, complete=False, missing=missing), UNCOUNTED)
+        return evidence
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        stretches = [[*hole, until_us] for hole, until_us in self.until.items()]
+        return {"stretches": stretches, "uncounted_until_us": self.uncounted_until_us}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of to_json."""
+        until = {(first, end): until_us for first, end, until_us in state["stretches"]}
+        return cls(until, state["uncounted_until_us"])
