@@ -128,7 +128,7 @@ def assess(files: Files, directory: Path, at_least: int) -> Assessment:
         ),
         records=sum(len(part.found) for part in scanned) - len(found),
         torn_bytes=0 if scanned and scanned[-1].state.head.is_reused else tail_bytes,
-        damages=tuple(damages + found),
+        damages=tuple(_ended(damage, scanned) for damage in damages + found),
         quarantined=(),
         lost_segments=tuple(damage.path for damage in lost),
     )
@@ -248,6 +248,15 @@ def _gaps(scanned: list[_Scanned], at_least: int) -> list[Damage]:
     if last.next_sequence < at_least and not _reported(last):
         gaps.append(Damage(last.state.path, last.state.size, 0, last.next_sequence, at_least))
     return gaps
+
+
+def _ended(damage: Damage, scanned: list[_Scanned]) -> Damage:
+    """Where no record of its segment is behind a damage, the next segment says where it ends."""
+    begins = [segment.state.head.first_sequence for segment in scanned]
+    behind = [first for first in begins if first > damage.first_sequence]
+    if damage.end_sequence is not None or not behind:
+        return damage
+    return replace(damage, end_sequence=min(behind))
 
 
 def _reported(segment: _Scanned) -> bool:

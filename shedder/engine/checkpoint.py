@@ -113,6 +113,7 @@ def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
         "late": stream.late,
         "built": stream.built,
         "to_follow": stream.to_follow,
+        "takes_summaries": stream.takes_summaries,
         "drops": stream.drops.to_json() if stream.drops.rows else None,
         "lost": stream.lost.to_json() if stream.lost else None,
         "watermark_us": stream.watermark_us,
@@ -175,6 +176,7 @@ def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
     if state.get("lost"):  # Absent before what damage took was told.
         stream.lost = Lost.from_json(state["lost"])
     stream.to_follow = state.get("to_follow", 0)
+    stream.takes_summaries = state.get("takes_summaries", stream.built > 0)
     stream.watermark.value_us = state["watermark_us"]
     return {name: Progress(**progress) for name, progress in state["producers"].items()}
 

@@ -49,7 +49,7 @@ def _hides(damage: Damage, stream: Stream, *, is_behind: bool) -> bool:
         return True
     if stream.schema.on_overload.policy in _DROPS:
         return True
-    return damage.kind is None and bool(stream.built or stream.to_follow)
+    return damage.kind is None and stream.takes_summaries
 
 
 def _owner(store: Store, streams: Mapping[str, Stream], damage: Damage) -> str | None:

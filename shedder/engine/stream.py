@@ -35,6 +35,7 @@ class Stream:
     built of them. built: tuples applied that came as summaries; they have no position, and neither
     sample nor archive knows them. deletions: tells all DELETEs.
     to_follow: of built, those whose tuples their producers will send; what has come is in neither.
+    takes_summaries: some have come, ever.
     sample_stored_bytes: how large the last stored sample was.
     drops: what was dropped at the door. lost: what went with damaged bytes of the log, and was in
     no checkpoint. synopses_ns: what the synopses that can be thinned have
@@ -56,6 +57,7 @@ class Stream:
         self.late = 0
         self.built = 0
         self.to_follow = 0
+        self.takes_summaries = False
         self.synopses_ns = 0
         self.drops = Drops()
         self.lost = Lost()
@@ -146,6 +148,7 @@ class Stream:
         self.applied += header.rows
         self.built += header.rows
         self.to_follow += header.rows if header.flags & FOLLOW else 0
+        self.takes_summaries = True
         if made.rows:
             self.watermark.observe(made.newest_us, header.arrival_us)
 

@@ -220,6 +220,16 @@ def test_a_segment_whose_head_is_lost_goes_to_quarantine_and_no_sequence_comes_t
     again.close()
 
 
+@pytest.mark.parametrize(("offset", "first"), [(0, 2), (64, 2), (64 + 88, 3)])
+def test_the_next_segment_says_where_damage_at_the_end_of_one_ends(tmp_path, offset, first):
+    filled(tmp_path).close()  # Two records of 88 bytes each, behind the head.
+    path = sorted(tmp_path.glob("*.log"))[1]
+    data = path.read_bytes()
+    path.write_bytes(data[:offset] + bytes(len(data) - offset))
+    damages = Log.open(tmp_path).recovery.damages
+    assert {(damage.first_sequence, damage.end_sequence) for damage in damages} == {(first, 4)}
+
+
 def test_old_segments_are_dropped_whole(tmp_path):
     log = Log.open(tmp_path, segment_bytes=200)
     for number in range(10):
