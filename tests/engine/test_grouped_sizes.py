@@ -65,7 +65,7 @@ def test_in_shortage_registers_are_given_up_for_groups() -> None:
 
 def test_with_room_to_spare_they_have_what_their_target_asks_for() -> None:
     coarse = of_sizes(full(), (0, LG_K - 3))
-    assert coarse.needed_bytes == pytest.approx(NEEDED / 8, rel=0.1)
+    assert NEEDED / 8 < coarse.needed_bytes < NEEDED / 5  # Coupons that wait shrink less.
     [has] = given(*shared_out([coarse], 100 * MIB))
     assert has.sizes[1] == LG_K
     assert has.group_bytes >= NEEDED
