@@ -21,12 +21,14 @@ from tests.truth import gate
 
 
 @pytest.mark.slow
-def test_targets_are_met_again_within_two_solutions(tmp_path: Path) -> None:
-    later = settled(played(tmp_path, slowness=1.0))
+@pytest.mark.parametrize("slowness", [1.0, 4_000.0], ids=["cpu to spare", "nearly overloaded"])
+def test_targets_are_met_again_within_two_solutions(tmp_path: Path, slowness: float) -> None:
+    later = settled(played(tmp_path, slowness=slowness))
     for query in {seen.query for seen in later}:
         close = [seen.close for seen in later if seen.query == query]
         assert np.mean(close) >= 0.95, query
-    assert np.mean([seen.met for seen in later]) >= 0.99
+    if slowness == 1.0:  # Nothing is thinned: then the answers know it themselves.
+        assert np.mean([seen.met for seen in later]) >= 0.99
 
 
 @pytest.mark.slow

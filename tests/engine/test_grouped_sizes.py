@@ -17,6 +17,8 @@ from shedder.engine.asked import Asked, Given
 from shedder.engine.engine import Engine
 from shedder.engine.grouped_sizes import of_sizes, solved_with_sizes, variants
 from shedder.engine.solving import Solved, solved
+from synopses.distinct import GroupedDistinct
+from synopses.hashing import murmur_int64
 from tests.engine.allocation_world import CAP, KIB, MIB, standing
 from tests.truth import gate
 
@@ -65,10 +67,21 @@ def test_in_shortage_registers_are_given_up_for_groups() -> None:
 
 def test_with_room_to_spare_they_have_what_their_target_asks_for() -> None:
     coarse = of_sizes(full(), (0, LG_K - 3))
-    assert NEEDED / 8 < coarse.needed_bytes < NEEDED / 5  # Coupons that wait shrink less.
+    really = closed_bytes(LG_K - 3) / closed_bytes(LG_K)
+    assert coarse.needed_bytes == pytest.approx(NEEDED * really, rel=0.1)
     [has] = given(*shared_out([coarse], 100 * MIB))
     assert has.sizes[1] == LG_K
     assert has.group_bytes >= NEEDED
+
+
+def closed_bytes(lg_k: int) -> int:
+    """What registers of 200 groups take when all are in use and their pane is closed."""
+    rng, made = np.random.default_rng(1), GroupedDistinct(200, lg_k)
+    for _ in range(30):
+        ids = rng.integers(0, 200, 60_000).astype(np.int32)
+        made.update(ids, *murmur_int64(rng.integers(0, 2**62, 60_000)))
+    made.settle()
+    return made.size_bytes
 
 
 def test_groups_of_few_values_would_gain_nothing_and_keep_their_registers() -> None:
