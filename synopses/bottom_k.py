@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,10 @@ from synopses.errors import BadParameter
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_input
 from synopses.key_kernels import at_least, below
+from synopses.ordering import ranked, smallest
 from synopses.profile import Profile
 from synopses.resizing import ResizableSample
 from synopses.sample_profiles import BY_HASH, BY_WEIGHT, UNIFORM
-
-_Key = TypeVar("_Key", np.uint64, np.float64)
 
 KEY_MAX: Final = 2**64 - 1
 _KEYED: Final = struct.Struct("<QQ")  # k (or rows_max) and threshold
@@ -100,7 +99,9 @@ class BottomK(ResizableSample):
 
     def chosen(self) -> NDArray[np.int64]:
         """Indices of the held rows that `settle` would keep, ascending; changes nothing."""
-        return _smallest(self.keys, self.k)[0]
+        return (
+            smallest(self.keys, self.k)[0] if len(self.keys) > self.k else np.arange(len(self.keys))
+        )
 
     def merge(self, other: Self) -> Kept:
         """Take in a sample of other rows, by the same key function; both are settled after.
@@ -162,8 +163,7 @@ class BottomK(ResizableSample):
         return Kept.of(self._cut(), held, entered)
 
     def _cut(self) -> NDArray[np.int64]:
-        stay, threshold = _smallest(self.keys, self.k)
-        assert threshold is not None
+        stay, threshold = smallest(self.keys, self.k)
         self.threshold = int(threshold)
         self.keys, self._room = self.keys[stay], _NO_ROOM
         return stay
@@ -260,7 +260,7 @@ class HashSample(ResizableSample):
 
     def _cut(self) -> NDArray[np.int64]:
         # The first hash that does not fit goes out with all its rows: strictly below stays.
-        self.threshold = int(np.partition(self.hashes, self.rows_max)[self.rows_max])
+        self.threshold = int(ranked(as_input(self.hashes, np.uint64), self.rows_max))
         stay = np.flatnonzero(self.hashes < np.uint64(self.threshold))
         self.hashes, self._room = self.hashes[stay], _NO_ROOM
         return stay
@@ -380,21 +380,9 @@ class WeightedBottomK(ResizableSample):
         )
 
     def _cut(self) -> NDArray[np.int64]:
-        stay, threshold = _smallest(-self.priorities, self.k)
-        assert threshold is not None
-        self.tau = -float(threshold)
+        # Of positive numbers the bits stand in the order of the values: the largest come first.
+        stay, threshold = smallest(~self.priorities.view(np.uint64), self.k)
+        self.tau = float((~threshold).view(np.float64))
         self.weights, self.priorities = self.weights[stay], self.priorities[stay]
         self._weights_room = self._priorities_room = _NO_ROOM
         return stay
-
-
-def _smallest(keys: NDArray[_Key], k: int) -> tuple[NDArray[np.int64], _Key | None]:
-    """Indices (ascending) of the k smallest keys, and the (k+1)-th smallest (None: no more)."""
-    if len(keys) <= k:
-        return np.arange(len(keys)), None
-    limit = np.partition(keys, k)[k]
-    stay = np.flatnonzero(keys < limit)
-    if stay.size < k:
-        equal = np.flatnonzero(keys == limit)[: k - stay.size]
-        stay = np.sort(np.concatenate((stay, equal)))
-    return stay, limit

@@ -11,12 +11,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.hashing import leading_zeros
+from synopses.ordering import ranked
 from synopses.prefetch import prefetch
 
 SMALLEST = 4  # Places of a group's first table.
 _BLOCK = 128
-_COUNTED_BITS = 10
 
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
@@ -87,36 +86,12 @@ def _lower(
 
 
 @njit(nogil=True, cache=True)
-def _ranked(values: Words, rank: int, limit: np.uint64) -> np.uint64:
-    """The value of this rank, from 0; all are below the limit.
-
-    Hashes are spread evenly, so that counting by their first bits leaves few to be looked at.
-    """
-    shift = max(_COUNTED_BITS, 64 - int(leading_zeros(limit))) - _COUNTED_BITS
-    by = np.uint64(shift)
-    counts = np.zeros((1 << _COUNTED_BITS) + 1, np.int64)
-    for value in values:
-        counts[value >> by] += 1
-    bucket = 0
-    while rank >= counts[bucket]:
-        rank -= counts[bucket]
-        bucket += 1
-    near = np.empty(counts[bucket], np.uint64)
-    size = 0
-    for value in values:
-        if value >> by == np.uint64(bucket):
-            near[size] = value
-            size += 1
-    return np.uint64(np.partition(near, rank)[rank])
-
-
-@njit(nogil=True, cache=True)
 def _cut(
     arena: Words, starts: Longs, sizes: Longs, held: Longs, thresholds: Words, at: int, k: int
 ) -> None:
     """Keep the k smallest hashes of a group; the next one is the threshold."""
     kept = _kept(arena, starts[at], sizes[at], thresholds[at])
-    _lower(arena, starts, sizes, held, thresholds, at, _ranked(kept, k, thresholds[at]))
+    _lower(arena, starts, sizes, held, thresholds, at, ranked(kept, k))
 
 
 @njit(nogil=True, cache=True)

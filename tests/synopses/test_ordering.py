@@ -1,0 +1,78 @@
+"""Sorting and selecting by radix give what numpy's sorts give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from synopses.ordering import ranked, smallest, sorted_floats
+
+SIZES = (0, 1, 2, 64, 65, 1_000, 70_000)
+
+
+def _floats(kind: str, size: int) -> NDArray[np.float64]:
+    rng = np.random.default_rng(size)
+    signs = rng.choice([-1.0, 1.0], size)
+    special = [np.inf, -np.inf, 0.0, -0.0, 5e-324, -5e-324, 1.7976931348623157e308]
+    made: NDArray[np.float64] = {
+        "lognormal": lambda: rng.lognormal(0, 2, size) * signs,
+        "constant": lambda: np.full(size, -3.5),
+        "special": lambda: rng.choice(special, size),
+        "descending": lambda: -np.arange(size, dtype=np.float64),
+        "single precision": lambda: rng.normal(size=size).astype(np.float32).astype(np.float64),
+    }[kind]()
+    return made
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "kind", ["lognormal", "constant", "special", "descending", "single precision"]
+)
+def test_values_are_sorted_as_numpy_does(kind: str, size: int) -> None:
+    values = _floats(kind, size)
+    before = values.copy()
+    np.testing.assert_array_equal(sorted_floats(values), np.sort(values))
+    np.testing.assert_array_equal(values, before)
+
+
+def test_a_zero_with_a_sign_comes_first() -> None:
+    assert np.signbit(sorted_floats(np.array([0.0, -0.0, 0.0, -0.0]))).tolist() == [1, 1, 0, 0]
+
+
+@given(arrays.arrays(np.float64, st.integers(0, 200), elements=st.floats(allow_nan=False)))
+def test_any_values_are_sorted(values: NDArray[np.float64]) -> None:
+    np.testing.assert_array_equal(sorted_floats(values), np.sort(values))
+
+
+def _keys(kind: str, size: int) -> NDArray[np.uint64]:
+    rng = np.random.default_rng(size)
+    made: NDArray[np.uint64] = {
+        "hashes": lambda: rng.integers(0, 2**64, size, np.uint64),
+        "few": lambda: rng.integers(0, 5, size, np.uint64),
+        "all one": lambda: np.full(size, 2**64 - 1, np.uint64),
+        "both ends": lambda: rng.choice(np.array([0, 2**64 - 1], np.uint64), size),
+        "far apart": lambda: np.uint64(1) << rng.integers(0, 64, size).astype(np.uint64),
+        "priorities": lambda: ~(1 / rng.random(size)).view(np.uint64),
+    }[kind]()
+    return made
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize(
+    "kind", ["hashes", "few", "all one", "both ends", "far apart", "priorities"]
+)
+def test_the_smallest_are_chosen(kind: str, size: int) -> None:
+    keys = _keys(kind, size)
+    ordered = np.sort(keys)
+    for k in {0, 1, size // 2, size - 1} & set(range(size)):
+        places, limit = smallest(keys, k)
+        assert limit == ordered[k] == ranked(keys, k)
+        assert (np.diff(places) > 0).all()
+        np.testing.assert_array_equal(np.sort(keys[places]), ordered[:k])
+        first = np.flatnonzero(keys == limit)
+        taken = np.intersect1d(places, first)  # Of equal ones, the first.
+        np.testing.assert_array_equal(taken, first[: taken.size])
