@@ -89,12 +89,16 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class RollupEntry:
-    """A rollup of a stream, as it was said. id is never reused."""
+    """A rollup of a stream, as it was said. id is never reused.
+
+    lazy: runs get it when a question that it would have answered has read them, not on arrival.
+    """
 
     id: int
     name: str
     stream_id: int
     text: str
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class MarksInCatalog(CheckedTables):
         """Forget all that is noted of a run, or of all runs of a stream that is dropped."""
         where, arguments = "WHERE stream_id = ?", [stream_id]
         if first_position is None:
-            for table in ("deletions", "emptied", "indexes", "rollups"):
+            for table in ("deletions", "emptied", "indexes", "rollups", "lazy_rollups"):
                 self._run(f"DELETE FROM {table} {where}", stream_id)  # noqa: S608
         else:
             where, arguments = f"{where} AND first_position = ?", [stream_id, first_position]

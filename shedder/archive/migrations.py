@@ -28,6 +28,8 @@ CREATE TABLE runs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
 def statements_of(version: int) -> set[str]:
     """The definitions of the tables of a catalog of this version."""
     found = set(TABLE_STATEMENTS)
+    if version < 10:
+        found -= {_definition("lazy_rollups")}
     if version < 9:
         found -= {_definition("backfills"), _definition("backfill_parts")}
     if version < 4:
@@ -115,6 +117,11 @@ def _streams_may_be_backfilled(connection: sqlite3.Connection) -> None:
     connection.execute(_definition("backfill_parts"))
 
 
+def _rollups_may_be_lazy(connection: sqlite3.Connection) -> None:
+    """9 to 10: a table of lazy rollups; there are none yet."""
+    connection.execute(_definition("lazy_rollups"))
+
+
 def _widen_runs(
     connection: sqlite3.Connection, definition: str, more: tuple[int | None, ...]
 ) -> None:
@@ -137,6 +144,7 @@ _STEPS: list[Callable[[sqlite3.Connection], None]] = [
     _runs_may_be_rolled_up,
     _runs_may_be_purged,
     _streams_may_be_backfilled,
+    _rollups_may_be_lazy,
 ]
 """Step i makes version i + 2 out of version i + 1."""
 

@@ -1,4 +1,8 @@
-"""Rollups of streams: partial aggregates, written with each run, and of older runs later."""
+"""Rollups of streams: partial aggregates, written with each run, and of older runs later.
+
+Those of an eager rollup are written on arrival (OSCAR's OnWriteReplicate for windowed aggregates),
+those of a lazy one when a question that they would have answered has read a run (OnReadModify).
+"""
 
 from __future__ import annotations
 
@@ -42,8 +46,12 @@ class RolledRuns(ABC):
     @abstractmethod
     def _state(self, stream: int) -> StreamState: ...
 
-    def add_rollup(self, stream: int, name: str, select: Select) -> RollupEntry:
+    def add_rollup(
+        self, stream: int, name: str, select: Select, *, lazy: bool = False
+    ) -> RollupEntry:
         """From now on, each run that is written has this rollup; `rolled_due` says who lacks it.
+
+        lazy: a run gets it only after `want_rolled`.
 
         Raises:
           BadQuery: it cannot be a rollup. RollupExists: there is one of this name.
@@ -51,7 +59,7 @@ class RolledRuns(ABC):
         state = self._state(stream)
         rollup = rollup_of(select, state.entry.schema)
         with state.cutting, self.catalog.turn(), self._lock:
-            entry = self.catalog.add_rollup(name, stream, select.text)
+            entry = self.catalog.add_rollup(name, stream, select.text, lazy=lazy)
             state.rollups[entry.id] = (entry, rollup)
         return entry
 
@@ -61,6 +69,7 @@ class RolledRuns(ABC):
         with state.cutting, state.rewriting, self.catalog.turn(), self._lock:
             self.catalog.drop_rollup(entry)
             state.rollups.pop(entry.id, None)
+            state.unrolled = {each for each in state.unrolled if each[1] != entry.id}
             gone = []
             for at, run in enumerate(state.runs):
                 kept = tuple(each for each in run.rolled if each.rollup_id != entry.id)
@@ -73,7 +82,29 @@ class RolledRuns(ABC):
         with self._lock:
             return list(self._state(stream).rollups.values())
 
+    def want_rolled(self, entry: RollupEntry, runs: Sequence[Run]) -> None:
+        """Note that a lazy rollup would have saved reading these runs: it is due.
+
+        A restart forgets it, and the next question notes it again.
+        """
+        with self._lock:
+            state = self._streams.get(entry.stream_id)
+            if state is not None and entry.id in state.rollups:
+                state.unrolled |= {(run.first_position, entry.id) for run in runs}
+
     def rolled_due(self, stream: int) -> list[tuple[Run, RollupEntry]]:
+        """The runs that lack a rollup and should have it: of a lazy one, those that were read."""
+        with self._lock:
+            wanted = self._state(stream).unrolled
+            return [
+                (run, entry)
+                for run, entry in self.unrolled(stream)
+                if not entry.lazy
+                or run.rolled_by(entry.id) is not None
+                or (run.first_position, entry.id) in wanted
+            ]
+
+    def unrolled(self, stream: int) -> list[tuple[Run, RollupEntry]]:
         """Whole runs that lack a rollup, or had other rows deleted when it was made."""
         with self._lock:
             state = self._state(stream)
@@ -146,6 +177,7 @@ class RolledRuns(ABC):
                 rolled = tuple(
                     write_rolled(place, state.entry, *known, run, table)
                     for known in state.rollups.values()
+                    if not known[0].lazy
                 )
         except ShedderError:
             self._run_files.remove(run.files)
@@ -180,6 +212,7 @@ class RolledRuns(ABC):
             kept = tuple(each for each in current.rolled if each != older)
             new = replace(current, rolled=tuple(sorted((*kept, rolled), key=_id)))
             state.runs[state.runs.index(current)] = new
+            state.unrolled.discard((run.first_position, rolled.rollup_id))
             self._run_files.trust_name(rolled.file)
             if older is not None:
                 self._run_files.remove([older.file])

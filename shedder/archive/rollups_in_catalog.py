@@ -12,7 +12,9 @@ _COLUMNS = "stream_id, first_position, rollup_id, file, rows, bytes, crc, delete
 class RollupsInCatalog(CheckedTables):
     """The part of the catalog that knows of rollups. Errors are those of `Catalog`."""
 
-    def add_rollup(self, name: str, stream_id: int, text: str) -> RollupEntry:
+    def add_rollup(
+        self, name: str, stream_id: int, text: str, *, lazy: bool = False
+    ) -> RollupEntry:
         """Give a rollup its id.
 
         Raises:
@@ -24,17 +26,24 @@ class RollupsInCatalog(CheckedTables):
             last = self._all("SELECT seq FROM sqlite_sequence WHERE name = 'rollups'")
             number = last[0][0] + 1 if last else 1
             self._insert("rollups", number, name, stream_id, text)
-        return RollupEntry(number, name, stream_id, text)
+            if lazy:
+                self._insert("lazy_rollups", number, stream_id)
+        return RollupEntry(number, name, stream_id, text, lazy)
 
     def rollups(self) -> list[RollupEntry]:
         """All rollups, by id."""
         rows = self._select("rollups", "id, name, stream_id, text", "ORDER BY id")
-        return [RollupEntry(*row) for row in rows]
+        lazy = {row[0] for row in self._select("lazy_rollups", "rollup_id, stream_id", "")}
+        return [
+            RollupEntry(number, name, stream, text, number in lazy)
+            for number, name, stream, text in rows
+        ]
 
     def drop_rollup(self, entry: RollupEntry) -> None:
         """Forget a rollup; its files become orphans."""
         with self.transaction():
             self._run("DELETE FROM rolled WHERE rollup_id = ?", entry.id)
+            self._run("DELETE FROM lazy_rollups WHERE rollup_id = ?", entry.id)
             self._run("DELETE FROM rollups WHERE id = ?", entry.id)
 
     def add_rolled(self, run: Run, rolled: Rolled) -> None:

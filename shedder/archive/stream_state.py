@@ -22,8 +22,10 @@ class StreamState:
     by first position, how runs of a lazy stream were scanned. rewriting: held while a run is
     written anew. deleted: by first position, rows that are read no more. deletions: all there
     ever were. emptied_position: below it lie all runs that were purged to nothing. indexes:
-    columns that have a value index. rollups: by id. scrubbed: by first position, when a scrub in
-    the background found the run whole. backfilled: rows that came in by backfills, ever.
+    columns that have a value index. rollups: by id. unrolled: first positions of runs that were
+    read where a lazy rollup would have answered, each with its id. scrubbed: by first position,
+    when a scrub in the background found the run whole. backfilled: rows that came in by backfills,
+    ever.
     holes: positions that were lost with damaged bytes of the log, as recovery found them.
     """
 
@@ -40,6 +42,7 @@ class StreamState:
     holes: tuple[Stretch, ...] = ()
     indexes: tuple[str, ...] = ()
     rollups: dict[int, tuple[RollupEntry, Rollup]] = field(default_factory=dict)
+    unrolled: set[tuple[int, int]] = field(default_factory=set)
     tail: Tail = field(default_factory=Tail)
     cutting: threading.Lock = field(default_factory=threading.Lock)
     deleting: threading.Lock = field(default_factory=threading.Lock)

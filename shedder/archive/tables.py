@@ -13,7 +13,7 @@ import google_crc32c
 
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 APPLICATION_ID = 0x53484544  # "SHED"
 
 _SCRIPT = """
@@ -55,6 +55,8 @@ CREATE TABLE indexes (stream_id INTEGER NOT NULL, column_name TEXT NOT NULL,
   checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, column_name));
 CREATE TABLE rollups (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
   stream_id INTEGER NOT NULL, text TEXT NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE lazy_rollups (rollup_id INTEGER PRIMARY KEY, stream_id INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
 CREATE TABLE rolled (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
   rollup_id INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, rows INTEGER NOT NULL,
   bytes INTEGER NOT NULL, crc INTEGER NOT NULL, deleted INTEGER NOT NULL,
@@ -89,6 +91,7 @@ TABLES = (
     "scrubs",
     "indexes",
     "rollups",
+    "lazy_rollups",
     "rolled",
     "backfills",
     "backfill_parts",

@@ -163,8 +163,9 @@ class CqlParser(ChangesParser, WindowsParser):
             return self._create_stream(start)
         if self._match_text_seq("QUERY"):
             return RawCreateQuery(*self._named_select("the name of the query"))
-        if self._match_text_seq("ROLLUP"):
-            return RawCreateRollup(*self._named_select("the name of the rollup"))
+        lazy = bool(self._match_text_seq("LAZY", "ROLLUP"))
+        if lazy or self._match_text_seq("ROLLUP"):
+            return RawCreateRollup(*self._named_select("the name of the rollup"), lazy)
         if self._match_texts(("TABLE", "VIEW", "SCHEMA", "MATERIALIZED", "TEMPORARY")):
             raise later(f"CREATE {self._prev.text.upper()}")
         self.raise_error("expected STREAM, QUERY, ROLLUP or INDEX")

@@ -189,7 +189,7 @@ def _meaning(raw: object, source: Source, bindings: Bindings, limits: Limits) ->
             return CreateQuery(raw.name, select, raw.if_not_exists)
         case RawCreateRollup():
             select = selected(tumbling(raw.select), source, bindings, limits)
-            return CreateRollup(raw.name, select, raw.if_not_exists)
+            return CreateRollup(raw.name, select, raw.if_not_exists, raw.lazy)
         case RawExplain(subject=RawSelect() as query):
             return Explain(selected(query, source, bindings, limits))
         case RawExplain(subject=RawCreateQuery() as created):

@@ -105,11 +105,12 @@ class RawCreateQuery:
 
 @dataclass(frozen=True, slots=True)
 class RawCreateRollup:
-    """CREATE ROLLUP."""
+    """CREATE [LAZY] ROLLUP."""
 
     name: str
     select: RawSelect
     if_not_exists: bool
+    lazy: bool
 
 
 @dataclass(frozen=True, slots=True)

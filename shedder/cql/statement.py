@@ -207,11 +207,12 @@ class DropQuery:
 
 @dataclass(frozen=True, slots=True)
 class CreateRollup:
-    """CREATE ROLLUP [IF NOT EXISTS] name AS SELECT ... FROM stream [RANGE i] GROUP BY ..."""
+    """CREATE [LAZY] ROLLUP [IF NOT EXISTS] name AS SELECT ... FROM stream [RANGE i] GROUP BY ..."""
 
     name: str
     select: Select
     if_not_exists: bool
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _ROLLUPS = pa.schema(
     [(name, pa.string()) for name in ("rollup", "stream", "text")]
+    + [("lazy", pa.bool_())]
     + [(name, pa.int64()) for name in ("runs_rolled", "runs", "rows", "size_bytes")]
 )
 _CONTROL = pa.schema([(name, pa.string()) for name in ("entity", "name", "key", "value")])
@@ -132,7 +133,7 @@ def rollups(core: Core, streams: Sequence[Stream]) -> pa.Table:
     found = []
     for stream in streams:
         runs = core.store.runs(stream.id)
-        lacking = [entry for _, entry in core.store.rolled_due(stream.id)]
+        lacking = [entry for _, entry in core.store.unrolled(stream.id)]
         for entry, _ in core.store.rollups(stream.id):
             rolled = [each for run in runs for each in run.rolled if each.rollup_id == entry.id]
             found.append(
@@ -140,6 +141,7 @@ def rollups(core: Core, streams: Sequence[Stream]) -> pa.Table:
                     "rollup": entry.name,
                     "stream": stream.schema.name,
                     "text": entry.text,
+                    "lazy": entry.lazy,
                     "runs_rolled": len(runs) - lacking.count(entry),
                     "runs": len(runs),
                     "rows": sum(each.rows for each in rolled),

@@ -147,6 +147,30 @@ def _planned(
     return plan if plan.rolled else None
 
 
+def not_rolled_up(
+    store: Store, stream: int, query: BoundQuery, snapshot: Snapshot, stretch: Stretch
+) -> tuple[RollupEntry, list[Run]] | None:
+    """The lazy rollup that would have answered a question, and the runs that it lacks.
+
+    None where there is no such rollup or it lacks none, and where an eager one answers, too: that
+    one gets its partial aggregates anyway. Of several it is the coarsest.
+    """
+    able = [each for each in store.rollups(stream) if answers(each[1], query)]
+    if not able or not all(entry.lazy for entry, _ in able):
+        return None
+    entry, rollup = max(able, key=lambda e: (e[1].width_us, -len(e[1].groups), -e[0].id))
+    stretches = Stretches.of(stretch.start_us, stretch.end_us, rollup.width_us)
+    if stretches.is_empty:
+        return None
+    lacking = [
+        run
+        for run in snapshot.runs
+        if run.rolled_by(entry.id) is None
+        and run.overlaps(stretches.whole_start_us, stretches.whole_end_us)
+    ]
+    return (entry, lacking) if lacking else None
+
+
 def evidence_from_rollup(
     core: Core, exact: ExactWorker, query: BoundQuery, plan: RolledUp, deadline: Deadline
 ) -> Evidence:

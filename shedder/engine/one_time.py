@@ -20,7 +20,7 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.cql.statement import Select
 from shedder.engine.core import Core
-from shedder.engine.from_rollup import evidence_from_rollup, rolled_up
+from shedder.engine.from_rollup import evidence_from_rollup, not_rolled_up, rolled_up
 from shedder.engine.indexed import LookedUp, look_up, usable
 from shedder.engine.lost import UNCOUNTED
 from shedder.engine.missing_runs import without_missing
@@ -227,6 +227,16 @@ class OneTime:
 
     def _exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
         """From all that there is; what cannot be read is missing, and the answer says so."""
+        evidence = self._read_again(query, moment, deadline)
+        store, stream = self._core.store, self._core.stream(query.schema.name)
+        read = not_rolled_up(store, stream.id, query, moment.snapshot, moment.stretch)
+        if read is not None:
+            store.want_rolled(*read)
+            self._core.go_vacuum(stream.schema.name)
+        return evidence
+
+    def _read_again(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
+        """Once more where a file turns out to be damaged."""
         try:
             return self._read_exactly(query, moment, deadline)
         except CorruptData:  # Of a file, maybe, that was whole when it was read before.

@@ -82,8 +82,8 @@ def execute(
             return _pairs(query.granted)
         case DropQuery(name, if_exists):
             return _drop_query(engine, name, if_exists=if_exists)
-        case CreateRollup(name, select, if_not_exists):
-            made = engine.create_rollup(name, select, if_not_exists=if_not_exists)
+        case CreateRollup(name, select, if_not_exists, lazy):
+            made = engine.create_rollup(name, select, if_not_exists=if_not_exists, lazy=lazy)
             return Answer.status(f"rollup {name} {'created' if made else 'exists'}")
         case DropRollup(name, if_exists):
             dropped = engine.drop_rollup(name, if_exists=if_exists)

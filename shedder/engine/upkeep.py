@@ -112,13 +112,16 @@ class Upkeep(ABC):
         with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
             return backup(self.core.store, Path(target), progress=progress, link=link)
 
-    def create_rollup(self, name: str, select: Select, *, if_not_exists: bool = False) -> bool:
+    def create_rollup(
+        self, name: str, select: Select, *, if_not_exists: bool = False, lazy: bool = False
+    ) -> bool:
         """Keep partial aggregates of every run: of new ones at once, of older ones by and by.
 
         Args:
           name: of the rollup; one name is of one rollup, whatever its stream.
           select: COUNT, SUM, AVG, MIN, MAX, VAR, STDDEV of columns over a tumbling window.
           if_not_exists: one of this name is left as it is.
+          lazy: of runs that were read for a question which it would have answered, and no others.
 
         Returns:
           False when there is one.
@@ -131,7 +134,7 @@ class Upkeep(ABC):
             stream = self.core.stream(select.stream)
             if if_not_exists and name in self._rollups():
                 return False
-            self.core.store.add_rollup(stream.id, name, select)
+            self.core.store.add_rollup(stream.id, name, select, lazy=lazy)
             self.relayouts.wake(select.stream)
             return True
 

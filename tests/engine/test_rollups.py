@@ -329,6 +329,56 @@ def test_older_runs_get_theirs_in_the_background_and_after_a_restart(tmp_path):
     assert check(tmp_path).notes == []
 
 
+def test_a_lazy_one_is_kept_of_runs_that_were_read_for_it(tmp_path):
+    first = " [FROM TIMESTAMP '1970-01-01 00:00:00' TO TIMESTAMP '1970-01-01 00:50:00']"
+    question, early = COUNT, COUNT.replace("{}", "{}" + first)
+    with filled(tmp_path) as engine:
+        engine.execute("DROP ROLLUP m")
+        engine.execute(CREATE_ROLLUP.format("m", KEPT, "s").replace("ROLLUP", "LAZY ROLLUP"))
+        settled(engine)
+        row = shown(engine)
+        assert (row["lazy"], row["runs_rolled"], row["runs"]) == (True, 0, 3)
+        other = "SELECT QUANTILE(i, 0.5) AS q FROM s"
+        engine.execute(other)
+        engine.execute(question.format("s") + " WITHIN 50 PERCENT")  # From the live sample.
+        settled(engine)
+        assert shown(engine)["runs_rolled"] == 0
+        assert assert_same(engine, early, "s", "p").sources == ("archive",)
+        settled(engine)
+        assert shown(engine)["runs_rolled"] == 1
+        assert assert_same(engine, early, "s", "p").sources == ("rollup m",)
+        assert assert_same(engine, question, "s", "p").sources == ("rollup m", "archive")
+        settled(engine)
+        assert shown(engine)["runs_rolled"] == 3
+    with Engine.open(tmp_path) as engine:
+        assert assert_same(engine, question, "s", "p").sources == ("rollup m",)
+        for name in ("s", "p"):
+            engine.push(name, numbered(9_000, 12_000))
+            engine.seal(name)
+        settled(engine)
+        row = shown(engine)
+        assert (row["lazy"], row["runs_rolled"], row["runs"]) == (True, 3, 4)
+        assert assert_same(engine, question, "s", "p").sources == ("rollup m", "archive")
+        settled(engine)
+        assert assert_same(engine, question, "s", "p").sources == ("rollup m",)
+        engine.execute("DROP STREAM s")
+        assert engine.execute("SHOW ROLLUPS").table.num_rows == 0
+    assert check(tmp_path).notes == []
+
+
+def test_a_lazy_one_is_not_made_where_an_eager_one_answers(tmp_path):
+    with filled(tmp_path) as engine:
+        engine.execute("CREATE LAZY ROLLUP hours AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]")
+        with engine.core.store._state(1).rewriting:  # The eager one is of no use for now.
+            for name in ("s", "p"):
+                engine.execute(f"DELETE FROM {name} WHERE i = 1")
+            answer = assert_same(engine, "SELECT COUNT(*) AS n FROM {}", "s", "p")
+            assert answer.sources == ("archive",)
+        settled(engine)
+        (_, lazy) = engine.execute("SHOW ROLLUPS").table.to_pylist()
+        assert (lazy["rollup"], lazy["runs_rolled"]) == ("hours", 0)
+
+
 def test_another_layout_keeps_them(tmp_path):
     with filled(tmp_path) as engine:
         files = sorted(path.name for path in (tmp_path / "runs" / "1").glob("*-w1.parquet"))
