@@ -22,7 +22,7 @@ _PARAMETERS = struct.Struct("<q")
 @njit(nogil=True, cache=True)
 def _count(counts: NDArray[np.int64], ids: NDArray[np.int32]) -> None:
     for row in range(ids.size):
-        counts[ids[row]] += 1
+        counts[np.uint32(ids[row])] += 1  # Unsigned: no place counts from the end.
 
 
 class GroupedCount:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from synopses import frequent_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates, TopItem
+from synopses.frequent_blocks import count_plain
 from synopses.frequent_entries import (
     Entries,
     ItemKind,
@@ -179,7 +180,8 @@ class GroupedFrequent(Resizable):
     ) -> int:
         fresh = np.empty(news.size - first, np.int32)
         self._state[kernels.FRESH] = 0
-        row = kernels.count_keys(
+        is_plain = not (groups.size or amounts.size or shifts.size)
+        row = (count_plain if is_plain else kernels.count_keys)(
             self._arena,
             self._starts,
             self._rooms,

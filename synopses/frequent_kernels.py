@@ -39,7 +39,7 @@ Ints = NDArray[np.int32]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _shift(room: int) -> np.uint64:
+def shift_of(room: int) -> np.uint64:
     """By how much to shift a spread key so that its highest bits are a place in the table."""
     return leading_zeros(np.uint64(room)) + np.uint64(1)
 
@@ -48,7 +48,7 @@ def _shift(room: int) -> np.uint64:
 def _place(arena: Longs, start: int, room: int, key: int) -> int:
     """Where the key is, or the free place where it belongs."""
     mask = np.uint64(room - 1)
-    place = (np.uint64(key) * SPREAD) >> _shift(room)
+    place = (np.uint64(key) * SPREAD) >> shift_of(room)
     while arena[start + int(place), COUNT] != 0 and arena[start + int(place), KEY] != key:
         place = (place + np.uint64(1)) & mask
     return start + int(place)
@@ -92,55 +92,69 @@ def _move(arena: Longs, old: int, old_room: int, new: int, new_room: int) -> Non
 
 
 @njit(nogil=True, cache=True)
-def _median_count(arena: Longs, start: int, room: int) -> int:
-    """The upper median of a table's counters: mostly a small number, so those are tried first."""
-    held = np.empty(room, np.int64)
-    size = 0
-    for at in range(start, start + room):
-        held[size] = arena[at, COUNT]
-        size += arena[at, COUNT] > 0
+def _median_count(arena: Longs, start: int, room: int, size: int) -> int:
+    """The upper median of `size` counters: mostly a small number, so those are tried first."""
     for guess in range(1, _COMMON + 1):
         under = 0
-        for entry in range(size):
-            under += held[entry] <= guess
+        for at in range(start, start + room):
+            under += bool(np.uint64(arena[at, COUNT] - 1) < np.uint64(guess))
         if under > size // 2:
             return guess
+    held, found = np.empty(room, np.int64), 0
+    for at in range(start, start + room):
+        held[found] = arena[at, COUNT]
+        found += arena[at, COUNT] > 0
     return _median(held[:size])
 
 
 @njit(nogil=True, cache=True)
 def _purge(
-    arena: Longs, start: int, room: int, born: Longs, free: Ints, state: Longs, left: Longs
+    arena: Longs, start: int, room: int, size: int, born: Longs, free: Ints, state: Longs
 ) -> tuple[int, int]:
-    """Take the median off every counter, drop those left with nothing; returns (median, left).
+    """Take the median off all `size` counters, drop those left with nothing; (median, left).
 
-    left: room for the entries that stay, [room_max, CELLS]. Which ones stay nobody can predict, so
-    they are told apart without a branch.
+    Which ones stay nobody can predict, so they are told apart without a branch. They are put in
+    their places again from behind a free one on: none stands before its home there, and homes come
+    nearly in order, so that an entry goes home, or next to the last one where that is taken. Places
+    are counted from there.
     """
-    median = _median_count(arena, start, room)
-    size, freed = 0, state[FREE]
-    for at in range(start, start + room):
-        count = arena[at, COUNT]
-        left[size, KEY] = arena[at, KEY]
-        left[size, COUNT] = count - median
-        left[size, LATE] = arena[at, LATE]
-        left[size, REF] = arena[at, REF]
-        size += count > median
+    median = _median_count(arena, start, room, size)
+    begin = 0
+    while arena[start + begin, COUNT] != 0:
+        begin += 1
+    mask, shift, base = np.uint64(room - 1), shift_of(room), np.uint64(start)
+    first = np.uint64(begin + 1)
+    stay, staying = np.empty(room, np.uint64), 0
+    free_before = freed = np.uint64(state[FREE])
+    for step in range(room):
+        at = base + ((first + np.uint64(step)) & mask)
+        count, stays = arena[at, COUNT], arena[at, COUNT] > median
+        stay[np.uint64(staying)] = at
+        staying += stays
         free[freed] = np.int32(arena[at, REF])
-        freed += (count > 0) & (count <= median)
+        freed += np.uint64((count > 0) & (count <= median))
+        arena[at, COUNT] = count if stays else 0
+    for each in range(np.int64(freed - free_before)):
+        born[np.uint32(free[free_before + np.uint64(each)])] = -1
+    state[FREE] = np.int64(freed)
+    run, end = np.uint64(0), np.uint64(0)  # Places from run on are taken, and none from end on.
+    for each in range(staying):
+        at = stay[np.uint64(each)]
+        key, count, late, ref = arena[at, KEY], arena[at, COUNT], arena[at, LATE], arena[at, REF]
         arena[at, COUNT] = 0
-    for at in range(state[FREE], freed):
-        born[free[at]] = -1
-    state[FREE] = freed
-    mask, shift = np.uint64(room - 1), _shift(room)
-    for entry in range(size):
-        place = (np.uint64(left[entry, KEY]) * SPREAD) >> shift
-        while arena[start + int(place), COUNT] != 0:
-            place = (place + np.uint64(1)) & mask
-        at = start + int(place)
-        for cell in range(CELLS):
-            arena[at, cell] = left[entry, cell]
-    return median, size
+        home = (((np.uint64(key) * SPREAD) >> shift) - first) & mask
+        to = home if home > end else end
+        if home < run:
+            to = home
+            while arena[base + ((first + to) & mask), COUNT] != 0:
+                to += np.uint64(1)
+        else:
+            run = home if home > end else run
+        end = to + np.uint64(1) if to >= end else end
+        at = base + ((first + to) & mask)
+        arena[at, KEY], arena[at, COUNT] = key, count - median
+        arena[at, LATE], arena[at, REF] = late, ref
+    return median, staying
 
 
 @njit(nogil=True, cache=True)
@@ -181,7 +195,6 @@ def count_keys(
     """
     grouped, weighted, merging = ids.size > 0, weights.size > 0, shifts.size > 0
     group, weight, shift = 0, 1, 0
-    left = np.empty((room_max, CELLS), np.int64)
     start, room, total = starts[0], rooms[0], 0
     last = news.size - 1
     for row in range(first, news.size):
@@ -190,7 +203,7 @@ def count_keys(
         if grouped:
             soon = np.uint64(min(row + _AHEAD, last))
             far = np.uint32(ids[soon])
-            home = (news[soon] * SPREAD) >> _shift(max(rooms[far], ROOM_MIN))
+            home = (news[soon] * SPREAD) >> shift_of(max(rooms[far], ROOM_MIN))
             prefetch(arena, starts[far] + int(home))
             group = ids[this]
             start, room = starts[np.uint32(group)], rooms[np.uint32(group)]
@@ -203,7 +216,7 @@ def count_keys(
         key, at, found = np.int64(new), np.uint64(0), False
         if room > 0:
             mask = np.uint64(room - 1)
-            place = (new * SPREAD) >> _shift(room)
+            place = (new * SPREAD) >> shift_of(room)
             at = np.uint64(start) + place
             while arena[at, COUNT] != 0 and arena[at, KEY] != key:
                 place = (place + np.uint64(1)) & mask
@@ -234,7 +247,8 @@ def count_keys(
             arena[at, LATE], arena[at, REF] = offsets[group] + shift, ref
             active[group] += 1
             if active[group] > room * 3 // 4:
-                median, staying = _purge(arena, start, room, born, free, state, left)
+                size = active[group]
+                median, staying = _purge(arena, start, room, size, born, free, state)
                 offsets[group] += median
                 active[group] = staying
         if grouped:

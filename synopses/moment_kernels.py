@@ -56,8 +56,12 @@ def add_doubles(
             prefetch(floats, int(ids[min(row + _AHEAD, last)]))
         group, x = np.uint32(ids[row]), values[row]  # Unsigned: no place counts from the end.
         least, most = floats[group, LEAST], floats[group, MOST]
-        floats[group, LEAST] = x if x < least else least  # Not min(): its NaN rules cost more.
-        floats[group, MOST] = x if x > most else most
+        # Seldom, where groups have many values: storing each time costs a wait. Not min(): its NaN
+        # rules cost more.
+        if far | (x < least):
+            floats[group, LEAST] = x if x < least else least
+        if far | (x > most):
+            floats[group, MOST] = x if x > most else most
         if abs(x) < np.inf:
             total, error = _two_sum(floats[group, SUM], x)
             floats[group, SUM] = total

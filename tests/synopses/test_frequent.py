@@ -295,3 +295,17 @@ def test_lists_of_stretches_bound_what_each_did_not_list() -> None:
     [found] = window.top(4)
     assert {i.value for i in found} == {20, 120, 19, 119}
     assert all(i.low <= counts[i.value] <= i.high for i in found)
+
+
+@pytest.mark.parametrize("entries", [8, 64, 1024])
+@pytest.mark.parametrize("stream", list(STREAMS))
+def test_blocks_of_keys_are_counted_as_keys_one_by_one(stream: str, entries: int) -> None:
+    values = STREAMS[stream](np.random.default_rng(3)).astype(np.int64)
+    keys = murmur_int64(values)[0]
+    in_blocks, one_by_one = GroupedFrequent(1, entries), GroupedFrequent(1, entries)
+    for start in range(0, len(values), 1_777):
+        part = slice(start, start + 1_777)
+        in_blocks.update(None, keys[part], values[part])
+        ones = np.ones(len(values[part]), np.int64)
+        one_by_one.update(None, keys[part], values[part], ones)
+        assert in_blocks.to_bytes() == one_by_one.to_bytes()
