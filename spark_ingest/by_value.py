@@ -27,7 +27,7 @@ from shedder.cql.expression import (
 )
 from shedder.cql.render import SqlDialect, render
 from shedder.queries.cases import Case, Key
-from spark_ingest.cases import Facts, condition_of, quoted
+from spark_ingest.cases import Facts, condition_of, quoted, within
 
 BY_VALUE = JOINS | SET_FUNCTIONS | {AggregateFunction.FREQUENT, AggregateFunction.COUNT_DISTINCT}
 """Aggregates that are not found beside others in one pass over the tuples."""
@@ -58,15 +58,17 @@ class _Pass:
     groups: tuple[Expression, ...]
     sides: tuple[Expression, ...]
     counts: list[str] = field(default_factory=list)
-    shared: list[int] = field(default_factory=list)
+    shared: set[int] = field(default_factory=set)
     wanted: list[_Wanted] = field(default_factory=list)
+    spans: list[tuple[int | None, int | None]] = field(default_factory=list)
 
     def count(self, condition: str, side: int | None = None) -> str:
         """The name of the count of tuples that meet a condition."""
         if side is not None:
             condition = f"__side = {side} AND {condition}"
-        self.counts.append(condition)
-        return f"c{len(self.counts) - 1}"
+        if condition not in self.counts:
+            self.counts.append(condition)
+        return f"c{self.counts.index(condition)}"
 
 
 def find_by_value(
@@ -92,7 +94,7 @@ def find_by_value(
     """
     passes = 0
     for one in _passes(cases, time_column):
-        table = spark.sql(_sql(one, relation)).toArrow()
+        table = spark.sql(_sql(one, relation, time_column)).toArrow()
         keys = [_plain(table[f"g{at}"]) for at in range(len(one.groups))]
         for at, wanted in enumerate(one.wanted):
             column = table[f"f{at}"]
@@ -119,6 +121,7 @@ def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
             sides = (aggregate.argument, *((aggregate.second,) if aggregate.second else ()))
             kind = (case.query.groups, sides)
             one = gathered.setdefault(kind, _Pass(case.query.groups, sides))
+            one.spans.append((case.answer.start_us, case.answer.end_us))
             _add(one, case, name, aggregate, condition, joined=joined)
             if len(one.counts) >= _COUNTS_MAX:
                 yield gathered.pop(kind)
@@ -143,8 +146,8 @@ def _add(
             assert aggregate.parameter is not None
             share, fact = Fraction(repr(aggregate.parameter)), "frequent"
             count = one.count(condition)
-            at = len(one.counts) - 1
-            one.shared.append(at)
+            at = int(count.removeprefix("c"))
+            one.shared.add(at)
             wide = f"CAST({count} AS DECIMAL(38, 0)) * {share.denominator}"
             least = f"CAST(n{at} AS DECIMAL(38, 0)) * {share.numerator}"
             sql = f"collect_list(CASE WHEN {count} > 0 AND {wide} >= {least} THEN {_VALUE} END)"
@@ -170,7 +173,7 @@ def _of_sets(function: AggregateFunction, first: str, second: str) -> str:
             raise AssertionError(function)
 
 
-def _sql(one: _Pass, relation: str) -> str:
+def _sql(one: _Pass, relation: str, time_column: str) -> str:
     """Tuples to values and their counts, these to groups and their facts."""
     keys = [f"g{at}" for at in range(len(one.groups))]
     named = [
@@ -179,7 +182,7 @@ def _sql(one: _Pass, relation: str) -> str:
     ]
     sides = (
         f"SELECT *, {render(side, SqlDialect.SPARK)} AS {_VALUE}, {at} AS __side "
-        f"FROM {quoted(relation)}"
+        f"FROM {quoted(relation)} WHERE {within(one.spans, time_column)}"
         for at, side in enumerate(one.sides)
     )
     counts = [f"count_if({condition}) AS c{at}" for at, condition in enumerate(one.counts)]
@@ -190,7 +193,7 @@ def _sql(one: _Pass, relation: str) -> str:
     )
     if one.shared:
         part = f"PARTITION BY {', '.join(keys)}" if keys else ""
-        totals = [f"sum(c{at}) OVER ({part}) AS n{at}" for at in one.shared]
+        totals = [f"sum(c{at}) OVER ({part}) AS n{at}" for at in sorted(one.shared)]
         values = f"SELECT *, {', '.join(totals)} FROM ({values}) AS w"
     facts = [f"{wanted.sql} AS f{at}" for at, wanted in enumerate(one.wanted)]
     grouped = f" GROUP BY {', '.join(keys)}" if keys else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shedder.cql.expression import Aggregate, Column, inputs, walk
@@ -30,6 +30,20 @@ def condition_of(case: Case, time_column: str) -> str:
     if case.query.where is not None:
         parts.append(f"coalesce({render(case.query.where, SqlDialect.SPARK)}, FALSE)")
     return "(" + " AND ".join(parts) + ")"
+
+
+def within(spans: Iterable[tuple[int | None, int | None]], time_column: str) -> str:
+    """In Spark's words, the shortest stretch of event time that has all of these in it.
+
+    Files and blocks that lie outside of it are not read.
+    """
+    starts, ends = zip(*spans, strict=True)
+    time, known = quoted(time_column), []
+    if None not in starts:
+        known.append(f"{time} >= {_moment(min(starts))}")
+    if None not in ends:
+        known.append(f"{time} < {_moment(max(ends))}")
+    return " AND ".join(known) or "TRUE"
 
 
 def quoted(name: str) -> str:

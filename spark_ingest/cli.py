@@ -16,6 +16,9 @@ from shedder.errors import BadSetting
 from shedder.queries.database import Database
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from shedder.client.client import Client
     from spark_ingest.scores import Score  # SciPy is slow to import; `--help` does without.
 
 _REPORT = Path("report")
@@ -54,26 +57,44 @@ def accuracy(
     brief: Annotated[
         bool, typer.Option(help="Better up to some million tuples: the JVM compiles less.")
     ] = True,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="Instead, compute answers of standing queries again, this often; the server is "
+            "told what came of them. It needs --connect and the scope admin.",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Of --every; 0: until somebody ends it.")] = 0,
 ) -> int:
     """Ask many questions, let Spark answer them exactly, and compare.
 
-    Ends with 6 when intervals hold the truth more rarely than they say, beyond what chance allows.
+    Ends with 6 when intervals hold the truth more rarely than they say, beyond what chance allows;
+    with --every, when a query is not certified after the last round.
 
     - `shedder accuracy --data ./data`
     - `shedder accuracy --data ./data --connect localhost:7077 --stream requests --questions 1000`
+    - `shedder accuracy --data ./data --connect localhost:7077 --stream requests --every 60`
     """
+    from shedder.client.client import Client
     from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
     from spark_ingest.baseline import sealed_stream
     from spark_ingest.report import write
     from spark_ingest.session import SparkSettings, spark_session
 
     console = Console(stderr=True, highlight=False)
+    if every is not None and connect is None:
+        raise BadSetting("--every needs --connect: a server whose answers are lent to be audited")
     with ExitStack() as stack:
         # First the JVM: it is forked, and gRPC's threads do not survive a fork.
         with console.status("starting Spark"):
             spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb, brief=brief)))
         database = stack.enter_context(closing(_database(data, connect)))
         name = stream or _only_stream(database)
+        if every is not None:
+            assert isinstance(database, Client)
+            return _audited(spark, database, name, data, every, rounds)
         drawn = draw(database, data, name, Plan(seed, questions))
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(f"asking {name}", total=len(drawn))
@@ -193,6 +214,31 @@ def spark_demo(
 
     held = run_spark_demo(report, Console(highlight=False), years=years)
     return ExitCode.FINE if held else ExitCode.PRECISION
+
+
+def _audited(
+    spark: SparkSession, client: Client, stream: str, data: Path, every_s: float, rounds: int
+) -> int:
+    """Round after round, a line per answer that was computed again."""
+    import time
+
+    from spark_ingest.self_audit import audit_round
+
+    out, lost = Console(highlight=False), dict[str, str]()
+    done = 0
+    while True:
+        began = time.monotonic()
+        found = audit_round(spark, client, stream, data)
+        done += 1
+        for each in found.looked:
+            lost[each.query] = each.lost
+            verdict = f"not certified: {each.lost}" if each.lost else "certified"
+            out.print(f"{each.query}: {each.missed} of {each.values} values missed; {verdict}")
+        talk = f"{len(found.looked)} answers in {found.seconds:.1f} s, {found.passes} passes"
+        Console(stderr=True, highlight=False).print(f"round {done}: {talk}")
+        if done == rounds:
+            return ExitCode.PRECISION if any(lost.values()) else ExitCode.FINE
+        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
 def _database(data: Path, connect: str | None) -> Database:

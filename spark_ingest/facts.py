@@ -29,7 +29,7 @@ from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
 from shedder.queries.cases import Case, Key
 from spark_ingest.by_value import BY_VALUE, find_by_value
-from spark_ingest.cases import Facts, condition_of, quoted
+from spark_ingest.cases import Facts, condition_of, quoted, within
 
 # Above about a hundred aggregates in one statement, Spark no longer compiles them.
 _FACTS_MAX = 80
@@ -52,22 +52,35 @@ class Truths:
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """One column of a pass. output: the case's output that it is about; '' for the case itself."""
+    """One fact of a pass, in one of its columns.
+
+    output: the case's output that it is about; '' for the case itself.
+    """
 
     case: Case
     output: str
     name: str
-    sql: str
+    column: int
 
 
 @dataclass(slots=True)
 class _Pass:
-    """Cases with the same groups, the facts to find, and the claims to join."""
+    """Cases with the same groups, the facts to find, and the claims to join.
+
+    columns: SQL and place; what several facts need is found once.
+    """
 
     groups: tuple[Expression, ...]
     facts: list[_Fact] = field(default_factory=list)
+    columns: dict[str, int] = field(default_factory=dict)
+    spans: list[tuple[int | None, int | None]] = field(default_factory=list)
     claims: dict[Key, dict[str, Any]] = field(default_factory=dict)
     types: dict[str, pa.DataType] = field(default_factory=dict)
+
+    def find(self, case: Case, output: str, name: str, sql: str) -> None:
+        """Have a fact found."""
+        column = self.columns.setdefault(sql, len(self.columns))
+        self.facts.append(_Fact(case, output, name, column))
 
 
 def find_truths(
@@ -86,7 +99,7 @@ def find_truths(
         for number, one in enumerate(_passes(cases, time_column)):
             file = Path(scratch) / f"{number}.parquet"
             pq.write_table(_claims_table(one), file)
-            table = spark.sql(_sql(one, relation, file)).toArrow()
+            table = spark.sql(_sql(one, relation, time_column, file)).toArrow()
             _take(one, table, truths)
             truths.passes += 1
     truths.passes += find_by_value(spark, relation, time_column, cases, truths.by_case)
@@ -99,14 +112,15 @@ def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
         groups = case.query.groups
         one = gathered.setdefault(groups, _Pass(groups))
         _add(one, case, time_column)
-        if len(one.facts) >= _FACTS_MAX:
+        if len(one.columns) >= _FACTS_MAX:
             yield gathered.pop(groups)
     yield from gathered.values()
 
 
 def _add(one: _Pass, case: Case, time_column: str) -> None:
     condition = condition_of(case, time_column)
-    one.facts.append(_Fact(case, "", "rows", f"count_if({condition})"))
+    one.spans.append((case.answer.start_us, case.answer.end_us))
+    one.find(case, "", "rows", f"count_if({condition})")
     for name, aggregate in case.aggregates():
         match aggregate.function:
             case AggregateFunction.QUANTILE:
@@ -118,11 +132,11 @@ def _add(one: _Pass, case: Case, time_column: str) -> None:
         order = f"struct({quoted(time_column)}, {quoted(POSITION)})"
         prefix = _prefix(case, name)
         for fact, sql in _facts_of(aggregate, condition, prefix, order):
-            one.facts.append(_Fact(case, name, fact, sql))
+            one.find(case, name, fact, sql)
         if aggregate.function in LISTS:
             for at in range(_longest(case, name)):
                 sql = f"count_if({_chosen(aggregate, condition)} = {prefix}item{at})"
-                one.facts.append(_Fact(case, name, f"item{at}", sql))
+                one.find(case, name, f"item{at}", sql)
 
 
 def _facts_of(
@@ -231,25 +245,29 @@ def _claims_table(one: _Pass) -> pa.Table:
     return pa.table(columns or {"__none": pa.nulls(len(rows), pa.int64())})
 
 
-def _sql(one: _Pass, relation: str, claims: Path) -> str:
+def _sql(one: _Pass, relation: str, time_column: str, claims: Path) -> str:
     groups = [render(group, SqlDialect.SPARK) for group in one.groups]
     keys = [f"{sql} AS `g{at}`" for at, sql in enumerate(groups)]
-    facts = [f"{fact.sql} AS `f{at}`" for at, fact in enumerate(one.facts)]
+    facts = [f"{sql} AS `f{at}`" for sql, at in one.columns.items()]
     join = ""
     if one.types:
         on = " AND ".join(f"{sql} <=> `__key{at}`" for at, sql in enumerate(groups)) or "TRUE"
         join = f" LEFT JOIN parquet.`{claims}` ON {on}"
     by = f" GROUP BY {', '.join(groups)}" if groups else ""
-    return f"SELECT {', '.join(keys + facts)} FROM {quoted(relation)}{join}{by}"  # noqa: S608
+    where = f" WHERE {within(one.spans, time_column)}"
+    return f"SELECT {', '.join(keys + facts)} FROM {quoted(relation)}{join}{where}{by}"  # noqa: S608
 
 
 def _take(one: _Pass, table: pa.Table, truths: Truths) -> None:
     keys = [_naive(table[f"g{at}"]).to_pylist() for at in range(len(one.groups))]
     group_keys: Sequence[Key] = list(zip(*keys, strict=True)) if keys else [()] * table.num_rows
-    for at, fact in enumerate(one.facts):
+    columns = [
+        [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in column]
+        for column in (table[f"f{at}"].to_pylist() for at in range(len(one.columns)))
+    ]
+    for fact in one.facts:
         found = truths.by_case.setdefault(fact.case.number, {})
-        for key, counted in zip(group_keys, table[f"f{at}"].to_pylist(), strict=True):
-            value = None if isinstance(counted, float) and math.isnan(counted) else counted
+        for key, value in zip(group_keys, columns[fact.column], strict=True):
             if fact.output == "" and (value or not one.groups):
                 found[key] = {"": {"rows": value}}
             elif key in found:

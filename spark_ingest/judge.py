@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from shedder.cql.expression import JOINS, Aggregate, AggregateFunction
+from shedder.queries.audited import Compared
 from shedder.queries.cases import Case, Key, aggregate_name
 from shedder.queries.verdict import (
     Claim,
@@ -53,30 +54,38 @@ def judge(
             unjudged += case.answer.table.num_rows * len(case.answer.approximate)
             continue
         unjudged += len(case.answer.approximate) if case.answer.others is not None else 0
-        for name, aggregate in case.aggregates():
-            judged += _values(case, name, aggregate, truths, made_of(case, aggregate, shapes))
+        judged += [
+            _judged(case, one, made_of(case, one.aggregate, shapes))
+            for one in compared(case, truths)
+        ]
         judged += _missing(case, truths, groups)
     return Judgement(tuple(judged), unjudged, groups)
 
 
-def _values(
-    case: Case, name: str, aggregate: Aggregate, truths: Truths, made: Made
-) -> Iterator[Judged]:
+def compared(case: Case, truths: Truths) -> Iterator[Compared]:
+    """Each value of a judgeable case beside what Spark found about it."""
     groups = truths.groups(case)
     anything = case.query.target is not None and case.query.target.size >= ANYTHING
-    for key, said in case.claims(name):
-        claim = replace(said, met=None) if anything else said
-        facts = groups.get(key, {}).get(name, {})
-        for verdict in _verdicts(aggregate, claim, facts, case):
-            yield Judged(
-                case.number,
-                _printed(key),
-                aggregate_name(aggregate),
-                case.source(aggregate),
-                1.0 if verdict.claim.bound == "exact" else case.answer.confidence,
-                verdict,
-                made,
-            )
+    for name, aggregate in case.aggregates():
+        for key, said in case.claims(name):
+            claim = replace(said, met=None) if anything else said
+            facts = groups.get(key, {}).get(name, {})
+            certain = claim.bound == "exact" or case.answer.confidence >= 1.0
+            for verdict in _verdicts(aggregate, claim, facts, case):
+                sure = certain or verdict.claim.bound == "exact"
+                yield Compared(name, key, aggregate, verdict, sure)
+
+
+def _judged(case: Case, one: Compared, made: Made) -> Judged:
+    return Judged(
+        case.number,
+        _printed(one.key),
+        aggregate_name(one.aggregate),
+        case.source(one.aggregate),
+        1.0 if one.verdict.claim.bound == "exact" else case.answer.confidence,
+        one.verdict,
+        made,
+    )
 
 
 def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> list[Verdict]:

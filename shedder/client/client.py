@@ -11,6 +11,7 @@ from typing import Any, Self, overload
 import pyarrow as pa
 
 from shedder.archive.progress import Progress
+from shedder.client.audit import AuditCalls
 from shedder.client.backfill import BackfillCalls
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, deadline_s, patiently
@@ -36,7 +37,7 @@ from shedder.wire.ingest import ledger_from_wire, receipt_from_wire, schema_from
 from shedder.wire.parameters import parameters_to_wire
 
 
-class Client(BackfillCalls):
+class Client(AuditCalls, BackfillCalls):
     """A database on a server. Make it with `shedder.connect`. Safe from any thread."""
 
     def __init__(self, target: Target, *, timeout_s: float, patience_s: float) -> None:

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from shedder.client.failures import translated, without_greeting
 from shedder.client.target import Target
 from shedder.errors import Unreachable
+from shedder.v1.audit_pb2_grpc import AuditStub
 from shedder.v1.backfill_pb2_grpc import BackfillStub
 from shedder.v1.control_pb2_grpc import ControlStub
 from shedder.v1.ingest_pb2_grpc import IngestStub
@@ -39,6 +40,7 @@ class Connection:
         self.control = ControlStub(self._channel)
         self.synopses = SynopsesStub(self._channel)
         self.backfill = BackfillStub(self._channel)
+        self.audit = AuditStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
     def check(self, timeout_s: float) -> None:

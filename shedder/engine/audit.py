@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -11,20 +11,16 @@ import structlog
 from shedder.archive.deadline import Deadline
 from shedder.archive.exact import ExactWorker
 from shedder.archive.run_files import Snapshot
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract
+from shedder.engine.audit_moment import Moment, note, taken, unseen
 from shedder.engine.core import Core
-from shedder.engine.one_time import OneTime, check_retained
+from shedder.engine.lent import Lent
+from shedder.engine.one_time import OneTime
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import ShedderError
-from shedder.queries.answer import Answer
-from shedder.queries.audited import compared, exact_query, look_at
-from shedder.queries.cases import Case
-from shedder.queries.certification import after
+from shedder.queries.audited import compared, exact_query, look_at, without_decisions
 from shedder.queries.finish import finish
 from shedder.scheduling import LATE
-from shedder.streams.windows import Span
 
 TICK_S = 1.0
 LOAD_MAX = 0.1  # Of the queue of what waits to be applied, above which nothing is audited.
@@ -34,23 +30,13 @@ GROUPS_MAX = 1_000  # Comparing takes the interpreter some 50 us a group and out
 _log = structlog.get_logger("shedder.audit")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Moment:
-    """An answer, the same asked for at the strict confidence, and the archive it is of."""
-
-    answer: Answer
-    strict: Answer
-    span: Span
-    snapshot: Snapshot
-    disjoint: bool
-
-
 class Audit:
     """Looks at one answer after the other, the one that waits for longest first.
 
     It reads with a process of its own, which gives way to all others, for `audit_share` of the time
     that passes, and only while ingest leaves time. looks: answers that were compared. skipped:
-    those that could not be, in time or memory. busy_s: what that took.
+    those that could not be, in time or memory. busy_s: what that took. lent: what auditors
+    elsewhere look at.
     """
 
     def __init__(self, core: Core) -> None:
@@ -59,6 +45,7 @@ class Audit:
         self.looks = 0
         self.skipped = 0
         self.busy_s = 0.0
+        self.lent = Lent(core)
         self._core = core
         self._worker = ExactWorker(
             core.store.directory / "tmp" / "audit",
@@ -92,6 +79,7 @@ class Audit:
             "looks": self.looks,
             "skipped": self.skipped,
             "busy_s": f"{self.busy_s:.3f}",
+            "reported": self.lent.reported,
             "share": self._core.settings.audit_share,
         }
 
@@ -124,93 +112,49 @@ class Audit:
             if moment is None:
                 continue
             try:
-                self._compare(published, moment)
+                self._compare(*moment)
                 self.looks += 1
             except ShedderError as error:
                 self.skipped += 1
                 _log.info("audit_skipped", query=published.standing.name, error=str(error))
             finally:
+                published.taken_to_s = -math.inf
                 self.busy_s += machine.monotonic_s() - published.audited_s
             return published.standing.name
         return None
 
-    def _moment(self, stream: Stream, published: Published) -> _Moment | None:
-        """On the apply thread: an answer that was not compared yet, and what it is of."""
-        name, query = published.standing.name, published.standing.query
-        store = self._core.store
-        if published.failed or stream.queries.get(name) is not published:
+    def _moment(self, stream: Stream, published: Published) -> tuple[Moment, Snapshot] | None:
+        """On the apply thread: an answer that was not compared yet, and the archive it is of."""
+        found = unseen(self._core, stream, published)
+        if found is None:
             return None
-        if stream.built or store.deletions(stream.id):
-            return None  # The archive has other tuples than the synopses.
-        if published.stale:
-            published.refresh(stream)
-        answer, span = published.latest, published.span
-        if not isinstance(answer, Answer) or span is None:
+        answer, span = found
+        if len(answer.table) > GROUPS_MAX:
             return None
-        slides = published.standing.grid.slides
-        if not Case(0, query, answer).judgeable or (slides and span.end_us is None):
-            return None
-        seen = (span.start_us, span.end_us, 0 if slides else answer.position)
-        if published.audited == seen or len(answer.table) > GROUPS_MAX:
-            return None
-        try:
-            check_retained(self._core, stream, span)
-        except ShedderError:
-            return None
-        snapshot = store.snapshot(stream.id, span.start_us, span.end_us)
+        snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
         rows = sum(run.rows for run in snapshot.runs) + sum(len(each) for each in snapshot.tail)
         if snapshot.missing or snapshot.holes or rows > self._core.settings.audit_rows_max:
             snapshot.release()
             return None
-        confidence = published.certification.strict_confidence
-        asked = replace(_without_decisions(query), confidence=confidence)
-        strict = finish(asked, published.evidence(stream, span, asked))
-        before_us = published.bet_to_us
-        disjoint = before_us is None or (slides and (span.start_us or 0) >= before_us)
-        published.audited = seen
-        return _Moment(answer, strict, span, snapshot, disjoint)
+        published.taken_to_s = math.inf
+        return taken(stream, published, answer, span), snapshot
 
-    def _compare(self, published: Published, moment: _Moment) -> None:
-        query = published.standing.query
+    def _compare(self, moment: Moment, snapshot: Snapshot) -> None:
+        query = moment.published.standing.query
         asked = exact_query(query)
-        with moment.snapshot:
+        with snapshot:
             evidence = self._one_time.exactly(
-                asked,
-                moment.snapshot,
-                moment.span,
-                moment.answer.watermark_us,
-                Deadline(TIMEOUT_S),
+                asked, snapshot, moment.span, moment.answer.watermark_us, Deadline(TIMEOUT_S)
             )
         exactly = finish(asked, evidence)
         values = compared(query, moment.answer, exactly)
-        strict = compared(_without_decisions(query), moment.strict, exactly)
-        look = look_at(values, strict, query.confidence, disjoint=moment.disjoint)
-        if look is None:
-            return
-
-        def note() -> None:
-            was = published.certification
-            published.certify(after(was, look))
-            if moment.disjoint:
-                published.bet_to_us = moment.span.end_us or moment.answer.position
-            now = published.certification
-            if now.lost and not was.lost:
-                _log.error("certification_lost", query=published.standing.name, why=now.lost)
-            elif was.lost and not now.lost:
-                _log.warning("certification_regained", query=published.standing.name)
-            self._core.audited()
-            if bool(was.lost) != bool(now.lost):
-                self._core.checkpoint()  # Whatever ends the service now, it knows that afterwards.
-
-        self._core.actor.call(note).result()
+        strict = compared(without_decisions(query), moment.strict, exactly)
+        look = look_at(values, strict, query.confidence)
+        if look is not None:
+            self._core.actor.call(partial(note, self._core, moment, look)).result()
 
     def _look_quietly(self) -> None:
         try:
             self.tick()
         except ShedderError as error:
             _log.info("audit_ended", error=str(error))
-
-
-def _without_decisions(query: BoundQuery) -> BoundQuery:
-    """The strict answer has every group, too."""
-    return replace(query, having=None, order=(), limit=None, target=None, contract=Contract.WIDEN)

@@ -60,7 +60,8 @@ class Published:
     latest: the newest answer, or the error that stands for it (contract FAIL); read by anybody.
     weight, active: for the allocator, as they were altered. measured: how wide answers really are.
     certification: what audits of its answers have come to; audited: which answer was the last one;
-    audited_s: when; bet_to_us: later tuples than these no audit has bet on.
+    audited_s: when; bet_to_us: later tuples than these no audit has bet on; taken_to_s: until then
+    somebody is at it, and nobody else looks.
     limits: what a query that has limits of its own may be given: no more than at registration.
     lost: what was gone from the log when it was registered, and the stream had read before.
     go_exact: hands a window to the exact worker, which answers later (contract EXACT).
@@ -95,6 +96,7 @@ class Published:
         self.audited: tuple[int | None, int | None, int] | None = None
         self.audited_s = -math.inf
         self.bet_to_us: int | None = None
+        self.taken_to_s = -math.inf
         self.lost = Lost()
         self.measured = Measured(len(standing.plan.parts))
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)

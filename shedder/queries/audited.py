@@ -20,7 +20,7 @@ from shedder.cql.statement import Contract, Output
 from shedder.cql.types import ColumnType
 from shedder.queries.answer import Answer
 from shedder.queries.cases import Case, Key
-from shedder.queries.certification import Look
+from shedder.queries.certification import Look, may_miss
 from shedder.queries.printing import shown
 from shedder.queries.verdict import Claim, Verdict, judge_listed, judge_promise, judge_value
 
@@ -28,6 +28,12 @@ from shedder.queries.verdict import Claim, Verdict, judge_listed, judge_promise,
 _BY_HASH = JOINS | SET_FUNCTIONS | {AggregateFunction.COUNT_DISTINCT}
 _SPREAD = frozenset({AggregateFunction.VAR, AggregateFunction.STDDEV})
 _SUMMED = frozenset({AggregateFunction.SUM, AggregateFunction.AVG})
+
+
+def measured_closely(aggregate: Aggregate, claim: Claim) -> bool:
+    """Whether it is known how far rounding may take a value from the truth."""
+    function = aggregate.function
+    return function not in OF_PAIRS and not (claim.bound == "exact" and function in _SPREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +64,17 @@ def exact_query(query: BoundQuery) -> BoundQuery:
             outputs.append(Output(name, part))
             aggregates += [] if part in aggregates else [part]
     return replace(
-        query,
+        without_decisions(query),
         outputs=tuple(outputs),
         aggregates=tuple(aggregates),
-        having=None,
-        order=(),
-        limit=None,
-        target=None,
-        contract=Contract.WIDEN,
         thinning=0,
         costing=None,
     )
+
+
+def without_decisions(query: BoundQuery) -> BoundQuery:
+    """The query with every group, and every value whatever its width."""
+    return replace(query, having=None, order=(), limit=None, target=None, contract=Contract.WIDEN)
 
 
 def compared(query: BoundQuery, answer: Answer, exactly: Answer) -> list[Compared]:
@@ -97,29 +103,26 @@ def compared(query: BoundQuery, answer: Answer, exactly: Answer) -> list[Compare
     return found
 
 
-def look_at(
-    published: list[Compared], strict: list[Compared], confidence: float, *, disjoint: bool
-) -> Look | None:
+def look_at(published: list[Compared], strict: list[Compared], confidence: float) -> Look | None:
     """What comparing one answer says; None: it had no value to compare.
 
     Args:
       published: the values as the query's users were told them.
       strict: the same, with intervals that were asked for at the strict confidence.
       confidence: of the published intervals.
-      disjoint: whether the answer is of tuples that no look before has seen.
     """
     promised = [one for one in published if one.verdict.claim.bound != "none"]
     if not promised:
         return None
     wrong = [one for one in promised if one.certain and not one.verdict.held]
     wrong += [one for one in strict if not one.verdict.held and one.verdict.claim.bound != "none"]
-    fresh = [one for one in promised if disjoint and one.fresh]
+    fresh = [one for one in promised if one.fresh]
     return Look(
         len(promised),
         sum(not one.verdict.held for one in promised),
         len(fresh),
         sum(not one.verdict.held for one in fresh),
-        max(0.0, 1.0 - confidence),
+        may_miss(confidence),
         _refuted(wrong[0]) if wrong else "",
     )
 
@@ -157,8 +160,8 @@ def _verdicts(
             counts = _counts(truth)
             items = judge_listed(claim, counts, complete=False)
             return [*items, judge_promise(claim, list(counts), aggregate.promise)]
-        case function if function in OF_PAIRS or (claim.bound == "exact" and function in _SPREAD):
-            return []  # Their rounding is measured by what is not asked for here.
+        case _ if not measured_closely(aggregate, claim):
+            return []
         case function:
             absolute = rounding.get(f"__absolute{at}") or 0.0
             rows = rounding.get(f"__count{at}") or 0

@@ -100,6 +100,11 @@ class Certification:
         return 1.0 - ALARM / 2 * 6.0 / (math.pi * (self.looks + 1)) ** 2
 
 
+def may_miss(confidence: float) -> float:
+    """The probability that an interval with this confidence may miss with."""
+    return max(0.0, 1.0 - confidence)
+
+
 def broken_share(delta: float) -> float:
     """The share of misses from which on intervals that may miss delta of the time are broken."""
     return max(_BROKEN_LEAST, _BROKEN_TIMES * delta)

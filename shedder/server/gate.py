@@ -39,6 +39,8 @@ SCOPES: Mapping[str, frozenset[Scope]] = MappingProxyType(
         "/shedder.v1.Backfill/FinishPart": ADMIN,
         "/shedder.v1.Backfill/Adopt": ADMIN,
         "/shedder.v1.Backfill/Abandon": ADMIN,
+        "/shedder.v1.Audit/Lend": ADMIN,
+        "/shedder.v1.Audit/Report": ADMIN,  # It decides on a query's certification.
         "/shedder.v1.Control/Get": ADMIN,
         "/shedder.v1.Control/Set": ADMIN,
         "/shedder.v1.Control/Watch": ADMIN,

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from shedder.engine.engine import Engine
 from shedder.scheduling import run_soon
+from shedder.server.audit import Audit
 from shedder.server.backfill import Backfill
 from shedder.server.boundary import CALLS_MAX, OPEN_MAX, Boundary
 from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
@@ -27,7 +28,8 @@ from shedder.server.metrics import ControlGauges, Metrics
 from shedder.server.query import Query
 from shedder.server.synopses import Synopses
 from shedder.settings import Settings
-from shedder.v1 import backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
+from shedder.v1 import audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
+from shedder.v1.audit_pb2_grpc import add_AuditServicer_to_server
 from shedder.v1.backfill_pb2_grpc import add_BackfillServicer_to_server
 from shedder.v1.control_pb2_grpc import add_ControlServicer_to_server
 from shedder.v1.ingest_pb2_grpc import add_IngestServicer_to_server
@@ -42,6 +44,8 @@ FILES_LOOK_S = 1.0  # How soon a changed tokens or tenants file is read.
 
 # The apply thread must not keep a caller waiting for CPython's usual 5 ms.
 SWITCH_INTERVAL_S = 0.0002
+
+_SERVICES = (ingest_pb2, query_pb2, synopses_pb2, backfill_pb2, audit_pb2, control_pb2)
 
 _log = structlog.get_logger("shedder.server")
 
@@ -134,12 +138,13 @@ class Server:
         synopses = Synopses(engine, workers=workers, metrics=self._metrics, health=self._health)
         add_SynopsesServicer_to_server(synopses, self._server)
         add_BackfillServicer_to_server(Backfill(engine, workers=workers), self._server)
+        add_AuditServicer_to_server(Audit(engine, workers=workers), self._server)
         add_ControlServicer_to_server(Control(engine, workers=workers, drain=drain), self._server)
         self._health.add_to(self._server)
         if self._settings.reflection:
             names = [
                 service.full_name
-                for module in (ingest_pb2, query_pb2, synopses_pb2, backfill_pb2, control_pb2)
+                for module in _SERVICES
                 for service in module.DESCRIPTOR.services_by_name.values()
             ]
             reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._server)

@@ -19,12 +19,12 @@ from shedder.server.identity import (
 )
 from shedder.server.listening import checked_address
 from shedder.settings import Settings
-from shedder.v1 import backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
+from shedder.v1 import audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SERVICES = [
     service
-    for module in (backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2)
+    for module in (audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 METHODS = [

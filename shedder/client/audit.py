@@ -1,0 +1,43 @@
+"""Audits from elsewhere, over the wire: the engine's words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from typing import Any
+
+from shedder.client.connection import Connection
+from shedder.engine.lent import LentAnswer, Reported
+from shedder.v1 import audit_pb2 as pb
+from shedder.wire.answers import answer_from_wire
+
+
+class AuditCalls(ABC):
+    """The part of the client that audits answers; see engine.lent for what is raised."""
+
+    _connection: Connection
+
+    @abstractmethod
+    def _patiently(self, method: Any, request: Any) -> Any: ...
+
+    def lend_answers(
+        self, stream: str, *, answers: int, without_archive: bool = False
+    ) -> list[LentAnswer]:
+        """Newest answers of a stream's standing queries, to be computed again, exactly."""
+        request = pb.LendRequest(stream=stream, answers=answers, without_archive=without_archive)
+        lent = self._patiently(self._connection.audit.Lend, request).answers
+        return [
+            LentAnswer(
+                each.id,
+                each.query,
+                answer_from_wire(each.published),
+                answer_from_wire(each.strict),
+            )
+            for each in lent
+        ]
+
+    def report_audit(self, id: str, found: Reported) -> str:  # noqa: A002  (as on the wire)
+        """Say what came of a lent answer; why its query is not certified now, or ""."""
+        request = pb.ReportRequest(id=id, **asdict(found))
+        lost: str = self._connection.call(self._connection.audit.Report, request).lost
+        return lost

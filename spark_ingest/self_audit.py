@@ -1,0 +1,188 @@
+"""The self-audit on Spark: answers that users were told are computed again, as long as it runs.
+
+The service lends the newest answers of its standing queries; Spark finds what each is measured by,
+in shared passes over the archive or over the tuples' own source; what came of each goes back, into
+the query's certification, its answers and the metrics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from shedder.client.client import Client
+from shedder.cql.bind import bind
+from shedder.cql.expression import BY_TIME
+from shedder.cql.query import BoundQuery, StreamSchema
+from shedder.cql.render import POSITION
+from shedder.cql.types import ColumnType
+from shedder.engine.lent import LentAnswer, Reported
+from shedder.engine.stored_text import read_stored
+from shedder.errors import BadSetting, FailedPrecondition
+from shedder.queries.audited import look_at, measured_closely, without_decisions
+from shedder.queries.cases import Case
+from spark_ingest.baseline import relation, sealed_stream
+from spark_ingest.cases import quoted
+from spark_ingest.facts import Truths, find_truths
+from spark_ingest.judge import compared
+
+ANSWERS = 100
+"""Answers of a round, unless somebody says otherwise."""
+
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT")
+
+_log = structlog.get_logger("spark_ingest.self_audit")
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of one answer.
+
+    values, missed: how many were compared, and were outside of their intervals. lost: why the query
+    is not certified now; "": it is.
+    """
+
+    query: str
+    values: int
+    missed: int
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Answers that were looked at together.
+
+    skipped: reported too late. passes: over the tuples.
+    """
+
+    looked: tuple[Looked, ...]
+    skipped: int
+    passes: int
+    seconds: float
+
+
+def audit_round(
+    spark: SparkSession,
+    client: Client,
+    stream: str,
+    tuples: Path | DataFrame,
+    *,
+    answers: int = ANSWERS,
+) -> Round:
+    """Look at the newest answers of a stream's standing queries that nobody has looked at yet.
+
+    Args:
+      spark: the session; its time zone is UTC.
+      client: of the service, with the scope admin.
+      stream: its name.
+      tuples: the service's data directory, whose runs Spark reads once the stream is sealed; or
+        the tuples themselves, at least all that the service has taken in, from wherever they came
+        to it: then what `summarise` has sent is audited, too, of windows that have closed.
+      answers: how many at most; those first that were not looked at for longest.
+
+    Raises:
+      UnknownStream, BadSetting, Unreachable.
+      FailedPrecondition: the directory is not the one that the service serves.
+    """
+    began = time.monotonic()
+    archived = isinstance(tuples, Path)
+    lent = client.lend_answers(stream, answers=answers, without_archive=not archived)
+    if not lent:
+        return Round((), 0, 0, time.monotonic() - began)
+    schema = client.schema(stream)
+    cases = [_cases(number, each, schema) for number, each in enumerate(lent)]
+    try:
+        with _relation(spark, client, schema, tuples, lent) as name:
+            both = [case for pair in cases for case in pair]
+            truths = find_truths(spark, name, schema.time_column, both)
+    except BaseException:
+        for each in lent:  # Others may look at them.
+            client.report_audit(each.id, Reported(0, 0, 0, 0))
+        raise
+    looked, skipped = [], 0
+    for each, (published, strict) in zip(lent, cases, strict=True):
+        found = _found(published, strict, truths, archived=archived)
+        try:
+            lost = client.report_audit(each.id, found)
+        except FailedPrecondition as error:
+            _log.info("too_late", query=each.query, error=str(error))
+            skipped += 1
+        else:
+            looked.append(Looked(each.query, found.values, found.missed, lost))
+    return Round(tuple(looked), skipped, truths.passes, time.monotonic() - began)
+
+
+def _cases(number: int, lent: LentAnswer, schema: StreamSchema) -> tuple[Case, Case]:
+    query: BoundQuery = bind(read_stored(lent.published.query), schema)
+    strict = Case(2 * number + 1, without_decisions(query), lent.strict)
+    return Case(2 * number, query, lent.published), strict
+
+
+def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> Reported:
+    """What comparing came to; of tuples from elsewhere nobody knows the order of equal times."""
+    values, wide = (
+        [
+            one
+            for one in compared(case, truths)
+            if measured_closely(one.aggregate, one.verdict.claim)
+            and (archived or one.aggregate.function not in BY_TIME)
+        ]
+        for case in (published, strict)
+    )
+    look = look_at(values, wide, published.query.confidence)
+    if look is None:
+        return Reported(0, 0, 0, 0)
+    return Reported(look.values, look.missed, look.fresh, look.fresh_missed, look.refuted)
+
+
+@contextmanager
+def _relation(
+    spark: SparkSession,
+    client: Client,
+    schema: StreamSchema,
+    tuples: Path | DataFrame,
+    lent: list[LentAnswer],
+) -> Iterator[str]:
+    if isinstance(tuples, Path):
+        client.seal(schema.name)
+        sealed = sealed_stream(tuples, schema.name)
+        newest = max(each.published.position for each in lent)
+        if sealed.end_position < newest:
+            raise FailedPrecondition(
+                f"the runs in {tuples} end at {sealed.end_position:,} and the service has "
+                f"{newest:,} tuples of {schema.name!r}: is this the directory that it serves?"
+            )
+        with relation(spark, sealed) as name:
+            yield name
+        return
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    if zone not in _UTC:
+        raise BadSetting(f"spark.sql.session.timeZone is {zone}; to judge answers it must be UTC")
+    name = f"tuples_of_{schema.name}"
+    _as_the_stream(tuples, schema).createOrReplaceTempView(f"`{name}`")
+    try:
+        yield name
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+def _as_the_stream(tuples: DataFrame, schema: StreamSchema) -> DataFrame:
+    """The stream's columns in its types, without rows that it does not take."""
+    columns = [
+        sf.col(quoted(column.name)).cast("timestamp_ntz").alias(column.name)
+        if column.type is ColumnType.TIMESTAMP
+        else sf.col(quoted(column.name))
+        for column in schema.columns
+    ]
+    frame = tuples.select(*columns, sf.lit(-1).cast("bigint").alias(POSITION))
+    for column in schema.columns:
+        if not column.nullable or column.name == schema.time_column:
+            frame = frame.where(sf.col(quoted(column.name)).isNotNull())
+    return frame

@@ -1,0 +1,162 @@
+"""Answers lent to auditors elsewhere: each verdict counts once, and in the certification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.engine.engine import Engine
+from shedder.engine.lent import LENT_S, LentAnswer, Reported
+from shedder.engine.machine import Machine
+from shedder.errors import BadSetting, FailedPrecondition, UnknownStream
+from shedder.queries.certification import ALARM
+
+SECOND = 1_000_000
+CREATE = "CREATE STREAM r (ts TIMESTAMP NOT NULL, x DOUBLE) TIMESTAMP BY ts"
+HOPPING = "SELECT AVG(x) AS mean FROM r [RANGE 10 SECONDS SLIDE 10 SECONDS] THINNING 1/8"
+OVERLAPPING = "SELECT AVG(x) AS mean FROM r [RANGE 20 SECONDS SLIDE 10 SECONDS] THINNING 1/8"
+HELD = Reported(1, 0, 1, 0)
+MISSED = Reported(1, 1, 1, 1)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with shedder.open(tmp_path / "data") as opened:
+        opened.execute(CREATE)
+        yield opened
+
+
+def close_a_window(db: Engine, number: int) -> None:
+    rng = np.random.default_rng(number)
+    times = np.sort(rng.integers(0, 10 * SECOND, 500)) + number * 10 * SECOND
+    db.push("r", {"ts": pa.array(times, pa.timestamp("us")), "x": rng.normal(0, 1, 500)})
+    db.heartbeat("r", (number + 1) * 10 * SECOND)
+
+
+def lend(db: Engine) -> LentAnswer:
+    [lent] = db.audit.lent.lend("r", answers=10)
+    return lent
+
+
+def test_an_answer_is_lent_once_with_a_wider_one_that_a_miss_refutes(db: Engine) -> None:
+    db.register("q", HOPPING)
+    assert db.audit.lent.lend("r", answers=10) == []  # No window has closed.
+    close_a_window(db, 0)
+    lent = lend(db)
+    [told], [strict] = lent.published.rows(), lent.strict.rows()
+    assert strict["mean_low"] < told["mean_low"] < told["mean_high"] < strict["mean_high"]
+    assert lent.strict.confidence > 1 - ALARM
+    assert db.audit.lent.lend("r", answers=10) == []
+    assert db.audit.look() is None  # The service does not look at it, either.
+    close_a_window(db, 1)
+    assert db.audit.lent.lend("r", answers=10) == []  # Its query is not looked at by two.
+    assert db.audit.look() is None
+    assert db.audit.lent.report(lent.id, HELD).certified is True
+    assert db.query("q").answer().certified is True
+    assert lend(db).published.start_us == 10 * SECOND
+
+
+def test_what_was_reported_is_not_reported_again_and_what_is_given_back_does_not_count(
+    db: Engine,
+) -> None:
+    db.register("q", HOPPING)
+    close_a_window(db, 0)
+    lent = lend(db)
+    assert db.audit.lent.report(lent.id, Reported(0, 0, 0, 0)).certified is None
+    with pytest.raises(FailedPrecondition, match="no answer is lent"):
+        db.audit.lent.report(lent.id, HELD)
+    assert db.audit.lent.reported == 0
+    close_a_window(db, 1)
+    lent = lend(db)
+    db.query("q").drop()
+    db.register("q", HOPPING)
+    with pytest.raises(FailedPrecondition, match="was dropped"):
+        db.audit.lent.report(lent.id, MISSED)
+    assert db.query("q").answer().certified is None
+
+
+def test_a_refutation_takes_the_certification_and_says_so_in_answers_and_metrics(
+    db: Engine,
+) -> None:
+    db.register("q", HOPPING)
+    close_a_window(db, 0)
+    now = db.audit.lent.report(lend(db).id, Reported(1, 1, 1, 1, "mean was said to be 1, and is 2"))
+    assert (now.certified, now.lost) == (False, "mean was said to be 1, and is 2")
+    answer = db.query("q").answer()
+    assert answer.certified is False
+    assert "not certified: mean was said to be 1, and is 2" in answer.notes
+    facts = {(r["name"], r["key"]): r["value"] for r in db.control().to_pylist()}
+    assert facts["q", "audited_coverage"] == "0.000000"
+    assert facts["service", "reported"] == "1"
+
+
+def test_tuples_are_bet_on_once_however_many_windows_have_them(db: Engine) -> None:
+    db.register("q", OVERLAPPING)
+    evidence = []
+    for number in range(4):
+        close_a_window(db, number)
+        evidence.append(db.audit.lent.report(lend(db).id, HELD).evidence)
+    # Windows [-10, 10), [0, 20), [10, 30), [20, 40): the second and the fourth are no news.
+    assert evidence[0] == evidence[1] > evidence[2] == evidence[3]
+
+
+def test_who_misses_whenever_it_may_be_bet_on_loses_it_without_a_refutation(db: Engine) -> None:
+    db.register("q", HOPPING)
+    lost = ""
+    for number in range(6):
+        close_a_window(db, number)
+        lost = db.audit.lent.report(lend(db).id, MISSED).lost
+        if lost:
+            break
+    assert "more than chance allows" in lost
+    assert number > 0
+
+
+class Watch(Machine):
+    """A machine whose clock is set by hand."""
+
+    ahead_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.ahead_s
+
+
+def test_who_takes_too_long_comes_too_late_and_the_query_is_looked_at_again(
+    tmp_path: Path,
+) -> None:
+    machine = Watch()
+    with Engine.open(tmp_path / "data", machine=machine) as db:
+        db.execute(CREATE)
+        db.register("q", HOPPING)
+        close_a_window(db, 0)
+        late = lend(db)
+        close_a_window(db, 1)
+        machine.ahead_s = LENT_S
+        with pytest.raises(FailedPrecondition, match="30 minutes"):
+            db.audit.lent.report(late.id, MISSED)
+        assert db.audit.lent.report(lend(db).id, HELD).looks == 1
+
+
+@pytest.mark.parametrize(
+    "found",
+    [Reported(1, 2, 0, 0), Reported(3, 1, 4, 0), Reported(3, 1, 2, 2), Reported(-1, 0, 0, 0)],
+)
+def test_counts_that_contradict_each_other_are_refused(db: Engine, found: Reported) -> None:
+    db.register("q", HOPPING)
+    close_a_window(db, 0)
+    lent = lend(db)
+    with pytest.raises(BadSetting, match="larger than the whole"):
+        db.audit.lent.report(lent.id, found)
+    assert db.audit.lent.report(lent.id, HELD).looks == 1
+
+
+def test_what_is_asked_wrongly_is_refused(db: Engine) -> None:
+    with pytest.raises(BadSetting, match="0 answers"):
+        db.audit.lent.lend("r", answers=0)
+    with pytest.raises(UnknownStream):
+        db.audit.lent.lend("nowhere", answers=1)

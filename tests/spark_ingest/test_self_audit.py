@@ -1,0 +1,113 @@
+"""Spark computes live answers again: who holds stays certified, who does not says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from shedder.client.client import Client
+from spark_ingest.self_audit import audit_round
+from tests.server_process import ServerProcess
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SECOND = 1_000_000
+ROWS = 4_000
+CREATE = (
+    "CREATE STREAM {} (ts TIMESTAMP NOT NULL, x DOUBLE, k BIGINT, g VARCHAR) TIMESTAMP BY ts "
+    "LATENESS INTERVAL '10' SECOND"
+)
+ASKED = (
+    "SELECT g, COUNT(*) AS n, SUM(x) AS total, COUNT(DISTINCT k) AS keys, MAX(x) AS most, "
+    "QUANTILE(x, 0.9) AS p90, TOP(k, 3) AS top, FREQUENT(k, 0.05) AS heavy, LAST(x) AS latest "
+    "FROM {} [RANGE 20 SECONDS SLIDE 10 SECONDS] GROUP BY g{}"
+)
+
+
+def window(number: int) -> pa.Table:
+    rng = np.random.default_rng(number)
+    times = np.sort(rng.integers(0, 10 * SECOND, ROWS)) + number * 10 * SECOND
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "x": rng.normal(0, 1, ROWS),
+            "k": rng.zipf(1.4, ROWS) % 500,
+            "g": rng.choice(["a", "b", "c"], ROWS, p=[0.7, 0.2, 0.1]),
+        }
+    )
+
+
+@pytest.fixture
+def server(tmp_path: Path, spark: SparkSession) -> Iterator[ServerProcess]:  # The JVM first.
+    process = ServerProcess(tmp_path / "data", audit="off")
+    yield process
+    process.stop()
+
+
+def push_until(client: Client, stream: str, end_s: int) -> None:
+    """Twenty seconds of tuples, and the promise that closes their window."""
+    for number in (end_s // 10 - 2, end_s // 10 - 1):
+        client.push(stream, window(number))
+    client.heartbeat(stream, end_s * SECOND)
+    client.ledger(stream)  # Waits until the promise has been applied.
+
+
+def metrics(client: Client, query: str) -> dict[str, str]:
+    rows = client.control("query", query).to_pylist()
+    return {row["key"]: row["value"] for row in rows}
+
+
+def test_live_answers_are_computed_again_from_the_archive_and_lose_what_they_do_not_hold(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    with server.connect() as client:
+        client.execute(CREATE.format("r"))
+        client.register("whole", ASKED.format("r", ""))
+        client.register("thinned", ASKED.format("r", " THINNING 1/4"))
+        push_until(client, "r", 20)
+        found = audit_round(spark, client, "r", tmp_path / "data")
+        assert {each.query for each in found.looked} == {"whole", "thinned"}
+        assert all(each.values > 30 and not each.lost for each in found.looked), found.looked
+        assert found.passes <= 4
+        assert audit_round(spark, client, "r", tmp_path / "data").looked == ()
+        assert client.query("whole").answer().certified is True
+        assert float(metrics(client, "thinned")["audited_coverage"]) > 0.9
+
+        # Behind the service's back, the archive gets another truth.
+        push_until(client, "r", 40)
+        client.seal("r")
+        newest = max((tmp_path / "data/runs").rglob("*.parquet"))
+        table = pq.read_table(newest)
+        at = table.schema.get_field_index("x")
+        grown = pa.array(table["x"].to_numpy() + 0.001)
+        pq.write_table(table.set_column(at, table.schema.field("x"), grown), newest)
+        audit_round(spark, client, "r", tmp_path / "data")
+        answer = client.query("whole").answer()
+        assert answer.certified is False
+        assert any("was said to be" in note for note in answer.notes)
+        assert metrics(client, "whole")["certified"] == "0"
+
+
+def test_what_was_summarised_is_audited_by_the_tuples_themselves(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    tuples = pa.concat_tables([window(number) for number in range(2)])
+    poison = tuples.slice(0, 5).set_column(0, "ts", pa.nulls(5, pa.timestamp("us", "UTC")))
+    with server.connect() as client:
+        client.execute(CREATE.format("s"))
+        client.register("whole", ASKED.format("s", ""))
+        client.summarise("s", tuples)
+        client.heartbeat("s", 20 * SECOND)
+        client.ledger("s")  # Waits until the promise has been applied.
+        assert audit_round(spark, client, "s", tmp_path / "data").looked == ()
+        frame = spark.createDataFrame(pa.concat_tables([tuples, poison]))
+        [looked] = audit_round(spark, client, "s", frame).looked
+        assert (looked.missed, looked.lost) == (0, "")
+        assert looked.values > 20
+        assert client.query("whole").answer().certified is True
