@@ -6,11 +6,18 @@ quotient of doubles is off by at most one from the integers' own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from shedder.cql.expression import Call, Expression, Literal, Op
+from shedder.cql.types import ColumnType
+
 _SURE = 1 << 51
+_WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)
 
 
 @njit(nogil=True, cache=True)
@@ -47,6 +54,24 @@ def remainders(values: NDArray[np.int64], divisor: int) -> NDArray[np.int64] | N
     given = np.ascontiguousarray(values).view()
     given.setflags(write=False)
     return out if _remainders(given, divisor, out) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A whole number divided by one that is known, > 0."""
+
+    of: Expression
+    by: int
+
+
+@lru_cache(maxsize=4096)
+def remainder_of(expression: Expression) -> Division | None:
+    """The division that a bound expression is the remainder of; None: it is another expression."""
+    match expression:
+        case Call(Op.MOD, (of, Literal(value=int() as by))) if by > 0 and of.type in _WHOLE:
+            return Division(of, by)
+        case _:
+            return None
 
 
 def compile_remainders() -> None:

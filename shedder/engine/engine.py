@@ -70,6 +70,7 @@ from shedder.queries.database import Ledger, Params, Receipt
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.sample import StreamSample
+from shedder.streams.words import compile_words
 from synopses.warm import compile_kernels, compile_question_kernels
 
 
@@ -473,6 +474,7 @@ def _compile() -> None:
         compile_kernels()
         compile_question_kernels()
         compile_remainders()
+        compile_words()
 
 
 def _limits(settings: Settings) -> Limits:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shedder.engine.plan import Part
+from shedder.engine.slices import first_at
 from shedder.errors import InternalError
 from shedder.streams.group_keys import OTHERS
 
@@ -173,7 +174,7 @@ def own_rows_end(
     first_open = theirs.first_open(watermark_us)
     if first_open is not None:
         from_us = max(from_us, first_open * theirs.width_us)
-    return min(max(first, int(np.searchsorted(frame.times_us, from_us))), last)
+    return min(max(first, first_at(frame.times_us, from_us)), last)
 
 
 def needed_from_us(standing: Standing) -> int | None:

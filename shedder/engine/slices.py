@@ -12,6 +12,15 @@ from shedder.streams.frame import Frame
 Integers = NDArray[np.int64]
 
 
+def first_at(times_us: Integers, from_us: int) -> int:
+    """Where in ascending event times the first one at or after a time is; mostly at an end."""
+    if not times_us.size or times_us[0] >= from_us:
+        return 0
+    if times_us[-1] < from_us:
+        return int(times_us.size)
+    return int(np.searchsorted(times_us, from_us))
+
+
 def slices(
     view: Frame, panes_of: Callable[[Integers], Integers] | None
 ) -> Iterable[tuple[int, int, int]]:

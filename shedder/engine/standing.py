@@ -25,7 +25,7 @@ from shedder.engine.late_panes import LatePanes
 from shedder.engine.pane import Pane, PartInput
 from shedder.engine.plan import BY_HASH, Plan, opened
 from shedder.engine.resizable import Resizable
-from shedder.engine.slices import slices
+from shedder.engine.slices import first_at, slices
 from shedder.engine.stopwatch import Stopwatch
 from shedder.engine.stored_pane import pane_from_bytes, pane_to_bytes
 from shedder.engine.thinning import levels_read
@@ -132,7 +132,7 @@ class Standing(Versions, Resizable):
             self._count_late(frame.between(last, len(frame)))
         from_us = needed_from_us(self)
         if from_us is not None:
-            first = min(max(first, int(np.searchsorted(frame.times_us, from_us))), last)
+            first = min(max(first, first_at(frame.times_us, from_us)), last)
         last = own_rows_end(self, frame, first, last, watermark_us)
         view = frame.between(first, last).where(self._where)
         self.watch.lap(0, len(frame))
@@ -153,10 +153,10 @@ class Standing(Versions, Resizable):
         times = frame.times_us
         first = 0
         if first_open is not None:
-            first = int(np.searchsorted(times, first_open * self.grid.width_us))
+            first = first_at(times, first_open * self.grid.width_us)
         last = len(times)
         if limit_us is not None:
-            last = int(np.searchsorted(times, limit_us, side="right"))
+            last = first_at(times, limit_us + 1)
         return first, max(first, last)
 
     def _count_late(self, frame: Frame) -> None:

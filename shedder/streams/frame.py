@@ -11,36 +11,19 @@ from numpy.typing import NDArray
 
 from shedder.cql.evaluate import evaluate, true_rows
 from shedder.cql.expression import Column, Expression, walk
+from shedder.cql.remainders import remainder_of, remainders
 from shedder.cql.types import ColumnType
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.bucket_rows import bucket_of
 from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions
+from shedder.streams.present import Pairs, Present, paired, present
+from shedder.streams.words import Words, ends_of, words_of
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
 from synopses.key_kernels import below
 
+_WHOLE = (ColumnType.BIGINT, ColumnType.TIMESTAMP)
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: no value's hash by design
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Present:
-    """The non-null values of an expression, without gaps.
-
-    values: float64 or int64 [present], or an Arrow array for text.
-    rows: int64 [present], each value's row in the frame, ascending; None: every row has one.
-    """
-
-    values: NDArray[np.float64] | NDArray[np.int64] | pa.Array[Any]
-    rows: NDArray[np.int64] | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """The values of two expressions where both have one: float64 [pairs]; rows as in Present."""
-
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
-    rows: NDArray[np.int64] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +91,7 @@ class Frame:
         self._times: NDArray[np.int64] | None = None
         self._in_order: bool | None = None  # Not known yet.
         self._source: tuple[dict[Expression, Present], NDArray[np.int64]] | None = None
+        self._words: dict[str, Words | None] = {}
 
     def __len__(self) -> int:
         return self.batch.num_rows if self._rows is None else len(self._rows)
@@ -116,8 +100,26 @@ class Frame:
     def times_us(self) -> NDArray[np.int64]:
         """Event times, int64 microseconds [rows]."""
         if self._times is None:
-            self._times = _integers(self._column(self._time_column))
+            words = self._words_of(self._time_column)
+            assert words is not None, "every tuple has an event time"
+            self._times = words
         return self._times
+
+    @property
+    def words(self) -> list[Words] | None:
+        """The bits of every column, int64 [rows] each; None where words_of has none of one."""
+        found = []
+        for name in self.batch.schema.names:
+            words = self._words_of(name)
+            if words is None:
+                return None
+            found.append(words)
+        return found
+
+    def _words_of(self, column: str) -> Words | None:
+        if column not in self._words:
+            self._words[column] = words_of(self._column(column))
+        return self._words[column]
 
     @property
     def positions(self) -> NDArray[np.int64]:
@@ -128,7 +130,12 @@ class Frame:
     def basics(self, column: str) -> ColumnBasics:
         """Counts and range of a column's values in these rows."""
         if column not in self._basics:
-            self._basics[column] = ColumnBasics.of(self._column(column))
+            words = self._words_of(column)
+            if column == self._time_column and words is not None and words.size:
+                low, high, self._in_order = ends_of(words)
+                self._basics[column] = ColumnBasics(words.size, 0, low, high)
+            else:
+                self._basics[column] = ColumnBasics.of(self._column(column))
         return self._basics[column]
 
     @property
@@ -270,6 +277,12 @@ class Frame:
         return Present(known.values.take(rows), None)
 
     def _derived(self, expression: Expression) -> Present:
+        words = self._words_of(expression.name) if isinstance(expression, Column) else None
+        if words is not None and expression.type in _WHOLE:
+            return Present(words, None)
+        rest = self._remainders(expression)
+        if rest is not None:
+            return rest
         bucket = bucket_of(expression)
         if bucket is None:
             if self._known_by_column(expression, 0, len(self)) is not None:
@@ -280,12 +293,21 @@ class Frame:
             values = self.evaluate(expression)
             if isinstance(expression, Column) and self._is_whole(expression.name, values):
                 return Present(values.to_numpy(), None)
-            return _present(values)
-        present = self.present(bucket.x)
-        assert isinstance(present.values, np.ndarray), bucket
-        inside = bucket.among(present.values)
-        rows = inside if present.rows is None else present.rows[inside]
+            return present(values)
+        of = self.present(bucket.x)
+        assert isinstance(of.values, np.ndarray), bucket
+        inside = bucket.among(of.values)
+        rows = inside if of.rows is None else of.rows[inside]
         return Present(np.ones(len(rows), np.int64), None if len(rows) == len(self) else rows)
+
+    def _remainders(self, expression: Expression) -> Present | None:
+        """What whole numbers have over a multiple of one; None: it is another expression."""
+        division = remainder_of(expression)
+        if division is None:
+            return None
+        of = self.present(division.of)
+        rest = remainders(np.asarray(of.values), division.by)
+        return None if rest is None else Present(rest, of.rows)
 
     def _is_whole(self, column: str, values: pa.Array[Any]) -> bool:
         """Whether it is known that a column of doubles has a value in every row."""
@@ -295,7 +317,7 @@ class Frame:
     def pairs(self, first: Expression, second: Expression) -> Pairs:
         """The values of two expressions of DOUBLEs in the rows where both have one."""
         if (first, second) not in self._pairs:
-            self._pairs[first, second] = _paired(
+            self._pairs[first, second] = paired(
                 self.present(first), self.present(second), len(self)
             )
         return self._pairs[first, second]
@@ -399,35 +421,6 @@ def is_text(kind: ColumnType | None) -> bool:
     return kind is ColumnType.VARCHAR
 
 
-def _paired(first: Present, second: Present, rows: int) -> Pairs:
-    if first.rows is None and second.rows is None:
-        return Pairs(np.asarray(first.values), np.asarray(second.values), None)
-    held = np.ones(rows, np.bool_)
-    values = []
-    for part in (first, second):
-        whole = np.zeros(rows)
-        whole[slice(None) if part.rows is None else part.rows] = part.values
-        values.append(whole)
-        if part.rows is not None:
-            has = np.zeros(rows, np.bool_)
-            has[part.rows] = True
-            held &= has
-    both = np.flatnonzero(held)
-    return Pairs(values[0][both], values[1][both], both)
-
-
-def _present(array: pa.Array[Any]) -> Present:
-    if pa.types.is_floating(array.type):
-        return _present_floats(array)
-    rows = None
-    if array.null_count:
-        rows = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-        array = array.drop_null()
-    if pa.types.is_string(array.type):
-        return Present(array, rows)
-    return Present(_integers(array), rows)
-
-
 def _known(present: Present, first: int, last: int) -> Known:
     first, last = _places(present.rows, first, last)
     if first == last or not isinstance(present.values, np.ndarray):
@@ -442,20 +435,3 @@ def _places(rows: NDArray[np.int64] | None, first: int, last: int) -> tuple[int,
         return first, last
     ends = np.searchsorted(rows, (first, last))
     return int(ends[0]), int(ends[1])
-
-
-def _present_floats(array: pa.Array[Any]) -> Present:
-    values = array.to_numpy(zero_copy_only=False)  # NULL becomes NaN, and NaN counts as NULL.
-    if not np.isnan(values.min(initial=np.inf)):  # One NaN makes it NaN.
-        return Present(values, None)
-    rows = np.flatnonzero(~np.isnan(values))
-    return Present(values[rows], rows)
-
-
-def _integers(array: pa.Array[Any]) -> NDArray[np.int64]:
-    """Integers, booleans, dates and timestamps as int64; no nulls."""
-    if pa.types.is_boolean(array.type) or pa.types.is_int32(array.type):
-        return array.cast(pa.int64()).to_numpy()
-    if pa.types.is_date32(array.type):
-        return array.cast(pa.int32()).cast(pa.int64()).to_numpy()
-    return array.view(pa.int64()).to_numpy()

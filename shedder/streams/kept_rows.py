@@ -6,6 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.streams.frame import Frame
+from shedder.streams.plain_rows import PlainRows
+from shedder.streams.words import is_of_words
 from synopses.bottom_k import Kept
 
 _CHUNKS_MAX = 256  # small batches are put together before there are more
@@ -18,24 +21,40 @@ class KeptRows:
         """Begin empty, or with the rows of a stored sample."""
         self._schema = schema
         self._chunks: list[pa.RecordBatch] = [] if rows is None else [rows]
+        self._plain = PlainRows(schema) if all(map(is_of_words, schema.types)) else None
 
     @property
     def size_bytes(self) -> int:
         """Bytes held."""
-        return sum(chunk.nbytes for chunk in self._chunks)
+        plain = 0 if self._plain is None else self._plain.size_bytes
+        return plain + sum(chunk.nbytes for chunk in self._chunks)
 
-    def move(self, kept: Kept, batch: pa.RecordBatch | None = None) -> None:
-        """Drop the rows that left and append those of the batch that entered."""
+    def move(self, kept: Kept, frame: Frame | None = None) -> None:
+        """Drop the rows that left and append those of the frame that entered."""
         if kept.old is not None:
             self._chunks = [_taken(self.together(), kept.old)]
-        if batch is not None and len(kept.new):
-            columns = _taken(batch, kept.new).columns
-            self._chunks.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-            if len(self._chunks) > _CHUNKS_MAX:
-                self._chunks = [self.together()]
+        if frame is not None and len(kept.new):
+            self._append(frame, kept.new)
+
+    def _append(self, frame: Frame, rows: NDArray[np.int64]) -> None:
+        words = None if self._plain is None else frame.words
+        if self._plain is not None and words is not None:
+            self._plain.append(words, rows)
+            return
+        self._drain()
+        columns = _taken(frame.batch, rows).columns
+        self._chunks.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        if len(self._chunks) > _CHUNKS_MAX:
+            self._chunks = [self.together()]
+
+    def _drain(self) -> None:
+        """What has come as plain rows stands behind the chunks."""
+        if self._plain is not None and len(self._plain):
+            self._chunks.append(self._plain.drain())
 
     def together(self) -> pa.RecordBatch:
         """All held rows as one batch."""
+        self._drain()
         if len(self._chunks) != 1:
             table = pa.Table.from_batches(self._chunks, self._schema).combine_chunks()
             empty = pa.RecordBatch.from_pylist([], self._schema)

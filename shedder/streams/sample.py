@@ -175,8 +175,8 @@ class StreamSample:
         basics = {name: frame.basics(name) for name in self._basics}
         low = positions_below(start, batch.num_rows, np.uint64(self._uniform.threshold))
         kept = self._uniform.update(chosen_keys(start, low)).within(low)
-        self._rows.move(kept, batch)
-        self._update_weighted(batch, basics, start)
+        self._rows.move(kept, frame)
+        self._update_weighted(frame, basics, start)
         self._update_hashed(frame)
         for strata in self._strata:
             strata.update(first_position, frame)
@@ -267,7 +267,7 @@ class StreamSample:
 
     def _update_weighted(
         self,
-        batch: pa.RecordBatch,
+        frame: Frame,
         basics: Mapping[str, ColumnBasics],
         start: np.uint64,
     ) -> None:
@@ -275,13 +275,15 @@ class StreamSample:
             low, high = basics[name].low, basics[name].high
             if low is None or high is None or (high <= 0 if sign == _POSITIVE else low >= 0):
                 continue
-            column = pc.cast(batch.column(name), pa.float64(), safe=False)  # beyond 2^53: nearest
+            column = frame.batch.column(name)
+            if not pa.types.is_float64(column.type):
+                column = pc.cast(column, pa.float64(), safe=False)  # Beyond 2^53: the nearest.
             weights = as_input(column.to_numpy(zero_copy_only=False), np.float64)
             # What is not above zero is passed over, and so is NaN.
             factor = 1.0 if sign == _POSITIVE else -1.0
             heavy = positions_at_least(weights, factor, start, sample.bar)
             kept = sample.update(factor * weights[heavy], uniforms(chosen_keys(start, heavy)))
-            rows.move(kept.within(heavy), batch)
+            rows.move(kept.within(heavy), frame)
 
     def _update_hashed(self, frame: Frame) -> None:
         """By a hash of each row's value, independent of those that sketches use; NULL has one."""
@@ -291,7 +293,7 @@ class StreamSample:
             keys = as_input(frame.keys((typed[name],)), np.uint64)  # As queries ask: hashed once.
             low = joined_below(keys, seed, np.uint64(by_hash.threshold))
             hashes = combine(keys[low], np.full(low.size, seed))
-            rows.move(by_hash.update(hashes).within(low), frame.batch)
+            rows.move(by_hash.update(hashes).within(low), frame)
 
     def _parts(self) -> Iterator[tuple[BottomK | WeightedBottomK | HashSample, KeptRows]]:
         yield self._uniform, self._rows

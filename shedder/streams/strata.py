@@ -96,7 +96,7 @@ class Strata:
         start = position_start(self._schema.seed, first_position)
         ids = self._keys.assign(frame)
         self._sample.grow(self._keys.size)
-        self._rows.move(self._sample.update(ids, start), frame.batch)
+        self._rows.move(self._sample.update(ids, start), frame)
         self._measure(frame, ids, first_position)
         if self._sample.is_full:
             self._cut()
