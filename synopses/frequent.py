@@ -213,8 +213,14 @@ class GroupedFrequent(Resizable):
         wider = min(max(2 * int(rooms.max(initial=0)), kernels.ROOM_MIN), self.entries)
         capacity = held + max(held // 4, wider)
         arena = np.zeros((capacity, kernels.CELLS), np.int64)
-        self._state[kernels.ARENA_USED] = kernels.repack(self._arena, self._starts, rooms, arena)
+        kernels.repack(self._arena, self._starts, rooms, arena)
+        self._hold(arena, used=held)
+
+    def _hold(self, arena: NDArray[np.int64], *, used: int) -> None:
+        """Keep the tables here, and have numbers and values for all that fit in."""
         self._arena = arena
+        self._state[kernels.ARENA_USED] = used
+        capacity = len(arena)
         numbers = capacity * 3 // 4 + 8
         self._born = grown(self._born, numbers, -1)
         self._free = grown(self._free, numbers)
@@ -376,9 +382,20 @@ class GroupedFrequent(Resizable):
         self, entries: Entries, offsets: NDArray[np.int64], totals: NDArray[np.int64]
     ) -> None:
         """Take another summary's state into this empty one."""
+        self._make_room(np.bincount(entries.groups, minlength=self._groups))
         self._offsets[: self._groups] = offsets
         self._take_entries(entries, entries.lates - offsets[entries.groups])
         self._totals[: self._groups] = totals
+
+    def _make_room(self, sizes: NDArray[np.int64]) -> None:
+        """Give the groups of this empty summary tables for so many entries, side by side."""
+        rooms = np.where(sizes > 0, kernels.ROOM_MIN, 0)
+        while (narrow := (sizes > rooms * 3 // 4) & (rooms < self.entries)).any():
+            rooms[narrow] *= 2
+        self._rooms[: self._groups] = rooms
+        self._starts[: self._groups] = np.cumsum(rooms) - rooms
+        used = int(rooms.sum())
+        self._hold(np.zeros((used, kernels.CELLS), np.int64), used=used)
 
     def to_bytes(self) -> bytes:
         """The counters as bytes; equal counters give equal bytes."""

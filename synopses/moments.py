@@ -73,7 +73,7 @@ class GroupedMoments:
         self.spread = variance
         self._empty = _empty_row(integer)
         self._groups = groups
-        self._hold(np.tile(self._empty, (max(groups, 1), 1)))
+        self._hold(np.repeat(self._empty[np.newaxis], max(groups, 1), axis=0))
         self._infinite = np.zeros((1 if integer else max(groups, 1), 2), np.int64)
 
     def _hold(self, cells: NDArray[np.int64]) -> None:
@@ -137,6 +137,8 @@ class GroupedMoments:
             raise CannotMerge("integer", self.integer, other.integer)
         if self.spread != other.spread:
             raise CannotMerge("variance", self.spread, other.spread)
+        if not other.groups:
+            return self
         self.grow(other.groups)
         theirs = slice(0, other.groups)
         floats, ints = other._floats[theirs], other._ints[theirs]

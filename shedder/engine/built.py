@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shedder.engine.plan import Plan
+from shedder.engine.received_groups import GroupsReader
 from shedder.engine.received_pane import ReceivedPane, read_summary
 from shedder.engine.standing import Standing
 from shedder.engine.summaries import PaneSummary, Summaries
@@ -43,9 +44,10 @@ def checked(summaries: Summaries, standing: Mapping[str, Standing], limits: Batc
     """
     _check_queries(summaries, set(standing))
     received = {}
+    readers = {name: GroupsReader(query.query, limits) for name, query in standing.items()}
     for place, summary in enumerate(summaries.panes):
-        query = standing[summary.query]
-        received[place] = query.opened_plan, _read(summary, query, limits)
+        plan = standing[summary.query].opened_plan
+        received[place] = plan, read_summary(summary, plan, readers[summary.query])
     return Checked(summaries, received)
 
 
@@ -56,13 +58,13 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
       standing: the query. made: of its stream. watermark_us: as it was before.
     """
     first_open = standing.grid.first_open(watermark_us)
-    is_known = False
+    reader, is_known = GroupsReader(standing.query, _ANY), False
     for place, summary in enumerate(made.summaries.panes):
         if summary.query != standing.name:
             continue
         is_known = True
         is_late = first_open is not None and summary.pane < first_open
-        received = None if is_late else _received(standing, made, place)
+        received = None if is_late else _received(standing, made, place, reader)
         if received is None:
             standing.late += summary.tuples
             standing.late_panes.add(
@@ -78,13 +80,15 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
         standing.late_panes.add_anywhere(first, last, rows, needed_from=standing.dropped_before)
 
 
-def _received(standing: Standing, made: Checked, place: int) -> ReceivedPane | None:
+def _received(
+    standing: Standing, made: Checked, place: int, groups: GroupsReader
+) -> ReceivedPane | None:
     """The pane as it was checked, or read again: after a stop, and where the plan has changed."""
-    reader, received = made.received.get(place, (None, None))
-    if reader is standing.opened_plan:
+    plan, received = made.received.get(place, (None, None))
+    if plan is standing.opened_plan:
         return received
     try:
-        return _read(made.summaries.panes[place], standing, _ANY)
+        return read_summary(made.summaries.panes[place], standing.opened_plan, groups)
     except BadBatch:
         return None
 
@@ -106,10 +110,6 @@ def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) ->
     held.merge(more)
     if keys is not None and more.present[OTHERS]:
         keys.partial_from = 1  # Any group may have tuples among the others of elsewhere.
-
-
-def _read(summary: PaneSummary, standing: Standing, limits: BatchLimits) -> ReceivedPane:
-    return read_summary(summary, standing.query, standing.opened_plan, limits)
 
 
 def _check_queries(summaries: Summaries, known: set[str]) -> None:

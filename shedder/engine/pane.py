@@ -325,8 +325,8 @@ class Pane:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Rows per group that were read; the rows are read at the smallest level of all parts."""
-        counts: NDArray[np.int64] = self.parts[0].count().value
+        """Rows per group that were read, at the smallest level of all parts; to look at only."""
+        counts: NDArray[np.int64] = self.parts[0].counts
         for (part, _), segment in self.segments.items():
             if part == 0:
                 counts = _added(counts, segment.synopsis.count().value)
@@ -384,7 +384,7 @@ def made_alike(part: Part, read: Any, groups: int, *, thinned: bool) -> Any:
     if read.groups > groups:
         raise CorruptSynopsis("groups", read.groups, groups)
     size = size_of(read)
-    alike = replace(part, size=size) if size else part
+    alike = replace(part, size=size) if size and size != part.size else part
     # Nothing is merged into what was read, so that it is checked against the plan, and not copied.
     read.grow(groups)
     return read.merge(_none_of(alike, thinned=thinned))

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Column
-from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.shares import LEVEL_MAX
-from shedder.cql.statement import ColumnDefinition
 from shedder.engine.pane import Pane, made_alike
 from shedder.engine.plan import Kind, Part, Plan
+from shedder.engine.received_groups import GroupsReader, ReceivedGroups
 from shedder.engine.summaries import PaneSummary, SegmentSummary
 from shedder.errors import BadBatch
 from shedder.streams import text_extremes, text_first_last
-from shedder.streams.batches import BatchLimits, check_texts, decode_columns, encode
-from shedder.streams.frame import Frame
+from shedder.streams.batches import check_texts, encode
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from synopses.errors import SynopsisError
 
@@ -32,20 +28,16 @@ _TEXTS = {  # Arrow inside, which is checked before it is read.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedPane:
-    """A summary's synopses over its own groups; hashes, keys: of these, () without GROUP BY."""
+    """A summary's synopses over its own groups, and which these are."""
 
     pane: Pane
-    hashes: NDArray[np.uint64]
-    keys: tuple[pa.Array[Any], ...]
+    groups: ReceivedGroups
 
     def among(self, keys: GroupKeys | None) -> Pane:
         """The synopses over a query's group ids; what finds no room is among the others."""
         if keys is None:
             return self.pane
-        ids = np.zeros(len(self.hashes), np.int64)
-        real = np.flatnonzero(self.hashes != 0)
-        if len(real):
-            ids[real] = keys.adopt(self.hashes[real], [column.take(real) for column in self.keys])
+        ids = self.groups.ids_among(keys)
         roomless = np.flatnonzero(ids == OTHERS)
         placed = np.flatnonzero(ids != OTHERS)
         if not len(roomless):
@@ -54,20 +46,18 @@ class ReceivedPane:
         return whole.merge(_as_one(self.pane, roomless))
 
 
-def read_summary(
-    summary: PaneSummary, query: BoundQuery, plan: Plan, limits: BatchLimits
-) -> ReceivedPane:
+def read_summary(summary: PaneSummary, plan: Plan, groups: GroupsReader) -> ReceivedPane:
     """What a summary holds, from whoever sent it.
 
     Args:
-      summary: of one pane. query, plan: of the standing query that it names; open panes' plan.
-      limits: on the groups and their bytes.
+      summary: of one pane. plan: of open panes of the standing query that it names.
+      groups: reads that query's.
 
     Raises:
       BadBatch: it is damaged, was built for another plan, or contradicts itself.
     """
     try:
-        return _read(summary, query, plan, limits)
+        return _read(summary, plan, groups)
     except SynopsisError as error:
         raise BadBatch(f"{_named(summary)}: {error}") from None
     except BadBatch as error:
@@ -80,13 +70,13 @@ def groups_bytes(keys: tuple[pa.Array[Any], ...]) -> bytes:
     return encode(pa.record_batch(arrays, names=[f"k{i}" for i in range(len(arrays))]))
 
 
-def _read(summary: PaneSummary, query: BoundQuery, plan: Plan, limits: BatchLimits) -> ReceivedPane:
+def _read(summary: PaneSummary, plan: Plan, reader: GroupsReader) -> ReceivedPane:
     if len(summary.images) != len(plan.parts):
         raise BadBatch(f"{len(summary.images)} synopses; the query has {len(plan.parts)}")
     if max(summary.thinned, default=0) > summary.tuples or summary.matching > summary.tuples:
         raise BadBatch(f"it says that more than its {summary.tuples} tuples were thinned or match")
-    hashes, keys = _groups(summary, query, limits)
-    groups = len(hashes) if query.groups else 1
+    received = reader.read(summary)
+    groups = len(received.hashes) if reader.grouped else 1
     for part, image in zip(plan.parts, summary.images, strict=True):
         _check_text(part, image)
     pane = Pane.from_bytes(plan, summary.images)
@@ -98,7 +88,7 @@ def _read(summary: PaneSummary, query: BoundQuery, plan: Plan, limits: BatchLimi
     expected = summary.matching - (summary.thinned[0] if summary.segments else 0)
     if counted > summary.matching or (not summary.segments and counted != expected):
         raise BadBatch(f"it counts {counted} tuples and says that {summary.matching} match")
-    return ReceivedPane(pane, hashes, keys)
+    return ReceivedPane(pane, received)
 
 
 def _add_segment(pane: Pane, plan: Plan, segment: SegmentSummary, groups: int) -> None:
@@ -118,33 +108,6 @@ def _add_segment(pane: Pane, plan: Plan, segment: SegmentSummary, groups: int) -
 def _check_text(part: Part, image: bytes) -> None:
     if part.kind in _TEXTS:
         check_texts(image, _TEXTS[part.kind])
-
-
-def _groups(
-    summary: PaneSummary, query: BoundQuery, limits: BatchLimits
-) -> tuple[NDArray[np.uint64], tuple[pa.Array[Any], ...]]:
-    """The hashes of the groups, made again from their keys (0: the others), and the keys."""
-    if not query.groups:
-        return np.zeros(0, np.uint64), ()
-    schema = _key_schema(query)
-    batch = decode_columns(summary.groups, schema, limits)
-    columns = tuple(Column(column.name, column.type) for column in schema.columns)
-    hashes = Frame(batch, "").keys(columns).copy()
-    if summary.others:
-        hashes[:1] = 0
-    ordered = np.sort(hashes)  # Faster than looking for unique ones.
-    if (ordered[1:] == ordered[:-1]).any():
-        raise BadBatch("two of its groups are the same")
-    return hashes, tuple(batch.columns)
-
-
-@lru_cache(maxsize=256)
-def _key_schema(query: BoundQuery) -> StreamSchema:
-    columns = []
-    for at, group in enumerate(query.groups):
-        assert group.type is not None, group
-        columns.append(ColumnDefinition(f"k{at}", group.type, nullable=True))
-    return replace(query.schema, name="the groups", columns=tuple(columns), time_column="")
 
 
 def _as_one(pane: Pane, groups: NDArray[np.int64]) -> Pane:

@@ -42,9 +42,9 @@ def merged(left: Any, right: Any) -> Any:
     What is folded before it is merged is what had been merged before it was folded (tests/laws.py),
     so a window is as coarse as its coarsest pane, whatever the order.
     """
-    size = min(size_of(left), size_of(right))
-    if size_of(left) > size:
-        left.resize(size)
-    elif size_of(right) > size:
-        right = shrunk(right, size)
+    ours, theirs = size_of(left), size_of(right)
+    if ours > theirs:
+        left.resize(theirs)
+    elif theirs > ours:
+        right = shrunk(right, ours)
     return left.merge(right)

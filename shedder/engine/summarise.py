@@ -24,6 +24,7 @@ from shedder.cql.types import ColumnType
 from shedder.engine.built import fold_in
 from shedder.engine.pane import Pane
 from shedder.engine.plan import opened, plan, sizes_from_json
+from shedder.engine.received_groups import GroupsReader
 from shedder.engine.received_pane import groups_bytes, read_summary
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
@@ -148,8 +149,10 @@ class Summariser:
         self._rows += summaries.rows
         low, high = self._ends or (summaries.oldest_us, summaries.newest_us)
         self._ends = (min(low, summaries.oldest_us), max(high, summaries.newest_us))
+        limits = self._plans.limits
+        readers = {name: GroupsReader(it.query, limits) for name, it in self._queries.items()}
         for pane in summaries.panes:
-            self._queries[pane.query].take_in(pane, self._plans.limits)
+            self._queries[pane.query].take_in(pane, readers[pane.query])
         for building in self._queries.values():
             building.standing.hold_to_the_cap()
 
@@ -199,9 +202,9 @@ class _Building:
             )
             self._thinned[int(panes[first])] += np.array(self.standing.thinned) - before
 
-    def take_in(self, summary: PaneSummary, limits: BatchLimits) -> None:
-        """Fold in another builder's pane."""
-        fold_in(self.standing, summary, read_summary(summary, self.query, self._plan, limits))
+    def take_in(self, summary: PaneSummary, groups: GroupsReader) -> None:
+        """Fold in another builder's pane; groups: reads those of all of its panes."""
+        fold_in(self.standing, summary, read_summary(summary, self._plan, groups))
         self._tuples[summary.pane] += summary.tuples
         self._matching[summary.pane] += summary.matching
         self._thinned[summary.pane] += np.array(summary.thinned, np.int64)

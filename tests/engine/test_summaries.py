@@ -31,6 +31,8 @@ QUERIES = {
     "SELF_JOIN_SIZE(k) AS j FROM s WHERE x > 1 GROUP BY g",
     "keys": "SELECT k, SUM(k) AS s, COUNT(x) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] "
     "GROUP BY k",
+    "letters": "SELECT g, SUM(k) AS s, COUNT(*) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] "
+    "GROUP BY g",  # Whose panes all have the same groups.
     "sets": "SELECT DISTINCT_BOTH(k, g = 'a', g = 'b') AS b FROM s",
 }
 
@@ -93,7 +95,7 @@ def pushed(engine: Engine, table: pa.Table) -> None:
 def answers(engine: Engine) -> dict[str, pa.Table]:
     tables = {name: engine.query(name).answer().table for name in QUERIES}
     return {
-        n: t.sort_by(t.column_names[0]) if n in ("grouped", "keys") else t
+        n: t.sort_by(t.column_names[0]) if n in ("grouped", "keys", "letters") else t
         for n, t in tables.items()
     }
 

@@ -164,6 +164,21 @@ def test_datasketches_reads_our_image_of_texts_and_doubles() -> None:
         assert theirs.get_lower_bound(number) <= count <= theirs.get_upper_bound(number)
 
 
+@pytest.mark.parametrize("sizes", [(1,), (6, 7, 0, 12, 13), (5_000, 3)])
+def test_what_is_read_again_holds_no_more_memory_and_goes_on_alike(sizes: tuple[int, ...]) -> None:
+    held = GroupedFrequent(len(sizes), 4096)
+    ids = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    words = np.concatenate([np.arange(size) for size in sizes]).astype(np.uint64) * np.uint64(977)
+    held.update(ids, words, words.astype(np.int64))
+    read = GroupedFrequent.from_bytes(held.to_bytes())
+    assert read.size_bytes <= held.size_bytes
+    for each in (held, read):
+        each.update(
+            ids[:1].repeat(900), words.max() + np.arange(900).astype(np.uint64), np.arange(900)
+        )
+    assert read.to_bytes() == held.to_bytes()
+
+
 def test_an_empty_group_is_an_empty_sketch() -> None:
     image = GroupedFrequent(1, 8).image(0)
     reader = datasketches.PyLongsSerDe()
