@@ -140,9 +140,9 @@ def outcome(policy: str, scale: float) -> Outcome:
         raise RuntimeError(f"{policy}: {result.problems}")
     compared = [each.compared for each in world.answers.values()]
     held = sum(each[1] for each in compared) / max(sum(each[0] for each in compared), 1)
-    sent = float(world.truth.rows)
-    assert world.ledger is not None
-    read = min(each.read for each in world.ledger.queries) / sent
+    sent = float(world.truths[STREAM].rows)
+    assert STREAM in world.ledgers
+    read = min(each.read for each in world.ledgers[STREAM].queries) / sent
     found = Outcome(read, held)
     for name, answers in world.answers.items():
         for output, (count, total) in answers.error_of.items():

@@ -286,7 +286,12 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
             intake = self.core.admit(stream, rows or 0, size_bytes)
             if summarised:
                 check_summarised(
-                    self.core, stream, producer=producer, epoch=epoch, sequence=sequence
+                    self.core,
+                    stream,
+                    producer=producer,
+                    epoch=epoch,
+                    sequence=sequence,
+                    rows=rows or 0,
                 )
             return intake.append(
                 payload,

@@ -19,7 +19,7 @@ from shedder.errors import (
     BadBatch,
     BadTimestamp,
     BatchTooLarge,
-    RateExceeded,
+    Overloaded,
     ShedderError,
 )
 from shedder.queries.database import Receipt
@@ -31,17 +31,23 @@ def plans_of(core: Core, name: str) -> Plans:
     Raises:
       UnknownStream.
     """
+    core.stream(name)
+    return core.actor.call(lambda: plans_now(core, name)).result()
+
+
+def plans_now(core: Core, name: str) -> Plans:
+    """The same, on the apply thread.
+
+    Raises:
+      UnknownStream.
+    """
     stream = core.stream(name)
-
-    def look() -> Plans:
-        return Plans(
-            replace(stream.schema, seed=0),  # Samples depend on it.
-            tuple(_plan_of(core, each) for each in _standing(stream).values()),
-            core.settings.future_us_max,
-            core.limits,
-        )
-
-    return core.actor.call(look).result()
+    return Plans(
+        replace(stream.schema, seed=0),  # Samples depend on it.
+        tuple(_plan_of(core, each) for each in _standing(stream).values()),
+        core.settings.future_us_max,
+        core.limits,
+    )
 
 
 def append_summaries(
@@ -66,15 +72,14 @@ def append_summaries(
     Raises:
       PlansChanged: they were built for other queries or sizes; get the plans, and build them again.
       BadBatch, BatchTooLarge, BadTimestamp: and nothing of them is kept.
-      SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: as for a batch.
+      SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: as for a batch. What
+        finds no room counts as refused, without rows.
     """
+    core.stream(name)
+    rows = 0
     try:
         core.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
-    except RateExceeded as error:
-        core.turned_away(name, 0, len(data), error, for_good=True)
-        raise
-    intake, rows = core.intake(name), 0
-    try:
+        intake = core.intake(name)
         if len(data) > core.limits.bytes_max:
             raise BatchTooLarge(
                 f"summaries of {len(data):,} bytes; the limit is {core.limits.bytes_max:,}. Fewer "
@@ -97,25 +102,32 @@ def append_summaries(
             sequence=sequence,
             tuples_follow=tuples_follow,
         )
+    except Overloaded as error:
+        core.turned_away(name, 0, len(data), error, for_good=True)
+        raise
     except ShedderError:
-        intake.refuse(rows)
+        core.intakes[name].refuse(rows)
         raise
 
 
 def check_summarised(
-    core: Core, name: str, *, producer: str, epoch: int, sequence: int | None
+    core: Core, name: str, *, producer: str, epoch: int, sequence: int | None, rows: int
 ) -> None:
-    """Whether tuples are waited for of which summaries came before.
+    """Whether tuples are waited for of which summaries came before; else they count as refused.
 
     Raises:
       BadBatch: none are, or nobody says whose these are.
       SequenceGap, StaleEpoch: as for a batch.
     """
-    if not producer:
-        raise BadBatch("tuples that follow their summaries need a producer with a name")
-    if core.intake(name).has(producer, epoch, sequence) or core.stream(name).to_follow:
-        return
-    raise BadBatch(f"no summaries have come to {name!r} whose tuples were to follow")
+    intake = core.intakes[name]
+    try:
+        if not producer:
+            raise BadBatch("tuples that follow their summaries need a producer with a name")
+        if not (intake.has(producer, epoch, sequence) or core.stream(name).to_follow):
+            raise BadBatch(f"no summaries have come to {name!r} whose tuples were to follow")
+    except ShedderError:
+        intake.refuse(rows)
+        raise
 
 
 def _standing(stream: Stream) -> dict[str, Published]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -13,7 +12,9 @@ from shedder.errors import Overloaded, SequenceGap, Unavailable
 from shedder.queries.database import Receipt
 from shedder.simulation.agenda import Agenda
 from shedder.simulation.arrivals import Rate, count
-from shedder.simulation.payload import Payload
+from shedder.simulation.helping import Helping
+from shedder.simulation.parcel import Parcel, Tally
+from shedder.simulation.payload import Payload, stream_of
 from shedder.simulation.scenario import Producers
 from shedder.simulation.server import Server
 from shedder.streams.batches import encode
@@ -22,28 +23,6 @@ IN_FLIGHT = 16  # As the library's own producer.
 _GREEDY_US = 10_000
 _BACKOFF_US_MAX = 5_000_000
 _HINT_MS = 100  # When the server is down, nobody hints.
-
-
-@dataclass(slots=True, eq=False)
-class Parcel:
-    """A batch on its way. sequence: its number, once the server has taken it; -1 before."""
-
-    payload: bytes
-    rows: int
-    born_us: int
-    sequence: int = -1
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of tuples, as clients saw it. ack_us: of each batch, from its birth."""
-
-    offered: int = 0
-    acknowledged: int = 0
-    given_up: int = 0
-    refusals: int = 0
-    repeated: int = 0
-    ack_us: list[int] = field(default_factory=list)
 
 
 class Client:
@@ -76,6 +55,8 @@ class Client:
         self._tries = 0
         self._pauses = False
         self._ends_us = 0
+        self._stream = stream_of(group.tenant)
+        self._helping = Helping(name, self._stream, server=server, agenda=agenda, rng=rng)
         server.on_down.append(self._take_back)
 
     def begin(self, ends_us: int) -> None:
@@ -87,7 +68,7 @@ class Client:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to be sent."""
-        return not (self._held or self._outbox or self._in_flight)
+        return not (self._held or self._outbox or self._in_flight or self._helping.owes)
 
     @property
     def _every_us(self) -> int:
@@ -115,7 +96,7 @@ class Client:
             self._rng, rows, start_us=start_us, end_us=zero_us + now_us, zero_us=zero_us
         )
         self._tally.offered += rows
-        return Parcel(encode(batch), rows, now_us)
+        return Parcel(batch, encode(batch), rows, now_us)
 
     def _put(self, parcel: Parcel) -> None:
         self._held -= 1
@@ -140,9 +121,7 @@ class Client:
         is_new = parcel.sequence < 0  # Of others, the one after may well be the next.
         if is_new and self._group.gaps and self._rng.random() < self._group.gaps:
             self._send_ahead(parcel, number)
-        receipt = self._server.append(
-            parcel.payload, parcel.rows, producer=self.name, sequence=number
-        )
+        receipt = self._deliver(parcel, number, is_new=is_new)
         self._outbox.popleft()
         self._tries = 0
         parcel.sequence = number
@@ -150,12 +129,23 @@ class Client:
         self._in_flight[number] = parcel
         receipt.add_done_callback(partial(self._acknowledged, parcel))
 
+    def _deliver(self, parcel: Parcel, number: int, *, is_new: bool) -> Future[Receipt]:
+        """As rows, or as a summary; once it has a number, always in the same way."""
+        if is_new:
+            parcel.summarised = self._group.helps and self._server.asks_help
+        if parcel.summarised:
+            return self._helping.send(parcel, number)
+        return self._append(parcel, number)
+
+    def _append(self, parcel: Parcel, number: int) -> Future[Receipt]:
+        return self._server.append(
+            self._stream, parcel.payload, parcel.rows, producer=self.name, sequence=number
+        )
+
     def _send_ahead(self, parcel: Parcel, number: int) -> None:
         """Out of order: the one after the next first, which must be refused."""
         try:
-            self._server.append(
-                parcel.payload, parcel.rows, producer=self.name, sequence=number + 1
-            )
+            self._append(parcel, number + 1)
         except SequenceGap:
             return
         self._server.problems.append(f"{self.name} left a gap before {number + 1}, unnoticed")
@@ -188,6 +178,8 @@ class Client:
         done.result()  # Nothing in this world makes the log fail.
         self._tally.acknowledged += parcel.rows
         self._tally.ack_us.append(self._agenda.now_us - parcel.born_us)
+        if parcel.summarised:
+            self._helping.owe(parcel)
         if self._group.duplicates and self._rng.random() < self._group.duplicates:
             self._agenda.after(self._every_us, partial(self._repeat, parcel))
         self._agenda.after(0, self._send)
@@ -195,9 +187,7 @@ class Client:
     def _repeat(self, parcel: Parcel) -> None:
         """Once more, as one does whose acknowledgement got lost."""
         try:
-            self._server.append(
-                parcel.payload, parcel.rows, producer=self.name, sequence=parcel.sequence
-            )
+            self._deliver(parcel, parcel.sequence, is_new=False)
             self._tally.repeated += parcel.rows
         except (Overloaded, Unavailable):
             self._tally.refusals += 1

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from shedder.simulation.scenario import Stream
 
 STREAM = "requests"
+"""Of the default tenant."""
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("ts", pa.timestamp("us")),
     pa.field("key", pa.int64()),
@@ -23,11 +24,16 @@ _STEPS = 32  # So many exponents between `skew` and `skew_to`, each of whose wei
 _STRIDE = 2_654_435_761  # Knuth's multiplicative hash: far from neighbours at every drift.
 
 
-def create(stream: Stream) -> str:
-    """The statement that makes the stream."""
+def stream_of(tenant: str) -> str:
+    """The name of a tenant's stream."""
+    return f"{STREAM}_of_{tenant}" if tenant else STREAM
+
+
+def create(stream: Stream, name: str = STREAM) -> str:
+    """The statement that makes a stream like this."""
     lateness_us = round(1e6 * stream.lateness_s)
     return (
-        f"CREATE STREAM {STREAM} (ts TIMESTAMP, key BIGINT, value DOUBLE, size BIGINT, "
+        f"CREATE STREAM {name} (ts TIMESTAMP, key BIGINT, value DOUBLE, size BIGINT, "
         f"ok BOOLEAN) TIMESTAMP BY ts LATENESS INTERVAL '{lateness_us}' MICROSECOND "
         f"ON OVERLOAD {stream.on_overload}"
     )

@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from shedder.archive.commit import Entry
-from shedder.archive.records import Batch
+from shedder.archive.records import Batch, Built
 from shedder.engine.engine import Engine
 from shedder.engine.intake import Arrived
 from shedder.engine.standing import Standing
@@ -18,11 +18,12 @@ from shedder.errors import InternalError
 from shedder.simulation.agenda import Action, Agenda
 from shedder.simulation.disk import Died, ready_us, write_us
 from shedder.simulation.machine import VirtualMachine
-from shedder.simulation.payload import STREAM
 from shedder.simulation.scenario import Scenario
 from shedder.simulation.turns import Worker
 
 _WAKE_US_MIN = 1_000
+
+Sent = tuple[Batch | Built, pa.RecordBatch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,19 @@ class Group:
     @classmethod
     def of(cls, entries: Sequence[Entry], zero_us: int, now_us: int) -> Group:
         """What a group commit has written just now."""
-        batches = [header for header, _ in batches_of(entries)]
-        arrived = min((header.arrival_us - zero_us for header in batches), default=now_us)
+        headers = [header for header, _ in sent_in(entries)]
+        arrived = min((header.arrival_us - zero_us for header in headers), default=now_us)
         return cls(arrived, now_us)
 
 
-def batches_of(entries: Sequence[Entry]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
-    """The batches among records."""
+def sent_in(entries: Sequence[Entry]) -> Iterator[Sent]:
+    """What clients have sent, among records; of a summary not its tuples."""
     for entry in entries:
         match entry.token:
             case Arrived(Batch() as header, pa.RecordBatch() as batch):
                 yield header, batch
+            case Arrived(Built() as header):
+                yield header, None
 
 
 class Process:
@@ -66,7 +69,7 @@ class Process:
         machine: VirtualMachine,
         engine: Engine,
         *,
-        durable: Callable[[Batch, pa.RecordBatch], None],
+        durable: Callable[[Batch | Built, pa.RecordBatch | None], None],
         died: Callable[[], None],
     ) -> None:
         self.engine = engine
@@ -89,9 +92,9 @@ class Process:
 
     @property
     def standings(self) -> list[Standing]:
-        """The standing queries."""
-        queries = self.engine.core.stream(STREAM).queries.values()
-        return [published.standing for published in queries]
+        """The standing queries, of all streams."""
+        streams = self.engine.core.streams.values()
+        return [published.standing for stream in streams for published in stream.queries.values()]
 
     @property
     def queue_bytes(self) -> int:
@@ -165,7 +168,7 @@ class Process:
         self.writing = []
         now_us, zero_us = self._agenda.now_us, self._agenda.zero_us
         self.waiting.append(Group.of(group, zero_us, now_us))
-        for header, batch in batches_of(group):
+        for header, batch in sent_in(group):
             self._durable(header, batch)
         self.look()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shedder.simulation.parcel import Tally
 from shedder.simulation.record import Answers, Series
 from shedder.simulation.scenario import Scenario
 from shedder.simulation.world import World
@@ -95,14 +96,14 @@ def _query(answers: Answers) -> dict[str, Any]:
 
 
 def _totals(world: World) -> dict[str, float | int | None]:
-    tally, ledger = world.tally, world.ledger
+    tally, ledgers = Tally.of(world.tallies.values()), world.ledgers.values()
     found: dict[str, float | int | None] = {
         "offered": tally.offered,
         "acknowledged": tally.acknowledged,
         "given_up": tally.given_up,
         "refusals": tally.refusals,
         "repeated": tally.repeated,
-        "durable": world.truth.rows,
+        "durable": sum(truth.rows for truth in world.truths.values()),
         "starts": world.server.lives,
         "queue_age_s_max": world.queue_age_us_max / 1e6,
         "queue_bytes_max": max(_numbers(world.series, "queue_bytes"), default=0),
@@ -111,16 +112,17 @@ def _totals(world: World) -> dict[str, float | int | None]:
         "ack_p99_s": _quantile(tally.ack_us, 0.99),
         "full_after_s": _full_after_s(world),
     }
-    if ledger is not None:
+    if ledgers:
         found |= {
-            "applied": ledger.applied,
-            "duplicate": ledger.duplicate,
-            "refused_batches": ledger.refused_batches,
-            "late": ledger.late,
-            "dropped": ledger.dropped,
-            "passed_by": max((each.late for each in ledger.queries), default=0),
+            "applied": sum(each.applied for each in ledgers),
+            "duplicate": sum(each.duplicate for each in ledgers),
+            "refused_batches": sum(each.refused_batches for each in ledgers),
+            "late": sum(each.late for each in ledgers),
+            "dropped": sum(each.dropped for each in ledgers),
+            "merges": world.server.merges,
+            "passed_by": max((q.late for each in ledgers for q in each.queries), default=0),
             "thinned_share": max(
-                (each.thinned / ledger.applied for each in ledger.queries if ledger.applied),
+                (q.thinned / e.applied for e in ledgers for q in e.queries if e.applied),
                 default=0.0,
             ),
         }
@@ -173,6 +175,7 @@ def _claims(scenario: Scenario, totals: dict[str, float | int | None]) -> list[C
     claim("late tuples", claims.late_min, totals.get("late"), _at_least)
     claim("dropped at the door", claims.dropped_min, share("dropped"), _at_least)
     claim("dropped at the door", claims.dropped_max, share("dropped"), _at_most)
+    claim("summaries", claims.merges_min, totals.get("merges"), _at_least)
     claim("repeated tuples", claims.duplicates_min, totals["repeated"], _at_least)
     claim("full precision after, s", claims.full_within_s, totals["full_after_s"], _at_most)
     return found

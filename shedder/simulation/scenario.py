@@ -13,6 +13,7 @@ from shedder.settings import Bytes
 from shedder.simulation.mistakes import explained
 
 Share = Annotated[float, Field(ge=0, le=1)]
+_TENANT = r"^([a-z][a-z0-9_]{0,30})?$"
 
 
 class _Table(BaseModel):
@@ -50,7 +51,8 @@ class Producers(_Table):
     disorder_s: event times are up to so much before their sending. slow_s: batches are held back
     for so long. retry: how a refusal is answered: backoff (the server's hint, doubled each time up
     to 5 s, with jitter) or greedy (again after 10 ms). patience_s: a batch that was not taken for
-    so long is given up.
+    so long is given up. helps: while the server asks for help they send summaries, and the rows of
+    them later. tenant: to whose stream they send; "" is the default tenant.
     """
 
     name: str = Field(default="clients", pattern=r"^[a-z][a-z0-9_-]{0,30}$")
@@ -63,10 +65,28 @@ class Producers(_Table):
     slow_s: float = Field(default=0.0, ge=0)
     retry: Literal["backoff", "greedy"] = "backoff"
     patience_s: float = Field(default=30.0, gt=0)
+    helps: bool = False
+    tenant: str = Field(default="", pattern=_TENANT)
+
+
+class Tenant(_Table):
+    """Who has a stream of its own, `requests_of_NAME`, and what it may take (docs/operations.md).
+
+    rows_per_s, bytes_per_s: that it may send; no limit when nothing is said. cores: for the
+    synopses of its queries; a part of one is a limit too. weight: its share where there is not
+    enough for all.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
+    rows_per_s: float | None = Field(default=None, gt=0)
+    bytes_per_s: float | None = Field(default=None, gt=0)
+    cores: float | None = Field(default=None, gt=0)
+    weight: float = Field(default=1.0, gt=0, le=1_000)
 
 
 class Stream(_Table):
-    """What the tuples are: ts, key (Zipf), value (lognormal), size (rounded, of the key), ok.
+    """What the tuples are: ts, key (Zipf), value (lognormal), size (rounded, of the key), ok. The
+    stream of each tenant is like that.
 
     keys: how many there are. skew: Zipf's exponent; 0 is uniform. sigma: of the lognormal values.
     drift_s: the popular keys are others after so long; 0: never. skew_to: the exponent at the end.
@@ -118,7 +138,7 @@ class Costs(_Table):
 
 class Query(_Table):
     """A standing query over `requests (ts TIMESTAMP, key BIGINT, value DOUBLE, size BIGINT, ok
-    BOOLEAN)`; its window has a RANGE.
+    BOOLEAN)`, or over a tenant's `requests_of_NAME`; its window has a RANGE.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
@@ -155,7 +175,7 @@ class Claims(_Table):
     mean relative error of all values. thinned_max, thinned_min: share of tuples that the most
     thinned query skipped. refused_min: batches. full_within_s: so long after the last overload
     nothing is thinned any more. late_min: tuples. dropped_min, dropped_max: share of tuples that
-    were dropped at the door.
+    were dropped at the door. merges_min: summaries that were taken in place of batches.
     """
 
     goodput_min: Share | None = None
@@ -171,6 +191,7 @@ class Claims(_Table):
     full_within_s: float | None = Field(default=None, gt=0)
     dropped_min: Share | None = None
     dropped_max: Share | None = None
+    merges_min: int | None = Field(default=None, ge=0)
 
 
 class Scenario(_Table):
@@ -187,6 +208,7 @@ class Scenario(_Table):
     costs: Costs = Costs()
     queries: tuple[Query, ...] = Field(min_length=1, max_length=64)
     producers: tuple[Producers, ...] = Field(min_length=1, max_length=64)
+    tenants: tuple[Tenant, ...] = Field(default=(), max_length=16)
     stalls: tuple[Stall, ...] = ()
     crashes: tuple[Crash, ...] = ()
     forces: tuple[Force, ...] = ()
@@ -197,6 +219,7 @@ class Scenario(_Table):
         for what, names in (
             ("queries", [query.name for query in self.queries]),
             ("producers", [group.name for group in self.producers]),
+            ("tenants", [tenant.name for tenant in self.tenants]),
         ):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
@@ -206,6 +229,11 @@ class Scenario(_Table):
         unknown = sorted(named - known - {None}, key=str)
         if unknown:
             raise ValueError(f"no query {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        tenants = {tenant.name for tenant in self.tenants}
+        strange = sorted({group.tenant for group in self.producers} - tenants - {""})
+        if strange:
+            there = ", ".join(sorted(tenants)) or "none"
+            raise ValueError(f"no tenant {strange[0]!r}; there are {there}")
         return self
 
     @classmethod

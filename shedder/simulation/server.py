@@ -2,41 +2,75 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from shedder.archive.commit import Entry
-from shedder.archive.records import DROPPED, Batch
+from shedder.archive.records import DROPPED, Batch, Built
 from shedder.engine.engine import Engine
 from shedder.engine.listeners import News
+from shedder.engine.merge import append_summaries, plans_now
+from shedder.engine.ownership import Asker
 from shedder.engine.stream import Stream
+from shedder.engine.summarise import Plans
 from shedder.errors import Draining, Overloaded, ShedderError
 from shedder.queries.database import Ledger, Receipt
 from shedder.settings import Settings
 from shedder.simulation.agenda import Agenda
 from shedder.simulation.disk import Died, VirtualDisk, image
 from shedder.simulation.machine import VirtualMachine
-from shedder.simulation.payload import STREAM, create
-from shedder.simulation.process import Process, batches_of
-from shedder.simulation.scenario import Crash, Machine, Scenario
+from shedder.simulation.payload import STREAM, create, stream_of
+from shedder.simulation.process import Process, sent_in
+from shedder.simulation.scenario import Crash, Machine, Scenario, Tenant
 from shedder.streams.batches import decode_stored
 
-Durable = Callable[[Batch, pa.RecordBatch], None]
+Durable = Callable[[str, Batch | Built, pa.RecordBatch], None]
 Answered = Callable[[str, News], None]
+_Number = tuple[str, str, int]  # Stream, producer, sequence.
+_ANSWERS_PER_PANE = 1.0  # Folding in a pane takes as long as answering from one.
+
+
+@dataclass(slots=True)
+class Counted:
+    """What clients of one stream have seen.
+
+    acknowledged: one past the last tuple that anybody has a receipt for. taken: tuples that panes
+    must have, because somebody has a receipt. refused_batches, refused_rows, duplicate: since the
+    last start, as the engine is to count them.
+    """
+
+    acknowledged: int = 0
+    taken: int = 0
+    refused_batches: int = 0
+    refused_rows: int = 0
+    duplicate: int = 0
+
+    def acknowledge(self, receipt: Receipt, *, followed: bool) -> None:
+        """One more receipt; followed: a summary of the rows was acknowledged before."""
+        self.acknowledged = max(self.acknowledged, receipt.position)
+        if receipt.duplicate:
+            self.duplicate += receipt.rows
+        elif not followed:
+            self.taken += receipt.rows
+
+    def restart(self) -> None:
+        """The engine counts from nothing again."""
+        self.refused_batches = self.refused_rows = self.duplicate = 0
 
 
 class Server:
     """What clients see: a door, which is sometimes closed.
 
-    process: of this life; None while it is down. lives: how many there were. acknowledged: one
-    past the last tuple that anybody has a receipt for. refused_batches, refused_rows, duplicate:
-    since the last start, as the engine is to count them. refusals: for want of room, ever.
-    problems: what must never be.
+    process: of this life; None while it is down. lives: how many there were. counted: by stream.
+    refusals: for want of room, ever. merges: summaries that were taken. problems: what must never
+    be.
     """
 
     def __init__(
@@ -51,11 +85,9 @@ class Server:
     ) -> None:
         self.process: Process | None = None
         self.lives = 0
-        self.acknowledged = 0
-        self.refused_batches = 0
-        self.refused_rows = 0
-        self.duplicate = 0
+        self.counted: defaultdict[str, Counted] = defaultdict(Counted)
         self.refusals = 0
+        self.merges = 0
         self.problems: list[str] = []
         self.on_down: list[Callable[[], None]] = []
         self._scenario = scenario
@@ -65,7 +97,8 @@ class Server:
         self._drops = scenario.stream.on_overload.startswith("DROP")
         self._directory = directory / "life-0"
         self._durable = durable
-        self._sent: dict[tuple[str, int], bytes] = {}  # What may be dropped from, whole.
+        self._sent: dict[_Number, bytes] = {}  # What may be dropped from, or is summarised, whole.
+        self._quotas = directory / "tenants.toml"
         self._answered = answered
         assert machine.costs is not None
         self._costs = machine.costs
@@ -79,9 +112,15 @@ class Server:
         self.lives += 1
         overload = "on" if self._scenario.control == "feedback" else "off"
         settings = _settings(self._scenario.machine, overload)
+        if self._scenario.tenants:
+            self._quotas.write_text(quotas_of(self._scenario.tenants))
+            settings = settings.model_copy(update={"tenants_file": self._quotas})
         engine = Engine.open(self._directory, settings, machine=self._machine)
         if STREAM not in engine.core.streams:
             engine.execute(create(self._scenario.stream))
+            for tenant in self._scenario.tenants:
+                statement = create(self._scenario.stream, stream_of(tenant.name))
+                engine.execute(statement, asker=Asker(tenant.name))
             for query in self._scenario.queries:
                 engine.register(query.name, query.sql)
         self.process = Process(
@@ -110,15 +149,15 @@ class Server:
             self.process.finish()
         self._machine.settle()
 
-    def close(self) -> Ledger:
+    def close(self) -> dict[str, Ledger]:
         """End.
 
         Returns:
-          The ledger at the end.
+          The ledgers at the end, by stream.
         """
-        ledger = self.engine.ledger(STREAM)
+        ledgers = {name: self.engine.ledger(name) for name in self.streams}
         self.engine.close()
-        return ledger
+        return ledgers
 
     @property
     def engine(self) -> Engine:
@@ -127,9 +166,14 @@ class Server:
         return self.process.engine
 
     @property
-    def stream(self) -> Stream:
-        """Of this life."""
-        return self.engine.core.stream(STREAM)
+    def streams(self) -> dict[str, Stream]:
+        """Of this life, by name."""
+        return self.engine.core.streams
+
+    @property
+    def asks_help(self) -> bool:
+        """Whether its last word was that summaries would help it."""
+        return self.process is not None and self.engine.overload.state.asks_help
 
     def _die(self) -> None:
         """All state is gone; the next life begins with what is on disk."""
@@ -161,28 +205,36 @@ class Server:
         Args:
           dying: what was being written; how much of it is durable only the log knows.
         """
-        self.refused_batches = self.refused_rows = self.duplicate = 0
+        for counted in self.counted.values():
+            counted.restart()
         try:
             self.start()
         except Died:  # While it recovered.
             self._leave()
             self._start_later(dying)
             return
-        position = self.stream.position
-        for header, batch in batches_of(dying):
-            last = self.engine.last_sequence(STREAM, header.producer)
+        for header, batch in sent_in(dying):
+            name = self._name_of(header)
+            last = self.engine.last_sequence(name, header.producer)
             if last is not None and header.sequence <= last[1]:  # Of some, no tuple is left.
                 self._whole(header, batch)
-        if position < self.acknowledged:
-            lost = self.acknowledged - position
-            self.problems.append(f"a crash lost {lost} acknowledged tuples")
+        for name, counted in self.counted.items():
+            stream = self.streams[name]
+            lost = max(counted.acknowledged - stream.position, counted.taken - stream.applied)
+            if lost > 0:
+                self.problems.append(f"a crash lost {lost} acknowledged tuples of {name}")
 
-    def _whole(self, header: Batch, batch: pa.RecordBatch) -> None:
-        """Tell of a durable batch as it was sent, whatever of it was dropped at the door."""
-        payload = self._sent.pop((header.producer, header.sequence), None)
-        if payload is not None and header.flags & DROPPED:
-            batch = decode_stored(payload, self.stream.schema)
-        self._durable(header, batch)
+    def _name_of(self, header: Batch | Built) -> str:
+        return next(name for name, each in self.streams.items() if each.id == header.stream)
+
+    def _whole(self, header: Batch | Built, batch: pa.RecordBatch | None) -> None:
+        """Tell of what is durable as its tuples are, whatever was dropped of it, or summarised."""
+        name = self._name_of(header)
+        payload = self._sent.pop((name, header.producer, header.sequence), None)
+        if payload is not None and (batch is None or header.flags & DROPPED):
+            batch = decode_stored(payload, self.streams[name].schema)
+        assert batch is not None
+        self._durable(name, header, batch)
 
     def _answer(self, query: str, news: News) -> None:
         if self.process is not None:
@@ -191,7 +243,16 @@ class Server:
 
     # --- the door ------------------------------------------------------------------------------
 
-    def append(self, payload: bytes, rows: int, *, producer: str, sequence: int) -> Future[Receipt]:
+    def append(
+        self,
+        stream: str,
+        payload: bytes,
+        rows: int,
+        *,
+        producer: str,
+        sequence: int,
+        summarised: bool = False,
+    ) -> Future[Receipt]:
         """As a client does.
 
         Raises:
@@ -201,35 +262,127 @@ class Server:
             raise Draining("the server is down")
         try:
             receipt = self.engine.append(
-                STREAM, payload, producer=producer, epoch=0, sequence=sequence, rows=rows
+                stream,
+                payload,
+                producer=producer,
+                epoch=0,
+                sequence=sequence,
+                rows=rows,
+                summarised=summarised,
             )
         except ShedderError as error:
-            self.refused_batches += 1
-            self.refused_rows += rows
-            self.refusals += isinstance(error, Overloaded)
+            self._refused(stream, rows, error)
             raise
         if not receipt.done() and self._drops:
-            self._sent[producer, sequence] = payload
-        receipt.add_done_callback(self._acknowledge)
+            self._sent[stream, producer, sequence] = payload
+        receipt.add_done_callback(partial(self._acknowledge, stream, summarised))
         self.process.look_at_the_disk()
         return receipt
+
+    def plans(self, stream: str) -> Plans:
+        """What a client must know to summarise.
+
+        Raises:
+          Draining: it is down.
+        """
+        if self.process is None:
+            raise Draining("the server is down")
+        return plans_now(self.engine.core, stream)
+
+    def merge(
+        self,
+        stream: str,
+        summaries: bytes,
+        *,
+        payload: bytes,
+        rows: int,
+        producer: str,
+        sequence: int,
+    ) -> Future[Receipt]:
+        """As a client does that helps; the receipt comes when the panes know the summaries.
+
+        Args:
+          stream, summaries, producer, sequence: as of the engine's. payload, rows: the tuples,
+            which it does not get now.
+
+        Raises:
+          what the engine raises; Draining: it is down.
+        """
+        if self.process is None:
+            raise Draining("the server is down")
+        core, panes = self.engine.core, len(self.process.standings)
+        try:
+            durable = append_summaries(
+                core,
+                stream,
+                summaries,
+                producer=producer,
+                epoch=0,
+                sequence=sequence,
+                tuples_follow=True,
+            )
+        except Died:  # While it noted that the log has summaries from now on.
+            self._die()
+            raise Draining("the server is down") from None
+        except ShedderError as error:  # Of what finds no room, nobody reads how many rows it had.
+            self._refused(stream, 0 if isinstance(error, Overloaded) else rows, error)
+            raise
+        if not durable.done():
+            self.merges += 1
+            self._sent[stream, producer, sequence] = payload
+        self._machine.spend(panes * _ANSWERS_PER_PANE * self._costs.answer_ns)
+        durable.add_done_callback(partial(self._acknowledge, stream, False))
+        self.process.look_at_the_disk()
+        return self._applied(durable)
+
+    def _applied(self, durable: Future[Receipt]) -> Future[Receipt]:
+        """Done when what is durable has been applied; never, if the process dies before."""
+        known: Future[Receipt] = Future()
+        actor = self.engine.core.actor
+
+        def tell(done: Future[Receipt]) -> None:
+            actor.post(lambda: known.set_result(done.result()))
+
+        durable.add_done_callback(tell)
+        return known
+
+    def _refused(self, stream: str, rows: int, error: ShedderError) -> None:
+        counted = self.counted[stream]
+        counted.refused_batches += 1
+        counted.refused_rows += rows
+        self.refusals += isinstance(error, Overloaded)
 
     def set_levels(self, query: str, levels: tuple[int, ...]) -> None:
         """From where the log is now, a query's synopses read at these levels, whatever the load."""
         if self.process is not None:
             forced = range(len(levels))
             try:
-                self.engine.core.submit_levels(self.stream, query, levels, forced)
+                stream, _ = self.engine.core.published(query)
+                self.engine.core.submit_levels(stream, query, levels, forced)
             except Died:
                 self._die()
             else:
                 self.process.look_at_the_disk()
 
-    def _acknowledge(self, done: Future[Receipt]) -> None:
+    def _acknowledge(self, stream: str, followed: bool, done: Future[Receipt]) -> None:
         if done.exception() is None:
-            receipt = done.result()
-            self.acknowledged = max(self.acknowledged, receipt.position)
-            self.duplicate += receipt.rows if receipt.duplicate else 0
+            self.counted[stream].acknowledge(done.result(), followed=followed)
+
+
+def quotas_of(tenants: Sequence[Tenant]) -> str:
+    """Their file, as in docs/operations.md."""
+    lines = []
+    for tenant in tenants:
+        cpu = None if tenant.cores is None else 1e9 * tenant.cores
+        told = {
+            "rows_per_s": tenant.rows_per_s,
+            "bytes_per_s": tenant.bytes_per_s,
+            "cpu_ns_per_s": cpu,
+            "weight": tenant.weight,
+        }
+        lines += [f"[tenant.{tenant.name}]"]
+        lines += [f"{key} = {value!r}" for key, value in told.items() if value is not None]
+    return "\n".join(lines) + "\n"
 
 
 @lru_cache

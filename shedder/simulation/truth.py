@@ -21,24 +21,33 @@ from shedder.streams.batches import arrow_schema
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One durable batch, as it was sent. low_us, high_us: its event times."""
+    """One durable batch, as it was sent.
 
-    first_position: int
+    number: of its first tuple among those that the panes have had. low_us, high_us: its event
+    times. in_archive: its tuples are; of a summary they follow later. in_answers: answers had not
+    known of them before.
+    """
+
+    number: int
     batch: pa.RecordBatch
     low_us: int
     high_us: int
+    in_archive: bool
+    in_answers: bool
 
 
 class Truth:
     """Keeps what windows may still ask for; answers any query exactly.
 
-    rows: durable tuples, ever, those included that were dropped at the door. position: of the
-    stream: one past the last that was not.
+    rows: durable tuples, ever, those included that were dropped at the door, and that came as
+    summaries. position: of the stream: one past the last that was not. applied: tuples that the
+    panes are to have.
     """
 
     def __init__(self) -> None:
         self.rows = 0
         self.position = 0
+        self.applied = 0
         self._pieces: list[Piece] = []
         self._database = _database()
 
@@ -46,11 +55,27 @@ class Truth:
         """These tuples are durable; so many of them were let in."""
         assert first_position == self.position, (first_position, self.position)
         self.position += kept
-        self.rows += batch.num_rows
+        self._add(batch, kept, in_archive=True, in_answers=True)
+
+    def add_summary(self, batch: pa.RecordBatch) -> None:
+        """What these tuples come to is durable."""
+        self._add(batch, batch.num_rows, in_archive=False, in_answers=True)
+
+    def add_followed(self, first_position: int, batch: pa.RecordBatch) -> None:
+        """Tuples are durable of which a summary was before."""
+        assert first_position == self.position, (first_position, self.position)
+        self.position += batch.num_rows
+        self._add(batch, 0, in_archive=True, in_answers=False)
+
+    def _add(
+        self, batch: pa.RecordBatch, taken: int, *, in_archive: bool, in_answers: bool
+    ) -> None:
+        number, self.applied = self.applied, self.applied + taken
+        self.rows += batch.num_rows * in_answers
         if batch.num_rows:
             times = batch.column("ts").cast(pa.int64()).to_numpy()
             ends = int(times.min()), int(times.max())
-            self._pieces.append(Piece(first_position, batch, *ends))
+            self._pieces.append(Piece(number, batch, *ends, in_archive, in_answers))
 
     def forget_before(self, time_us: int) -> None:
         """No window that begins earlier will be asked for."""
@@ -61,14 +86,20 @@ class Truth:
         """All that is kept, in order."""
         return self._pieces
 
-    def answer(self, query: BoundQuery, answer: Answer) -> Answer:
-        """The exact answer to what an answer is about: its window, up to its position."""
+    def answer(self, query: BoundQuery, answer: Answer, *, applied: int) -> Answer:
+        """The exact answer to what an answer is about.
+
+        Args:
+          query: that was asked. answer: its window. applied: how many tuples the panes had had.
+        """
         start, end = answer.start_us, answer.end_us
         assert start is not None
         assert end is not None
-        stop = bisect_left(self._pieces, answer.position, key=lambda piece: piece.first_position)
+        stop = bisect_left(self._pieces, applied, key=lambda piece: piece.number)
         inside = [
-            piece for piece in self._pieces[:stop] if piece.high_us >= start and piece.low_us < end
+            piece
+            for piece in self._pieces[:stop]
+            if piece.in_answers and piece.high_us >= start and piece.low_us < end
         ]
         self._database.register("stream", _table(query, inside))
         sql = exact_sql(query, "stream", SqlDialect.DUCKDB, start, end)
@@ -90,6 +121,6 @@ def _table(query: BoundQuery, pieces: list[Piece]) -> pa.Table:
     table = pa.Table.from_batches(batches, schema=arrow_schema(query.schema))
     if not needs_positions(query):
         return table
-    numbers = [piece.first_position + np.arange(piece.batch.num_rows) for piece in pieces]
+    numbers = [piece.number + np.arange(piece.batch.num_rows) for piece in pieces]
     positions: Any = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
     return table.append_column(POSITION, pa.array(positions, pa.int64()))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.records import Batch
+from shedder.archive.records import SUMMARISED, Batch, Built
 from shedder.engine.listeners import News
 from shedder.engine.plan import BY_HASH, RANKED
 from shedder.engine.standing import Standing
@@ -18,11 +18,12 @@ from shedder.errors import ShedderError
 from shedder.queries.database import Ledger
 from shedder.simulation.agenda import Agenda
 from shedder.simulation.arrivals import rate_of
-from shedder.simulation.client import Client, Tally
+from shedder.simulation.client import Client
 from shedder.simulation.costs import CostModel
 from shedder.simulation.disk import VirtualDisk
 from shedder.simulation.machine import VirtualMachine
-from shedder.simulation.payload import SCHEMA, Payload
+from shedder.simulation.parcel import Tally
+from shedder.simulation.payload import SCHEMA, STREAM, Payload, stream_of
 from shedder.simulation.record import Answers, Row, Series
 from shedder.simulation.scenario import Force, Scenario
 from shedder.simulation.server import Server
@@ -43,6 +44,7 @@ class World:
     """One run of a scenario. The same seed gives the same world.
 
     keep_all: the truth keeps every tuple, to be compared with the archive at the end.
+    truths, tallies, ledgers: by stream; there is a ledger when the world has ended.
     """
 
     def __init__(self, scenario: Scenario, directory: Path, *, keep_all: bool = False) -> None:
@@ -51,8 +53,9 @@ class World:
             scenario.seed, EPOCH_US, VirtualDisk(), CostModel(scenario.costs, scenario.machine)
         )
         self.agenda = Agenda(self.machine)
-        self.truth = Truth()
-        self.tally = Tally()
+        streams = [STREAM, *(stream_of(tenant.name) for tenant in scenario.tenants)]
+        self.truths = {name: Truth() for name in streams}
+        self.tallies = {name: Tally() for name in streams}
         self.series = Series()
         self.answers = {query.name: Answers() for query in scenario.queries}
         self.server = Server(
@@ -67,14 +70,14 @@ class World:
         self.queue_age_us_max = 0
         self.thinned_until_us = -1  # When anything was thinned last.
         self.load_ends_us = 0  # When more came last than can be read in full.
-        self.ledger: Ledger | None = None
+        self.ledgers: dict[str, Ledger] = {}
         self.replays = True  # No synopsis tosses coins of its own.
         self._keep_all = keep_all
         self._clients = self._make_clients()
         self._last: dict[str, int] = {}
         self._starts: dict[str, int] = {}
         self._sample_bytes = 0
-        self._in_full_ns = 0.0  # What a tuple takes, as of when the server was up last.
+        self._in_full_ns = dict.fromkeys(streams, 0.0)  # A tuple's, of when it was up last.
 
     def run(self, told: Told = lambda _: None) -> None:
         """Live until the end, and until it is calm again.
@@ -113,7 +116,7 @@ class World:
                     server=self.server,
                     agenda=self.agenda,
                     payload=payload,
-                    tally=self.tally,
+                    tally=self.tallies[stream_of(group.tenant)],
                     rng=np.random.default_rng([self.scenario.seed, number, each]),
                 )
                 for each in range(group.count)
@@ -143,8 +146,14 @@ class World:
 
     # --- what is told --------------------------------------------------------------------------
 
-    def _durable(self, header: Batch, batch: pa.RecordBatch) -> None:
-        self.truth.add(header.first_position, batch, kept=header.rows)
+    def _durable(self, stream: str, header: Batch | Built, batch: pa.RecordBatch) -> None:
+        truth = self.truths[stream]
+        if isinstance(header, Built):
+            truth.add_summary(batch)
+        elif header.flags & SUMMARISED:
+            truth.add_followed(header.first_position, batch)
+        else:
+            truth.add(header.first_position, batch, kept=header.rows)
 
     def _answered(self, name: str, news: News) -> None:
         of_query = self.answers[name]
@@ -155,8 +164,9 @@ class World:
         if news.start_us is None or (of_query.answers - 1) % self.scenario.truth_every:
             return
         self._starts[name] = news.start_us
-        published = self.server.stream.queries[name]
-        true = self.truth.answer(published.standing.query, news)
+        stream, published = self.server.engine.core.published(name)
+        truth = self.truths[stream.schema.name]
+        true = truth.answer(published.standing.query, news, applied=stream.applied)
         judged = judge(news, true, _by_hash(published.standing))
         of_query.add(judged, confidence=news.confidence, thinned=news.thinning < 1.0)
 
@@ -166,17 +176,20 @@ class World:
         now_us = self.agenda.now_us
         self._look_for_problems()
         if not self._keep_all and len(self._starts) == len(self.answers):
-            self.truth.forget_before(min(self._starts.values()))
+            for truth in self.truths.values():
+                truth.forget_before(min(self._starts.values()))
         process = self.server.process
         oldest_us = None if process is None else process.oldest_us()
         age_us = 0 if oldest_us is None else now_us - oldest_us
         self.queue_age_us_max = max(self.queue_age_us_max, age_us)
         if self._thinned():
             self.thinned_until_us = now_us
-        offered_per_s = self._rate("offered", self.tally.offered, every_us)
-        demand = self._demand(offered_per_s)
-        acknowledged_per_s = self._rate("acked", self.tally.acknowledged, every_us)
-        if max(demand, self._demand(acknowledged_per_s)) >= 1.0:  # Clients catch up afterwards.
+        tallies = self.tallies.items()
+        offered = {name: self._rate(f"offered {name}", t.offered, every_us) for name, t in tallies}
+        acked = {name: self._rate(f"acked {name}", t.acknowledged, every_us) for name, t in tallies}
+        offered_per_s, acknowledged_per_s = sum(offered.values()), sum(acked.values())
+        demand = self._demand(offered)
+        if max(demand, self._demand(acked)) >= 1.0:  # Clients catch up afterwards.
             self.load_ends_us = now_us
         row: Row = {
             "at_s": now_us / 1e6,
@@ -184,8 +197,10 @@ class World:
             "demand": demand,
             "acknowledged_per_s": acknowledged_per_s,
             "applied_per_s": self._rate("applied", self._applied(), every_us),
-            "refusals_per_s": self._rate("refusals", self.tally.refusals, every_us),
-            "given_up": self.tally.given_up,
+            "refusals_per_s": self._rate(
+                "refusals", sum(each.refusals for each in self.tallies.values()), every_us
+            ),
+            "given_up": sum(each.given_up for each in self.tallies.values()),
             "queue_bytes": 0 if process is None else process.queue_bytes,
             "queue_age_s": age_us / 1e6,
             "memory_bytes": self._memory_bytes(),
@@ -202,26 +217,28 @@ class World:
         before, self._last[name] = self._last.get(name, 0), total
         return (total - before) * 1e6 / every_us
 
-    def _demand(self, tuples_per_s: float) -> float:
-        """Of the CPU that there is, what these would take if they were read in full."""
+    def _demand(self, tuples_per_s: Mapping[str, float]) -> float:
+        """Of the CPU that there is, what these would take, by stream, if they were read in full."""
         process = self.server.process
         costs = self.machine.costs
         assert costs is not None
         if process is not None:
-            synopses_ns = sum(costs.in_full_ns(each) for each in process.standings)
-            self._in_full_ns = costs.base_ns + synopses_ns
-        return tuples_per_s * self._in_full_ns / 1e9
+            self._in_full_ns = dict.fromkeys(self.truths, costs.base_ns)
+            for each in process.standings:
+                self._in_full_ns[each.query.schema.name] += costs.in_full_ns(each)
+        return sum(rate * self._in_full_ns[name] for name, rate in tuples_per_s.items()) / 1e9
 
     def _applied(self) -> int:
         if self.server.process is None:
             return self._last.get("applied", 0)
-        return self.server.stream.applied
+        return sum(stream.applied for stream in self.server.streams.values())
 
     def _share(self, name: str) -> float | None:
         """The smallest share of tuples that a synopsis of the query reads."""
         if self.server.process is None:
             return None
-        return float(2.0 ** -max(self.server.stream.queries[name].standing.levels))
+        _, published = self.server.engine.core.published(name)
+        return float(2.0 ** -max(published.standing.levels))
 
     def _memory_bytes(self) -> int:
         """What the engine accounts for: queues, tail, sample, panes."""
@@ -230,7 +247,8 @@ class World:
             return 0
         core = process.engine.core
         if len(self.series.rows) % _SAMPLE_ASKED_EVERY == 0:  # It counts its many pieces.
-            self._sample_bytes = self.server.stream.sample.size_bytes
+            streams = self.server.streams.values()
+            self._sample_bytes = sum(stream.sample.size_bytes for stream in streams)
         panes = sum(standing.size_bytes for standing in process.standings)
         return process.queue_bytes + core.store.tail_bytes() + panes + self._sample_bytes
 
@@ -258,27 +276,14 @@ class World:
             return
         server = self.server
         server.settle()
-        self._compare_the_archive()
+        for name in self.truths:
+            self._compare_the_archive(name)
         plans = [standing.plan for standing in process.standings]
         self.replays = not any(part.kind in RANKED for plan in plans for part in plan.parts)
-        self.ledger = ledger = server.close()
+        self.ledgers = server.close()
         self.problems += server.problems
-        for what, found, wanted in (
-            ("tuples applied, or dropped", ledger.applied + ledger.dropped, self.truth.rows),
-            ("tuples applied and durable", ledger.applied, self.truth.position),
-            ("tuples accepted", ledger.accepted, ledger.applied + ledger.duplicate),
-            ("duplicates", ledger.duplicate, server.duplicate),
-            ("refused batches", ledger.refused_batches, server.refused_batches),
-            ("refused rows", ledger.refused_rows, server.refused_rows),
-            *(
-                (f"tuples of {each.query}", each.read + each.thinned + each.late, ledger.applied)
-                for each in ledger.queries
-            ),
-        ):
-            if found != wanted:
-                self._problem(f"the ledger has {found:,} {what}, there were {wanted:,}")
-        if self.tally.acknowledged > ledger.applied + ledger.dropped:
-            self._problem("more was acknowledged than is there")
+        for name, ledger in self.ledgers.items():
+            self._look_at_the_ledger(name, ledger)
         for name, of_query in self.answers.items():
             if not of_query.is_covered:
                 self._problem(
@@ -286,20 +291,44 @@ class World:
                     f"{of_query.wrong} exact values were wrong"
                 )
 
-    def _compare_the_archive(self) -> None:
+    def _look_at_the_ledger(self, stream: str, ledger: Ledger) -> None:
+        """Every tuple is in it once, under what became of it."""
+        truth, counted = self.truths[stream], self.server.counted[stream]
+        for what, found, wanted in (
+            ("tuples applied, or dropped", ledger.applied + ledger.dropped, truth.rows),
+            ("tuples applied and durable", ledger.applied, truth.applied),
+            ("tuples in the archive", ledger.applied - ledger.summarised, truth.position),
+            ("tuples that are to follow", ledger.summarised, ledger.to_follow),
+            ("tuples accepted", ledger.accepted, ledger.applied + ledger.duplicate),
+            ("duplicates", ledger.duplicate, counted.duplicate),
+            ("refused batches", ledger.refused_batches, counted.refused_batches),
+            ("refused rows", ledger.refused_rows, counted.refused_rows),
+            *(
+                (f"tuples of {each.query}", each.read + each.thinned + each.late, ledger.applied)
+                for each in ledger.queries
+            ),
+        ):
+            if found != wanted:
+                self._problem(f"the ledger of {stream} has {found:,} {what}, there were {wanted:,}")
+        if self.tallies[stream].acknowledged > ledger.applied + ledger.dropped:
+            self._problem(f"more was acknowledged than is there in {stream}")
+
+    def _compare_the_archive(self, name: str) -> None:
         """Every durable tuple is there once, at its position, as it was sent."""
         if not self._keep_all:
             return
-        store, stream = self.server.engine.core.store, self.server.stream
+        store, truth = self.server.engine.core.store, self.truths[name]
+        stream = self.server.streams[name]
         found = _table(batch for _, batch in store.scan(stream.id))
         if stream.drops.rows:
-            if found.num_rows != self.truth.position:
+            if found.num_rows != truth.position:
                 self._problem(f"the archive has {found.num_rows} tuples, not what was let in")
             return
-        sent = _table(piece.batch for piece in self.truth.pieces)
+        sent = _table(piece.batch for piece in truth.pieces if piece.in_archive)
         if not found.equals(sent):
             self._problem(
-                f"the archive has {found.num_rows} tuples, which are not the {sent.num_rows} sent"
+                f"the archive has {found.num_rows} tuples of {name}, which are not the "
+                f"{sent.num_rows} sent"
             )
 
 

@@ -38,6 +38,8 @@ class Found:
     crashed: int = 0
     refused: int = 0
     tuples: int = 0
+    merges: int = 0
+    of_tenants: int = 0
     slowest_s: float = 0.0
     answers: dict[str, Answers] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -46,7 +48,9 @@ class Found:
         self.worlds += 1
         self.crashed += world.server.lives > 1
         self.refused += world.server.refusals > 0
-        self.tuples += world.truth.rows
+        self.merges += world.server.merges
+        self.of_tenants += bool(world.scenario.tenants)
+        self.tuples += sum(truth.rows for truth in world.truths.values())
         self.wrong += [f"seed {seed}: {problem}" for problem in world.problems]
         if world.thinned_until_us >= 0:
             self.thinned += 1
@@ -136,7 +140,28 @@ def scenario_of(seed: int, seconds: float = 2.0) -> Scenario:
     if rng.random() < 0.25:
         policies = ["BLOCK", "DROP", "DROP LEAST value", "DROP OLDEST"]
         values["stream"]["on_overload"] = str(rng.choice(policies))
+    if rng.random() < 0.3:
+        group["helps"] = True
+        values["machine"]["scale"] = 8_000.0  # Help is wanted only when thinning is not enough.
+    if rng.random() < 0.2:
+        _divide(values, rng)
     return Scenario.of(values)
+
+
+def _divide(values: dict[str, Any], rng: np.random.Generator) -> None:
+    """Two tenants, of whom the first sends what was to come, and the second some more."""
+    first, query = values["producers"][0], values["queries"][0]
+    first["tenant"] = "first"
+    query["sql"] = query["sql"].replace("FROM requests", "FROM requests_of_first")
+    arrivals = {"shape": "poisson", "rate": float(rng.uniform(100, 500))}
+    second = {"name": "others", "tenant": "second", "every_ms": 100.0, "arrivals": arrivals}
+    values["producers"].append(second)
+    other = {"name": "r", "sql": _query(rng).replace("FROM requests", "FROM requests_of_second")}
+    values["queries"].append(other)
+    quota: dict[str, Any] = {"name": "first", "weight": float(rng.choice([0.5, 1.0]))}
+    if rng.random() < 0.5:
+        quota["rows_per_s"] = float(rng.uniform(100, 2_000))
+    values["tenants"] = [quota, {"name": "second"}]
 
 
 def _query(rng: np.random.Generator) -> str:
@@ -163,7 +188,8 @@ def main() -> None:
     found = look(first, count, *map(float, sys.argv[3:4]))
     print(
         f"{found.worlds:,} worlds of seeds from {first}: {found.tuples:,} tuples, "
-        f"{found.thinned:,} worlds thinned, {found.crashed:,} crashed, {found.refused:,} refused; "
+        f"{found.thinned:,} worlds thinned, {found.crashed:,} crashed, {found.refused:,} refused, "
+        f"{found.of_tenants:,} of two tenants; {found.merges:,} summaries for batches; "
         f"full precision after {found.slowest_s:g} s at most"
     )
     wrong = [*found.wrong, *found.uncovered()]

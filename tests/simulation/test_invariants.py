@@ -14,6 +14,8 @@ def check(first: int, count: int) -> None:
     assert found.worlds == count
     assert found.thinned > count // 10
     assert found.crashed > count // 20
+    assert found.of_tenants > count // 10
+    assert found.merges >= count // 20
     assert found.slowest_s <= 10
 
 

@@ -10,15 +10,16 @@ from functools import partial
 import pytest
 
 from shedder.simulation.page import to_html
+from shedder.simulation.payload import STREAM
 from shedder.simulation.world import World
 from tests.documents import ROOT
-from tests.simulation.worlds import run, scenario
+from tests.simulation.worlds import QUERY, run, scenario
 
 
 def test_a_calm_world_reads_everything_and_is_right():
     world, result = run(scenario())
     assert result.held, result.problems
-    assert result.totals["offered"] == result.totals["applied"] == world.truth.rows > 4_000
+    assert result.totals["offered"] == result.totals["applied"] == world.truths[STREAM].rows > 4_000
     assert result.answers["q"].checked >= 2
     assert result.answers["q"].exact >= 4
     assert result.totals["thinned_share"] == 0
@@ -68,10 +69,12 @@ def test_a_process_that_dies_while_it_recovers_recovers_later():
     assert result.totals["acknowledged"] == result.totals["offered"] == result.totals["applied"]
 
 
-def test_a_lost_acknowledgement_is_noticed(tmp_path):
+@pytest.mark.parametrize("name", ["acknowledged", "taken"])
+def test_a_lost_acknowledgement_is_noticed(tmp_path, name):
     """The invariant itself: a receipt for what is nowhere is found out."""
     world = World(scenario(crashes=[{"at_s": 1.5}]), tmp_path)
-    world.server.on_down.append(partial(setattr, world.server, "acknowledged", 1 << 40))
+    counted = world.server.counted[STREAM]
+    world.server.on_down.append(partial(setattr, counted, name, 1 << 40))
     world.run()
     assert any("acknowledged tuples" in problem for problem in world.problems)
 
@@ -80,10 +83,46 @@ def test_conduct_is_in_the_ledger():
     group = {"duplicates": 0.5, "gaps": 0.5, "disorder_s": 1.0, "arrivals": {"rate": 2_000}}
     world, result = run(scenario(producers=[group]))
     assert result.held, result.problems
-    assert world.ledger is not None
-    assert world.ledger.duplicate > 0
-    assert world.ledger.refused_batches > 0
-    assert world.ledger.late > 0
+    assert STREAM in world.ledgers
+    assert world.ledgers[STREAM].duplicate > 0
+    assert world.ledgers[STREAM].refused_batches > 0
+    assert world.ledgers[STREAM].late > 0
+
+
+def test_what_went_as_summaries_is_in_answers_at_once_and_in_the_archive_later():
+    flood = {"shape": "flash", "rate": 2_000, "times": 20, "from_s": 0.5, "for_s": 2}
+    world, result = run(
+        scenario(
+            producers=[{"helps": True, "count": 2, "every_ms": 100, "arrivals": flood}],
+            machine={"scale": 1_000, "sample_rows": 64, "disk_bytes_per_s": "64GiB"},
+            costs={"factor": {"q": 20}},
+            crashes=[{"at_s": 2.0}],
+        )
+    )
+    assert result.held, result.problems
+    ledger = world.ledgers[STREAM]
+    assert world.server.merges > 4
+    assert (ledger.summarised, ledger.to_follow) == (0, 0)
+    assert result.totals["offered"] == ledger.applied == world.truths[STREAM].position
+
+
+def test_tenants_have_ledgers_and_quotas_of_their_own():
+    text = QUERY.replace("FROM requests", "FROM requests_of_{}")
+    names = ("greedy", "modest")
+    group = {"arrivals": {"shape": "steady", "rate": 2_000}, "patience_s": 0.5}
+    world, result = run(
+        scenario(
+            tenants=[{"name": "greedy", "rows_per_s": 200}, {"name": "modest"}],
+            queries=[{"name": name, "sql": text.format(name)} for name in names],
+            producers=[group | {"name": name, "tenant": name} for name in names],
+        )
+    )
+    assert result.held, result.problems
+    greedy, modest = (world.ledgers[f"requests_of_{name}"] for name in names)
+    assert greedy.refused_batches > 0
+    assert greedy.applied < modest.applied / 2
+    assert modest.refused_batches == 0
+    assert world.ledgers[STREAM].applied == 0
 
 
 def test_a_full_queue_refuses_and_patience_ends():

@@ -1,0 +1,49 @@
+"""What clients send, and what became of it as they saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """A batch on its way.
+
+    batch, payload: its rows, and their bytes. sequence: its number, once the server has taken it;
+    -1 before. summarised: it went as a summary, and its rows are to follow.
+    """
+
+    batch: pa.RecordBatch
+    payload: bytes
+    rows: int
+    born_us: int
+    sequence: int = -1
+    summarised: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of tuples, as clients saw it. ack_us: of each batch, from its birth."""
+
+    offered: int = 0
+    acknowledged: int = 0
+    given_up: int = 0
+    refusals: int = 0
+    repeated: int = 0
+    ack_us: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, tallies: Iterable[Tally]) -> Tally:
+        """All together."""
+        whole = cls()
+        for each in tallies:
+            whole.offered += each.offered
+            whole.acknowledged += each.acknowledged
+            whole.given_up += each.given_up
+            whole.refusals += each.refusals
+            whole.repeated += each.repeated
+            whole.ack_us += each.ack_us
+        return whole
