@@ -27,6 +27,7 @@ from shedder.engine.machine import Machine
 from shedder.engine.ownership import OPERATOR, Asker, own_streams
 from shedder.engine.published import Published
 from shedder.engine.queue_shares import QueueShares
+from shedder.engine.refreshing import refresh_stale
 from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
 from shedder.engine.tenants import Tenants
@@ -164,15 +165,17 @@ class Core(SizesInForce):
             raise Overloaded(f"{tail_bytes} bytes wait to be written into runs")
         return intake
 
-    def admit(self, name: str, rows: int, size_bytes: int) -> Intake:
+    def admit(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> Intake:
         """Let a batch in, by what it declares: its tenant's rates, the load, room in the queue.
+
+        waits: it stands in line, and will be asked for again: it is not offered once more then.
 
         Raises:
           UnknownStream. RateExceeded, Overloaded: not now; it says when to come back.
         """
         self.admit_by_rate(name, rows, size_bytes)
         self.queues.check(self.stream(name).schema.tenant, self.settings.ingest_queue_bytes)
-        self._admit_by_load(name, size_bytes)
+        self._admit_by_load(name, size_bytes, waits=waits)
         return self.intake(name)
 
     def admit_by_rate(self, name: str, rows: int, size_bytes: int) -> None:
@@ -199,10 +202,10 @@ class Core(SizesInForce):
             if by_rate:
                 self.tenants.refuse(tenant, rows)
 
-    def _admit_by_load(self, name: str, size_bytes: int) -> None:
+    def _admit_by_load(self, name: str, size_bytes: int, *, waits: bool) -> None:
         wait_ms = self.door.wait_ms(name, size_bytes, self.machine.monotonic_s())
         if wait_ms:
-            self.meter.refused(size_bytes)
+            self.meter.refused(0 if waits else size_bytes)
             error = Overloaded(
                 f"more comes than can be applied; {name!r} may go on in {wait_ms} ms"
             )
@@ -294,7 +297,7 @@ class Core(SizesInForce):
 
     def _too_old(self) -> bool:
         """Whether the batch that is applied now has waited too long for DROP OLDEST to read it."""
-        return self.sheds and self.meter.oldest_ms() > PASS_BY_MS
+        return self.sheds and self.meter.age_ms > PASS_BY_MS
 
     def apply(
         self,
@@ -398,11 +401,12 @@ class Core(SizesInForce):
 
     def _idle(self) -> float | None:
         """Caught up: refresh what is stale, checkpoint when it is time."""
-        self._refresh_stale(self.machine.monotonic_s(), idle=True)
+        more = self._refresh_stale(self.machine.monotonic_s(), idle=True)
         self.cutter.cut_what_is_due()
         self._checkpoint_if_due(self.machine.monotonic_s())
         self._share_if_due(self.machine.monotonic_s())
-        return max(0.0, min(self._checkpoint_at, self._share_at) - self.machine.monotonic_s())
+        next_at = 0.0 if more else min(self._checkpoint_at, self._share_at)
+        return max(0.0, next_at - self.machine.monotonic_s())
 
     def _share_if_due(self, now: float) -> None:
         if now >= self._share_at:
@@ -410,12 +414,9 @@ class Core(SizesInForce):
             if any(stream.queries for stream in self.streams.values()):
                 self.go_share()
 
-    def _refresh_stale(self, now: float, *, idle: bool = False) -> None:
-        for stream in self.streams.values():
-            for published in list(stream.queries.values()):
-                if published.stale or (idle and published.put_off):
-                    published.guard(partial(published.refresh, stream))
+    def _refresh_stale(self, now: float, *, idle: bool = False) -> bool:
         self._refresh_at = now + REFRESH_SECONDS * self.stretch
+        return refresh_stale(self.streams.values(), idle=idle)
 
     def seal(self, name: str) -> None:
         """Write a stream's tail into a run. Waits for what is durable to be applied first."""

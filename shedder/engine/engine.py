@@ -283,7 +283,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         size_bytes = memoryview(payload).nbytes
         try:
             check_archive(self.core, self.core.stream(stream).schema.tenant)
-            intake = self.core.admit(stream, rows or 0, size_bytes)
+            intake = self.core.admit(stream, rows or 0, size_bytes, waits=waits)
             if summarised:
                 check_summarised(
                     self.core,

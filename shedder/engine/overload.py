@@ -79,6 +79,20 @@ class Overload:
         load = self.load
         return load.tuples_per_s * (load.overhead_ns_per_tuple + self._steps.ends.full_ns) / NS
 
+    def backlog_ms(self, stream: str) -> float:
+        """How long what has come will take to be applied, for who is to be paced by it.
+
+        0 where nothing is shed by load, where the door is held, which paces by itself, and of a
+        stream whose policy is to drop, and not to wait.
+        """
+        core = self._core
+        known = core.streams.get(stream)
+        if known is None or not self.on or core.door.held:
+            return 0.0
+        if known.schema.on_overload.policy not in (Policy.THIN, Policy.BLOCK):
+            return 0.0
+        return core.meter.drain_ms(core.commit.in_flight_bytes)
+
     def start(self) -> None:
         """Act from now on, every 100 ms."""
         if self._stop is None:

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from shedder.overload.load import NS, Load, Machine
 
@@ -42,6 +43,7 @@ class Meter:
         self._done_tuples = 0
         self._done_ns = 0
         self._synopses_ns = 0
+        self._applying_ns = 0.0  # Of a tuple, all that applying it takes; 0: none was applied yet.
         self._taken_ns = clock_ns()
         self._last = Load(at_s=self._taken_ns / NS)
 
@@ -50,16 +52,33 @@ class Meter:
         """Durable and not applied yet."""
         return self._queue_bytes
 
-    def oldest_ms(self) -> float:
-        """How long the oldest batch that is not applied yet has waited; 0: there is none."""
-        with self._lock:
-            return (self.clock_ns() - self._queue[0].since_ns) / 1e6 if self._queue else 0.0
-
     @property
     def age_ms(self) -> float:
         """Since the oldest batch that waits was made durable; 0: nothing waits."""
         with self._lock:
             return (self.clock_ns() - self._queue[0].since_ns) / 1e6 if self._queue else 0.0
+
+    def drain_ms(self, more_bytes: int) -> float:
+        """How long it will take, as it goes now, to apply what waits.
+
+        The age says only how long it has taken so far, and of what became durable together that of
+        the first batch: whoever waits for the age to rise has let in too much long before.
+
+        Args:
+          more_bytes: on their way to the disk.
+
+        Returns:
+          ms; inf where something waits and nobody has seen yet how long a tuple takes.
+        """
+        with self._lock:
+            last, tuples = self._last, float(self._queue_tuples)
+            if more_bytes:
+                tuples += more_bytes / last.bytes_per_tuple if last.bytes_per_tuple else inf
+            if tuples <= 0:
+                return 0.0
+            if self._applying_ns <= 0:
+                return inf
+            return tuples * self._applying_ns / last.free_share / 1e6
 
     def came(self, tuples: int, size_bytes: int, dropped: int = 0) -> None:
         """Batches have become durable together, and wait to be applied.
@@ -114,6 +133,10 @@ class Meter:
             if self._working_since is not None:
                 self._worked_ns += now - max(self._working_since, self._taken_ns)
             last = self._last
+            if self._done_tuples:
+                seen = self._done_ns / self._done_tuples
+                first = self._applying_ns == 0
+                self._applying_ns = seen if first else _mean(self._applying_ns, seen, ALPHA_COST)
             self._last = Load(
                 at_s=now / NS,
                 tuples_per_s=_mean(last.tuples_per_s, self._came / elapsed_s),

@@ -26,8 +26,8 @@ from shedder.wire.ingest import receipt_to_wire
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
 PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
-HOLD_BACK_AGE_MS = 750.0  # The oldest unapplied batch: older, and open calls wait their turn.
-HOLD_BACK_MS = 20
+BACKLOG_MS = 150.0  # What takes longer to apply than this waits: with the signal, before the door.
+LOOK_MS_MIN, LOOK_MS_MAX = 5, 50
 
 Request = Carrying[ingest_pb2.AppendStreamRequest]
 Requests = AsyncIterator[Request]
@@ -131,15 +131,15 @@ class AppendCall:
         """Give a batch to the engine.
 
         Raises:
-          Overloaded: also while what is durable has waited for long. Who keeps many batches in
-            flight is paced so by what is applied, and a flood is no deep queue before the door
-            is held. Nobody is refused for that.
+          Overloaded: also while what has come will take long to be applied. Who keeps many batches
+            in flight is paced so by what is applied, and a flood makes no deep queue. Nobody is
+            refused for that.
         """
-        if self._engine.overload.on and not is_last_try:
-            age_ms = self._engine.core.meter.age_ms
-            if age_ms > HOLD_BACK_AGE_MS:
-                error = Overloaded(f"what has come waits for {age_ms:.0f} ms to be applied")
-                error.retry_after_ms = HOLD_BACK_MS
+        if not is_last_try:
+            over_ms = self._engine.overload.backlog_ms(self._stream) - BACKLOG_MS
+            if over_ms > 0:
+                error = Overloaded(f"what has come takes {over_ms:.0f} ms too long to be applied")
+                error.retry_after_ms = int(min(max(over_ms, LOOK_MS_MIN), LOOK_MS_MAX))
                 raise error
         receipt = append(
             self._engine,

@@ -56,6 +56,26 @@ def test_the_age_is_that_of_the_oldest_batch_which_waits(hand):
     assert (load.age_ms, load.queue_tuples, load.queue_bytes) == (30, 200, 2)
 
 
+def test_what_waits_takes_as_long_as_what_was_applied_did(hand):
+    meter = Meter(hand)
+    assert meter.drain_ms(0) == 0
+    meter.came(1_000, 20_000)
+    assert meter.drain_ms(0) == math.inf  # Nobody has seen yet how long a tuple takes.
+    meter.begin()
+    hand.ms = 50
+    meter.applied(500, 0)
+    hand.ms = 100
+    load = meter.take()  # 100 us a tuple.
+    assert meter.drain_ms(0) == pytest.approx(500 * 0.1 / load.free_share)
+    meter.begin()
+    hand.ms += 50
+    meter.applied(500, 0)
+    meter.done()
+    free = meter.take().free_share
+    assert meter.drain_ms(0) == 0
+    assert meter.drain_ms(2_000) == pytest.approx(100 * 0.1 / free)  # Of 20 bytes each.
+
+
 def test_what_a_tuple_costs_beside_its_synopses(hand):
     meter = Meter(hand)
     meter.came(1_000, 1)

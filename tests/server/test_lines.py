@@ -3,9 +3,11 @@
 import threading
 import time
 
+import pytest
+
 import shedder
 from shedder import errors
-from shedder.server.append_stream import HOLD_BACK_AGE_MS
+from shedder.server.append_stream import BACKLOG_MS
 from tests.streams.streams import trades
 
 CLIENTS, BATCHES = 6, 12
@@ -54,30 +56,46 @@ def test_when_there_is_room_for_one_at_a_time_nobody_is_passed_over(
 
 
 class Slow:
-    """A meter whose queue is as old as it is told."""
+    """A meter whose queue takes as long as it is told."""
 
     def __init__(self, meter):
         self._meter = meter
-        self.age_ms = 0.0
+        self.told_ms = 0.0
+
+    def drain_ms(self, more_bytes):
+        return self.told_ms
 
     def __getattr__(self, name):
         return getattr(self._meter, name)
 
 
-def test_while_what_has_come_waits_for_long_open_calls_wait_and_nobody_is_refused(
+def test_while_what_has_come_takes_long_open_calls_wait_and_nobody_is_refused(
     client, engine, monkeypatch
 ):
     monkeypatch.setattr("shedder.server.append_stream.PATIENCE_S", 0.2)
     meter = engine.core.meter = Slow(engine.core.meter)
     engine.overload.start()
     with client.producer("trades", "p") as producer:
-        meter.age_ms = HOLD_BACK_AGE_MS + 1
+        meter.told_ms = BACKLOG_MS + 1
         began = time.monotonic()
         producer.push(trades(10, 1))
         assert producer.flush().position == 10  # It was held back, and then taken all the same.
         assert time.monotonic() - began >= 0.2
-        meter.age_ms = HOLD_BACK_AGE_MS
+        meter.told_ms = BACKLOG_MS
         producer.push(trades(10, 2))
         assert producer.flush().position == 20
     ledger = client.ledger("trades")
     assert (ledger.applied, ledger.refused_batches) == (20, 0)
+
+
+@pytest.mark.parametrize("policy", ["DROP", "DROP OLDEST"])
+def test_where_tuples_are_dropped_nobody_is_held_back(client, engine, policy):
+    meter = engine.core.meter = Slow(engine.core.meter)
+    engine.overload.start()
+    meter.told_ms = 2 * BACKLOG_MS
+    assert engine.overload.backlog_ms("trades") == 2 * BACKLOG_MS
+    client.execute(f"ALTER STREAM trades SET ON OVERLOAD {policy}")
+    assert engine.overload.backlog_ms("trades") == 0
+    engine.overload.stop()
+    client.execute("ALTER STREAM trades SET ON OVERLOAD THIN")
+    assert engine.overload.backlog_ms("trades") == 0
