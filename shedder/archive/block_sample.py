@@ -33,6 +33,8 @@ from shedder.streams.sample import SampleView
 _DEVIATIONS: Final = 5.0  # Of a binomial: one run in 3 million needs one block more than planned.
 _NEAR: Final = 0.98  # Of a wanted share, that blocks or a copy must hold: copies vary in size.
 _BLOCK_ROWS: Final = 2_000  # To read one block more takes as long as about as many rows.
+_TASKS: Final = 8  # Per thread: who is done early takes from the others, and few are handed over.
+_ASIDE_ROWS: Final = 50_000  # Of one run; where fewer are read, threads only wait for each other.
 _FIT: Final = 0.8  # The smallest part of a wanted share that fitting to whole blocks may leave.
 
 
@@ -48,6 +50,8 @@ class Block(Protocol):
         """Bytes that were read from the file for it."""
 
 
+_NONE: Final = np.zeros(0, np.int64)
+
 ReadBlocks = Callable[[Run, Sequence[int], Sequence[str]], Iterator[Block]]
 """Blocks of a run by number, one after the other, with these columns."""
 
@@ -57,21 +61,22 @@ class RunSample:
     """What was read of one run.
 
     unread: its blocks that were not, small ones first and by size, others in random order; sizes:
-    tuples in each. nested: they can only be read in this order. kept: tuples drawn. spare: rows of
-    the last block that was read, in random order: as many of them as are too many are left out.
+    tuples in each. nested: they can only be read in this order. kept: tuples drawn. due: blocks
+    that hold them, to be read next. spare: rows of the last block that was read, in random order:
+    as many of them as are too many are left out.
     """
 
     run: Run
     unread: NDArray[np.int64]
     sizes: NDArray[np.int64]
     nested: bool
-    rng: np.random.Generator
     share: float = 0.0
     kept: int = 0
     rows_read: int = 0
     bytes_read: int = 0
     tables: list[pa.Table] = field(default_factory=list)
-    spare: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    due: list[int] = field(default_factory=list)
+    spare: NDArray[np.int64] = field(default_factory=lambda: _NONE)
 
     @property
     def blocks_read(self) -> int:
@@ -95,32 +100,41 @@ class RunSample:
         """How many tuples are read when so many more are wanted."""
         return int(self.sizes[self._next(wanted)].sum())
 
-    def read(self, read: ReadBlocks, columns: Sequence[str], deadline: Deadline) -> None:
-        """Read until there are as many rows as were drawn."""
+    def choose(self, rng: np.random.Generator) -> None:
+        """Say which blocks are read for the tuples that were drawn, and what of the last is spare.
+
+        How many tuples each block has is known, so nothing that is read has a say in it.
+        """
         chosen = self._next(self.kept - self.rows_read)
-        for block in read(self.run, self.unread[chosen].tolist(), columns) if len(chosen) else ():
+        if not len(chosen):
+            return
+        self.due = self.unread[chosen].tolist()
+        sizes = self.sizes[chosen]
+        extra = self.rows_read + int(sizes.sum()) - self.kept
+        self.spare = rng.choice(int(sizes[-1]), extra, replace=False)
+        left = np.ones(len(self.unread), np.bool_)
+        left[chosen] = False
+        self.unread, self.sizes = self.unread[left], self.sizes[left]
+
+    def read(self, read: ReadBlocks, columns: Sequence[str], deadline: Deadline) -> None:
+        """Read the blocks that are due."""
+        due, self.due = self.due, []
+        for block in read(self.run, due, columns):
             deadline.check()
             self.tables.append(block.table)
             self.rows_read += block.table.num_rows
             self.bytes_read += block.bytes_read
-        self.unread, self.sizes = np.delete(self.unread, chosen), np.delete(self.sizes, chosen)
         assert self.rows_read >= self.kept, (self.run.file, self.kept, self.rows_read)
-        if len(chosen):
-            last, extra = self.tables[-1].num_rows, self.rows_read - self.kept
-            self.spare = self.rng.choice(last, extra, replace=False)
 
-    def rows(self) -> list[pa.Table]:
-        """The tuples that were drawn: whole blocks, and a random part of the last one."""
+    def too_many(self) -> NDArray[np.int64]:
+        """Which of the rows that were read were not drawn: a random part of the last block."""
         extra = self.rows_read - self.kept
-        if not extra:
-            return self.tables
-        *whole, last = self.tables
-        return [*whole, last.take(np.delete(np.arange(last.num_rows), self.spare[:extra]))]
+        return self.spare[:extra] + (self.rows_read - self.tables[-1].num_rows) if extra else _NONE
 
     def _next(self, wanted: int) -> NDArray[np.int64]:
         """Which blocks to read for so many more rows; of the last one some may be too many."""
         if wanted <= 0:
-            return np.zeros(0, np.int64)
+            return _NONE
         if self.nested:
             return np.arange(int(np.searchsorted(np.cumsum(self.sizes), wanted)) + 1)
         return fewest(self.sizes, wanted)
@@ -256,22 +270,32 @@ class BlockSample:
         for share, each in zip(shares, self.runs, strict=True):
             each.draw(share, self._rng)
         due = [each for each in self.runs if each.rows_read < each.kept]
-        missing = [each.kept - each.rows_read for each in due]
+        for each in due:
+            each.choose(self._rng)
         deadline.progress.total = self.rows_kept
-        deadline.progress.done = self.rows_kept - sum(missing)
-        if self._threads == 1 or len(due) < 2:
-            for each, rows in zip(due, missing, strict=True):
-                each.read(self._read, self.columns, deadline)
-                deadline.progress.done += rows
+        deadline.progress.done = sum(min(each.kept, each.rows_read) for each in self.runs)
+        rows = sum(each.kept - each.rows_read for each in due)
+        if self._threads == 1 or len(due) < 2 or rows < _ASIDE_ROWS * len(due):
+            deadline.progress.done += self._read_some(due, deadline)
             return
+        size = max(1, len(due) // (_TASKS * self._threads))
+        parts = [due[at : at + size] for at in range(0, len(due), size)]
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shedder-blocks")
         try:
-            reading = [pool.submit(each.read, self._read, self.columns, deadline) for each in due]
-            for future, rows in zip(reading, missing, strict=True):
-                future.result()
-                deadline.progress.done += rows
+            reading = [pool.submit(self._read_some, part, deadline) for part in parts]
+            for future in reading:
+                deadline.progress.done += future.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _read_some(self, due: Sequence[RunSample], deadline: Deadline) -> int:
+        """Read what is due of runs; how many more tuples the sample has then."""
+        more = 0
+        for each in due:
+            before = each.rows_read
+            each.read(self._read, self.columns, deadline)
+            more += each.kept - before
+        return more
 
     def views(self) -> list[SampleView]:
         """One sample per share at which runs were read, and one of the tail, if there is any."""
@@ -288,15 +312,17 @@ class BlockSample:
 
     def _view(self, runs: Sequence[RunSample], tail_share: float | None) -> SampleView:
         """A sample of runs, and of the tail unless its share is None."""
-        tables = [table for each in runs for table in each.rows()]
+        tables, kept = _drawn(runs)
         basics = [_basics_in(each.run, self.columns) for each in runs]
         population = sum(each.run.rows for each in runs)
         if tail_share is not None and self._tail:
             tables.append(self._thinned_tail(tail_share))
+            kept = np.append(kept, np.ones(tables[-1].num_rows, np.bool_))
             basics += self._tail_basics
             population += self.tail_rows
         empty = pa.Table.from_batches([], _schema_of(self.schema, self.columns))
-        whole = pa.concat_tables([empty, *tables]).combine_chunks()
+        whole = pa.concat_tables([empty, *tables])
+        whole = (whole if kept.all() else whole.filter(pa.array(kept))).combine_chunks()
         [batch] = whole.to_batches() or [pa.RecordBatch.from_pylist([], whole.schema)]
         known: list[Mapping[str, ColumnBasics]] = [
             {name: ColumnBasics() for name in self.columns},
@@ -320,6 +346,16 @@ class BlockSample:
         return table.take(rows)
 
 
+def _drawn(runs: Sequence[RunSample]) -> tuple[list[pa.Table], NDArray[np.bool_]]:
+    """What was read of runs, and which rows of it were drawn."""
+    kept = np.ones(sum(each.rows_read for each in runs), np.bool_)
+    first = 0
+    for each in runs:
+        kept[first + each.too_many()] = False
+        first += each.rows_read
+    return [table for each in runs for table in each.tables], kept
+
+
 def _unread(run: Run, blocks: int, rng: np.random.Generator) -> RunSample:
     """A run of which nothing is read: shells from the inside out, or blocks by size.
 
@@ -327,13 +363,11 @@ def _unread(run: Run, blocks: int, rng: np.random.Generator) -> RunSample:
     """
     if run.copies:
         sizes = np.array(shell_sizes(run))
-        order = np.arange(sizes.size)
-    else:
-        order = rng.permutation(blocks)
-        order = order[np.argsort(run.block_sizes[order], kind="stable")]
-        sizes = run.block_sizes[order]
-    own = np.random.default_rng(int(rng.integers(1 << 62)))  # Several threads read.
-    return RunSample(run, order, sizes, bool(run.copies), own)
+        return RunSample(run, np.arange(sizes.size), sizes, nested=True)
+    order = rng.permutation(blocks)
+    sizes = run.block_sizes[order]
+    by_size = np.argsort(sizes, kind="stable")
+    return RunSample(run, order[by_size], sizes[by_size], nested=False)
 
 
 def _schema_of(schema: StreamSchema, columns: Sequence[str]) -> pa.Schema:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -205,8 +206,8 @@ class Run:
 
     @property
     def block_sizes(self) -> NDArray[np.int64]:
-        """Tuples of each block, shape [blocks]."""
-        return block_sizes(self.rows, self.blocks - self.halvings, self.halvings)
+        """Tuples of each block, shape [blocks]; not to be written to."""
+        return _sizes(self.rows, self.blocks - self.halvings, self.halvings)
 
     @property
     def small_blocks(self) -> NDArray[np.int64]:
@@ -233,6 +234,14 @@ class Pane:
     start_us: int
     version: int
     blob: bytes
+
+
+@lru_cache(256)
+def _sizes(rows: int, blocks: int, halvings: int) -> NDArray[np.int64]:
+    """Of the blocks of runs that are alike, which most of a stream's are."""
+    sizes = block_sizes(rows, blocks, halvings)
+    sizes.flags.writeable = False
+    return sizes
 
 
 def schema_to_json(schema: StreamSchema) -> str:

@@ -39,6 +39,7 @@ class RunFiles:
     def __init__(self, files: Files, directory: Path, *, verify: bool) -> None:
         self._files = files
         self._directory = directory
+        self._root = directory / "runs"
         self._verify = verify
         self._lock = threading.RLock()  # a snapshot may be collected, and unpin, at any moment
         self._pins: Counter[str] = Counter()
@@ -67,7 +68,7 @@ class RunFiles:
         Returns:
           their names, and the runs whose file is missing or has the wrong size.
         """
-        root = self._directory / "runs"
+        root = self._root
         sizes = {
             f"{folder}/{name}": (root / folder / name).stat().st_size
             for folder in self._files.names(root)
@@ -102,7 +103,7 @@ class RunFiles:
             if self._verify and run.file not in self._verified:
                 verify_run(self._files, self._directory, run, told)
                 self._verified.add(run.file)
-            paths.append(self._directory / "runs" / run.file)
+            paths.append(self._root / run.file)
         return tuple(paths)
 
     def read_blocks(
@@ -111,7 +112,7 @@ class RunFiles:
         """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
         if run.footer is None:
             self.verified((run,))
-        path = self._directory / "runs" / run.file
+        path = self._root / run.file
         kept = self._footers, told, self._open
         return read_blocks(self._files, path, run, numbers, wanted, *kept)
 
@@ -144,7 +145,7 @@ class RunFiles:
         aside = self._directory / "quarantine" / run.file.replace("/", "-")
         try:
             if not aside.exists():
-                self._files.link(self._directory / "runs" / run.file, aside)
+                self._files.link(self._root / run.file, aside)
                 self._files.sync_directory(aside.parent)
         except OSError:  # It is gone, or must stay where it is: nobody reads it there, either.
             return False
@@ -154,7 +155,7 @@ class RunFiles:
         """Some row groups of a run. A file of version 1 is verified as a whole before."""
         if run.footer is None:
             self.verified((run,))
-        return read_groups(self._files, self._directory / "runs" / run.file, run, groups, wanted)
+        return read_groups(self._files, self._root / run.file, run, groups, wanted)
 
     def close(self) -> None:
         """Close what is open; who reads afterwards opens it again."""
@@ -179,7 +180,7 @@ class RunFiles:
         with self._lock:
             for name in names:
                 if self._keepers or self._pins[name] > 0:
-                    if (self._directory / "runs" / name).exists():
+                    if (self._root / name).exists():
                         self._doomed.add(name)  # Else the name is free, for one that is made anew.
                     continue
                 del self._pins[name]
@@ -187,7 +188,7 @@ class RunFiles:
                 self._verified.discard(name)
                 self._open.forget(name)
                 with suppress(OSError):  # an orphan then, which the next start removes
-                    self._files.unlink(self._directory / "runs" / name)
+                    self._files.unlink(self._root / name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,20 +36,19 @@ class Selection:
 
     def frame_and_rows(self, batch: pa.RecordBatch) -> tuple[Frame, NDArray[np.int64]]:
         """The rows that match, and where in the batch they are: int64 [matches]."""
-        schema = self.query.schema
+        time_column = self.query.schema.time_column
+        whole = Frame(batch, time_column)
+        if self.start_us is None and self.end_us is None:
+            where = np.flatnonzero(whole.true(self.query.where))
+            return Frame(batch, time_column, where), where
         inside = np.ones(batch.num_rows, np.bool_)
-        if self.start_us is not None or self.end_us is not None:
-            times = Frame(batch, schema.time_column).times_us
-            if self.start_us is not None:
-                inside &= times >= self.start_us
-            if self.end_us is not None:
-                inside &= times < self.end_us
+        if self.start_us is not None:
+            inside &= whole.times_us >= self.start_us
+        if self.end_us is not None:
+            inside &= whole.times_us < self.end_us
         where = np.flatnonzero(inside)
-        numbered = Frame(batch, schema.time_column, where)
-        if self.query.where is not None:
-            truth = numbered.evaluate(self.query.where).fill_null(False)
-            where = where[np.flatnonzero(truth.to_numpy(zero_copy_only=False))]
-        return Frame(batch, schema.time_column, where), where
+        where = where[Frame(batch, time_column, where).true(self.query.where)]
+        return Frame(batch, time_column, where), where
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -157,12 +157,18 @@ class Frame:
             self._ordered = self._take(np.argsort(self.times_us, kind="stable"))
         return self._ordered
 
+    def true(self, condition: Expression | None) -> NDArray[np.bool_]:
+        """Whether the condition is true (not false, not NULL) in each row: bool [rows]."""
+        if condition is None:
+            return np.ones(len(self), np.bool_)
+        return true_rows(self.evaluate(condition))
+
     def where(self, condition: Expression | None) -> Frame:
         """The rows where the condition is true (not false, not NULL)."""
         if condition is None:
             return self
         if condition not in self._where:
-            truth = true_rows(self.evaluate(condition))
+            truth = self.true(condition)
             self._where[condition] = None if truth.all() else self._take(np.flatnonzero(truth))
         some = self._where[condition]
         return self if some is None else some

@@ -31,7 +31,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.intervals.interval import error_share
-from synopses.intervals.learning import Plan, learned_wealth, make_plan, mirrored, no_plan
+from synopses.intervals.learning import (
+    Plan,
+    learned_wealth,
+    log_product,
+    make_plan,
+    mirrored,
+    no_plan,
+)
 from synopses.intervals.sampled import SampledValues
 
 _BETS: Final = 8
@@ -149,21 +156,55 @@ def _upper(shares: NDArray[np.float64], zeros: tuple[int, float], plan: Plan, ta
     rich = -math.log(tail)
     step = math.sqrt(rich * mean * (1.0 - mean) / count) + rich / count
     step = min(step, 0.5 * (1.0 - mean)) if mean < 1.0 else step
-    poor = mean
-    ruled_out = mean + step
-    while ruled_out < 1.0 and _log_wealth(shares, zeros, plan, ruled_out, rich) < rich:
-        poor = ruled_out
-        step *= 1.5
-        ruled_out += step
-    ruled_out = min(ruled_out, 1.0)
-    while ruled_out - poor > _PRECISE * (ruled_out - mean):
-        middle = 0.5 * (poor + ruled_out)
-        if not poor < middle < ruled_out:  # No float lies in between.
+    poor, lacking = mean, -rich  # At the mean itself nobody is rich; how poor hardly matters.
+    ruled_out, beyond = min(mean + step, 1.0), rich
+    while ruled_out < 1.0:
+        wealth = _log_wealth(shares, zeros, plan, ruled_out, rich)
+        if wealth >= rich:
+            beyond = wealth - rich
             break
-        if _log_wealth(shares, zeros, plan, middle, rich) < rich:
-            poor = middle
+        poor, lacking = ruled_out, wealth - rich
+        step *= 1.5
+        ruled_out = min(ruled_out + step, 1.0)
+    return _crossing(shares, zeros, plan, rich, mean, (poor, lacking), (ruled_out, beyond))
+
+
+@njit(nogil=True, cache=True)
+def _crossing(
+    shares: NDArray[np.float64],
+    zeros: tuple[int, float],
+    plan: Plan,
+    rich: float,
+    mean: float,
+    low: tuple[float, float],
+    high: tuple[float, float],
+) -> float:
+    """Where the wealth becomes enough, rounded up to a mean at which it is.
+
+    low, high: means at which it is too little and enough, each with the log of how much it is off.
+    A secant that halves what it believes of an end that stays (the Illinois method; Dowell &
+    Jarratt 1971, BIT 11), and the middle now and then; it aims a little beside the crossing, at
+    either side in turns, so that both ends come near. The wealth decides, wherever it looks.
+    """
+    poor, lacking = low
+    ruled_out, beyond = high
+    side, turns = 0, 0
+    while ruled_out - poor > _PRECISE * (ruled_out - mean):
+        turns += 1
+        width, aside = ruled_out - poor, 0.45 * _PRECISE * (ruled_out - mean)
+        guess = poor + width * lacking / (lacking - beyond)
+        guess += -aside if side > 0 else aside
+        if turns % 4 == 0 or not poor < guess < ruled_out:
+            guess = poor + 0.5 * width
+        if not poor < guess < ruled_out:  # No float lies in between.
+            break
+        off = _log_wealth(shares, zeros, plan, guess, rich) - rich
+        if off < 0.0:
+            beyond = 0.5 * beyond if side < 0 else beyond
+            poor, lacking, side = guess, off, -1
         else:
-            ruled_out = middle
+            lacking = 0.5 * lacking if side > 0 else lacking
+            ruled_out, beyond, side = guess, off, 1
     return float(ruled_out)
 
 
@@ -197,13 +238,7 @@ def _mixed_wealth(
         log_wealth = math.log(1.0 / (j + 2.0) / weights)
         if zeros[0] > 0:
             log_wealth += zeros[0] * math.log1p(bet * (mean - zeros[1]))
-        product = 1.0
-        for share in shares:
-            product *= 1.0 + bet * (mean - share)
-            if product < 1e-200 or product > 1e200:
-                log_wealth += math.log(product)
-                product = 1.0
-        log_wealth += math.log(product)
+        log_wealth += log_product(shares, 0, len(shares), bet, mean)
         if log_wealth > best:
             wealth = wealth * math.exp(best - log_wealth) + 1.0
             best = log_wealth

@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
 from shedder.archive.files import Files
-from shedder.archive.layouts.checked_file import Footers
+from shedder.archive.layouts.checked_file import CheckedFile, Footers
 from shedder.archive.layouts.open_files import OpenFiles, opened
 from shedder.archive.progress import Told, nobody
 from shedder.cql.render import POSITION
 
+_TOGETHER_ROWS = 32_768  # That are read in one call, between two looks at who waits.
 _COUNT = "count"  # A table without columns forgets how many rows it has when it is concatenated.
 
 
@@ -44,6 +46,17 @@ class Wanted:
     columns: tuple[str, ...]
     start_us: int | None = None
     end_us: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether columns are wanted, of all rows."""
+        return bool(self.columns) and self.start_us is None and self.end_us is None
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The columns that are read: event times, too, where they decide."""
+        is_cut = self.start_us is not None or self.end_us is not None
+        return frozenset((*self.columns, *[self.time_column] * is_cut))
 
 
 def read_blocks(
@@ -79,10 +92,13 @@ def read_blocks(
     if not numbers:
         return
     with opened(files, path, run, footers, kept if run.is_dealt else None) as (parquet, checked):
-        schema = checked.schema or parquet.schema_arrow
+        if run.is_dealt and checked.footer is not None:
+            checked.expect(checked.footer.stretches(numbers, wanted.read))
+            if wanted.is_whole:
+                yield from _whole_blocks(parquet, checked, run, numbers, wanted, told)
+                return
+        schema = _schema(parquet, checked)
         groups = range(parquet.num_row_groups)
-        if run.is_dealt:
-            checked.expect(_stretches(parquet.metadata, numbers, wanted))
         for number in numbers:
             parts = [
                 _rows(parquet, schema, run, group, wanted, told)
@@ -93,6 +109,43 @@ def read_blocks(
             table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
             yield Block(run, number, rows, table.select(wanted.columns), checked.bytes_read)
             checked.bytes_read = 0
+
+
+def _whole_blocks(
+    parquet: pq.ParquetFile,
+    checked: CheckedFile,
+    run: Run,
+    numbers: Sequence[int],
+    wanted: Wanted,
+    told: Told,
+) -> Iterator[Block]:
+    """Blocks of a dealt run without a look at their times; small ones are read in one call."""
+    sizes, names = run.block_sizes, list(wanted.columns)
+    for some in _together(numbers, sizes):
+        told()
+        table = parquet.read_row_groups(some, columns=names, use_threads=False)
+        table = table.select(names).replace_schema_metadata(None)
+        at = 0
+        for number in some:
+            size = int(sizes[number])
+            yield Block(run, number, size, table.slice(at, size), checked.bytes_read)
+            checked.bytes_read = 0
+            at += size
+        assert at == table.num_rows, (run.file, some)
+
+
+def _together(numbers: Sequence[int], sizes: NDArray[np.int64]) -> Iterator[list[int]]:
+    """Blocks in this order, and in one list as long as they have few rows together."""
+    some: list[int] = []
+    rows = 0
+    for number in numbers:
+        if some and rows + sizes[number] > _TOGETHER_ROWS:
+            yield some
+            some, rows = [], 0
+        some.append(number)
+        rows += int(sizes[number])
+    if some:
+        yield some
 
 
 def read_groups(
@@ -114,7 +167,7 @@ def read_groups(
     if not groups:
         return
     with opened(files, path, run) as (parquet, checked):
-        schema = checked.schema or parquet.schema_arrow
+        schema = _schema(parquet, checked)
         for group in groups:
             yield _rows(parquet, schema, run, group, wanted, nobody)[1]
 
@@ -158,26 +211,8 @@ def _rows(
     return its.num_rows, table
 
 
-def _stretches(
-    metadata: pq.FileMetaData, groups: Sequence[int], wanted: Wanted
-) -> list[tuple[int, int]]:
-    """Where what is wanted of some row groups lies: begins and lengths, neighbours in one."""
-    is_cut = wanted.start_us is not None or wanted.end_us is not None
-    names = {*wanted.columns, *[wanted.time_column] * is_cut}
-    found: list[tuple[int, int]] = []
-    for group in sorted(groups):
-        its = metadata.row_group(group)
-        for at in range(its.num_columns):
-            chunk = its.column(at)
-            if chunk.path_in_schema not in names:
-                continue
-            begin = chunk.dictionary_page_offset or chunk.data_page_offset
-            if found and sum(found[-1]) == begin:
-                begin, length = found.pop()
-                found.append((begin, length + chunk.total_compressed_size))
-            else:
-                found.append((begin, chunk.total_compressed_size))
-    return found
+def _schema(parquet: pq.ParquetFile, checked: CheckedFile) -> pa.Schema:
+    return parquet.schema_arrow if checked.footer is None else checked.footer.schema
 
 
 def _nothing(schema: pa.Schema, wanted: Wanted) -> pa.Table:

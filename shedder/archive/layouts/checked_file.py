@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
 from shedder.archive.files import ReadFile
@@ -27,23 +27,55 @@ FOOTERS_BYTES: Final = 16 << 20  # Of files; some times as much in memory.
 class ReadFooter:
     """A footer that was verified: the Parquet metadata, and where pieces begin and their checksums.
 
-    schema: the file's, without metadata. begins: int64 [pieces + 1]. crcs: [pieces].
+    schema: the file's, without metadata. begins: [pieces + 1]. crcs: [pieces].
     """
 
     metadata: pq.FileMetaData
     schema: pa.Schema
-    begins: NDArray[np.int64]
-    crcs: NDArray[np.uint32]
+    begins: list[int]
+    crcs: list[int]
+    _chunks: dict[tuple[int, frozenset[str]], list[tuple[int, int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: bytes, offset: int) -> Self:
         """From the bytes of a footer that begins at an offset of its file."""
         metadata = pq.read_metadata(pa.BufferReader(data))
         pieces = unpacked((metadata.metadata or {})[PIECES.encode()])
-        begins = np.concatenate([[0], np.cumsum(pieces["size"], dtype=np.int64)])
+        begins = [0, *np.cumsum(pieces["size"], dtype=np.int64).tolist()]
         assert begins[-1] == offset
         schema = metadata.schema.to_arrow_schema().remove_metadata()
-        return cls(metadata, schema, begins, pieces["crc"])
+        return cls(metadata, schema, begins, pieces["crc"].tolist())
+
+    def stretches(self, groups: Sequence[int], names: frozenset[str]) -> list[tuple[int, int]]:
+        """Where these columns of some row groups lie: begins and lengths, neighbours in one."""
+        return _joined(part for group in sorted(groups) for part in self._of_group(group, names))
+
+    def _of_group(self, group: int, names: frozenset[str]) -> list[tuple[int, int]]:
+        known = self._chunks.get((group, names))
+        if known is None:
+            its = self.metadata.row_group(group)
+            chunks = [its.column(at) for at in range(its.num_columns)]
+            known = self._chunks[group, names] = _joined(
+                (
+                    chunk.dictionary_page_offset or chunk.data_page_offset,
+                    chunk.total_compressed_size,
+                )
+                for chunk in chunks
+                if chunk.path_in_schema in names
+            )
+        return known
+
+
+def _joined(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Begins and lengths, those that touch as one."""
+    found: list[tuple[int, int]] = []
+    for begin, length in parts:
+        if found and sum(found[-1]) == begin:
+            first, before = found.pop()
+            found.append((first, before + length))
+        else:
+            found.append((begin, length))
+    return found
 
 
 class Footers:
@@ -106,9 +138,8 @@ class CheckedFile:
         self.bytes_read = 0
         if file.size != run.size_bytes:
             raise self._corrupt(f"has {file.size} bytes, not {run.size_bytes}")
-        self.metadata: pq.FileMetaData | None = None
-        self.schema: pa.Schema | None = None
-        self._begins: NDArray[np.int64] | None = None
+        self.footer: ReadFooter | None = None
+        self._begins: list[int] | None = None
         if run.footer is not None:
             known = None if footers is None else footers.find(run)
             if known is None:
@@ -116,7 +147,7 @@ class CheckedFile:
                 known = ReadFooter.of(footer, run.footer.offset)
                 if footers is not None:
                     footers.keep(run, known)
-            self.metadata, self.schema = known.metadata, known.schema
+            self.footer = known
             self._crcs, self._begins = known.crcs, known.begins
 
     def read(self, size: int = -1) -> bytes:
@@ -126,14 +157,15 @@ class CheckedFile:
         if self._begins is None:
             self._at = end
             return self._load(begin, end)
-        first = int(np.searchsorted(self._begins, begin, "right")) - 1
-        last = int(np.searchsorted(self._begins, end, "left"))
-        assert last < self._begins.size, "Arrow has the footer already"
-        low, high = int(self._begins[first]), int(self._begins[last])
+        first = bisect_right(self._begins, begin) - 1
+        last = bisect_left(self._begins, end)
+        assert last < len(self._begins), "Arrow has the footer already"
+        low, high = self._begins[first], self._begins[last]
         data = self._load(low, high)
+        view = memoryview(data)
         for piece in range(first, last):
-            a, b = int(self._begins[piece]) - low, int(self._begins[piece + 1]) - low
-            if checksum(memoryview(data)[a:b]) != self._crcs[piece]:
+            a, b = self._begins[piece] - low, self._begins[piece + 1] - low
+            if checksum(view[a:b]) != self._crcs[piece]:
                 raise self._corrupt(f"bytes {low + a} to {low + b} fail their checksum")
         self._at = end
         return data if (low, high) == (begin, end) else data[begin - low : end - low]

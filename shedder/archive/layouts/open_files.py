@@ -117,7 +117,8 @@ def _open(files: Files, path: Path, run: Run, footers: Footers | None) -> _Opene
     try:
         checked = CheckedFile(file, path, run, footers)
         source = pa.PythonFile(checked, mode="r")  # type: ignore[arg-type]
-        parquet = pq.ParquetFile(source, metadata=checked.metadata, pre_buffer=False)
+        metadata = None if checked.footer is None else checked.footer.metadata
+        parquet = pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
     except BaseException:
         file.close()
         raise
