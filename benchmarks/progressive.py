@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import shedder
-from benchmarks.measure import Report
+from benchmarks.measure import Report, seconds
 from shedder.engine.engine import Engine
 from shedder.queries.answer import Answer
 
@@ -25,15 +24,15 @@ ROWS = int(os.environ.get("BENCH_PROGRESSIVE_ROWS", "20000000"))
 RUN_ROWS = 4_000_000
 BATCH_ROWS = 500_000
 REPEATS = 9
-RIVAL_REPEATS = 3
+RIVAL_REPEATS = 5
 LESS_MIN, LESS_BY_GROUP_MIN, FASTER_MIN, GROWTH_MAX = 30.0, 8.0, 15.0, 2.0
 BY_GROUP = "AVG by 20 groups"
 DATA = "Time, 20 symbols, a price, a skewed size, 10 venues; files in the page cache."
-OURS = f"WITHIN 1 PERCENT, from text to answer, median of {REPEATS} in the same process."
+OURS = f"WITHIN 1 PERCENT, from text to answer, median of {REPEATS}, after one to warm up."
 RIVALS = (
     "Times less: than the column chunks that the question needs have bytes. DuckDB with 2 threads "
     "and Spark as local[2] answer exactly over the same files, from text to rows; starting them is "
-    f"not counted; fastest of {RIVAL_REPEATS}."
+    f"not counted; median of {RIVAL_REPEATS}, after one to warm up."
 )
 GROWTH = (
     "A tenth: the same stream when it had a tenth of the tuples, in as many fewer runs, before "
@@ -63,9 +62,9 @@ ASKED: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """How a question was answered. seconds: the median."""
+    """How a question was answered: the median time, and one of the answers."""
 
-    seconds: float
+    took_s: float
     answer: Answer
 
     @property
@@ -146,14 +145,11 @@ def fill(db: Engine, rows: int, first: int = 0) -> None:
 
 
 def _ours(db: Engine, name: str) -> Ours:
-    times: list[float] = []
-    answer: Answer | None = None
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        answer = db.execute(f"{ASKED[name][0]} WITHIN 1 PERCENT")
-        times.append(time.perf_counter() - began)
-    assert answer is not None
-    return Ours(float(np.median(times)), answer)
+    answers: list[Answer] = []
+    took_s = seconds(
+        lambda: answers.append(db.execute(f"{ASKED[name][0]} WITHIN 1 PERCENT")), REPEATS
+    )
+    return Ours(took_s, answers[-1])
 
 
 def _row(
@@ -161,7 +157,7 @@ def _row(
 ) -> tuple[str, ...]:
     text, columns = ASKED[name]
     duck_s, missed = _exactly(files, text, large.answer)
-    spark_s = None if spark is None else _fastest(lambda: spark(text))
+    spark_s = None if spark is None else seconds(lambda: spark(text), RIVAL_REPEATS)
     part = large.answer.archive
     assert part is not None
     return (
@@ -169,24 +165,14 @@ def _row(
         f"{part.blocks_read:,} of {part.blocks:,}, {part.looks} looks",
         f"{large.bytes_read / 1e6:.2f}",
         f"{_column_bytes(files, columns) / large.bytes_read:,.0f}",
-        f"{1e3 * large.seconds:.1f}",
+        f"{1e3 * large.took_s:.1f}",
         f"{small.bytes_read / 1e6:.2f}",
-        f"{1e3 * small.seconds:.1f}",
+        f"{1e3 * small.took_s:.1f}",
         f"{1e3 * duck_s:,.0f}",
-        f"{duck_s / large.seconds:.1f}",
+        f"{duck_s / large.took_s:.1f}",
         "" if spark_s is None else f"{1e3 * spark_s:,.0f}",
-        "" if spark_s is None else f"{spark_s / large.seconds:.0f}",
+        "" if spark_s is None else f"{spark_s / large.took_s:.0f}",
     )
-
-
-def _fastest(work: Callable[[], object]) -> float:
-    """Seconds."""
-    best = float("inf")
-    for _ in range(RIVAL_REPEATS):
-        began = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - began)
-    return best
 
 
 @contextmanager
@@ -209,18 +195,18 @@ def _spark(files: list[Path]) -> Iterator[Ask | None]:
 
 
 def _exactly(files: list[Path], text: str, answer: Answer) -> tuple[float, int]:
-    """DuckDB's fastest time for the same question, and how many intervals miss its answer."""
+    """DuckDB's time for the same question, and how many intervals miss its answer."""
     names = ", ".join(f"'{path}'" for path in files)
     sql = text.replace("FROM trades", f"FROM read_parquet([{names}])")
     with duckdb.connect(config={"threads": 2}) as duck:
-        best = _fastest(lambda: duck.sql(sql).fetchall())
+        took_s = seconds(lambda: duck.sql(sql).fetchall(), RIVAL_REPEATS)
         rows = duck.sql(sql).fetchall()
     exact = {row[:-1]: row[-1] for row in rows}
     missed = 0
     for at, row in enumerate(answer.rows()):
         key = (row["symbol"],) if "symbol" in row else ()
         missed += not answer.estimate(at, "x").holds(exact[key])
-    return best, missed
+    return took_s, missed
 
 
 def _column_bytes(files: list[Path], columns: tuple[str, ...]) -> int:

@@ -126,10 +126,14 @@ class RunSample:
             self.bytes_read += block.bytes_read
         assert self.rows_read >= self.kept, (self.run.file, self.kept, self.rows_read)
 
-    def too_many(self) -> NDArray[np.int64]:
-        """Which of the rows that were read were not drawn: a random part of the last block."""
+    def drawn(self) -> tuple[list[pa.Table], NDArray[np.bool_] | None]:
+        """The blocks that were read, and which rows of the last one were drawn; None: all."""
         extra = self.rows_read - self.kept
-        return self.spare[:extra] + (self.rows_read - self.tables[-1].num_rows) if extra else _NONE
+        if not extra:
+            return self.tables, None
+        kept = np.ones(self.tables[-1].num_rows, np.bool_)
+        kept[self.spare[:extra]] = False
+        return self.tables, kept
 
     def _next(self, wanted: int) -> NDArray[np.int64]:
         """Which blocks to read for so many more rows; of the last one some may be too many."""
@@ -312,17 +316,15 @@ class BlockSample:
 
     def _view(self, runs: Sequence[RunSample], tail_share: float | None) -> SampleView:
         """A sample of runs, and of the tail unless its share is None."""
-        tables, kept = _drawn(runs)
+        tables = _drawn(runs)
         basics = [_basics_in(each.run, self.columns) for each in runs]
         population = sum(each.run.rows for each in runs)
         if tail_share is not None and self._tail:
             tables.append(self._thinned_tail(tail_share))
-            kept = np.append(kept, np.ones(tables[-1].num_rows, np.bool_))
             basics += self._tail_basics
             population += self.tail_rows
         empty = pa.Table.from_batches([], _schema_of(self.schema, self.columns))
-        whole = pa.concat_tables([empty, *tables])
-        whole = (whole if kept.all() else whole.filter(pa.array(kept))).combine_chunks()
+        whole = pa.concat_tables([empty, *tables]).combine_chunks()
         [batch] = whole.to_batches() or [pa.RecordBatch.from_pylist([], whole.schema)]
         known: list[Mapping[str, ColumnBasics]] = [
             {name: ColumnBasics() for name in self.columns},
@@ -346,14 +348,22 @@ class BlockSample:
         return table.take(rows)
 
 
-def _drawn(runs: Sequence[RunSample]) -> tuple[list[pa.Table], NDArray[np.bool_]]:
-    """What was read of runs, and which rows of it were drawn."""
-    kept = np.ones(sum(each.rows_read for each in runs), np.bool_)
-    first = 0
+def _drawn(runs: Sequence[RunSample]) -> list[pa.Table]:
+    """The tuples that were drawn: whole blocks, and a random part of the last one of each run."""
+    whole: list[pa.Table] = []
+    last: list[pa.Table] = []
+    kept: list[NDArray[np.bool_]] = []
     for each in runs:
-        kept[first + each.too_many()] = False
-        first += each.rows_read
-    return [table for each in runs for table in each.tables], kept
+        tables, mask = each.drawn()
+        if mask is None:
+            whole += tables
+        else:
+            whole += tables[:-1]
+            last.append(tables[-1])
+            kept.append(mask)
+    if last:  # In one call: there may be many runs, and little of each.
+        whole.append(pa.concat_tables(last).filter(pa.array(np.concatenate(kept))))
+    return whole
 
 
 def _unread(run: Run, blocks: int, rng: np.random.Generator) -> RunSample:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from shedder.cql.expression import AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
 from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailable
@@ -92,6 +93,7 @@ EVERYTHING = Stretch()
 _BUILT = "{:,} tuples came as summaries, which standing queries alone know"
 _DROPPED = "{:,} tuples were dropped under overload, and nobody kept them"
 PLANNED_BY_MIN: Final = 10_000  # A look at a smaller sample costs delta and plans badly.
+COUNTED_BY_MIN: Final = 1_000  # Of counts the interval is exact, and so as narrow as it can be.
 
 
 def answer_once(
@@ -163,7 +165,7 @@ def choose(
         return Choice(rest, f"the sample begins at position {view.first:,}")
     stratified = stratified_for(query, view)
     rows = view.rows.num_rows
-    is_small = rows < PLANNED_BY_MIN and stratified is None and not view.is_everything
+    is_small = rows < _planned_by_min(query) and stratified is None and not view.is_everything
     if partly is not None and is_small:
         return Choice(Source.PART, f"a sample of {rows:,} rows is too few to plan by")
     lenient = query if query.contract is not Contract.FAIL else _widening(query)
@@ -177,6 +179,12 @@ def choose(
     if answer.met is None:
         return Choice(rest, "the sample has no row to estimate from", answer, look)
     return Choice(rest, f"the sample misses: {_worst(answer)}", answer, look)
+
+
+def _planned_by_min(query: BoundQuery) -> int:
+    """Rows that a sample must have to say how many are needed."""
+    counts = all(each.function is AggregateFunction.COUNT for each in query.aggregates)
+    return COUNTED_BY_MIN if counts and not query.groups else PLANNED_BY_MIN
 
 
 def _is_final(query: BoundQuery, partly: Partly, look: Look) -> bool:

@@ -80,6 +80,14 @@ def test_until_error_wants_a_pilot_and_then_what_the_error_asks_for():
     assert 1 - 16 * 1.3 * 20_000 / 20_000_000 < later < 1 - 16 * 0.7 * 20_000 / 20_000_000
 
 
+def test_until_error_reads_no_less_than_a_pilot_whatever_a_smaller_sample_said():
+    reduction = made("until_error", 20_000)
+    for error in (1.5, float("inf")):
+        scan = ScanStatistics(rows=20_000_000, rows_read=1_000, look=1, error=error)
+        wanted = reduction.wanted(replace(BLOCK, scan=scan))
+        assert wanted == pytest.approx(1 - 20_000 / 20_000_000)
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UnknownReduction, match=r"'newest'.*by_age, by_load, .*uniform, until_e"):
         made("newest")

@@ -59,8 +59,17 @@ def test_a_target_that_the_sample_misses_is_answered_exactly():
     assert answer.met is True
 
 
-def test_a_small_sample_is_no_look_where_the_archive_can_be_read_in_part():
-    query = ask(COUNTED + LOOSE)
+@pytest.mark.parametrize(
+    ("text", "sampled"),
+    [
+        (COUNTED, 999),
+        ("AVG(bytes) AS n FROM requests WHERE ok", 1_000),
+        ("COUNT(*) AS n, AVG(bytes) AS a FROM requests WHERE ok", 1_000),
+        ("ok, COUNT(*) AS n FROM requests GROUP BY ok", 1_000),
+    ],
+)
+def test_a_small_sample_is_no_look_where_the_archive_can_be_read_in_part(text, sampled):
+    query, view = ask(text + LOOSE), view_of(DATA, sampled)
     part = Look(truth(query, DATA), 0.0, 0.1)
     before: list[Look | None] = []
 
@@ -69,9 +78,26 @@ def test_a_small_sample_is_no_look_where_the_archive_can_be_read_in_part():
         return part
 
     partly = Partly(read, asked_for=False, reads_on=True)
-    assert choose(query, VIEW, partly=partly).source is Source.PART
-    assert answer_once(query, VIEW, never, partly=partly).sources == (ARCHIVE,)
+    assert choose(query, view, partly=partly).source is Source.PART
+    assert answer_once(query, view, never, partly=partly).sources == (ARCHIVE,)
     assert before == [None]
+
+
+def test_of_a_count_a_sample_of_a_thousand_rows_plans():
+    """Its interval is exact, and as narrow as one of so many rows can be."""
+    query = ask(COUNTED + " WITHIN 3 PERCENT")
+    before: list[Look | None] = []
+
+    def read(look: Look | None) -> Look | None:
+        before.append(look)
+        return None
+
+    partly = Partly(read, asked_for=False, reads_on=True)
+    assert answer_once(query, VIEW, exactly(query), partly=partly).sources == (ARCHIVE,)
+    [look] = before
+    assert look is not None
+    assert look.share == pytest.approx(0.2)
+    assert 1.0 < look.error < 10.0
 
 
 def test_a_large_sample_is_the_first_look_and_pays_for_it():

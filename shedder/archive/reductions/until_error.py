@@ -33,9 +33,9 @@ class UntilError:
         return cls(int(min(pilot_rows, 1e18)))
 
     def wanted(self, block: BlockStatistics) -> float:
-        """A pilot's reduction first, and after each look what its error asks for."""
+        """A pilot's reduction first, and after each look what its error asks for, if it is more."""
         scan = block.scan
-        rows = min(self.pilot_rows, math.ceil(_PILOT_SHARE * scan.rows))
+        pilot = rows = min(self.pilot_rows, math.ceil(_PILOT_SHARE * scan.rows))
         if scan.look > 0 and scan.rows_read > 0:
             rows = rows_wanted(
                 population=scan.rows,
@@ -44,4 +44,4 @@ class UntilError:
                 look=scan.look - 1,
                 confidence=scan.confidence,
             )
-        return max(0.0, 1.0 - rows / scan.rows)
+        return max(0.0, 1.0 - max(rows, pilot) / scan.rows)
