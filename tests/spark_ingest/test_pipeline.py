@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -252,23 +253,33 @@ def test_a_query_that_is_dropped_in_mid_batch_costs_the_others_nothing(
             client.query("by_g_built")
 
 
+def somebody_calls(address: str) -> None:
+    """Returns when somebody has called there and found nobody; the caller is hung up on."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_server((host, int(port))) as nobody:
+        nobody.settimeout(60)
+        nobody.accept()[0].close()
+
+
+@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
 def test_the_service_may_be_away_for_a_while(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
-    source = files(tmp_path / "source", [table(n) for n in range(4)])
+    source = files(tmp_path / "source", [table(n) for n in range(FILES)])
     frame = stream_of(spark, source, per_batch=1)
-    running = forward(
-        frame,
-        service(server),
-        "sent",
-        checkpoint=str(tmp_path / "c"),
-        trigger={"availableNow": True},
-    )
+    running = way(frame, service(server), stream, checkpoint=str(tmp_path / "c"))
+    while not running.done:
+        assert running.query.isActive
     server.stop(9)
+    somebody_calls(server.address)  # The pipeline wants to go on, and waits.
     server.start_again()
     assert running.wait()
     with server.connect() as client:
-        assert client.ledger("sent").applied == 4 * ROWS
+        ledger = client.ledger(stream)
+        assert ledger.applied == FILES * ROWS
+        assert all(query.read == FILES * ROWS for query in ledger.queries)
+        client.push("pushed", pa.concat_tables([table(n) for n in range(FILES)]))
+        assert answers(client, stream) == answers(client, "pushed")
 
 
 def test_columns_that_do_not_fit_are_named_with_both_types(
