@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from shedder.client.client import Client
 from shedder.engine.summarise import Plans
 from shedder.errors import FailedPrecondition, PlansChanged, SequenceGap, ShedderError
+from shedder.quiet import be_quiet
 from spark_ingest.executors import BUILT, Part, Service, builder, check_columns, merger, sender
 from spark_ingest.files import ParquetFiles
 from spark_ingest.poison import Aside
@@ -211,6 +212,7 @@ def _started(
     name: str,
     work: _Work,
 ) -> Running:
+    be_quiet()
     files = isinstance(frame, ParquetFiles)
     rows = frame.names if isinstance(frame, ParquetFiles) else frame
     check_spark(rows.sparkSession.version)

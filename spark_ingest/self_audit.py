@@ -28,6 +28,7 @@ from shedder.engine.stored_text import read_stored
 from shedder.errors import BadSetting, FailedPrecondition
 from shedder.queries.audited import look_at, measured_closely, without_decisions
 from shedder.queries.cases import Case
+from shedder.quiet import be_quiet
 from spark_ingest.baseline import relation, sealed_stream
 from spark_ingest.cases import quoted
 from spark_ingest.facts import Truths, find_truths
@@ -91,6 +92,7 @@ def audit_round(
       UnknownStream, BadSetting, Unreachable.
       FailedPrecondition: the directory is not the one that the service serves.
     """
+    be_quiet()
     began = time.monotonic()
     archived = isinstance(tuples, Path)
     lent = client.lend_answers(stream, answers=answers, without_archive=not archived)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
-import structlog
 
 from shedder.archive.deadline import Deadline
 from shedder.archive.directory import FORMAT_TENANTS
@@ -67,6 +64,7 @@ from shedder.errors import (
 from shedder.garbage import loading
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
+from shedder.quiet import be_quiet
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.sample import StreamSample
@@ -119,7 +117,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         Raises:
           DirectoryLocked: another process has it open. NewerFormat, CorruptData, BadSetting.
         """
-        _be_quiet()
+        be_quiet()
         settings = settings or Settings.load(**overrides)
         _compile()
         machine = machine or Machine(clock_us)
@@ -461,15 +459,6 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
     def _check_open(self) -> None:
         if self._closed:
             raise Draining("the database is closed")
-
-
-def _be_quiet() -> None:
-    """A library talks on stderr, and only of what went wrong, unless its host says otherwise."""
-    if not structlog.is_configured():
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-            logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        )
 
 
 @cache

@@ -36,6 +36,9 @@ _LATENESS = "LATENESS INTERVAL '100' DAY"  # Partitions of a quarter are pushed 
 _DAY_US = 86_400_000_000
 _BEGIN_US = 1_356_998_400_000_000  # 2013-01-01
 _WAYS = ("summarised", "forwarded")
+_HINT = """Summaries are as large as panes and groups are many, however many tuples they are of.
+Here panes of hours have some hundred flights each, and tuples are the smaller way; docs/spark.md
+says where summaries are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ def run_spark_demo(
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-spark-demo-")))
         with console.status("starting Spark"):  # First the JVM: it is forked.
             spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb, brief=True)))
-        source, rows = _write_files(home / "source", years)
+        source = home / "source"
+        rows, tuple_bytes = _write_files(source, years)
         server = ServerProcess(home / "data", {"SHEDDER_OVERLOAD": "off"})  # Nothing is thinned.
         server.start()
         stack.callback(server.stop)
@@ -72,7 +76,8 @@ def run_spark_demo(
         compared = _both_ways(spark, client, server, source, home, console)
         taken = {way: client.ledger(way).applied for way in _WAYS}
         write(compared.report, report)
-    console.print(_table(compared))
+    console.print(_table(compared, tuple_bytes))
+    console.print(_HINT)
     console.print(f"equal to the bit: {', '.join(compared.same)}")
     if compared.close:
         console.print(f"equal but for rounding and chance: {', '.join(compared.close)}")
@@ -110,8 +115,12 @@ def _both_ways(
     return Compared(tuple(same), tuple(close), done, report)
 
 
-def _write_files(directory: Path, years: int) -> tuple[Path, int]:
-    """The flights as files, each of a quarter of a year, and how many flights there are."""
+def _write_files(directory: Path, years: int) -> tuple[int, int]:
+    """The flights as files, each of a quarter of a year.
+
+    Returns:
+      How many flights there are, and their bytes as Arrow.
+    """
     directory.mkdir()
     table = load_flights().replace_schema_metadata(None)
     times = table["ts"].cast(pa.int64())
@@ -127,7 +136,7 @@ def _write_files(directory: Path, years: int) -> tuple[Path, int]:
     for number in range(files):
         part = whole.slice(number * rows, rows)
         pq.write_table(part, directory / f"{number:03d}.parquet", row_group_size=rows // 2 + 1)
-    return directory, len(whole)
+    return len(whole), whole.nbytes
 
 
 def _frame(spark: SparkSession, source: Path) -> DataFrame:
@@ -176,7 +185,7 @@ def _judged(
     return judged_by_spark(spark, sealed, asked, subject=subject, seed=None)
 
 
-def _table(compared: Compared) -> Table:
+def _table(compared: Compared, tuple_bytes: int) -> Table:
     table = Table(box=None, header_style="dim")
     for name in ("way", "micro-batches", "tuples", "MB sent", "seconds"):
         table.add_column(name, justify="left" if name == "way" else "right")
@@ -186,7 +195,7 @@ def _table(compared: Compared) -> Table:
             way,
             str(len(done)),
             f"{sum(each.rows for each in done):,}",
-            f"{sent / 1e6:.1f}" if sent else "all tuples",
+            f"{(sent or tuple_bytes) / 1e6:.1f}",
             f"{sum(each.seconds for each in done):.1f}",
         )
     return table
