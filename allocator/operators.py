@@ -13,12 +13,14 @@ independently of each other, and each base stream is read once in a plan.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from allocator.demands import Floats
 from allocator.errors import BadPrecision
+from allocator.pairs import CORRECT, KEPT, PRODUCED, Pairs, outer
 from allocator.precision import Precision
 
 
@@ -36,19 +38,29 @@ class Selection:
 
     A projection is a selection that everything passes: what it does to duplicates is
     `DuplicateElimination`'s.
+
+    passing: the share of correct tuples that pass; only what varies over time depends on it.
     """
+
+    passing: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require("passing", "in (0, 1]", self.passing, 0 < self.passing <= 1)
 
     def output(self, own: Precision, inputs: tuple[Precision, ...]) -> Precision:
         """Survivors are thinned; inventions come from all that arrives."""
         (it,) = inputs
-        produced = own.recall + own.spurious  # of each tuple that arrives
         return Precision(
             recall=own.recall * it.recall,
             spurious=own.recall * it.spurious + own.spurious * it.produced,
-            clustered=np.square(own.recall) * it.clustered,
-            mixed=own.recall * produced * it.mixed,
-            crowded=np.square(produced) * it.crowded,
+            counted_pairs=partial(self._pairs, own, it),
         )
+
+    def _pairs(self, own: Precision, it: Precision) -> Pairs:
+        """Of two tuples that arrive, or what is kept of one and invented beside it."""
+        both = outer(own.means)
+        alone = self.passing * (both * it.pairs.alone + own.pairs.alone * it.shared)
+        return Pairs(both * it.pairs.together, alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +79,17 @@ class Union:
         union = Precision(
             recall=a * left.recall + b * right.recall,
             spurious=a * left.spurious + b * right.spurious,
-            clustered=a * a * left.clustered + b * b * right.clustered,
-            mixed=a * a * left.mixed + b * b * right.mixed,
-            crowded=a * a * left.crowded + b * b * right.crowded,
+            counted_pairs=partial(self._pairs, left, right),
         )
         return Selection().output(own, (union,))
+
+    def _pairs(self, left: Precision, right: Precision) -> Pairs:
+        """Of two tuples of one side: a tuple of each is there independently of the other."""
+        a, b = self.left_share, 1.0 - self.left_share
+        return Pairs(
+            a * a * left.pairs.together + b * b * right.pairs.together,
+            a * left.pairs.alone + b * right.pairs.alone,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,52 +112,22 @@ class Join:
         left, right = inputs
         both = left.recall * right.recall
         arrived = left.produced * right.produced
-        recall, produced = own.recall * both, own.recall + own.spurious
-        correct_and_any = self._of_two(
-            (left.recall, left.recall * left.produced + left.mixed - self._same_left(left)),
-            (right.recall, right.recall * right.produced + right.mixed - self._same_right(right)),
-        )
-        any_twice = self._of_two(
-            (left.produced, np.square(left.produced) + left.crowded - self._same_left(left)),
-            (right.produced, np.square(right.produced) + right.crowded - self._same_right(right)),
-        )
-        correct_twice = self._both_of_two(left, right)
         return Precision(
-            recall=recall,
+            recall=own.recall * both,
             spurious=own.recall * (arrived - both) + own.spurious * arrived,
-            clustered=np.square(own.recall) * correct_twice - np.square(recall),
-            mixed=own.recall * produced * (correct_and_any - both * arrived),
-            crowded=np.square(produced) * (any_twice - np.square(arrived)),
+            counted_pairs=partial(self._pairs, own, left, right),
         )
 
-    def _both_of_two(self, left: Precision, right: Precision) -> Floats:
-        """The probability that the partners of two different correct results have all arrived."""
-        two_left = np.square(left.recall) + left.clustered
-        two_right = np.square(right.recall) + right.clustered
-        apart = 1.0 - self.sharing_left - self.sharing_right
-        return np.asarray(
-            self.sharing_left * left.recall * two_right
-            + self.sharing_right * two_left * right.recall
-            + apart * two_left * two_right
+    def _pairs(self, own: Precision, left: Precision, right: Precision) -> Pairs:
+        """Of two tuples of each side, of one on the left, of one on the right."""
+        of_left, of_right = left.densities(self.sharing_left), right.densities(self.sharing_right)
+        two = (
+            of_left * of_right
+            + self.sharing_left * left.shared * of_right
+            + self.sharing_right * of_left * right.shared
         )
-
-    def _of_two(self, left: tuple[Floats, Floats], right: tuple[Floats, Floats]) -> Floats:
-        """Pairs of different results whose partners have arrived, per square of correct results.
-
-        left, right: tuples that arrive, and pairs of different ones, per correct ones.
-        """
-        return np.asarray(
-            self.sharing_left * left[0] * right[1]
-            + self.sharing_right * left[1] * right[0]
-            + left[1] * right[1]
-        )
-
-    def _same_left(self, left: Precision) -> Floats:
-        """Of all pairs of correct tuples on the left, those of one tuple with itself."""
-        return np.asarray(self.sharing_left * (np.square(left.recall) + left.clustered))
-
-    def _same_right(self, right: Precision) -> Floats:
-        return np.asarray(self.sharing_right * (np.square(right.recall) + right.clustered))
+        together = outer(own.means) * (two - outer(left.means * right.means))
+        return Pairs(together, own.pairs.alone * left.shared * right.shared)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,8 +158,13 @@ class DuplicateElimination:
         recall = 1.0 - all_missed * unrepaired
         per_value = it.spurious * mean * self.fresh / self.fresh_values
         spurious = self.fresh_values * -np.expm1(-per_value)
-        values = Precision(recall, spurious, np.zeros_like(recall))
+        values = Precision(recall, spurious, partial(self._pairs, recall, spurious))
         return Selection().output(own, (values,))
+
+    def _pairs(self, recall: Floats, spurious: Floats) -> Pairs:
+        """Each of the values that there may be is correct, and produced, or not, independently."""
+        means = Precision.one_by_one(recall, spurious).means
+        return Pairs(np.zeros((3, 3)), -outer(means) / (1.0 + self.fresh_values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,30 +189,49 @@ class Difference:
         left, right = inputs
         mean = float(self.matches @ np.arange(len(self.matches)))
         unhidden = np.exp(-mean * right.spurious)
-        without = self.matches[0]
         unmatched = generating(self.matches, 1.0 - right.recall)
-        open_ = unhidden * unmatched / without  # What arrives and finds no match, per result.
-        recall = own.recall * left.recall * unhidden
-        arrived = left.produced
-        result = left.recall * unhidden, arrived * open_
+        without = self.matches[0]
         escaped = left.recall * (unmatched - without) + left.spurious * unmatched
-        same = self.same_key * without  # Of two tuples on the left.
-        correct_twice = np.square(left.recall) + left.clustered
-        correct_and_any = left.recall * arrived + left.mixed
-        any_twice = np.square(arrived) + left.crowded
-        alike = self.same_key * unhidden + (1.0 - self.same_key) * np.square(unhidden)
-        mixed_alike = self.same_key * unhidden + (1.0 - same) * unhidden * open_
-        any_alike = self.same_key * open_ + (1.0 - same) * np.square(open_)
-        of_left = own.recall * (correct_and_any - left.recall * arrived) * unhidden
         return Precision(
-            recall=recall,
-            spurious=own.recall * unhidden * escaped / without + own.spurious * arrived,
-            clustered=np.square(own.recall) * correct_twice * alike - np.square(recall),
-            mixed=np.square(own.recall) * (correct_and_any * mixed_alike - result[0] * result[1])
-            + own.spurious * of_left,
-            crowded=np.square(own.recall) * (any_twice * any_alike - np.square(result[1]))
-            + own.spurious * (2.0 * own.recall * open_ + own.spurious) * left.crowded,
+            recall=own.recall * left.recall * unhidden,
+            spurious=own.recall * unhidden * escaped / without + own.spurious * left.produced,
+            counted_pairs=partial(self._pairs, own, left, unhidden, unmatched * unhidden),
         )
+
+    def _pairs(self, own: Precision, left: Precision, unhidden: Floats, open_: Floats) -> Pairs:
+        """Left tuples of one key pass together; there are more or fewer keys without a match.
+
+        unhidden: the probability that no spurious match arrives. open_: that no match does.
+        """
+        without = float(self.matches[0])
+        same = self.same_key * without  # Of two tuples on the left.
+        open_, unhidden, one = np.broadcast_arrays(open_, unhidden, 1.0)
+        state = np.stack([without * one, without * unhidden, open_], -1)  # Of a key, by kind.
+        of_one_key = np.zeros((*state.shape, 3)) + state[..., KEPT, None, None]
+        of_one_key[..., CORRECT, CORRECT] = without
+        of_one_key[..., PRODUCED, PRODUCED] = open_
+        kept = np.stack(np.broadcast_arrays(1.0, own.recall, own.recall), -1)
+        passing = outer(kept) * (same * of_one_key + (1.0 - same) * outer(state)) / without**2
+        one_passes = kept * state / without
+
+        def with_inventions(of_left: Floats) -> Floats:
+            """Pairs of a tuple that passes and one that is invented, and of two of these."""
+            invented = np.zeros(np.broadcast_shapes(of_left.shape, passing.shape))
+            invented[..., PRODUCED] = one_passes * of_left[..., PRODUCED] * own.spurious[..., None]
+            found = invented + np.swapaxes(invented, -1, -2)
+            twice = np.square(own.spurious) * of_left[..., PRODUCED, PRODUCED]
+            found[..., PRODUCED, PRODUCED] += twice
+            return found
+
+        two = left.densities(0.0)
+        means = one_passes * left.means
+        means[..., PRODUCED] += own.spurious * left.produced
+        alone = without * (
+            passing * left.pairs.alone
+            + with_inventions(left.pairs.alone)
+            + with_inventions(left.shared)
+        )
+        return Pairs(passing * two + with_inventions(two) - outer(means), alone)
 
 
 def generating(distribution: Floats, z: Floats) -> Floats:

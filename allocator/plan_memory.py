@@ -71,10 +71,8 @@ def losses(plan: Step, sizes: Sequence[Sizes], choices: Integers, loss: Loss = r
 
 def _loss_of(plan: Step, sizes: Sequence[Sizes], choices: Integers, loss: Loss) -> Floats:
     own = {
-        it.name: Precision(
-            it.own.recall[choices[:, at]],
-            it.own.spurious[choices[:, at]],
-            it.own.clustered[choices[:, at]],
+        it.name: Precision.one_by_one(
+            it.own.recall[choices[:, at]], it.own.spurious[choices[:, at]]
         )
         for at, it in enumerate(sizes)
     }

@@ -88,14 +88,14 @@ def _smooth(plan: Step, sizes: Sequence[Sizes], loss: Loss) -> Callable[[Floats]
     curves = [
         [
             PchipInterpolator(np.log2(it.size_bytes.astype(np.float64)), column)
-            for column in (it.own.recall, it.own.spurious, it.own.clustered)
+            for column in (it.own.recall, it.own.spurious)
         ]
         for it in sizes
     ]
 
     def value(at: Floats) -> Floats:
         own = {
-            it.name: Precision(*(curve(at[:, place]) for curve in its))
+            it.name: Precision.one_by_one(*(curve(at[:, place]) for curve in its))
             for place, (it, its) in enumerate(zip(sizes, curves, strict=True))
         }
         return np.broadcast_to(loss(precision_of(plan, own)), (len(at),))

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.stats import beta
 
 from allocator.demands import Booleans, Floats
 from allocator.errors import BadPrecision
+from allocator.pairs import CORRECT, KEPT, PRODUCED, Pairs, outer
 
 
-def _nothing() -> Floats:
-    return np.zeros(())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Precision:
     """How a produced stream differs from the correct one, in the mean over time.
 
     All arrays have one shape: one entry per allocation that is looked at.
     recall: in [0, 1]; the share of correct tuples that are produced.
     spurious: >= 0; produced tuples that are not correct, per correct tuple.
-    clustered: the mean covariance of two different correct tuples being produced; 0 where tuples
-      are missed one by one. It is what keeps the recall of a large window from being steady.
-    mixed, crowded: the same of a correct one and any other that is produced, and of any two, per
-      pair of correct ones; 0 where tuples go wrong one by one.
+    counted_pairs: what recall and false positives vary by, from window to window; it takes several
+      times as long as the means, so it is asked for only where it matters.
 
     Counts per correct tuple compose where rates do not: of a union, a join, a difference they are
     sums and products. The rates that users speak of follow from them.
@@ -35,13 +32,16 @@ class Precision:
 
     recall: Floats
     spurious: Floats
-    clustered: Floats
-    mixed: Floats = field(default_factory=_nothing)
-    crowded: Floats = field(default_factory=_nothing)
+    counted_pairs: Callable[[], Pairs]
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """How the numbers of tuples vary together."""
+        return self.counted_pairs()
 
     @classmethod
     def of(cls, recall: Floats | float, spurious: Floats | float) -> Precision:
-        """Of tuples that are missed one by one.
+        """Of tuples that are missed one by one, and spurious ones that come one by one.
 
         Raises:
           BadPrecision: a number that is no share, or no count.
@@ -50,7 +50,12 @@ class Precision:
         _require("recall", "in [0, 1]", of_recall, (of_recall >= 0) & (of_recall <= 1))
         good = (of_spurious >= 0) & np.isfinite(of_spurious)
         _require("spurious", ">= 0 and finite", of_spurious, good)
-        return cls(of_recall, of_spurious, np.zeros_like(of_recall))
+        return cls.one_by_one(of_recall, of_spurious)
+
+    @classmethod
+    def one_by_one(cls, recall: Floats, spurious: Floats) -> Precision:
+        """As `of`, of what is known to be shares and counts."""
+        return cls(recall, spurious, partial(Pairs.one_by_one, recall, spurious))
 
     @classmethod
     def of_rates(
@@ -78,13 +83,49 @@ class Precision:
         produced = self.recall + self.spurious
         return np.asarray(self.spurious / np.where(produced > 0, produced, 1.0))
 
+    @property
+    def produced(self) -> Floats:
+        """Produced tuples, of both kinds, per correct one."""
+        return np.asarray(self.recall + self.spurious)
+
+    @property
+    def means(self) -> Floats:
+        """Tuples of each kind of `pairs`, per correct one, [..., 3]."""
+        recall, produced = np.broadcast_arrays(self.recall, self.produced)
+        return np.stack([np.ones_like(recall), recall, produced], -1)
+
+    @property
+    def shared(self) -> Floats:
+        """Tuples that are of two kinds of `pairs` at once, per correct one, [..., 3, 3]."""
+        means = self.means
+        found = np.broadcast_to(means[..., KEPT, None, None], (*means.shape[:-1], 3, 3)).copy()
+        found[..., CORRECT, CORRECT] = means[..., CORRECT]
+        found[..., PRODUCED, PRODUCED] = means[..., PRODUCED]
+        return found
+
+    def densities(self, share: float) -> Floats:
+        """Pairs of different tuples, [..., 3, 3], per square of the number of correct ones.
+
+        share: of a window, that one correct tuple is.
+        """
+        return np.asarray(outer(self.means) + self.pairs.together + share * self.pairs.alone)
+
+    def covariances(self, tuples: float) -> Floats:
+        """Of the numbers of tuples of each kind of `pairs`, per correct tuple, [..., 3, 3].
+
+        tuples: correct ones in a window, in the mean, > 0.
+        """
+        return self.pairs.covariances(self.means, self.shared, tuples)
+
     def recall_deviation(self, tuples: float) -> Floats:
         """The standard deviation, from window to window, of the recall of windows of a size.
 
-        tuples: correct ones in a window, > 0.
+        To first order in what the numbers of correct and of produced tuples vary by.
+
+        tuples: correct ones in a window, in the mean, > 0.
         """
-        alone = self.recall * (1.0 - self.recall) / tuples
-        return np.asarray(np.sqrt(np.maximum(alone + self.clustered, 0.0)))
+        slope = np.stack(np.broadcast_arrays(-self.recall, 1.0, 0.0), -1)
+        return _deviation(self.covariances(tuples), slope)
 
     def recall_quantile(self, share: float, tuples: float) -> Floats:
         """The recall that this share of all windows stays below.
@@ -97,35 +138,28 @@ class Precision:
         """
         return _beta_quantile(self.recall, self.recall_deviation(tuples), share)
 
-    @property
-    def produced(self) -> Floats:
-        """Produced tuples, of both kinds, per correct one."""
-        return np.asarray(self.recall + self.spurious)
-
     def false_positives_deviation(self, tuples: float) -> Floats:
         """The standard deviation, from window to window, of FP = spurious / produced.
 
-        To first order in what the two counts vary by; 0 where nothing is produced. Too small above
-        a difference: how many results that has varies, too, and its spurious ones do not with it.
+        To first order in what the two counts vary by; 0 where nothing is produced.
 
-        Args:
-          tuples: correct ones in a window, > 0.
+        tuples: correct ones in a window, in the mean, > 0.
         """
         produced = np.where(self.produced > 0, self.produced, 1.0)
-        of_recall = np.square(self.recall_deviation(tuples))
-        of_spurious = self.spurious / tuples + self.crowded - 2 * self.mixed + self.clustered
-        of_both = self.mixed - self.clustered
-        variance = (
-            np.square(self.spurious) * of_recall
-            + np.square(self.recall) * np.maximum(of_spurious, 0.0)
-            - 2 * self.recall * self.spurious * of_both
-        )
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) / np.square(produced))
+        of_kept, of_produced = -1.0 / produced, self.recall / np.square(produced)
+        slope = np.stack(np.broadcast_arrays(0.0, of_kept, of_produced), -1)
+        return _deviation(self.covariances(tuples), slope)
 
     def false_positives_quantile(self, share: float, tuples: float) -> Floats:
         """The FP that this share of all windows stays below; as `recall_quantile`."""
         deviation = self.false_positives_deviation(tuples)
         return _beta_quantile(self.false_positives, deviation, share)
+
+
+def _deviation(covariances: Floats, slope: Floats) -> Floats:
+    """Of a function of the numbers of tuples that has a slope, [..., 3], with their covariances."""
+    variance = np.einsum("...i,...ij,...j->...", slope, covariances, slope)
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
 def _beta_quantile(mean: Floats, deviation: Floats, share: float) -> Floats:

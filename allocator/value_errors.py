@@ -54,13 +54,24 @@ class TotalError:
 def total_error(values: Values, it: Precision) -> TotalError:
     """The error of a COUNT or SUM of a group whose tuples arrive with a precision.
 
-    Spurious tuples have values like the correct ones'. Missed and spurious tuples are independent:
-    the total loses a share 1 - recall, with the variance of drawing, and gains a Poisson number.
+    Spurious tuples have values like the correct ones'. The total loses a share 1 - recall, with the
+    variance of drawing, and gains a Poisson number; and what arrives varies beside what should.
     """
     bias = values.tuples * values.mean * (it.recall + it.spurious - 1.0)
     drawn = it.recall * (1.0 - it.recall) + it.spurious
-    shared = values.tuples * (values.tuples - 1.0) * np.square(values.mean) * it.clustered
-    return TotalError(bias, values.tuples * values.mean_square * drawn + shared)
+    beside = values.tuples * np.square(values.mean) * _beside(it, values.tuples)
+    return TotalError(bias, values.tuples * values.mean_square * drawn + beside)
+
+
+def _beside(it: Precision, tuples: float) -> Floats:
+    """The variance, per correct tuple, of how many arrive beside a share of those that should.
+
+    Beyond that of tuples that are missed, and invented, one by one.
+    """
+    slope = np.stack(np.broadcast_arrays(-it.produced, 0.0, 1.0), -1)
+    beyond = tuples * it.pairs.together + it.pairs.alone
+    found = np.einsum("...i,...ij,...j->...", slope, beyond, slope)
+    return np.asarray(found + np.square(it.spurious))
 
 
 def scaled_total_error(values: Values, it: Precision) -> TotalError:

@@ -113,7 +113,7 @@ class PlanMaker:
     def plan(self, depth, *, one_by_one=False):
         """A plan of at most this depth; one_by_one: without joins and differences."""
         if depth == 0:
-            return self._base()
+            return self.base()
         kinds = ["select", "union", "distinct"]
         if not one_by_one:
             kinds += ["join", "join", "difference"]
@@ -121,40 +121,43 @@ class PlanMaker:
         match kind:
             case "select":
                 it = self.plan(depth - 1, one_by_one=one_by_one)
-                share = self.rng.uniform(0.3, 1.0)
-                return self._node(kind, Selection(), (it,), it.size * share, it.one_by_one, share)
+                return self.selected(it, self.rng.uniform(0.3, 1.0))
             case "union":
-                both = tuple(self.plan(depth - 1, one_by_one=one_by_one) for _ in range(2))
-                size = both[0].size + both[1].size
-                alone = all(it.one_by_one for it in both)
-                return self._node(kind, Union(both[0].size / size), both, size, alone)
+                return self.united(*(self.plan(depth - 1, one_by_one=one_by_one) for _ in range(2)))
             case "distinct":
-                return self._distinct(self._simple(depth - 1))
+                return self.distinct(self.simple(depth - 1))
             case "join":
-                left, right = (self.plan(depth - 1) for _ in range(2))
-                keys = max(1, int(left.size * right.size / 800))
-                size = left.size * right.size / keys
-                joined = Join(1 / left.size, 1 / right.size)
-                return self._node(kind, joined, (left, right), size, False, keys=keys)
+                return self.joined(self.plan(depth - 1), self.plan(depth - 1))
             case "difference":
-                return self._difference(self.plan(depth - 1), self._simple(depth - 1))
+                return self.without(self.plan(depth - 1), self.simple(depth - 1))
 
-    def _simple(self, depth):
+    def simple(self, depth):
         """Bases, selected and united: Poisson, and missed one by one."""
-        it = self._base()
+        it = self.base()
         if depth and self.rng.random() < 0.5:
-            other, share = self._base(), self.rng.uniform(0.3, 1.0)
-            size = it.size + other.size
-            it = self._node("union", Union(it.size / size), (it, other), size, True)
-            it = self._node("select", Selection(), (it,), size * share, True, share)
+            it = self.selected(self.united(it, self.base()), self.rng.uniform(0.3, 1.0))
         return it
 
-    def _base(self):
+    def base(self):
         name = f"base{next(self.names)}"
         self.bases[name] = self.rng.uniform(500, 1500)
         return Node(Step(name), self.bases[name], True, "base")
 
-    def _distinct(self, it):
+    def selected(self, it, share):
+        size = it.size * share
+        return self._node("select", Selection(share), (it,), size, it.one_by_one, share)
+
+    def united(self, left, right):
+        size = left.size + right.size
+        one_by_one = left.one_by_one and right.one_by_one
+        return self._node("union", Union(left.size / size), (left, right), size, one_by_one)
+
+    def joined(self, left, right):
+        keys = max(1, int(left.size * right.size / 800))
+        join, size = Join(1 / left.size, 1 / right.size), left.size * right.size / keys
+        return self._node("join", join, (left, right), size, False, keys=keys)
+
+    def distinct(self, it):
         keys = max(8, int(it.size / self.rng.uniform(0.5, 3)))
         per_key = it.size / keys
         present = -np.expm1(-per_key)
@@ -163,7 +166,7 @@ class PlanMaker:
         operator = DuplicateElimination(copies / copies.sum(), absent, absent / present)
         return self._node("distinct", operator, (it,), keys * present, True, keys=keys)
 
-    def _difference(self, left, right):
+    def without(self, left, right):
         keys = max(8, int(right.size / self.rng.uniform(0.2, 1.5)))
         matches = poisson.pmf(np.arange(60), right.size / keys)
         matches /= matches.sum()  # Results are of keys without a match.
@@ -187,7 +190,7 @@ def own_precisions(plan, rng):
 
 
 def observed(node, bases, own, rng, windows):
-    """Per window: correct tuples, how many of them were produced, and spurious ones."""
+    """Of windows, [windows, 3]: correct tuples, how many were produced, and spurious ones."""
     counts = np.zeros((windows, 3))
     for window in range(windows):
         base = {
