@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allocator.demands import Booleans, Budget, Demands, Floats, Integers
+from allocator.candidates import blocks
+from allocator.demands import Booleans, Budget, Demands, Floats, Integers, Options
 from allocator.errors import BudgetExceeded
 from allocator.exact import OPTIONS_MAX, improve_core, optimum
-from allocator.prices import Prices, find_prices, largest
+from allocator.prices import Prices, find_prices, is_over, largest, least
 from allocator.whole import fill
 
 _TIES = 1e-6  # the share that the loss has where broken promises are counted
 _CORE_FROM = 5e-3  # above the bound: from there on, trying exactly pays
 
 Solution = tuple[Integers, Prices]
-Solve = Callable[[Floats, Demands, Budget, Integers | None], Solution | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,14 +60,15 @@ def allocate(demands: Demands, budget: Budget) -> Allocation:
       BudgetExceeded: no choice of options is within the budget.
     """
     loss = demands.loss()
-    solve = _exactly if np.isfinite(loss).sum() <= OPTIONS_MAX else _nearly
-    found = solve(np.where(demands.missed(), np.inf, loss), demands, budget, None)
+    few = len(loss) <= OPTIONS_MAX and np.isfinite(loss).sum() <= OPTIONS_MAX
+    task = _Task(loss, demands.options, budget, few, least(loss, demands.options))
+    found = task.solved(*demands.missed())
     if found is None:
-        broken = demands.missed_promises()
-        found = solve(np.where(broken > 0, np.inf, loss), demands, budget, None)
+        rows, broken = demands.missed_promises()
+        found = task.solved(rows, broken)
         if found is None and broken.any():
-            bearable, known = _keeping_most(loss, broken, solve, demands, budget)
-            found = solve(bearable, demands, budget, known)
+            most, known = task.least_broken(rows, broken)
+            found = task.solved(rows, broken > most[:, None], known)
     if found is None:
         raise exceeded(demands, budget)
     return describe(demands, budget, *found)
@@ -96,48 +96,109 @@ def describe(demands: Demands, budget: Budget, choice: Integers, prices: Prices)
     )
 
 
-def _keeping_most(
-    loss: Floats, broken: Floats, solve: Solve, demands: Demands, budget: Budget
-) -> tuple[Floats, Integers | None]:
-    """The loss without the options that would break more promises than must be broken.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """What is to be minimised, within what.
 
-    Returns:
-      that, and a choice that fits.
+    loss: [n, k]. few: whether options are so few that it is done exactly.
+    needed: the least that each synopsis can do with, [2, n].
     """
-    ties = _TIES / max(float(largest(loss).max(initial=0.0)), 1e-300)
-    goal = loss * ties
-    goal += broken / broken.max()
-    found = solve(goal, demands, budget, None)
-    if found is None:
-        return loss, None
-    most = broken[np.arange(len(loss)), found[0]]
-    return np.where(broken > most[:, None], np.inf, loss), found[0]
+
+    loss: Floats
+    options: Options
+    budget: Budget
+    few: bool
+    needed: Floats
+
+    def solved(
+        self, rows: Integers, barred: Floats | Booleans, known: Integers | None = None
+    ) -> Solution | None:
+        """The best choice without the options that are barred, [r, k], of some rows.
+
+        known: one that fits, where prices alone might find none.
+        """
+        part = np.where(barred > 0, np.inf, self.loss[rows])
+        needed = self.needed.copy()
+        needed[:, rows] = least(part, self.options, rows)
+        if is_over(needed, self.budget):
+            return None
+        goal = self.loss.copy()
+        goal[rows] = part
+        if self.few:
+            return _exactly(goal, self.options, self.budget)
+        return _nearly(goal, self.options, self.budget, needed, known)
+
+    def least_broken(self, rows: Integers, broken: Floats) -> tuple[Floats, Integers | None]:
+        """The promises that must be broken, if the least weight of them is.
+
+        Of many, who is promised nothing takes the least, where one option is that of both
+        resources.
+
+        Args:
+          rows, broken: the weight of broken promises of these rows' options, [r, k].
+
+        Returns:
+          of these rows, [r], what is broken; and a choice that fits, or None where there is none.
+        """
+        asks = np.zeros(len(self.loss), np.bool_)
+        asks[rows] = True
+        known = np.zeros(len(self.loss), np.int64)
+        if self.few:
+            asks[:] = True
+        else:
+            known, has_one = self._thrifty()
+            asks |= ~has_one
+        asked, rest = np.flatnonzero(asks), np.flatnonzero(~asks)
+        goal = self.loss[asked]
+        goal *= _TIES / max(float(largest(goal).max(initial=0.0)), 1e-300)
+        goal[np.searchsorted(asked, rows)] += broken / broken.max()
+        rest_bytes, rest_ns = self.needed[:, rest].sum(1).tolist()
+        left = Budget(
+            max(0, self.budget.size_bytes - int(rest_bytes)),
+            max(0.0, self.budget.cost_ns - rest_ns),
+        )
+        options = self.options.only(asked)
+        task = _Task(goal, options, left, self.few, self.needed[:, asked])
+        found = task.solved(asked[:0], goal[:0])
+        if found is None:
+            return np.full(len(rows), np.inf), None
+        known[asked] = found[0]
+        return broken[np.arange(len(rows)), known[rows]], known
+
+    def _thrifty(self) -> tuple[Integers, Booleans]:
+        """An option that takes the least of both resources, [n], and whether there is one."""
+        choice, has_one = np.empty(len(self.loss), np.int64), np.empty(len(self.loss), np.bool_)
+        size_bytes, cost_ns = self.needed
+        for part in blocks(self.loss):
+            thrifty = self.options.size_float[part] == size_bytes[part, None]
+            thrifty &= self.options.cost_ns[part] == cost_ns[part, None]
+            thrifty &= np.isfinite(self.loss[part])
+            choice[part], has_one[part] = thrifty.argmax(1), thrifty.any(1)
+        return choice, has_one
 
 
-def _exactly(
-    loss: Floats, demands: Demands, budget: Budget, _known: Integers | None
-) -> Solution | None:
+def _exactly(loss: Floats, options: Options, budget: Budget) -> Solution | None:
     """The best of all choices."""
-    choice = optimum(loss, demands.options, budget)
+    choice = optimum(loss, options, budget)
     if choice is None:
         return None
-    prices = find_prices(loss, demands.options, budget)
+    prices = find_prices(loss, options, budget)
     # What an inactive query loses is below the solver's tolerance: it gets what is left.
-    choice = fill(loss, demands.options, budget, prices, choice)
+    choice = fill(loss, options, budget, prices, choice)
     return choice, replace(prices, bound=_of(loss, choice))
 
 
 def _nearly(
-    loss: Floats, demands: Demands, budget: Budget, known: Integers | None
+    loss: Floats, options: Options, budget: Budget, needed: Floats, known: Integers | None
 ) -> Solution | None:
     """A choice near the bound; from a known one that fits, where prices alone find none."""
-    prices = find_prices(loss, demands.options, budget)
+    prices = find_prices(loss, options, budget, needed=needed)
     choice = known if prices.choice is None else prices.choice
     if choice is None:
         return None
-    choice = fill(loss, demands.options, budget, prices, choice)
+    choice = fill(loss, options, budget, prices, choice)
     if _of(loss, choice) > prices.bound * (1 + _CORE_FROM):
-        choice = improve_core(loss, demands.options, budget, prices, choice)
+        choice = improve_core(loss, options, budget, prices, choice)
     return choice, prices
 
 

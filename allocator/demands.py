@@ -215,33 +215,29 @@ class Demands:
         unread = np.flatnonzero(weights == 0.0)
         loss[unread] = np.where(np.isfinite(self.options.error[unread]), 0.0, np.inf)
         forfeit = readers.weight * readers.forfeit
-        self._add_missed(loss, forfeit, (forfeit > 0) & ~readers.promised)
+        rows, forfeited = self._counted_missed(forfeit, (forfeit > 0) & ~readers.promised)
+        loss[rows] += forfeited
         standing = np.flatnonzero(self.present >= 0)
         if len(standing):
             loss[standing] += self.moving[standing, None]
             loss[standing, self.present[standing]] -= self.moving[standing]
         return loss
 
-    def missed_promises(self) -> Floats:
-        """[n, k]: the weight of promised targets that an option misses."""
-        found = np.zeros_like(self.options.error)
-        self._add_missed(found, self.readers.weight, self.readers.promised)
-        return found
+    def missed_promises(self) -> tuple[Integers, Floats]:
+        """The weight of promised targets that options miss: rows, [r], and of these, [r, k]."""
+        return self._counted_missed(self.readers.weight, self.readers.promised)
 
-    def missed(self) -> Booleans:
-        """[n, k]: whether an option misses a target that another one meets."""
-        found = np.zeros(self.options.error.shape, np.bool_)
-        self._add_missed(
-            found, np.ones(len(self.readers), np.bool_), np.isfinite(self.readers.target)
-        )
-        return found
+    def missed(self) -> tuple[Integers, Floats]:
+        """How many targets, that another option meets, options miss: rows, [r], and [r, k]."""
+        return self._counted_missed(np.ones(len(self.readers)), np.isfinite(self.readers.target))
 
-    def _add_missed(
-        self, total: Floats | Booleans, counted: Floats | Booleans, chosen: Booleans
-    ) -> None:
-        """Add `counted` of the chosen readers, [m], to options that miss their target, [n, k].
+    def _counted_missed(self, counted: Floats, chosen: Booleans) -> tuple[Integers, Floats]:
+        """Of `counted`, [m], what belongs to the chosen readers whose target an option misses.
 
         Targets that no option meets are not counted: nobody can help it.
+
+        Returns:
+          rows that such readers read, [r], ascending, and the sum of theirs, [r, k].
         """
         some = np.flatnonzero(chosen & self.reachable())
         at = self.readers.synopsis[some]
@@ -250,9 +246,11 @@ class Demands:
             errors *= self.readers.scale[some, None]
         missed = (errors > self.readers.target[some, None]) * counted[some, None]
         if (np.diff(at) > 0).all():
-            total[at] += missed
-        else:  # Several read one synopsis.
-            np.add.at(total, at, missed)
+            return at, missed
+        rows, place = np.unique(at, return_inverse=True)  # Several read one synopsis.
+        total = np.zeros((len(rows), missed.shape[1]))
+        np.add.at(total, place, missed)
+        return rows, total
 
     def loss_of(self, choice: Integers) -> float:
         """What a choice, [n], loses altogether; promised targets are another matter."""
@@ -271,7 +269,9 @@ class Demands:
         comes after all steps that only lose precision.
         """
         unit = self.penalty() if penalty is None else penalty
-        return self.loss() + unit * self.missed_promises()
+        loss, (rows, broken) = self.loss(), self.missed_promises()
+        loss[rows] += unit * broken
+        return loss
 
     def penalty(self) -> float:
         """What a broken promise of unit weight counts: more than anything else that is lost."""

@@ -82,33 +82,53 @@ def largest(objective: Floats) -> Floats:
     return most
 
 
-def least(objective: Floats, options: Options) -> Pair:
-    """The least bytes and the least ns that everybody can do with, each taken alone."""
-    total = [0.0, 0.0]
-    for rows in blocks(objective):
-        none = np.flatnonzero(np.isinf(objective[rows]))
-        for at, column in enumerate((options.size_float[rows], options.cost_ns[rows])):
-            possible = column.copy()
-            possible.ravel()[none] = np.inf
-            total[at] += float(possible.min(1).sum())
-    return total[0], total[1]
+def least(objective: Floats, options: Options, rows: Integers | None = None) -> Floats:
+    """The least bytes and the least ns that each synopsis can do with, each taken alone, [2, n].
+
+    rows: whose objective it is, ascending; None: everybody's.
+    """
+    found = np.empty((2, len(objective)))
+    for part in blocks(objective):
+        none = np.flatnonzero(np.isinf(objective[part]))
+        of = part if rows is None else rows[part]
+        for at, column in enumerate((options.size_float, options.cost_ns)):
+            possible = column[of]
+            if len(none):
+                possible = possible.copy()
+                possible.ravel()[none] = np.inf
+            found[at, part] = possible.min(1, initial=np.inf)
+    return found
 
 
-def find_prices(objective: Floats, options: Options, budget: Budget, gap: float = GAP) -> Prices:
+def is_over(needed: Floats, budget: Budget) -> bool:
+    """Whether what all need together of a resource, [2, n], is more than there is."""
+    size_bytes, cost_ns = needed.sum(1).tolist()
+    return bool(size_bytes > budget.size_bytes * _MORE or cost_ns > budget.cost_ns * _MORE)
+
+
+def find_prices(
+    objective: Floats,
+    options: Options,
+    budget: Budget,
+    *,
+    gap: float = GAP,
+    needed: Floats | None = None,
+) -> Prices:
     """The prices that maximise the dual, up to a relative gap.
 
     Args:
       objective: [n, k], finite and >= 0 where there is an option, else inf.
       options: [n, k].
       budget: what there is.
+      needed: `least` of these, if it is known.
     """
-    many = len(objective) >= _GUESSED_FROM
-    needed = least(objective, options) if many else (0.0, 0.0)
-    if needed[0] > budget.size_bytes * _MORE or needed[1] > budget.cost_ns * _MORE:
+    needed = least(objective, options) if needed is None else needed
+    if is_over(needed, budget):
         return Prices(0.0, 0.0, np.inf, None)
     dual = _Dual(objective, options, budget)
     if dual.add((0.0, 0.0)):
         return dual.found
+    many = len(objective) >= _GUESSED_FROM
     guess = _guess(dual, objective, options, budget, needed) if many else None
     if guess is None:
         for prices in dual.forbidding:
@@ -125,6 +145,7 @@ def find_prices(objective: Floats, options: Options, budget: Budget, gap: float 
     if dual.choice is None:
         for prices in dual.forbidding:
             dual.add(prices)
+    dual.meets()
     return dual.found
 
 
@@ -132,7 +153,8 @@ def _climb(dual: _Dual, gap: float, guess: Pair | None) -> None:
     """Add planes until the highest point is known, first near the guess, if there is one.
 
     A box keeps the next prices from running far away while few planes are known (Marsten, Hogan,
-    Blankenship 1975, Oper. Res. 23(3)); where the highest point lies on its edge, it moves.
+    Blankenship 1975, Oper. Res. 23(3)). It moves where the best prices are on its edge; where they
+    are inside, the dual, which is concave, does not rise by much beyond the edge either.
     """
     width = _BOX
     if guess is not None:
@@ -144,7 +166,7 @@ def _climb(dual: _Dual, gap: float, guess: Pair | None) -> None:
         if dual.bound > dual.largest:
             return
         if value - dual.bound <= near:
-            if guess is None or not dual.on_edge(prices):
+            if guess is None or not dual.on_edge(dual.best) or dual.meets():
                 return
             width *= width  # A guess that is far off is given up soon.
             dual.look_around(prices, width)
@@ -152,7 +174,9 @@ def _climb(dual: _Dual, gap: float, guess: Pair | None) -> None:
         dual.add(prices)
 
 
-def _guess(dual: _Dual, objective: Floats, options: Options, budget: Budget, needed: Pair) -> Pair:
+def _guess(
+    dual: _Dual, objective: Floats, options: Options, budget: Budget, needed: Floats
+) -> Pair:
     """Prices of the whole budget, from a part of the synopses.
 
     Prices are what all have in common. Those who can lose most are in the part; of the others a
@@ -173,11 +197,9 @@ def _guess(dual: _Dual, objective: Floats, options: Options, budget: Budget, nee
     )
     goal = objective[some] * times[:, None]
     own = least(goal, scaled)
-    beyond = Budget(
-        int(max(0.0, budget.size_bytes - needed[0] + own[0])),
-        max(0.0, budget.cost_ns - needed[1] + own[1]),
-    )
-    found = find_prices(goal, scaled, beyond, _GUESSED_GAP)
+    more = own.sum(1) - needed.sum(1)
+    beyond = Budget(int(max(0.0, budget.size_bytes + more[0])), max(0.0, budget.cost_ns + more[1]))
+    found = find_prices(goal, scaled, beyond, gap=_GUESSED_GAP, needed=own)
     of_ns = found.per_ns * budget.cost_ns if np.isfinite(budget.cost_ns) else 0.0
     return found.per_byte * max(budget.size_bytes, 1), of_ns
 
@@ -200,6 +222,7 @@ class _Dual:
         self.bound = -np.inf
         self.best = (0.0, 0.0)
         self.choice: Integers | None = None
+        self._over: Integers | None = None
         self._least = np.inf
         self._edges: tuple[float, ...] = ()
         self._near: Candidates | None = None
@@ -208,7 +231,7 @@ class _Dual:
     def add(self, prices: Pair) -> bool:
         """Evaluate at prices; whether the choice fits."""
         near = self._near
-        if near is not None and self._is_near(prices):
+        if near is not None and self.is_near(prices):
             at, payment = near.best(*self.in_units(prices))
             choice = near.option[at]
             value = float(near.objective[at].sum())
@@ -228,8 +251,50 @@ class _Dual:
             self._least, self.choice = value, choice
         bound = float(payment.sum()) - prices[0] * self._budget[0] - prices[1] * self._budget[1]
         if bound > self.bound and max(prices) < _FORBIDDING * self.span:  # there, digits get lost
-            self.bound, self.best = bound, prices
+            self.bound, self.best, self._over = bound, prices, None if fits else choice
         return fits
+
+    def meets(self) -> bool:
+        """Look between the choice at the best prices, which is over the budget, and one that fits.
+
+        Those change from the first to the second who lose least for what they free, and only as
+        many as have to: what one of many synopses takes is little beside the budget.
+
+        Returns:
+          whether the best choice that fits is near the bound.
+        """
+        if self._over is None or self.choice is None:
+            return self.is_close
+        rows = np.flatnonzero(self._over != self.choice)
+        before, after = (rows, self._over[rows]), (rows, self.choice[rows])
+        every = np.arange(len(self._over)), self._over
+        lost, relief = self._objective[after] - self._objective[before], np.zeros(len(rows))
+        columns = []
+        for column, price, there_is in zip(
+            (self._options.size_float, self._options.cost_ns),
+            self.in_units(self.best),
+            (self._units[0] * self._budget[0], self._units[1] * self._budget[1]),
+            strict=True,
+        ):
+            freed, over = column[before] - column[after], float(column[every].sum()) - there_is
+            lost -= price * freed
+            if over > 0:
+                relief += np.minimum(freed / over, 1.0)
+            columns.append((freed, over))
+        by_relief = np.where(relief > 0, lost, np.inf) / np.maximum(relief, 1e-300)
+        order = np.argsort(by_relief, kind="stable")
+        fits = np.ones(len(rows), np.bool_)
+        for freed, over in columns:
+            fits &= np.cumsum(freed[order]) >= over
+        if not fits.any():  # Sums are rounded.
+            return self.is_close
+        changed = rows[order[: int(fits.argmax()) + 1]]
+        between = self._over.copy()
+        between[changed] = self.choice[changed]
+        value = float(self._objective[every[0], between].sum())
+        if value < self._least:
+            self._least, self.choice = value, between
+        return self.is_close
 
     def highest(self) -> tuple[Pair, float]:
         """The highest point under all planes, found as the mixture of choices that attains it."""
@@ -248,7 +313,7 @@ class _Dual:
         self._mixture.between(*ends)
         self._near = Candidates.near(self._objective, self._options, *map(self.in_units, ends))
 
-    def _is_near(self, prices: Pair) -> bool:
+    def is_near(self, prices: Pair) -> bool:
         """Whether prices are where they are looked for."""
         ends = zip(prices, self._edges[:2], self._edges[2:], strict=True)
         return all(low <= price <= high for price, low, high in ends)

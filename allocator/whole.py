@@ -11,7 +11,7 @@ from allocator.demands import Budget, Floats, Integers, Options
 from allocator.prices import Prices
 
 _ROUNDS_MAX = 6
-_PROMISING_MAX = 1_000  # synopses: after the first round, what is left is little
+_PROMISING_MAX = 600  # synopses: after the first round, what is left is little
 _ENOUGH = 1.003  # times the bound: then the options that are near have sufficed
 _SKIPS_MAX = 64  # takers that do not fit are passed over; after so many the rest is small change
 
@@ -56,7 +56,7 @@ def _spend(
         if not took:
             return
         promising = np.argsort(-worth, kind="stable")[:_PROMISING_MAX]
-        able = np.sort(rows[promising[worth[promising] > 0]])
+        able = np.sort(rows[promising])
         some = [Candidates.all_of(objective, options, able)]
 
 
@@ -78,26 +78,47 @@ def _spend_once(
     free_bytes = budget.size_bytes - int(now_bytes.sum())
     free_ns = budget.cost_ns - float(now_ns.sum())
     now = objective[rows, choice]
-    steps: list[Integers] = []
     worths: list[Floats] = []
+    whose: list[Integers] = []
+    options_of: list[Integers] = []
     for part in some:
-        gain = now[part.row] - part.objective
-        bytes_up = part.size_bytes - now_bytes[part.row]
-        ns_up = part.cost_ns - now_ns[part.row]
-        possible = (gain > 0) & (bytes_up <= free_bytes) & (ns_up <= free_ns)
-        price = np.maximum(prices.per_byte * bytes_up + prices.per_ns * ns_up, 1e-300)
-        best, less = part.first_least(np.where(possible, -gain / price, 0.0))
-        steps.append(part.option[best])
-        worths.append(-less)
-    who, worth = np.concatenate([part.rows for part in some]), np.concatenate(worths)
-    by_worth = np.argsort(-worth, kind="stable")
-    takers = by_worth[worth[by_worth] > 0]
-    taking, step = who[takers], np.concatenate(steps)[takers]
+        at, worth = _best_steps(part, prices, now, (now_bytes, now_ns), (free_bytes, free_ns))
+        worths.append(worth)
+        whose.append(part.row[at])
+        options_of.append(part.option[at])
+    who, worth = np.concatenate(whose), np.concatenate(worths)
+    takers = np.argsort(-worth, kind="stable")
+    taking, step = who[takers], np.concatenate(options_of)[takers]
     more_bytes = options.size_bytes[taking, step] - now_bytes[taking]
     more_ns = options.cost_ns[taking, step] - now_ns[taking]
     taken = _first_that_fit(more_bytes, more_ns, free_bytes, free_ns)
     choice[taking[taken]] = step[taken]
     return bool(len(taken)), who, worth
+
+
+def _best_steps(
+    part: Candidates,
+    prices: Prices,
+    now: Floats,
+    taken: tuple[Integers, Floats],
+    free: tuple[int, float],
+) -> tuple[Integers, Floats]:
+    """Each synopsis' best step up among these that fits: which of them, [r], and its worth, [r]."""
+    gain = now[part.row] - part.objective
+    at = np.flatnonzero(gain > 0)
+    row = part.row[at]
+    bytes_up, ns_up = part.size_bytes[at] - taken[0][row], part.cost_ns[at] - taken[1][row]
+    fits = np.flatnonzero((bytes_up <= free[0]) & (ns_up <= free[1]))
+    if not len(fits):
+        return fits, np.zeros(0)
+    at, row = at[fits], row[fits]
+    price = prices.per_byte * bytes_up[fits] + prices.per_ns * ns_up[fits]
+    worth = gain[at] / np.maximum(price, 1e-300)
+    start = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+    most = np.maximum.reduceat(worth, start)
+    best = np.flatnonzero(worth == np.repeat(most, np.diff(start, append=len(row))))
+    best = best[np.r_[True, row[best[1:]] != row[best[:-1]]]]
+    return at[best], most
 
 
 def _first_that_fit(

@@ -83,9 +83,11 @@ def whole_need(demands):
 
 def goals(demands, choice):
     """What is minimised, in order: whether any target is missed, promises broken, the loss."""
-    rows = np.arange(len(choice))
-    missed = bool(demands.missed()[rows, choice].any())
-    return missed, demands.missed_promises()[rows, choice].sum(), demands.loss_of(choice)
+    missed, broken = (
+        float(of_options[np.arange(len(rows)), choice[rows]].sum())
+        for rows, of_options in (demands.missed(), demands.missed_promises())
+    )
+    return missed > 0, broken, demands.loss_of(choice)
 
 
 def fits(demands, choice, budget):
