@@ -18,7 +18,7 @@ from synopses.appending import appended
 from synopses.errors import BadParameter
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_input
-from synopses.key_kernels import at_least, below
+from synopses.key_kernels import below, heaviest
 from synopses.ordering import ranked, smallest
 from synopses.profile import Profile
 from synopses.resizing import ResizableSample
@@ -52,7 +52,6 @@ class Kept:
         return Kept(self.old, rows[self.new])
 
 
-_LARGEST: Final = float(np.finfo(np.float64).max)
 _ROUNDING: Final = 1e-15  # More than a product and a quotient can be off by together.
 _NOTHING: Final = np.zeros(0, np.int64)
 _NO_ROOM: Final = np.zeros(0)
@@ -311,13 +310,9 @@ class WeightedBottomK(ResizableSample):
             another.
           uniforms: float64 [n] in (0, 1), independent of the weights.
         """
-        # Few rows pass in the long run: a product sorts out most, with room for its rounding.
-        entered = at_least(as_input(weights, np.float64), as_input(uniforms, np.float64), self.bar)
-        weights, uniforms = weights[entered], uniforms[entered]
-        with np.errstate(over="ignore"):
-            priorities = np.minimum(weights / uniforms, _LARGEST)
-        fits = (weights > 0.0) & (priorities > self.tau) & np.isfinite(weights)
-        entered, weights, priorities = entered[fits], weights[fits], priorities[fits]
+        entered, weights, priorities = heaviest(
+            as_input(weights, np.float64), as_input(uniforms, np.float64), self.bar, self.tau
+        )
         if not len(entered):
             return Kept(None, _NOTHING)
         held = len(self.weights)

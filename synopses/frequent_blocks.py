@@ -35,21 +35,29 @@ _KEY, _COUNT, _LATE, _REF = np.uint64(KEY), np.uint64(COUNT), np.uint64(LATE), n
 
 
 @njit(nogil=True, cache=True)
-def _find(cells: Longs, start: int, room: int, keys: Words, found: Words, missing: Longs) -> int:
+def _find(
+    cells: Longs, start: int, room: int, keys: Words, found: Words, missing: Longs
+) -> tuple[int, int]:
     """Look for the counters of keys where they belong; returns how many are not there.
 
+    Those whose place is free are told apart from those that must look on: who takes in each kind by
+    itself knows mostly what comes.
+
     cells: the arena, flat. found: receives where each counter would be, times two, plus one if it
-    is the key's. missing: receives which are not there. Both [_BLOCK].
+    is the key's. missing: receives which are not there: from its beginning on those whose place is
+    free, from its end backwards the others. Both [_BLOCK].
     """
     first, shift = np.uint64(start), shift_of(room)
-    size = 0
+    frees, others = 0, 0
     for row in range(keys.size):
         at = (first + ((keys[row] * SPREAD) >> shift)) << _TO_CELL
-        is_its = (cells[at + _KEY] == np.int64(keys[row])) & (cells[at + _COUNT] != 0)
+        is_free = cells[at + _COUNT] == 0
+        is_its = (cells[at + _KEY] == np.int64(keys[row])) & ~is_free
         found[row] = (at + _COUNT) << _ONE | np.uint64(is_its)
-        missing[size] = row
-        size += not is_its
-    return size
+        missing[np.uint64(frees if is_free else _BLOCK - 1 - others)] = row
+        frees += is_free
+        others += not (is_free | is_its)
+    return frees, others
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -84,8 +92,10 @@ def count_plain(
     while row < news.size:
         keys = news[row : row + _BLOCK]
         start, room = starts[0], rooms[0]
-        size = _find(cells, start, room, keys, found, missing) if room > 0 else keys.size
-        if active[0] + size > room * 3 // 4:
+        frees, others = 0, keys.size
+        if room > 0:
+            frees, others = _find(cells, start, room, keys, found, missing)
+        if active[0] + frees + others > room * 3 // 4:
             end = row + keys.size
             row = count_keys(
                 arena, starts, rooms, active, offsets, totals, born, free, state, room_max,
@@ -99,8 +109,9 @@ def count_plain(
         base, mask, shift, late = np.uint64(start), np.uint64(room - 1), shift_of(room), offsets[0]
         freed, next_, inserted = state[FREE], state[NEXT], np.uint64(state[FRESH])
         before = inserted
-        for each in range(size):
-            new = keys[np.uint64(missing[each])]
+        for each in range(frees + others):
+            which = missing[np.uint64(each if each < frees else _BLOCK - 1 - each + frees)]
+            new = keys[np.uint64(which)]
             key, place = np.int64(new), (new * SPREAD) >> shift
             at = (base + place) << _TO_CELL
             while not _is_its(cells, at, key):
@@ -115,7 +126,7 @@ def count_plain(
             else:
                 ref = next_
                 next_ += 1
-            born[np.uint64(ref)] = row + missing[each]
+            born[np.uint64(ref)] = row + which
             fresh[inserted] = ref
             inserted += _ONE
             cells[at + _KEY], cells[at + _COUNT] = key, 1

@@ -18,6 +18,7 @@ Rows = NDArray[np.int64]
 
 _BLOCK = 64
 _MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @njit(nogil=True, cache=True)
@@ -67,15 +68,37 @@ def joined_below(hashes: NDArray[np.uint64], salt: np.uint64, threshold: np.uint
     return found[:size].copy()
 
 
-@njit(nogil=True, cache=True)
-def at_least(weights: NDArray[np.float64], uniforms: NDArray[np.float64], bar: float) -> Rows:
-    """Indices of the rows with weight >= bar * uniform."""
-    found = np.empty(weights.size, np.int64)
+@njit(nogil=True, cache=True, error_model="numpy")
+def heaviest(
+    weights: NDArray[np.float64], uniforms: NDArray[np.float64], bar: float, tau: float
+) -> tuple[Rows, NDArray[np.float64], NDArray[np.float64]]:
+    """The rows whose priority, weight / uniform, is above tau: they, their weights and priorities.
+
+    Few are, so a product sorts out most: no row is whose weight is below bar * uniform. Weights
+    that are not above zero, or not finite, have no priority; none is infinite.
+    """
+    rows = np.empty(weights.size, np.int64)
     size = 0
     for row in range(weights.size):
-        found[size] = row
+        rows[size] = row
         size += weights[row] >= bar * uniforms[row]
-    return found[:size].copy()
+    kept, heavy, priorities = 0, np.empty(size), np.empty(size)
+    for at in range(size):
+        row = rows[at]
+        weight = weights[row]
+        priority = min(weight / uniforms[row], _LARGEST)
+        rows[kept], heavy[kept], priorities[kept] = row, weight, priority
+        kept += (weight > 0.0) & (priority > tau) & (weight < np.inf)
+    return rows[:kept].copy(), heavy[:kept].copy(), priorities[:kept].copy()
+
+
+@njit(nogil=True, cache=True)
+def chosen_joined(hashes: NDArray[np.uint64], salt: np.uint64, rows: Rows) -> NDArray[np.uint64]:
+    """Some of the hashes, combined with the salt. Shape [rows]."""
+    out = np.empty(rows.size, np.uint64)
+    for at in range(rows.size):
+        out[at] = joined(hashes[rows[at]], salt)
+    return out
 
 
 @njit(nogil=True, cache=True)

@@ -41,7 +41,7 @@ from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.join_sizes import join_size, self_join_size
-from synopses.key_kernels import joined_below, positions_at_least, positions_below
+from synopses.key_kernels import chosen_joined, joined_below, positions_at_least, positions_below
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
@@ -122,7 +122,8 @@ def _look_up_keys(
     """What finds the rows that enter samples, and the groups of small integers."""
     start, nothing = position_start(0, 0), np.uint64(0)
     chosen_keys(start, positions_below(start, _ROWS, nothing))
-    joined_below(as_input(keys, np.uint64), nothing, nothing)
+    low = joined_below(as_input(keys, np.uint64), nothing, nothing)
+    chosen_joined(as_input(keys, np.uint64), nothing, as_input(low, np.int64))
     positions_at_least(as_input(values, np.float64), 1.0, start, 1.0)
     BottomK(1).update(keys)
     WeightedBottomK(1).update(values, uniforms(keys))

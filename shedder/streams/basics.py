@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class ColumnBasics:
         """The basics of one batch's column."""
         kind = array.type
         if pa.types.is_floating(kind):
-            return cls._of_floats(array)
+            return cls.of_doubles(array.to_numpy(zero_copy_only=False))  # Nulls become NaN.
         nulls = array.null_count
         rows = len(array) - nulls
         if rows == 0 or pa.types.is_string(kind):
@@ -44,8 +45,8 @@ class ColumnBasics:
         return cls(rows, nulls, ends["min"].as_py(), ends["max"].as_py())
 
     @classmethod
-    def _of_floats(cls, array: pa.Array[Any]) -> Self:
-        values = array.to_numpy(zero_copy_only=False)  # nulls become NaN
+    def of_doubles(cls, values: NDArray[np.float64]) -> Self:
+        """Of one batch's doubles; NaN: there is none."""
         low = values.min(initial=np.inf)
         if not np.isnan(low) and len(values):  # One NaN makes it NaN: there is nothing to look for.
             return cls(len(values), 0, float(low), float(values.max()))

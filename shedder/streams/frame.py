@@ -18,7 +18,7 @@ from shedder.streams.bucket_rows import bucket_of
 from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions
 from shedder.streams.present import Pairs, Present, paired, present
-from shedder.streams.words import Words, ends_of, words_of
+from shedder.streams.words import Words, are_doubles, ends_of, words_of
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
 from synopses.key_kernels import below
 
@@ -130,13 +130,19 @@ class Frame:
     def basics(self, column: str) -> ColumnBasics:
         """Counts and range of a column's values in these rows."""
         if column not in self._basics:
-            words = self._words_of(column)
-            if column == self._time_column and words is not None and words.size:
-                low, high, self._in_order = ends_of(words)
-                self._basics[column] = ColumnBasics(words.size, 0, low, high)
-            else:
-                self._basics[column] = ColumnBasics.of(self._column(column))
+            self._basics[column] = self._find_basics(column)
         return self._basics[column]
+
+    def _find_basics(self, column: str) -> ColumnBasics:
+        values, words = self._column(column), self._words_of(column)
+        if words is None or not words.size:
+            return ColumnBasics.of(values)
+        if are_doubles(values):
+            return ColumnBasics.of_doubles(words.view(np.float64))
+        low, high, ascending = ends_of(words)
+        if column == self._time_column:
+            self._in_order = ascending
+        return ColumnBasics(words.size, 0, low, high)
 
     @property
     def time_ends_us(self) -> tuple[int, int]:

@@ -22,9 +22,9 @@ from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
 from shedder.streams.strata import Strata, StratifiedView
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.hashing import chosen_keys, combine, position_start, uniforms
+from synopses.hashing import chosen_keys, position_start, uniforms
 from synopses.inputs import as_input
-from synopses.key_kernels import joined_below, positions_at_least, positions_below
+from synopses.key_kernels import chosen_joined, joined_below, positions_at_least, positions_below
 
 _LENGTH: Final = struct.Struct("<Q")
 _FORMAT: Final = 2
@@ -114,6 +114,7 @@ class StreamSample:
         self.schema = schema
         self.first = self.position = first
         self._arrow = arrow_schema(schema)
+        self._typed = {each.name: Column(each.name, each.type) for each in schema.columns}
         self._uniform = BottomK(rows)
         self._rows = KeptRows(self._arrow)
         self._weighted = {
@@ -288,11 +289,11 @@ class StreamSample:
     def _update_hashed(self, frame: Frame) -> None:
         """By a hash of each row's value, independent of those that sketches use; NULL has one."""
         seed = np.uint64(self.schema.seed)
-        typed = {column.name: Column(column.name, column.type) for column in self.schema.columns}
         for name, (by_hash, rows) in self._hashed.items():
-            keys = as_input(frame.keys((typed[name],)), np.uint64)  # As queries ask: hashed once.
+            asked = frame.keys((self._typed[name],))  # As queries ask: hashed once.
+            keys = as_input(asked, np.uint64)
             low = joined_below(keys, seed, np.uint64(by_hash.threshold))
-            hashes = combine(keys[low], np.full(low.size, seed))
+            hashes = chosen_joined(keys, seed, as_input(low, np.int64))
             rows.move(by_hash.update(hashes).within(low), frame)
 
     def _parts(self) -> Iterator[tuple[BottomK | WeightedBottomK | HashSample, KeptRows]]:

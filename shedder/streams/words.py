@@ -11,12 +11,18 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.int64]
 
-_IDS: Final = {pa.int64().id, pa.float64().id, pa.timestamp("us").id}
+_DOUBLE: Final = pa.float64().id
+_IDS: Final = {pa.int64().id, _DOUBLE, pa.timestamp("us").id}
 
 
 def is_of_words(kind: pa.DataType) -> bool:
     """Whether values of a type are 64 bits each: BIGINT, DOUBLE, TIMESTAMP."""
     return kind.id in _IDS
+
+
+def are_doubles(column: pa.Array[Any]) -> bool:
+    """Whether a column's bits are those of doubles."""
+    return bool(column.type.id == _DOUBLE)
 
 
 def words_of(column: pa.Array[Any]) -> Words | None:
