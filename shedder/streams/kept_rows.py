@@ -31,7 +31,9 @@ class KeptRows:
 
     def move(self, kept: Kept, frame: Frame | None = None) -> None:
         """Drop the rows that left and append those of the frame that entered."""
-        if kept.old is not None:
+        if kept.old is not None and self._plain is not None and not self._chunks:
+            self._plain.keep(kept.old)
+        elif kept.old is not None:
             self._chunks = [_taken(self.together(), kept.old)]
         if frame is not None and len(kept.new):
             self._append(frame, kept.new)

@@ -37,12 +37,22 @@ class PlainRows:
         """Append these rows of columns, one int64 [n] for each of the schema."""
         size = self._size + len(rows)
         if size > self._words.shape[1]:
-            wider = np.empty((len(self._schema), max(2 * size, _ROOM_MIN)), np.int64)
+            wider = self._room_for(size)
             wider[:, : self._size] = self._words[:, : self._size]
             self._words = wider
         for words, column in zip(self._words, columns, strict=True):
             column.take(rows, out=words[self._size : size], mode="clip")
         self._size = size
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Drop all but these rows; they stand in this order."""
+        kept = self._room_for(len(rows))
+        for words, held in zip(kept, self._words, strict=True):
+            held.take(rows, out=words[: len(rows)], mode="clip")
+        self._words, self._size = kept, len(rows)
+
+    def _room_for(self, rows: int) -> NDArray[np.int64]:
+        return np.empty((len(self._schema), max(2 * rows, _ROOM_MIN)), np.int64)
 
     def drain(self) -> pa.RecordBatch:
         """All rows; none are left."""
