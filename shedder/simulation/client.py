@@ -56,7 +56,9 @@ class Client:
         self._pauses = False
         self._ends_us = 0
         self._stream = stream_of(group.tenant)
-        self._helping = Helping(name, self._stream, server=server, agenda=agenda, rng=rng)
+        self._helping = Helping(
+            name, self._stream, server=server, agenda=agenda, tally=tally, rng=rng
+        )
         server.on_down.append(self._take_back)
 
     def begin(self, ends_us: int) -> None:

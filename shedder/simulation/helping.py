@@ -13,7 +13,7 @@ from shedder.engine.summarise import Plans, Summariser
 from shedder.errors import Overloaded, PlansChanged, Unavailable
 from shedder.queries.database import Receipt
 from shedder.simulation.agenda import Agenda
-from shedder.simulation.parcel import Parcel
+from shedder.simulation.parcel import Parcel, Tally
 from shedder.simulation.server import Server
 
 _ROWS_OF = "{}+rows"  # As the library's (client/helping.py), of which a world knows nothing.
@@ -35,6 +35,7 @@ class Helping:
         *,
         server: Server,
         agenda: Agenda,
+        tally: Tally,
         rng: np.random.Generator,
     ) -> None:
         self._name = name
@@ -42,6 +43,7 @@ class Helping:
         self._stream = stream
         self._server = server
         self._agenda = agenda
+        self._tally = tally
         self._rng = rng
         self._plans: Plans | None = None
         self._owed: deque[Parcel] = deque()
@@ -115,6 +117,7 @@ class Helping:
             done.result()
             self._in_flight = False
             self._owed.popleft()
+            self._tally.followed += parcel.rows
             self._next += 1
 
     def _take_back(self) -> None:

@@ -26,13 +26,17 @@ class Parcel:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of tuples, as clients saw it. ack_us: of each batch, from its birth."""
+    """What became of tuples, as clients saw it.
+
+    ack_us: of each batch, from its birth. followed: rows that came after their summaries.
+    """
 
     offered: int = 0
     acknowledged: int = 0
     given_up: int = 0
     refusals: int = 0
     repeated: int = 0
+    followed: int = 0
     ack_us: list[int] = field(default_factory=list)
 
     @classmethod
@@ -45,5 +49,6 @@ class Tally:
             whole.given_up += each.given_up
             whole.refusals += each.refusals
             whole.repeated += each.repeated
+            whole.followed += each.followed
             whole.ack_us += each.ack_us
         return whole

@@ -189,7 +189,8 @@ class World:
         acked = {name: self._rate(f"acked {name}", t.acknowledged, every_us) for name, t in tallies}
         offered_per_s, acknowledged_per_s = sum(offered.values()), sum(acked.values())
         demand = self._demand(offered)
-        if max(demand, self._demand(acked)) >= 1.0:  # Clients catch up afterwards.
+        catching_up = self._demand(acked) + self._followed_demand(every_us)
+        if max(demand, catching_up) >= 1.0:  # Clients catch up afterwards.
             self.load_ends_us = now_us
         row: Row = {
             "at_s": now_us / 1e6,
@@ -227,6 +228,12 @@ class World:
             for each in process.standings:
                 self._in_full_ns[each.query.schema.name] += costs.in_full_ns(each)
         return sum(rate * self._in_full_ns[name] for name, rate in tuples_per_s.items()) / 1e9
+
+    def _followed_demand(self, every_us: int) -> float:
+        """The same of rows whose summaries came before: no synopsis reads them again."""
+        assert self.machine.costs is not None
+        followed = sum(tally.followed for tally in self.tallies.values())
+        return self._rate("followed", followed, every_us) * self.machine.costs.base_ns / 1e9
 
     def _applied(self) -> int:
         if self.server.process is None:
