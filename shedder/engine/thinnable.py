@@ -12,12 +12,13 @@ from scipy.special import ndtri
 from shedder.cql.on_overload import Policy
 from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.statement import TargetKind
-from shedder.engine.costs import costs_ns
+from shedder.engine.costs import costs_ns, reads_tails
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.overload.costs import Factors
 from shedder.overload.steps import FREE, Unit
+from shedder.streams.tails import FAR_SHARE
 
 LEVELS = 11  # 1 to 1/1024; beyond, nothing is saved any more.
 ERROR = 0.01  # What a relative error is measured by where a query has no target.
@@ -33,7 +34,9 @@ _SPREAD = {
     Kind.DISTINCT: 2.0,
     Kind.THETA: 2.0,
 }
-_SIGMA = 1.5  # Of values whose logarithms are normal: sums of them have the spread above.
+_SIGMA = 1.5  # Of values whose logarithms are normal: sums of them have the spread above,
+_NEAR = 1.3  # ... and this one where what lies far out is read all the same (streams/tails.py).
+_FAR = 0.1  # Quantiles that lie in what is read all the same err by the little that is skipped.
 _LISTED = 10.0  # Times its length: a list's values are so small a share of the tuples.
 _TOGETHER = (Kind.COUNT, Kind.MOMENTS)  # With GROUP BY: cheap, once the groups are found.
 assert LEVELS <= LEVEL_MAX + 1
@@ -208,8 +211,11 @@ def _spread_of(standing: Standing, part: int) -> float:
     of = [a.parameter for a, *parts in asked if part in parts and a.parameter is not None]
     if kind is Kind.FREQUENT:
         return float(np.sqrt(_LISTED * max(of, default=1.0)))
+    tailed = reads_tails(plan.parts[part])
     if kind is Kind.BUCKETS:
-        return max((_spread_at(q) for q in of), default=1.0)
+        return max((_FAR if tailed and q > 1 - FAR_SHARE else _spread_at(q) for q in of), default=1)
+    if kind is Kind.MOMENTS and tailed:
+        return _NEAR
     if kind in RANKED:
         return 0.5
     return _SPREAD.get(kind, 1.0)
