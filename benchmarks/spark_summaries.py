@@ -25,7 +25,13 @@ from shedder.streams.conform import conform
 from spark_ingest.executors import BUILT, Part, builder, merger
 from spark_ingest.files import listed
 from spark_ingest.poison import Aside
-from spark_ingest.session import SparkSettings, spark_session, without_pandas
+from spark_ingest.session import (
+    SUMMARISED_ROWS,
+    SparkSettings,
+    cut_alike,
+    spark_session,
+    without_pandas,
+)
 
 TUPLES = int(os.environ.get("BENCH_SPARK_TUPLES", "6000000"))
 FEW = 12_000  # Tuples, of which the time is that of starting and ending.
@@ -154,7 +160,8 @@ def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> 
     part = Part(plans, 0, Aside(str(home / "poison")), files)
     built = frame.mapInArrow(builder(part), BUILT)
     merged = built.repartition(1).mapInArrow(merger(plans), BUILT)
-    return [bytes(row.data) for row in merged.collect()]
+    with cut_alike(frame.sparkSession, SUMMARISED_ROWS):
+        return [bytes(row.data) for row in merged.collect()]
 
 
 def _sent(spark: SparkSession, plans: str, home: Path, share: int) -> str:

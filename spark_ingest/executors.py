@@ -150,7 +150,7 @@ def sender(
 def gathered(batches: Iterable[pa.RecordBatch]) -> Batches:
     """The same rows in batches of ROWS_PER_BATCH, wherever they were cut before.
 
-    Synopses take them in half of the time that Spark's batches of 10,000 take. Only where all is
+    Synopses take them in half of the time that small batches take. Only where all is
     lost if a task fails: a worker that feeds this one and dies looks like the end of its rows.
     """
     held: list[pa.RecordBatch] = []

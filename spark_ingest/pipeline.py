@@ -29,7 +29,13 @@ from shedder.quiet import be_quiet
 from spark_ingest.executors import BUILT, Part, Service, builder, check_columns, merger, sender
 from spark_ingest.files import ParquetFiles
 from spark_ingest.poison import Aside
-from spark_ingest.session import check_spark, cut_alike, without_pandas
+from spark_ingest.session import (
+    PUSHED_ROWS,
+    SUMMARISED_ROWS,
+    check_spark,
+    cut_alike,
+    without_pandas,
+)
 
 FANOUT = 16  # Summaries that one task merges.
 ONCE: Mapping[str, Any] = MappingProxyType({"availableNow": True})
@@ -106,7 +112,8 @@ def summarise(
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
       UnsupportedSpark: the session is of a Spark that is too old.
     """
-    return _started(frame, service, stream, checkpoint, trigger, name, _summarised)
+    work = _Work(_summarised, SUMMARISED_ROWS)
+    return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
 def forward(
@@ -126,10 +133,16 @@ def forward(
 
     Args, Raises: as `summarise`.
     """
-    return _started(frame, service, stream, checkpoint, trigger, name, _forwarded)
+    work = _Work(_forwarded, PUSHED_ROWS)
+    return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
-_Work = Callable[["_Sink", Client, DataFrame, Part], Done]
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is done with a micro-batch, and of how many rows its batches are."""
+
+    do: Callable[[_Sink, Client, DataFrame, Part], Done]
+    rows: int
 
 
 @dataclass(slots=True)
@@ -151,7 +164,8 @@ class _Sink:
         self.ready.wait()
         try:
             session = frame.sparkSession
-            with self.service.connect() as client, without_pandas(), cut_alike(session):
+            cut = cut_alike(session, self.work.rows)
+            with self.service.connect() as client, without_pandas(), cut:
                 self._do(client, frame, batch)
         except ShedderError as error:
             self.failure = error
@@ -161,7 +175,7 @@ class _Sink:
         for attempt in range(_AGAIN_MAX):
             part = Part(client.plans(self.stream), batch, self.aside, self.files)
             try:
-                done = self.work(self, client, frame, part)
+                done = self.work.do(self, client, frame, part)
             except PlansChanged as change:
                 _log.info("built_again", batch=batch, attempt=attempt, because=str(change))
                 continue

@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from shedder.errors import FailedPrecondition
+from shedder.streams.batches import ROWS_PER_BATCH
 from spark_ingest.java import Java, JavaChoice, find_java
 
 # Errors only. The gateway announces any level that differs from the one named for its own class.
@@ -33,8 +34,14 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 # hundred fill, and then it compiles nothing any more.
 _BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 
+SUMMARISED_ROWS = ROWS_PER_BATCH
+"""Of the batches that Spark hands to who summarises: as many as synopses like best."""
+
+PUSHED_ROWS = 10_000
+"""Of the batches that are pushed: as Spark does it by itself. A partition that is pushed again is
+the same batches again only if it is cut as it was, also by an earlier version."""
+
 _CUT = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_CUT_ROWS = 10_000  # Spark's own default.
 
 SPARK_MAJOR_MIN = 4
 """Its SQL is what exact answers are written in, and `mapInArrow` what executors build with."""
@@ -117,14 +124,11 @@ def without_pandas() -> Iterator[None]:
 
 
 @contextmanager
-def cut_alike(session: SparkSession) -> Iterator[None]:
-    """Rows come to Python in batches of so many, whatever the session says.
-
-    A partition that is pushed again is the same batches again only if it is cut as it was.
-    """
+def cut_alike(session: SparkSession, rows: int) -> Iterator[None]:
+    """Rows come to Python in batches of so many, whatever the session says."""
     before = session.conf.get(_CUT)
     assert before is not None  # It has a default.
-    session.conf.set(_CUT, _CUT_ROWS)
+    session.conf.set(_CUT, rows)
     try:
         yield
     finally:

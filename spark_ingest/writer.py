@@ -12,7 +12,7 @@ from shedder.engine.summarise import Plans
 from shedder.streams.batches import arrow_schema
 from spark_ingest.executors import BUILT, Part, Service, check_columns, sender
 from spark_ingest.poison import Aside
-from spark_ingest.session import cut_alike, without_pandas
+from spark_ingest.session import PUSHED_ROWS, cut_alike, without_pandas
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def write_stream(
         else:
             ordered = rows.repartition(partitions, *order).sortWithinPartitions(*order)
         send = sender(Part(text, 0, Aside(aside)), service, stream, name)
-        with cut_alike(frame.sparkSession):
+        with cut_alike(frame.sparkSession, PUSHED_ROWS):
             sent = ordered.mapInArrow(send, BUILT).collect()
     return Written(
         sum(row.rows for row in sent),
