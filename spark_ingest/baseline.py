@@ -27,6 +27,8 @@ from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.windows import span_of
 
+_OPEN_COST = "spark.sql.files.openCostInBytes"
+_OPEN_COST_BYTES = 1 << 16  # Of a local file; evaluating the facts takes far longer than reading.
 _DIGITS = 20  # of the first position, with which a run's file name begins
 
 
@@ -142,9 +144,22 @@ def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
         whole = whole.join(sf.broadcast(spark.createDataFrame(gone)), POSITION, "left_anti")
     whole.createOrReplaceTempView(f"`{name}`")
     try:
-        yield name
+        with _on_all_cores(spark):
+            yield name
     finally:
         spark.catalog.dropTempView(name)
+
+
+@contextmanager
+def _on_all_cores(spark: SparkSession) -> Iterator[None]:
+    """Files are split among the cores: by itself, Spark has one core read what is below 4 MiB."""
+    before = spark.conf.get(_OPEN_COST)
+    assert before is not None  # It has a default.
+    spark.conf.set(_OPEN_COST, _OPEN_COST_BYTES)
+    try:
+        yield
+    finally:
+        spark.conf.set(_OPEN_COST, before)
 
 
 def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: Answer) -> pa.Table:
