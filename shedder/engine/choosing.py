@@ -14,6 +14,7 @@ from shedder.engine.plan import BY_HASH, TAILED, Part, Plan
 from shedder.streams import far_rows
 from shedder.streams.frame import Frame, Known, Thinned
 from shedder.streams.group_keys import GroupKeys
+from shedder.streams.tails import FAR_LEVEL_MAX
 
 _Grouped = tuple[Thinned, NDArray[np.int32] | None]
 
@@ -77,7 +78,7 @@ class Choice:
             if level and part.argument is not None:
                 if part.kind in BY_HASH:
                     thinned, ids = self._grouped(self._view.thinned_by(part.argument, level))
-                elif part.kind in TAILED:
+                elif part.kind in TAILED and level <= FAR_LEVEL_MAX:
                     far = far_rows.far(self._view, part.argument)
             if far is None or part.argument is None:
                 given = PartInput(part, thinned.frame, ids, level=level)

@@ -200,18 +200,22 @@ def _tuples_per_value(standing: Standing, rate: float) -> float:
     return max(rate * seconds / groups, 1.0)
 
 
-def _spread(unit: Modelled) -> float:
-    return sum(_spread_of(unit.standing, part) for part in unit.key[1])
+def _spread(unit: Modelled) -> NDArray[np.float64]:
+    """At each level: float64 [levels]."""
+    levels = range(LEVELS)
+    spreads = [[_spread_of(unit.standing, part, level) for level in levels] for part in unit.key[1]]
+    found: NDArray[np.float64] = np.array(spreads, np.float64).sum(axis=0)
+    return found
 
 
-def _spread_of(standing: Standing, part: int) -> float:
+def _spread_of(standing: Standing, part: int, level: int) -> float:
     """Of one synopsis, as far as it can be known without looking at the data."""
     plan, kind = standing.plan, standing.plan.parts[part].kind
     asked = zip(standing.query.aggregates, plan.answers, plan.partners, strict=True)
     of = [a.parameter for a, *parts in asked if part in parts and a.parameter is not None]
     if kind is Kind.FREQUENT:
         return float(np.sqrt(_LISTED * max(of, default=1.0)))
-    tailed = reads_tails(plan.parts[part])
+    tailed = reads_tails(plan.parts[part], level)
     if kind is Kind.BUCKETS:
         return max((_FAR if tailed and q > 1 - FAR_SHARE else _spread_at(q) for q in of), default=1)
     if kind is Kind.MOMENTS and tailed:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 FAR_SHARE = 1 / 64  # Of a batch's values, about.
 FAR_NS = 2.0  # Per tuple and column, in batches of 16,384, once for all who read it.
+FAR_LEVEL_MAX = (
+    6  # At higher levels fewer others are read than that: all must cost next to nothing.
+)
 ROWS_MIN = 256  # Of fewer, looking takes longer than reading.
 _LOOKED = 512  # Values that say where far out begins.
 _WORTH = 0.25  # Of the squares of distances from the middle, less in the tail is not worth it.
