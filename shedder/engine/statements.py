@@ -98,7 +98,8 @@ def execute(
             return Answer.status(f"stream {name} has ON OVERLOAD {overload_text(policy)}")
         case AlterStream(name, layout):
             runs = engine.set_layout(name, layout)
-            told = f"; {runs:,} runs are being rewritten" if runs else ""
+            these = "1 run is" if runs == 1 else f"{runs:,} runs are"
+            told = f"; {these} being rewritten" if runs else ""
             return Answer.status(f"stream {name} has ARCHIVE {layout_text(layout)}{told}")
         case Explain(CreateQuery(_, select, _)):
             return _pairs(engine.explain_registration(select))
