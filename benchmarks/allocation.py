@@ -1,4 +1,4 @@
-"""Bytes shared among a hundred queries: our allocation beside four simpler ones.
+"""Bytes shared among a hundred queries: our allocation beside five simpler ones.
 
 Every policy gets the same budget and the same curves; synopses of the sizes that it hands out are
 then built over the streams, and their errors measured against exact answers.
@@ -348,6 +348,7 @@ def run() -> Report:
         rows=rows,
         notes=(
             "errors are measured against exact answers, the mean of five trials",
+            "one synopsis serves all that ask the same only in ours and where a rival says so",
             "rivals, too, give every query the smallest synopsis that answers it, if these fit",
             "a query without room for one errs by 100 %",
             "targets met: of the weight; a target is met when the measured error is within it",
