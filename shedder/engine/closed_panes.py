@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Plan
 from synopses.grouped import grown
-from synopses.window_tree import WindowTree
+from synopses.window_merges import WindowMerges
 
 
 class ClosedPanes:
@@ -21,7 +21,7 @@ class ClosedPanes:
     that a slide does not look at every pane.
 
     Old panes may be folded into cells of several, one rung after the other. A cell has
-    the number of its first pane; each rung has a tree of merges of its own.
+    the number of its first pane; each rung has merges of its own.
     """
 
     def __init__(
@@ -29,6 +29,7 @@ class ClosedPanes:
         plan: Plan,
         *,
         grouped: bool,
+        cells: tuple[int, ...],
         grains: tuple[int, ...] = (1,),
         bounds: Sequence[int] | None = None,
     ) -> None:
@@ -37,13 +38,14 @@ class ClosedPanes:
         Args:
           plan: of the panes.
           grouped: whether they have groups.
+          cells: how many cells of each rung a window has, about.
           grains: how many panes a cell of each rung has; the first is 1.
           bounds: the last ones that the panes which are going to be added were folded at.
         """
         self._plan = plan
         self._groups_least = 0 if grouped else 1
         self._grains = grains
-        self._trees = [WindowTree(self._empty, _bytes_of) for _ in grains]
+        self._rungs = [WindowMerges(self._empty, _bytes_of, some) for some in cells]
         self.bounds = None if bounds is None else tuple(bounds)
         self._bytes: dict[int, NDArray[np.int64]] = {}
         self._sum = self._nothing()
@@ -63,7 +65,7 @@ class ClosedPanes:
 
     def numbers_in(self, first: int, stop: int) -> list[int]:
         """The panes first <= number < stop that are not folded, ascending."""
-        return self._trees[0].numbers_in(first, stop)
+        return self._rungs[0].numbers_in(first, stop)
 
     def add(self, number: int, pane: Pane) -> None:
         """Take a pane in; it is not changed from now on."""
@@ -77,7 +79,7 @@ class ClosedPanes:
         self._sum += self._bytes[number]
         self._heaviest = None
         self._count(pane, 1)
-        self._trees[rung].add(number // self._grains[rung], pane)
+        self._rungs[rung].add(number // self._grains[rung], pane)
 
     def _rung(self, number: int) -> int:
         """On which rung a pane stands, as of the last fold."""
@@ -97,7 +99,7 @@ class ClosedPanes:
         self._sum += self._bytes[number]
         self._heaviest = None
         rung = self._rung(number)
-        self._trees[rung].add(number // self._grains[rung], pane)
+        self._rungs[rung].add(number // self._grains[rung], pane)
 
     def drop_before(self, number: int) -> list[int]:
         """Forget the panes before this one; returns which these were."""
@@ -106,7 +108,7 @@ class ClosedPanes:
     def _drop(self, rung: int, before: int) -> dict[int, Pane]:
         """Forget a rung's cells that begin before this pane; returns them."""
         grain = self._grains[rung]
-        dead = self._trees[rung].drop_before(-(-before // grain))
+        dead = self._rungs[rung].drop_before(-(-before // grain))
         for cell, pane in dead.items():
             self._count(pane, -1)
             self._sum -= self._bytes.pop(cell * grain)
@@ -137,12 +139,12 @@ class ClosedPanes:
     def _fold_into(self, rung: int, bound: int) -> tuple[dict[int, Pane], list[int]]:
         """The cells of a rung that were merged, and all panes that were on the rung below."""
         grain, unit = self._grains[rung], self._grains[rung - 1]
-        lower = self._trees[rung - 1]
+        lower = self._rungs[rung - 1]
         cells: dict[int, Pane] = {}
         numbers = [leaf * unit for leaf in lower.numbers_in(None, bound // unit)]
         for cell, members in groupby(numbers, lambda number: number // grain * grain):
             if list(members) != [cell]:  # A single one moves up as it is.
-                whole = lower.merged(cell // unit, (cell + grain) // unit)
+                whole = lower.stretch(cell // unit, (cell + grain) // unit)
                 assert whole is not None
                 cells[cell] = self._empty().merge(whole)
         dropped = self._drop(rung - 1, bound)
@@ -172,10 +174,10 @@ class ClosedPanes:
         parts = []
         ends = [*(self.bounds or ()), None]
         stop = numbers.stop
-        for grain, tree, bound in zip(self._grains, self._trees, ends, strict=False):
+        for grain, rung, bound in zip(self._grains, self._rungs, ends, strict=False):
             start = numbers.start if bound is None else max(numbers.start, bound)
             if start < stop:
-                part = tree.merged(start // grain, stop // grain)
+                part = rung.merged(start // grain, stop // grain)
                 parts += [] if part is None else [part]
                 stop = start
         if len(parts) == 1:
@@ -185,6 +187,11 @@ class ClosedPanes:
             whole.merge(part)
         return whole
 
+    def stretch(self, numbers: range) -> Pane:
+        """Panes that no cell holds as one, to be read only; they need not be those of a window."""
+        whole = self._rungs[0].stretch(numbers.start, numbers.stop)
+        return self._empty() if whole is None else whole
+
     @property
     def pane_bytes(self) -> NDArray[np.int64]:
         """What each part of the plan holds in the panes; shape [parts]."""
@@ -193,18 +200,18 @@ class ClosedPanes:
     @property
     def merge_bytes(self) -> NDArray[np.int64]:
         """What each part of the plan holds in the merges of them; shape [parts]."""
-        total: NDArray[np.int64] = np.sum([tree.size for tree in self._trees], axis=0)
+        total: NDArray[np.int64] = np.sum([rung.size for rung in self._rungs], axis=0)
         return total
 
     @property
     def merges_full(self) -> bool:
         """Whether merges found no room, so that a window is merged from many panes each time."""
-        return any(tree.is_full for tree in self._trees)
+        return any(rung.is_full for rung in self._rungs)
 
     def limit_merges(self, room: NDArray[np.int64]) -> None:
         """Keep merges only as far as each part of the plan has room for them; shape [parts]."""
-        for tree in self._trees:
-            tree.limit(room // len(self._trees))
+        for rung in self._rungs:
+            rung.limit(room // len(self._rungs))
 
     @property
     def heaviest_bytes(self) -> NDArray[np.int64]:

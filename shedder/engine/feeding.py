@@ -218,7 +218,7 @@ def take(taker: Standing, until: int, watermark_us: int | None) -> None:
     ratio = _ratio(feed.feeder, taker)
     numbers = feed.feeder.closed.numbers_in(feed.next_pane * ratio, until * ratio)
     for number in dict.fromkeys(each // ratio for each in numbers):
-        whole = feed.feeder.closed.merged(range(number * ratio, (number + 1) * ratio))
+        whole = feed.feeder.closed.stretch(range(number * ratio, (number + 1) * ratio))
         if number in taker.panes or taker.keys is not None or whole.is_larger_than(taker.plan):
             _fold_in(taker, number, whole, feed.feeder)
         else:

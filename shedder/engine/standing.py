@@ -280,8 +280,14 @@ class Standing(Versions, Resizable):
         self.closed, self._roomy = closed, None  # Its merges are not limited yet.
 
     def _none_closed(self, bounds: Sequence[int] | None = None) -> ClosedPanes:
-        grains = self.grid.coarsening.grains
-        return ClosedPanes(self.plan, grouped=self.keys is not None, grains=grains, bounds=bounds)
+        grid = self.grid
+        return ClosedPanes(
+            self.plan,
+            grouped=self.keys is not None,
+            cells=grid.cells_live,
+            grains=grid.coarsening.grains,
+            bounds=bounds,
+        )
 
     def _open_bytes(self) -> NDArray[np.int64]:
         """What each part of each open pane holds; shape [panes, parts]."""

@@ -11,7 +11,7 @@ from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound
 from synopses.req import GroupedReq
 from synopses.req_images import read_image
-from synopses.window_tree import WindowTree
+from synopses.window_merges import WindowMerges
 from tests import truth
 
 
@@ -59,7 +59,9 @@ def merged_in_turn(panes: int, rows: int, trials: int, k: int, *, tree: bool) ->
         part.update(ids, whole[:, pane * rows : (pane + 1) * rows].ravel())
         parts.append(part)
     if tree:
-        window = WindowTree(lambda: GroupedReq(trials, k), lambda part: np.array(part.size_bytes))
+        window = WindowMerges(
+            lambda: GroupedReq(trials, k), lambda part: np.array(part.size_bytes), panes
+        )
         for number, part in enumerate(parts):
             window.add(number, part)
         merged = window.merged(0, panes)
