@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.bucket_cells import SHIFT_MIN, ZERO, cells_of, coarser
+from synopses.by_group import ROWS_MIN, by_group, groups_of
 from synopses.cell_counts import SPREAD, CellCounts, Slots
 from synopses.cell_pages import CellPages
 from synopses.errors import CannotSubtract
@@ -99,7 +100,12 @@ class BucketCounts:
         while values.size:
             if self.pages is not None:
                 self.pages.grow(counts.size)
-                rest, wrapped = self.pages.tally(ids, values, counts, extremes)
+                if ids.size >= ROWS_MIN * counts.size and 2 * self.pages.held.size > counts.size:
+                    bounds, values = by_group(ids, values, counts.size)
+                    rest, wrapped = self.pages.tally_runs(bounds, values, counts, extremes)
+                    ids = groups_of(bounds) if rest.size or wrapped.size else UNGROUPED
+                else:
+                    rest, wrapped = self.pages.tally(ids, values, counts, extremes)
                 if wrapped.size:
                     self._carry(_only(ids, wrapped), values[wrapped])
                 if not rest.size:
@@ -125,14 +131,16 @@ class BucketCounts:
         """The map is full: groups that hold much of it get pages, or else it doubles.
 
         So do groups of which many values are still `coming`, where those that are here have had
-        several different ones: most of a map that grew for them would be moved at once.
+        several different ones, or most others have: most of a map that grew for them would be moved
+        at once.
         """
         if self.map.used >= _ENTRIES_MIN:
             held = self.map.held_by_group(groups)
             heavy = held >= _GROUP_MIN
             if coming.size and self.map.used >= _SEVERAL * np.count_nonzero(held):
                 many = np.bincount(coming, minlength=groups) >= 2 * _GROUP_MIN
-                heavy |= many & (2 * held >= _SEVERAL)
+                wide = 2 * held >= _SEVERAL
+                heavy |= many & (wide | (2 * np.count_nonzero(wide) >= np.count_nonzero(held)))
             if heavy.any():
                 self._hold(self.map.unordered(), groups, heavy)
         if self.map.used * 2 > self.map.used_max:

@@ -6,7 +6,7 @@ A touched cell of a well filled page takes little more than 2 bytes, where a has
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,17 +179,38 @@ class CellPages:
         extremes: NDArray[np.float64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         values = as_input(values, np.float64)
+        return self._tally(kernels.tally_many, ids, values, counts, extremes)
+
+    def _tally(
+        self,
+        kernel: Any,
+        groups: NDArray[Any],
+        values: NDArray[np.float64],
+        counts: NDArray[np.int64],
+        extremes: NDArray[np.float64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         bits = values.view(np.uint64)
         rest, wrapped = np.empty(values.size, np.int64), np.empty(values.size, np.int64)
         found, at = np.zeros(2, np.int64), 0
         while True:
-            at, self._used = kernels.tally_many(
-                at, ids, values, bits, self.columns, self.rows, self.directory, self.counters,
+            at, self._used = kernel(
+                at, groups, values, bits, self.columns, self.rows, self.directory, self.counters,
                 self._used, self._whole, self.shift, counts, extremes, rest, wrapped, found,
             )  # fmt: skip
             if at == values.size:
                 return rest[: found[0]], wrapped[: found[1]]
             self._make_room(bits[at:])
+
+    def tally_runs(
+        self,
+        bounds: NDArray[np.int64],
+        values: NDArray[np.float64],
+        counts: NDArray[np.int64],
+        extremes: NDArray[np.float64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count values that stand in the order of their groups (by_group.py); returns the same."""
+        values = as_input(values, np.float64)
+        return self._tally(kernels.tally_runs, bounds, values, counts, extremes)
 
     def _make_room(self, bits: NDArray[np.uint64]) -> None:
         """What counting stopped for: a column, or else a page."""
@@ -215,7 +236,7 @@ class CellPages:
             )  # fmt: skip
             if at == keys.size:
                 break
-            self._make_pages(_SOME)
+            self._make_pages(min(keys.size - at, _EACH * self.held.size))
         kept = left != 0
         return groups[kept], cells[kept], left[kept]
 

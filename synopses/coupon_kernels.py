@@ -51,6 +51,14 @@ def _coupon(h1: np.uint64, h2: np.uint64) -> np.uint32:
     return np.uint32(register_of(h2) << np.uint64(SLOT_BITS) | (h1 & np.uint64(SLOTS - 1)))
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _copy(source: Coupons, start: int, target: Coupons, to: int, size: int) -> None:
+    """Slices, for indices that may be negative are not copied several at a time."""
+    there, here = target[to : to + size], source[start : start + size]
+    for at in range(here.size):
+        there[at] = here[at]
+
+
 @njit(nogil=True, cache=True)
 def _low_bits(coupons: Coupons, seats: Ids, mask: np.uint64) -> int:
     """How many different lowest bits (mask) there are: no more than coupons, and sooner counted."""
@@ -172,8 +180,7 @@ def _make_room(
         wider = first_room(coming, room_max)
     if used + wider > arena.size:
         return -1 - 2 * used
-    for at in range(left):
-        arena[used + at] = arena[start + at]
+    _copy(arena, start, arena, used, left)
     lists[group, START], lists[group, END] = used, used + left
     lists[group, LIMIT] = used + wider
     return used + wider
@@ -214,6 +221,13 @@ def append_rows(
             arena[to] = coupons[at]
             lists[group, END] = to + np.uint32(1)
     return ids.size, used
+
+
+@njit(nogil=True, cache=True)
+def coupons_of(h1: Words, h2: Words, coupons: Coupons) -> None:
+    """The coupon of each hash; out uint32 [n]."""
+    for row in range(coupons.size):
+        coupons[row] = _coupon(h1[row], h2[row])
 
 
 @njit(nogil=True, cache=True)
@@ -284,8 +298,7 @@ def append_lists(
         while first < last:
             to = _signed(lists[group, END])
             some = min(_signed(lists[group, LIMIT]) - to, last - first)
-            for at in range(some):
-                arena[to + at] = others[first + at]
+            _copy(others, first, arena, to, some)
             lists[group, END] = to + some
             taken[group] -= some
             first += some
@@ -317,8 +330,7 @@ def repack(arena: Coupons, lists: Lists, new: Coupons) -> int:
     used = 0
     for group in range(len(lists)):
         start, size = lists[group, START], _signed(lists[group, END] - lists[group, START])
-        for at in range(size):
-            new[used + at] = arena[start + np.uint32(at)]
+        _copy(arena, _signed(start), new, used, size)
         room = _signed(lists[group, LIMIT] - start)
         lists[group, START], lists[group, END] = used, used + size
         lists[group, LIMIT] = used + room

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import coupon_kernels, register_kernels
+from synopses.by_group import ROWS_MIN, by_group
 from synopses.cardinality import estimate_distinct
 from synopses.cell_counts import checked_entries, placing
 from synopses.coupon_lists import CouponLists, packed
@@ -106,6 +107,9 @@ class GroupedDistinct(Resizable):
         first, second = as_input(h1, np.uint64), as_input(h2, np.uint64)
         if ids is not None:
             groups = as_ids(ids, first.size, self._groups)
+            if first.size >= ROWS_MIN * self._groups:
+                self._update_by_group(groups, first, second)
+                return
             self._append(coupon_kernels.append_rows, first.size, groups, first, second)
             return
         at = 0
@@ -115,15 +119,27 @@ class GroupedDistinct(Resizable):
             register_kernels.raise_one(self._dense[self._rows[0]], first[at:], second[at:])
             self._coupons.count(0, first.size - at)
 
-    def _append(self, kernel: Any, end: int, *columns: NDArray[Any]) -> None:
-        """Run a kernel that appends coupons up to its end."""
+    def _update_by_group(
+        self, ids: NDArray[np.int32], h1: NDArray[np.uint64], h2: NDArray[np.uint64]
+    ) -> None:
+        """Take in many values of each group: lists of coupons that are merged, but for counting."""
+        coupons = np.empty(ids.size, np.uint32)
+        coupon_kernels.coupons_of(h1, h2, coupons)
+        bounds, dealt = by_group(ids, coupons, self._groups)
+        lists = np.zeros((self._groups, 4), np.uint32)
+        lists[:, coupon_kernels.START], lists[:, coupon_kernels.END] = bounds[:-1], bounds[1:]
+        self._append(coupon_kernels.append_lists, self._groups, dealt, lists, more=ids.size)
+        self._coupons.count(slice(self._groups), np.diff(bounds))
+
+    def _append(self, kernel: Any, end: int, *columns: NDArray[Any], more: int = 0) -> None:
+        """Run a kernel that appends coupons up to its end; `more`: what comes beside its rows."""
         at = 0
         while at < end:
-            at = self._run(kernel, at, *columns)
+            at = self._run(kernel, at, *columns, more=more)
 
-    def _run(self, kernel: Any, start: int, *columns: NDArray[Any]) -> int:
+    def _run(self, kernel: Any, start: int, *columns: NDArray[Any], more: int = 0) -> int:
         """Run it until a list has no room, and make some; returns how far it came."""
-        coming = len(columns[-1]) - start
+        coming = len(columns[-1]) - start + more
         lists = self._coupons
         at, too_many = lists.run(kernel, self._rows, self._dense, start, *columns, coming=coming)
         if too_many:

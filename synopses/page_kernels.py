@@ -190,6 +190,82 @@ def tally_many(
 
 
 @njit(nogil=True, cache=True)
+def tally_runs(
+    first: int,
+    bounds: Longs,
+    values: NDArray[np.float64],
+    bits: Words,
+    columns: Places,
+    rows: Ints,
+    directory: Ints,
+    counters: Counters,
+    used: int,
+    whole: bool,
+    shift: int,
+    counts: Longs,
+    extremes: NDArray[np.float64],
+    rest: Longs,
+    wrapped: Longs,
+    found: Longs,
+) -> tuple[int, int]:
+    """Do the same for values in the order of their groups, of which bounds say where they begin.
+
+    What is of the group alone is looked up once, and its part of the tables stays near.
+    """
+    move = np.uint64(shift) & np.uint64(63)
+    room = counters.size >> PAGE_BITS
+    rests, wraps, at = found[0], found[1], first
+    for group in range(np.searchsorted(bounds, first, "right") - 1, bounds.size - 1):
+        stop, row = bounds[group + 1], np.uint64(rows[group])
+        if row == 0:
+            while at < stop:
+                rest[rests] = at
+                rests += 1
+                at += 1
+        part, numbers = bits[at:stop], values[at:stop]
+        done, missing, least, most = part.size, 0, extremes[group, 0], extremes[group, 1]
+        for each in range(part.size):
+            key = (part[each] >> move) + np.uint64((part[each] << _ONE) != _NOTHING)
+            column = np.uint64(columns[key >> _TO_STRETCH])
+            slot = row + column + ((key >> _TO_PAGE) & _SUB)
+            page = np.uint64(directory[slot])
+            if page == 0:
+                if column == NOWHERE:
+                    rest[rests] = at + each
+                    rests += 1
+                    missing += 1
+                    continue
+                if column == UNKNOWN or used + PER_STRETCH > room:
+                    done = each
+                    break
+                if whole:
+                    for sub in range(PER_STRETCH):
+                        directory[row + column + np.uint64(sub)] = np.int32(used + sub)
+                    page = np.uint64(directory[slot])
+                    used += PER_STRETCH
+                else:
+                    page = np.uint64(used)
+                    directory[slot] = np.int32(used)
+                    used += 1
+            cell = (page << _TO_PAGE) | (key & _WITHIN)
+            count = np.uint16(counters[cell] + np.uint16(1))
+            counters[cell] = count
+            if count == 0:
+                wrapped[wraps] = at + each
+                wraps += 1
+            x = numbers[each]
+            least = x if x < least else least
+            most = x if x > most else most
+        at += done
+        counts[group] += done - missing
+        extremes[group, 0], extremes[group, 1] = least, most
+        if at < stop:
+            break
+    found[0], found[1] = rests, wraps
+    return at, used
+
+
+@njit(nogil=True, cache=True)
 def add_entries(
     start: int,
     groups: Longs,
