@@ -234,8 +234,8 @@ def test_groups_that_come_to_need_more_get_it_when_others_need_less(tmp_path: Pa
     ) as db:
         assert isinstance(db, Engine)
         db.execute(CREATE)
-        db.register("small", GROUPED.replace("5000", "10"))
         db.register("large", GROUPED)
+        db.register("small", GROUPED.replace("5000", "10"))
         db.set_synopsis_bytes(4 << 20)
         before = bytes_of(db, "large")
         for number in range(10):
