@@ -147,8 +147,11 @@ class GroupedDistinct(Resizable):
         return at
 
     def settle(self) -> None:
-        """Nothing more comes, it seems: dense groups keep no room for coupons. Answers stay."""
+        """Nothing more comes, it seems: there is no room left for coupons of dense groups, or for
+        the registers of others. Answers stay."""
         self._settle()
+        if self._dense_used < len(self._dense):
+            self._dense = self._dense[: self._dense_used].copy()
         self._coupons.narrow(np.flatnonzero(self._rows[: self._groups] >= 0), full=True)
 
     def _settle(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shedder.cql.query import BoundQuery
-from shedder.engine.footprint import pane_bytes
-from shedder.engine.plan import Plan
+from shedder.engine.plan import Part, Plan
+from shedder.engine.synopsis_curves import SIZED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,12 +69,24 @@ class Asked:
         if not self.halved or max(self.foreseen, default=0) == 0:
             return 1.0
         then = [
-            of * share ** math.log2(pane_bytes(part, part.size) / pane_bytes(part, size))
+            of * share ** _halvings(part, size)
             for of, share, part, size in zip(
                 self.foreseen, self.halved, self.plan.parts, sizes, strict=True
             )
         ]
         return float(max(then)) / max(self.foreseen)
+
+
+def _halvings(part: Part, size: int) -> float:
+    """How often half of a part's size is taken to come to this one; below 0: of a larger one.
+
+    Not of its bytes: those of its profile are of an open pane, most groups are in closed ones.
+    """
+    if part.kind not in SIZED:
+        return 0.0
+    if SIZED[part.kind].in_powers:
+        return float(part.size - size)
+    return math.log2(part.size / size)
 
 
 @dataclass(frozen=True, slots=True)

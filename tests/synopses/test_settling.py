@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from synopses.count_min import GroupedCountMin
+from synopses.distinct import GroupedDistinct
 from synopses.hashing import murmur_int64
 from synopses.theta import GroupedTheta
 
@@ -46,3 +47,17 @@ def test_what_is_empty_settles_to_nothing_much_and_still_counts(make):
     settled = make()
     settled.settle()
     assert updated(settled, 1).to_bytes() == updated(make(), 1).to_bytes()
+
+
+def test_dense_registers_are_all_that_settled_groups_hold_beside_where_they_are() -> None:
+    """Of groups that become dense one after the other, so that there is room for more."""
+    rng, made = np.random.default_rng(5), GroupedDistinct(GROUPS, 9)
+    while not (made._rows >= 0).all():
+        made.update(
+            rng.integers(0, GROUPS, 300).astype(np.int32),
+            *murmur_int64(rng.integers(0, 1 << 60, 300)),
+        )
+    before = made.to_bytes()
+    made.settle()
+    assert GROUPS * (512 + 28) <= made.size_bytes <= GROUPS * (512 + 28) + 256
+    assert made.to_bytes() == before
