@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.shares import LEVEL_MAX
-from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, TAILED, Kind, Part
+from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, Kind, Part
 from shedder.streams.monotone import monotone_of
-from shedder.streams.tails import FAR_LEVEL_MAX, FAR_NS, FAR_SHARE
 from synopses.count_min import GroupedCountMin
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
@@ -67,10 +66,6 @@ def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.flo
     costs = np.array([cost.ns_per_tuple(level, grouped=grouped) for level in levels])
     if not alone:
         costs[1:] -= _shared_basics_ns(part)
-    if reads_tails(part, 1):
-        of_far = slice(1, FAR_LEVEL_MAX + 1)
-        costs[of_far] += _CALL_NS + FAR_SHARE * cost.ns_per_tuple(1, grouped=grouped)
-        costs[of_far] += FAR_NS * alone
     if part.kind is Kind.DISTINCT:
         costs[0] = GroupedDistinct.profile.cost_ns_per_tuple(0, grouped=grouped)
     if part.kind in ENDS_IN_TIME and not grouped:
@@ -95,16 +90,7 @@ def shared_ns(part: Part, level: int) -> Mapping[Hashable, float]:
     of = part.argument if chain is None else chain.column
     if part.kind in BY_HASH:
         return {("hash", of, level): basics_ns}
-    if reads_tails(part, level):
-        return {level: CHOOSING_NS, of: basics_ns, ("far", of): FAR_NS, (of, level): CHOOSING_NS}
     return {level: CHOOSING_NS, of: basics_ns}
-
-
-def reads_tails(part: Part, level: int) -> bool:
-    """Whether a synopsis reads what lies far out at a level all the same, where any does."""
-    if not 1 <= level <= FAR_LEVEL_MAX or part.kind not in TAILED or part.argument is None:
-        return False
-    return monotone_of(part.argument) is not None
 
 
 def _shared_basics_ns(part: Part) -> float:

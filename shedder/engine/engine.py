@@ -68,7 +68,6 @@ from shedder.quiet import be_quiet
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.sample import StreamSample
-from shedder.streams.tails import compile_tails
 from shedder.streams.words import compile_words
 from synopses.warm import compile_kernels, compile_question_kernels
 
@@ -470,7 +469,6 @@ def _compile() -> None:
         compile_question_kernels()
         compile_remainders()
         compile_words()
-        compile_tails()
 
 
 def _limits(settings: Settings) -> Limits:

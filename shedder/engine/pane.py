@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.types import ColumnType
-from shedder.engine.plan import BY_HASH, TAILED, Kind, Part, Plan
+from shedder.engine.plan import BY_HASH, Kind, Part, Plan
 from shedder.engine.resizing import merged, settle, shrunk, size_of
 from shedder.engine.segment import Segment, selected
 from shedder.engine.stopwatch import Stopwatch
@@ -334,17 +334,11 @@ class Pane:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Which groups have anything here: rows that were counted, or values kept apart from them.
-
-        By their hash, or because they lie far out.
-        """
+        """Which groups have anything here: rows that were counted, or values kept by their hash."""
         present: NDArray[np.bool_] = self.counts > 0
         for (part, _), segment in self.segments.items():
-            kind = self._plan.parts[part].kind
-            if kind in BY_HASH:
+            if self._plan.parts[part].kind in BY_HASH:
                 present = _added(present, segment.synopsis.held > 0)
-            elif kind in TAILED:
-                present = _added(present, counts_of(self.parts[part]) > 0)
         return present
 
     @property
@@ -426,13 +420,6 @@ def _thinned_size(part: Part) -> int:
     if part.kind is Kind.DISTINCT:
         return min(max(part.size, LG_K_MIN), _THETA_LG_K_MAX)
     return part.size
-
-
-def counts_of(synopsis: Any) -> NDArray[np.int64]:
-    """Values per group that a synopsis has counted; int64 [groups]."""
-    counts = synopsis.counts
-    found: NDArray[np.int64] = counts() if callable(counts) else counts
-    return found
 
 
 def _added(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:

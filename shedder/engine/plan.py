@@ -46,7 +46,6 @@ class Kind(Enum):
 
 RANKED = (Kind.KLL, Kind.REQ_HIGH, Kind.REQ_LOW)  # Quantiles by rank.
 BY_HASH = (Kind.DISTINCT, Kind.THETA)  # They are thinned by the hash of what they count.
-TAILED = (Kind.MOMENTS, Kind.BUCKETS)  # When thinned, they read what lies far out all the same.
 ENDS_IN_TIME = (Kind.FIRST_LAST, Kind.TEXT_FIRST_LAST)
 
 

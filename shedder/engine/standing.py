@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.query import BoundQuery
-from shedder.engine.choosing import Choice
 from shedder.engine.closed_panes import ClosedPanes
 from shedder.engine.feeding import (
     Feed,
@@ -21,9 +20,10 @@ from shedder.engine.feeding import (
     take,
 )
 from shedder.engine.group_cap import BucketWidths, groups_max
+from shedder.engine.known import known_of
 from shedder.engine.late_panes import LatePanes
 from shedder.engine.pane import Pane, PartInput
-from shedder.engine.plan import Plan, opened
+from shedder.engine.plan import BY_HASH, Plan, opened
 from shedder.engine.resizable import Resizable
 from shedder.engine.slices import first_at, slices
 from shedder.engine.stopwatch import Stopwatch
@@ -32,7 +32,7 @@ from shedder.engine.thinning import levels_read
 from shedder.engine.time_range import with_time_range
 from shedder.engine.versions import Versions
 from shedder.errors import InternalError
-from shedder.streams.frame import Frame
+from shedder.streams.frame import Frame, Thinned
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid, Span
 
@@ -196,23 +196,34 @@ class Standing(Versions, Resizable):
 
     def _read_thinned(self, view: Frame) -> None:
         """Each part reads what its level keeps; the basics are taken of everything."""
+        # The smallest level comes first, so that the rows that are counted name the first groups.
         levels = levels_read(self.plan, self.levels, grouped=self.keys is not None)
-        choice = Choice(view, self.keys, levels)
+        kept = {level: self._kept(view.thinned(level)) for level in sorted(set(levels))}
         self.watch.lap(0, len(view))
-        chosen = []
-        for each in choice.of(self.plan, levels):
-            chosen.append(each)
-            self.watch.lap(each.number, 0)
+        parts = []
+        for at, (part, level) in enumerate(zip(self.plan.parts, levels, strict=True)):
+            thinned, ids = kept[level]
+            if level and part.kind in BY_HASH and part.argument is not None:
+                thinned, ids = self._kept(view.thinned_by(part.argument, level))
+            given = PartInput(part, thinned.frame, ids, level=level)
+            parts.append((part, level, thinned, given))
+            self.watch.lap(at, 0)
         groups = 1 if self.keys is None else self.keys.size
         for pane, first, last in slices(view, self._cells_of if self.grid.slides else None):
             held = self.open_pane(pane, 0)
             readers = readers_of(self, pane)
-            for each in chosen:
-                skipped = (last - first) - each.read(held, view, first, last, groups)
-                for reader in readers:
-                    reader.thinned[each.number] += skipped
-                self.watch.lap(each.number, last - first, each.level)
+            for at, (part, level, thinned, given) in enumerate(parts):
+                rows = thinned.between(first, last)
+                read = held.update_at(at, level, given, rows, groups)
+                for each in readers:
+                    each.thinned[at] += (last - first) - (rows[1] - rows[0])
+                if level:
+                    held.segment(at, level).notice(known_of(part, view, first, last), read)
+                self.watch.lap(at, last - first, level)
         self.hold_to_the_cap()
+
+    def _kept(self, thinned: Thinned) -> tuple[Thinned, NDArray[np.int32] | None]:
+        return thinned, None if self.keys is None else self.keys.assign(thinned.frame)
 
     def set_levels(self, levels: Sequence[int], forced: Iterable[int] | None = None) -> None:
         """From the next frame on; load leaves the forced parts alone (None: as before)."""

@@ -12,13 +12,12 @@ from scipy.special import ndtri
 from shedder.cql.on_overload import Policy
 from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.statement import TargetKind
-from shedder.engine.costs import costs_ns, reads_tails
+from shedder.engine.costs import costs_ns
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.overload.costs import Factors
 from shedder.overload.steps import FREE, Unit
-from shedder.streams.tails import FAR_SHARE
 
 LEVELS = 11  # 1 to 1/1024; beyond, nothing is saved any more.
 ERROR = 0.01  # What a relative error is measured by where a query has no target.
@@ -34,9 +33,7 @@ _SPREAD = {
     Kind.DISTINCT: 2.0,
     Kind.THETA: 2.0,
 }
-_SIGMA = 1.5  # Of values whose logarithms are normal: sums of them have the spread above,
-_NEAR = 1.3  # ... and this one where what lies far out is read all the same (streams/tails.py).
-_FAR = 0.1  # Quantiles that lie in what is read all the same err by the little that is skipped.
+_SIGMA = 1.5  # Of values whose logarithms are normal: sums of them have the spread above.
 _LISTED = 10.0  # Times its length: a list's values are so small a share of the tuples.
 _TOGETHER = (Kind.COUNT, Kind.MOMENTS)  # With GROUP BY: cheap, once the groups are found.
 assert LEVELS <= LEVEL_MAX + 1
@@ -200,26 +197,19 @@ def _tuples_per_value(standing: Standing, rate: float) -> float:
     return max(rate * seconds / groups, 1.0)
 
 
-def _spread(unit: Modelled) -> NDArray[np.float64]:
-    """At each level: float64 [levels]."""
-    levels = range(LEVELS)
-    spreads = [[_spread_of(unit.standing, part, level) for level in levels] for part in unit.key[1]]
-    found: NDArray[np.float64] = np.array(spreads, np.float64).sum(axis=0)
-    return found
+def _spread(unit: Modelled) -> float:
+    return sum(_spread_of(unit.standing, part) for part in unit.key[1])
 
 
-def _spread_of(standing: Standing, part: int, level: int) -> float:
+def _spread_of(standing: Standing, part: int) -> float:
     """Of one synopsis, as far as it can be known without looking at the data."""
     plan, kind = standing.plan, standing.plan.parts[part].kind
     asked = zip(standing.query.aggregates, plan.answers, plan.partners, strict=True)
     of = [a.parameter for a, *parts in asked if part in parts and a.parameter is not None]
     if kind is Kind.FREQUENT:
         return float(np.sqrt(_LISTED * max(of, default=1.0)))
-    tailed = reads_tails(plan.parts[part], level)
     if kind is Kind.BUCKETS:
-        return max((_FAR if tailed and q > 1 - FAR_SHARE else _spread_at(q) for q in of), default=1)
-    if kind is Kind.MOMENTS and tailed:
-        return _NEAR
+        return max((_spread_at(q) for q in of), default=1.0)
     if kind in RANKED:
         return 0.5
     return _SPREAD.get(kind, 1.0)

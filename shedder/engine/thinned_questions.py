@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction
-from shedder.engine.pane import counts_of
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.questions import in_type, times_of
 from shedder.engine.segment import Segment
@@ -72,7 +71,7 @@ class ThinnedPart:
     @property
     def read_counts(self) -> NDArray[np.int64]:
         """How many values of each group were read: there were no fewer. int64 [groups]."""
-        counts: NDArray[np.int64] = sum(map(counts_of, self._synopses), np.zeros(1, np.int64))
+        counts: NDArray[np.int64] = sum(map(_counts, self._synopses), np.zeros(1, np.int64))
         return counts
 
     @property
@@ -182,7 +181,7 @@ class ThinnedPart:
 
     def _count(self, confidence: float) -> Estimates:
         if self.whole:
-            known = int(counts_of(self.synopsis).sum()) + sum(s.population for s in self.segments)
+            known = int(_counts(self.synopsis).sum()) + sum(s.population for s in self.segments)
             return Estimates.exact(np.array([known], np.int64), "basics")
         if not self.skipped:
             return Estimates.exact(self.read_counts, SOURCE)
@@ -231,7 +230,7 @@ class ThinnedPart:
     def _whole_sum(self) -> Estimates:
         """Nothing was skipped: the sum of whole numbers, NULL where it is beyond int64."""
         sums = [synopsis.sum() for synopsis in self._synopses]
-        over = np.logical_or.reduce([s.null & (counts_of(y) > 0) for s, y in self._with(sums)])
+        over = np.logical_or.reduce([s.null & (_counts(y) > 0) for s, y in self._with(sums)])
         total = np.sum([s.value.astype(object) for s in sums], axis=0)
         over |= np.array([not -(2**63) <= x < 2**63 for x in total], np.bool_)
         values = np.where(over, 0, total).astype(np.int64)
@@ -282,13 +281,19 @@ class ThinnedPart:
         return strata
 
 
+def _counts(synopsis: Any) -> NDArray[np.int64]:
+    counts = synopsis.counts
+    found: NDArray[np.int64] = counts() if callable(counts) else counts
+    return found
+
+
 def _counting(synopsis: Any) -> tuple[Any, Any, Any]:
-    counts = counts_of(synopsis)
+    counts = _counts(synopsis)
     return counts, np.ones(len(counts)), np.zeros(len(counts))
 
 
 def _averaging(synopsis: Any) -> tuple[Any, Any, Any]:
-    counts = counts_of(synopsis)
+    counts = _counts(synopsis)
     squares = np.zeros(len(counts))
     if synopsis.spread:
         squares = synopsis.squares()

@@ -23,7 +23,7 @@ class Unit:
     cost_ns: float64 [levels]; per tuple of its stream at each level, measured where it can be.
     tuples: of its stream that one value of its answers comes from, >= 1.
     spread: the error of one tuple that stands for all, in values: with n read of them, the error is
-      spread / sqrt(n). float64 [levels] where it is another one at each level.
+      spread / sqrt(n).
     forced: the level that the operator has set; FREE: the controller may choose.
     share: of all tuples that arrive, those that its stream has.
     """
@@ -33,7 +33,7 @@ class Unit:
     weight: float
     cost_ns: NDArray[np.float64]
     tuples: float
-    spread: float | NDArray[np.float64]
+    spread: float
     forced: int = FREE
     share: float = 1.0
 
@@ -63,9 +63,8 @@ class Steps:
             return cls((), Ladder.of_curves(np.zeros((0, 1)), np.zeros((0, 1))))
         cost = np.array([unit.share * unit.cost_ns for unit in units])
         levels = np.arange(cost.shape[1])
-        each = [np.broadcast_to(unit.spread, len(levels)) * unit.weight for unit in units]
-        tuples = np.array([unit.tuples for unit in units])
-        loss = np.array(each) * np.sqrt((2.0**levels - 1) / tuples[:, None])
+        each = np.array([unit.weight * unit.spread / np.sqrt(unit.tuples) for unit in units])
+        loss = each[:, None] * np.sqrt(2.0**levels - 1)
         forced = np.array([unit.forced for unit in units])
         worth = WORTH * cost[:, :1]
         little = cost > cost[:, :1] - worth

@@ -18,7 +18,6 @@ from shedder.streams.bucket_rows import bucket_of
 from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions
 from shedder.streams.present import Pairs, Present, paired, present
-from shedder.streams.tails import Tails
 from shedder.streams.words import Words, are_doubles, ends_of, words_of
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
 from synopses.key_kernels import below
@@ -86,7 +85,6 @@ class Frame:
         self._where: dict[Expression, Frame | None] = {}  # None: all rows, without a cycle.
         self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
-        self.tails = Tails()
         self._known: dict[tuple[Expression, int, int], Known] = {}
         self._between: tuple[int, int, Frame] | None = None  # The last one: not all of them.
         self._basics: dict[str, ColumnBasics] = {}
@@ -209,7 +207,7 @@ class Frame:
             keys = self._positions.keys(self.batch.num_rows)
             own = keys if self._rows is None else keys[self._rows]
             rows = below(own, np.uint64(1 << (64 - level)))
-            self._thinned[level] = Thinned(self.picked(rows), rows)
+            self._thinned[level] = Thinned(self._picked(rows), rows)
         return self._thinned[level]
 
     def thinned_by(self, expression: Expression, level: int) -> Thinned:
@@ -221,18 +219,18 @@ class Frame:
             hashes = self.identities(expression)
             kept = below(hashes.first, np.uint64(1 << (64 - level)))
             rows = kept if hashes.rows is None else hashes.rows[kept]
-            self._thinned[expression, level] = Thinned(self.picked(rows), rows)
+            self._thinned[expression, level] = Thinned(self._picked(rows), rows)
         return self._thinned[expression, level]
 
     def known(self, expression: Expression, first: int, last: int) -> Known:
         """What is known of an expression's values in the rows first to last (exclusive)."""
         if (expression, first, last) not in self._known:
-            known = self.known_by_column(expression, first, last)
+            known = self._known_by_column(expression, first, last)
             known = known or _known(self.present(expression), first, last)
             self._known[expression, first, last] = known
         return self._known[expression, first, last]
 
-    def known_by_column(self, expression: Expression, first: int, last: int) -> Known | None:
+    def _known_by_column(self, expression: Expression, first: int, last: int) -> Known | None:
         """The same by the column that an expression rises or falls with; None: it is not known."""
         chain = None if isinstance(expression, Column) else monotone_of(expression)
         if chain is None:
@@ -299,7 +297,7 @@ class Frame:
             return rest
         bucket = bucket_of(expression)
         if bucket is None:
-            if self.known_by_column(expression, 0, len(self)) is not None:
+            if self._known_by_column(expression, 0, len(self)) is not None:
                 chain = monotone_of(expression)
                 assert chain is not None
                 column = self.present(chain.column)
@@ -353,7 +351,7 @@ class Frame:
         if chain is None or not chain.injective:
             return self.hashes(expression)
         column = self.hashes(chain.column)
-        if self.known_by_column(expression, 0, len(self)) is not None:
+        if self._known_by_column(expression, 0, len(self)) is not None:
             return column
         rows = self.present(expression).rows  # NULL where it overflows.
         if rows is None:
@@ -382,7 +380,7 @@ class Frame:
         """The rows where bool [rows] is true, with their positions."""
         return self._take(np.flatnonzero(kept))
 
-    def picked(self, rows: NDArray[np.int64]) -> Frame:
+    def _picked(self, rows: NDArray[np.int64]) -> Frame:
         """Some rows; what this frame has derived is not derived again, but gathered."""
         some = self._take(rows)
         some._source = self._present, rows  # Not the frame: it holds the picked one.

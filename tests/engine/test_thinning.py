@@ -18,7 +18,6 @@ from shedder.archive.records import Level
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, UnknownQuery
 from shedder.queries.answer import Answer
-from shedder.streams.tails import FAR_SHARE
 from synopses.intervals.missing import missing_group_rows
 from tests.truth import gate
 
@@ -381,44 +380,3 @@ def test_groups_beyond_the_byte_cap_are_still_bounded(tmp_path: Path) -> None:
         assert answer.missing is not None
         shown = {row["k"] for row in answer.rows()}
         assert max(n for k, n in truth.items() if k not in shown) < answer.missing.weight_max
-
-
-def test_what_lies_far_out_is_read_all_the_same(tmp_path):
-    """A thinned sum of a heavy tail errs far less than a random sample of as many values would."""
-    rng = np.random.default_rng(8)
-    count, share = 20_000, 64
-    text = "SELECT SUM(x) AS s, AVG(x) AS a, QUANTILE(x, 0.995) AS q, MAX(x) AS top FROM s"
-    grouped = "SELECT g, SUM(x) AS s FROM s GROUP BY g"
-    errors, sampled, held = [], [], 0
-    with opened(tmp_path) as engine:
-        for number in range(20):
-            engine.execute(CREATE)
-            engine.register("whole", text)
-            engine.register("heavy", text)
-            engine.register("by_group", grouped)
-            for name in ("heavy", "by_group"):
-                engine.execute(f"ALTER QUERY {name} SET THINNING 1/{share}")
-            table = rows(count, number)
-            values = rng.lognormal(0, 2, count)
-            table = table.set_column(3, "x", pa.array(values))
-            engine.push("s", table)
-            (answer,) = engine.query("heavy").answer().rows()
-            true = values.sum()
-            held += answer["s_low"] <= true <= answer["s_high"]
-            held += answer["a_low"] <= true / count <= answer["a_high"]
-            assert answer["top"] == values.max()
-            (whole,) = engine.query("whole").answer().rows()
-            assert answer["q"] == whole["q"]
-            errors.append(answer["s"] / true - 1)
-            for _ in range(50):
-                part = rng.choice(values, count // share + round(FAR_SHARE * count), replace=False)
-                sampled.append(part.mean() * count / true - 1)
-            for row in told(engine, "by_group"):
-                of_group = values[table["g"].to_numpy(zero_copy_only=False) == row["g"]].sum()
-                held += row["s_low"] <= of_group <= row["s_high"]
-            for name in ("whole", "heavy", "by_group"):
-                engine.execute(f"DROP QUERY {name}")
-            engine.execute("DROP STREAM s")
-    assert np.std(errors) < np.std(sampled) / 2
-    assert abs(np.mean(errors)) < 4 * np.std(errors) / len(errors) ** 0.5  # It does not lean.
-    assert held >= gate(trials=20 * 6, confidence=0.95)
