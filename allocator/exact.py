@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from allocator.demands import Budget, Floats, Integers, Options
@@ -11,7 +13,9 @@ OPTIONS_MAX = 300  # of all synopses together: some milliseconds
 _NODES_MAX = 2_000  # Nodes, not seconds: the same problem has the same answer on any machine.
 _CORE_NODES_MAX = 30
 _CORE_OPTIONS_MAX = 200
-_TOLERANCE = 1e-9  # of the budget: HiGHS takes a row that is over by a little
+_TOLERANCE = 1e-9  # of the budget: HiGHS takes a row that is over by a little,
+_ROW_TOLERANCE = 1e-6  # namely by as much, in the row's unit.
+_BYTES = 1 << 19  # The largest unit of bytes of which that much is less than one.
 
 
 def optimum(
@@ -39,14 +43,14 @@ def optimum(
     ones = np.ones(len(rows))
     one_each = csr_array((ones, (rows, np.arange(len(rows)))), shape=(len(options), len(rows)))
     limits = [LinearConstraint(one_each, 1, 1)]
-    for column, there_is in (
-        (options.size_bytes, float(budget.size_bytes)),
-        (options.cost_ns, budget.cost_ns),
-    ):
-        if np.isfinite(there_is):
-            unit = max(there_is, 1e-9)
-            share = column[rows, columns] / unit
-            limits.append(LinearConstraint(share[None], ub=there_is / unit - _TOLERANCE))
+    # Bytes are whole: a quarter of one above the budget is as good as none.
+    unit = float(min(max(budget.size_bytes, 1), _BYTES))
+    share = options.size_bytes[rows, columns] / unit
+    limits.append(LinearConstraint(share[None], ub=(budget.size_bytes + 0.25) / unit))
+    if np.isfinite(budget.cost_ns):
+        unit = max(budget.cost_ns, 1e-9)
+        share = options.cost_ns[rows, columns] / unit
+        limits.append(LinearConstraint(share[None], ub=budget.cost_ns / unit - _TOLERANCE))
     value = objective[rows, columns]
     found = milp(
         value / max(float(value.max()), 1e-300),
@@ -60,6 +64,10 @@ def optimum(
     taken = np.flatnonzero(found.x > 0.5)
     choice = np.empty(len(options), np.int64)
     choice[rows[taken]] = columns[taken]
+    if int(options.size_bytes[np.arange(len(options)), choice].sum()) > budget.size_bytes:
+        # Shares of a synopsis, rounded: there is room for what that can come to.
+        less = int(budget.size_bytes * (1 - 2 * _ROW_TOLERANCE))
+        return optimum(objective, options, replace(budget, size_bytes=less), nodes_max)
     return choice
 
 

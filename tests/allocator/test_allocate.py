@@ -233,3 +233,16 @@ def test_in_shortage_of_many_promises_are_kept_before_wishes():
     kept, others = allocation.met[promised & wished], allocation.met[wished & ~promised]
     assert kept.mean() > 0.7 > others.mean()
     assert allocation.size_bytes.sum() + allocation.free_bytes == int(size_bytes * 0.002)
+
+
+def test_a_choice_that_is_over_the_budget_by_a_millionth_is_none() -> None:
+    """HiGHS takes rows that are over by 1e-6: of a budget of bytes that is not one byte."""
+    budget = Budget(1 << 29)
+    half = budget.size_bytes // 2
+    loss = np.array([[1.0, 0.5], [1.0, 0.5]])
+    sizes = np.array([[half, half + 100], [half, half + 100]])
+    options = Options(["a", "b"], sizes, np.zeros((2, 2)), loss)
+    assert optimum(loss, options, budget).tolist() == [0, 0]
+    assert optimum(loss, options, Budget(budget.size_bytes + 100)).tolist() in ([0, 1], [1, 0])
+    assert optimum(loss, options, Budget(budget.size_bytes + 199)).tolist() in ([0, 1], [1, 0])
+    assert optimum(loss, options, Budget(budget.size_bytes + 200)).tolist() == [1, 1]
