@@ -22,6 +22,8 @@ from shedder.overload.steps import FREE
 
 LOOK_TICKS = 10  # Between two looks at what synopses cost, and two ladders.
 IDLE = 0.5  # Of the time of the apply thread: below it, there is time for repairs.
+BACKLOG_MS = 150.0  # Who appends waits while what has come takes longer than this to be applied:
+BACKLOG_MS_CALM = 4 * BACKLOG_MS  # before the signal so long that it comes, and work is shed first.
 ALPHA = 0.3  # What a look's rate of a stream counts.
 
 _log = structlog.get_logger("shedder.overload")
@@ -78,6 +80,15 @@ class Overload:
         """The share of the apply thread's time that reading everything takes."""
         load = self.load
         return load.tuples_per_s * (load.overhead_ns_per_tuple + self._steps.ends.full_ns) / NS
+
+    @property
+    def backlog_ms_max(self) -> float:
+        """How long what has come may take to be applied before open calls wait.
+
+        Longer while nothing is shed: the signal is the age of what is durable, and whoever were
+        paced before it had come would wait although work could be shed.
+        """
+        return BACKLOG_MS if self.state.overloaded else BACKLOG_MS_CALM
 
     def backlog_ms(self, stream: str) -> float:
         """How long what has come will take to be applied, for who is to be paced by it.

@@ -26,7 +26,6 @@ from shedder.wire.ingest import receipt_to_wire
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
 PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
-BACKLOG_MS = 150.0  # What takes longer to apply than this waits: with the signal, before the door.
 LOOK_MS_MIN, LOOK_MS_MAX = 5, 50
 
 Request = Carrying[ingest_pb2.AppendStreamRequest]
@@ -136,7 +135,8 @@ class AppendCall:
             refused for that.
         """
         if not is_last_try:
-            over_ms = self._engine.overload.backlog_ms(self._stream) - BACKLOG_MS
+            overload = self._engine.overload
+            over_ms = overload.backlog_ms(self._stream) - overload.backlog_ms_max
             if over_ms > 0:
                 error = Overloaded(f"what has come takes {over_ms:.0f} ms too long to be applied")
                 error.retry_after_ms = int(min(max(over_ms, LOOK_MS_MIN), LOOK_MS_MAX))

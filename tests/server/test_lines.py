@@ -7,7 +7,8 @@ import pytest
 
 import shedder
 from shedder import errors
-from shedder.server.append_stream import BACKLOG_MS
+from shedder.engine.overload import BACKLOG_MS, BACKLOG_MS_CALM
+from shedder.overload.controller import AGE_MS, NORMAL, State
 from tests.streams.streams import trades
 
 CLIENTS, BATCHES = 6, 12
@@ -76,12 +77,12 @@ def test_while_what_has_come_takes_long_open_calls_wait_and_nobody_is_refused(
     meter = engine.core.meter = Slow(engine.core.meter)
     engine.overload.start()
     with client.producer("trades", "p") as producer:
-        meter.told_ms = BACKLOG_MS + 1
+        meter.told_ms = BACKLOG_MS_CALM + 1
         began = time.monotonic()
         producer.push(trades(10, 1))
         assert producer.flush().position == 10  # It was held back, and then taken all the same.
         assert time.monotonic() - began >= 0.2
-        meter.told_ms = BACKLOG_MS
+        meter.told_ms = BACKLOG_MS_CALM
         producer.push(trades(10, 2))
         assert producer.flush().position == 20
     ledger = client.ledger("trades")
@@ -99,3 +100,10 @@ def test_where_tuples_are_dropped_nobody_is_held_back(client, engine, policy):
     engine.overload.stop()
     client.execute("ALTER STREAM trades SET ON OVERLOAD THIN")
     assert engine.overload.backlog_ms("trades") == 0
+
+
+def test_work_is_shed_before_anybody_waits(engine):
+    engine.overload.state = NORMAL
+    assert engine.overload.backlog_ms_max == BACKLOG_MS_CALM > AGE_MS * 4
+    engine.overload.state = State(budget_ns=100.0)
+    assert engine.overload.backlog_ms_max == BACKLOG_MS
