@@ -65,7 +65,7 @@ class WindowMerges(Generic[S]):
 
     __slots__ = (
         "_block", "_blocks", "_cores", "_empty", "_full", "_last", "_leaves", "_newest", "_order",
-        "_room", "_seen", "_size_of", "_suffixes", "size",
+        "_room", "_seen", "_short", "_size_of", "_suffixes", "size",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +92,7 @@ class WindowMerges(Generic[S]):
         self.size = np.zeros_like(size_of(empty()))
         self._room: NDArray[np.int64] | None = None
         self._full = False  # The last merge found no room, and none has been dropped since.
+        self._short = False  # A merge of the last window found none.
 
     def add(self, number: int, summary: S) -> None:
         """Take a leaf in, or another one in its place."""
@@ -103,8 +104,8 @@ class WindowMerges(Generic[S]):
 
     @property
     def is_full(self) -> bool:
-        """Whether a merge found no room: windows are merged from more parts than they need be."""
-        return self._full
+        """Whether the last window's merges found no room: it was merged from more parts."""
+        return self._short
 
     def numbers_in(self, first: int | None, end: int) -> list[int]:
         """Which leaves first <= number < end there are, ascending."""
@@ -145,6 +146,7 @@ class WindowMerges(Generic[S]):
     def merged(self, first: int, end: int) -> S | None:
         """The leaves of a window, first <= number < end, as one; None where there is none."""
         start, stop = -(-first // self._block), end // self._block
+        self._short = False
         if end - first <= _FEW or start >= stop:
             return self._told(self._leaves_in(first, end))
         self._seen = end if self._seen is None else max(self._seen, end)
@@ -278,6 +280,7 @@ class WindowMerges(Generic[S]):
             return True
         is_new = merge.size is None
         if is_new and self._full:
+            self._short = True
             return False
         if merge.size is None:
             whole = self._joined(parts)
@@ -291,6 +294,7 @@ class WindowMerges(Generic[S]):
             self._drop(self._suffixes, lambda _: True)
             self._drop(self._cores, lambda _: True)
         self._full = not self._fits(merge.size)
+        self._short |= self._full
         if not self._full:
             self.size += merge.size
         elif is_new:

@@ -109,7 +109,11 @@ def test_shells_in_order_are_a_simple_random_sample(tmp_path, share):
         sample.extend([share] * 300, Deadline())
         for each in sample.runs:
             assert sum(shell_sizes(each.run)) == 40
-            rows = np.concatenate([table["serial"].to_numpy() for table in each.rows()] or [[]])
+            tables, mask = each.drawn()
+            parts = [table["serial"].to_numpy() for table in tables]
+            if mask is not None:
+                parts[-1] = parts[-1][mask]
+            rows = np.concatenate(parts or [[]])
             assert len(set(rows.tolist())) == rows.size == each.kept
             kept += np.bincount((rows - each.run.first_position).astype(int), minlength=40)
     expected = kept.sum() / 40
