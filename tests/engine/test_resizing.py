@@ -290,3 +290,33 @@ def test_a_window_is_as_coarse_as_its_coarsest_pane(sizes: list[int]) -> None:
     for size in sizes:
         whole.merge(Pane(with_sizes(plan, [size if part.size else 0 for part in plan.parts]), 1))
     assert {size_of(part) for part in whole.parts} == {0, min(sizes)}
+
+
+THINNED = f"""SELECT COUNT(DISTINCT k) AS d, SELF_JOIN_SIZE(k) AS f2, JOIN_SIZE(k, k) AS j,
+  DISTINCT_BOTH(k, v > 0.5, v < 0.8) AS both, JACCARD(k, v > 0.5, v < 0.8) AS alike,
+  QUANTILE(v, 0.9) AS q, TOP(k, 3) AS top FROM s {WINDOW}"""
+
+
+@pytest.mark.parametrize("steps", [(1, 1), (-1, 2), (2, -1)])
+def test_parts_read_at_several_shares_may_be_of_several_sizes(
+    db: Engine, steps: tuple[int, ...]
+) -> None:
+    """Sizes change between two levels of thinning: one answer over all of them, and it holds."""
+    query = db.register("q", THINNED)
+    resize(db, "q", -2)
+    pushed = []
+    for number, (share, step) in enumerate(zip(("1/2", "1/8", "1/4"), (*steps, 0), strict=True)):
+        db.execute(f"ALTER QUERY q SET THINNING {share}")
+        pushed.append(second(number, 4_000))
+        db.push("s", pushed[-1])
+        resize(db, "q", step)
+    db.heartbeat("s", (START + 4) * SECOND)
+    [row] = query.answer().rows()
+    whole = pa.concat_tables(pushed)
+    k, v = np.asarray(whole["k"]), np.asarray(whole["v"])
+    counts = np.unique(k, return_counts=True)[1].astype(float)
+    both = len(np.intersect1d(k[v > 0.5], k[v < 0.8]))
+    truth = {"d": len(counts), "f2": (counts**2).sum(), "j": (counts**2).sum(), "both": both}
+    for name, value in truth.items():
+        assert row[f"{name}_low"] <= value <= row[f"{name}_high"], (name, value, row)
+        assert row[f"{name}_bound"] == "interval"
