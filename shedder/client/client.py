@@ -291,7 +291,8 @@ class Client(AuditCalls, BackfillCalls):
             itself; how many there were travels along.
 
         Raises:
-          BadSetting: no such share. SchemaMismatch, BadTimestamp, BatchTooLarge: nothing of them is kept.
+          BadSetting: there is no such share.
+          SchemaMismatch, BadTimestamp, BatchTooLarge: nothing of them is kept.
           PlansChanged: queries came and went all the while.
           Overloaded, Unreachable: also after having tried again for a while.
         """

@@ -15,8 +15,8 @@ class Answers:
     """Of one query: what became of its answers, in all and while it was thinned.
 
     confidence: of its intervals. checked: answers that were compared with the truth. error_of: by
-    output, how many errors and their sum. untold: by output, values that answers should have had and
-    had not. draws: as in a verdict, of all windows.
+    output, how many errors and their sum. untold: by output, values that answers should have had
+    and had not. draws: as in a verdict, of all windows.
     """
 
     confidence: float = 1.0

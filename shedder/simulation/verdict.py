@@ -24,8 +24,8 @@ class Verdict:
     intervals: values with an interval; held: those of them whose interval held the truth.
     exact: values that were called exact; wrong: those of them that were not. unbounded: without
     a bound. errors: relative, by output, of each value; of lists, of the counts of what belongs in
-    them. untold: by output, values that there are and the answer has not: of a group that it misses,
-    or NULL. widths: relative half widths of the intervals.
+    them. untold: by output, values that there are and the answer has not: of a group that it
+    misses, or NULL. widths: relative half widths of the intervals.
     one_draw: by output and group, intervals and those that held, where one draw stands for many
     windows: of distinct values, which go by their hashes. They are not among the others.
     """
