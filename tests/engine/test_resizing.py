@@ -16,10 +16,10 @@ import shedder
 from shedder.archive.records import Sizes
 from shedder.engine.engine import Engine
 from shedder.engine.pane import Pane
-from shedder.engine.plan import Kind, with_sizes
+from shedder.engine.plan import with_sizes
 from shedder.engine.resizing import size_of
-from shedder.engine.standing import Standing
 from tests.engine.allocation_world import standing
+from tests.engine.resized import changed, resize
 from tests.truth import gate
 
 SECOND = 1_000_000
@@ -59,28 +59,6 @@ def opened(directory: Path) -> Engine:
     engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
     assert isinstance(engine, Engine)
     return engine
-
-
-def resize(db: Engine, name: str, scale: int) -> Standing:
-    """Make every sketch so many times two as large (2^scale), and wait until panes are so."""
-    stream, published = db.core.published(name)
-    standing = published.standing
-    db.core.submit_sizes(stream, name, changed(standing, scale), standing.part_bytes_max).result()
-    while db.core.actor.call(db.core.shrinks).result():
-        pass
-    return standing
-
-
-def changed(standing: Standing, scale: int) -> tuple[int, ...]:
-    logs = (Kind.DISTINCT, Kind.THETA, Kind.COUNTERS)
-    return tuple(
-        part.size
-        if not part.size or part.kind is Kind.FREQUENT
-        else part.size + scale
-        if part.kind in logs
-        else int(part.size * 2.0**scale)
-        for part in standing.plan.parts
-    )
 
 
 def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
