@@ -26,14 +26,10 @@ SOURCE = "count-min"
 
 
 def _error_of(lg_width: int, statistics: Statistics, confidence: float) -> float:
-    """Of the size of a self join, as join_sizes.py asks for it; skew makes it far smaller.
-
-    n tuples have n to n^2 pairs: what is certain bounds the error where no width keeps the promise.
-    """
+    """Of the size of a self join, as join_sizes.py asks for it; skew makes it far smaller."""
     if statistics.tuples <= keys_max(lg_width):
         return 0.0
-    error = hashed.second_moment_error(1 << (lg_width - 1), (1 - confidence) / 2)
-    return min(error, statistics.tuples - 1.0)
+    return hashed.second_moment_error(1 << (lg_width - 1), (1 - confidence) / 2, statistics.tuples)
 
 
 class GroupedCountMin(GroupedHashedCounters):
