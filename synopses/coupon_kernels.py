@@ -284,16 +284,18 @@ def append_coupons(
 def append_lists(
     arena: Coupons, used: int, lists: Lists, taken: Longs, gathered_max: int, room_max: int,
     seats: Ids, rows: Ids, dense: Registers,
-    start: int, others: Coupons, other_lists: Lists,
+    start: int, others: Coupons, other_lists: Lists, other_taken: Longs,
 ) -> tuple[int, int]:  # fmt: skip
-    """Take another's lists in from group `start` on, but for what they count: (next, used)."""
+    """Take another's lists, and what it counted, in from group `start` on: (next, used)."""
     arena, lists, taken = borrowed(arena), borrowed(lists), borrowed(taken)
     seats, rows, dense = borrowed(seats), borrowed(rows), borrowed(dense)
     others = borrowed(others)
     for group in range(start, len(other_lists)):
         first, last = _signed(other_lists[group, START]), _signed(other_lists[group, END])
+        counted = other_taken[group] + last - first - _signed(other_lists[group, CLEAN])
         if rows[group] >= 0:
             _raise(dense, rows[group], others, first, last)
+            taken[group] += counted
             continue
         while first < last:
             to = _signed(lists[group, END])
@@ -309,6 +311,7 @@ def append_lists(
                 )  # fmt: skip
                 if used < 0:
                     return group, used
+        taken[group] += counted
     return len(other_lists), used
 
 

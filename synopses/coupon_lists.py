@@ -56,6 +56,16 @@ class CouponLists:
         self._lists = grown(self._lists, groups)
         self._taken = grown(self._taken, groups)
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether no group has a place for coupons."""
+        return self._used == 0
+
+    def take_over(self, other: CouponLists, groups: int) -> None:
+        """Be what the other's first groups are; these lists are unused and have room for them."""
+        self._arena, self._used = other._arena.copy(), other._used
+        self._lists[:groups], self._taken[:groups] = other._lists[:groups], other._taken[:groups]
+
     def run(
         self, kernel: Callable[..., tuple[int, int]], *arguments: Any, coming: int
     ) -> tuple[int, bool]:
@@ -130,9 +140,11 @@ class CouponLists:
             # What is in use falls by a fifth before it is due again.
             self._repack(max(used + used // 16, _ARENA_MIN))
 
-    def lists(self, groups: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """The arena, and where the lists of the first groups are in it."""
-        return self._arena, self._lists[:groups]
+    def lists(
+        self, groups: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.int64]]:
+        """The arena, where the lists of the first groups are in it, and what these have taken."""
+        return self._arena, self._lists[:groups], self._taken[:groups]
 
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
         """Groups, slots and registers of all coupons, in order; shapes [n]."""

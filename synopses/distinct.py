@@ -128,8 +128,8 @@ class GroupedDistinct(Resizable):
         bounds, dealt = by_group(ids, coupons, self._groups)
         lists = np.zeros((self._groups, 4), np.uint32)
         lists[:, coupon_kernels.START], lists[:, coupon_kernels.END] = bounds[:-1], bounds[1:]
-        self._append(coupon_kernels.append_lists, self._groups, dealt, lists, more=ids.size)
-        self._coupons.count(slice(self._groups), np.diff(bounds))
+        none = np.zeros(self._groups, np.int64)
+        self._append(coupon_kernels.append_lists, self._groups, dealt, lists, none, more=ids.size)
 
     def _append(self, kernel: Any, end: int, *columns: NDArray[Any], more: int = 0) -> None:
         """Run a kernel that appends coupons up to its end; `more`: what comes beside its rows."""
@@ -183,13 +183,16 @@ class GroupedDistinct(Resizable):
             raise CannotMerge("lg_k", self.lg_k, other.lg_k)
         self.grow(other.groups)
         theirs = other._rows[: other.groups]
-        newly = np.flatnonzero((theirs >= 0) & (self._rows[: other.groups] < 0))
-        if newly.size:
-            self._make_dense(newly)
-        register_kernels.raise_rows(self._dense, self._rows, other._dense, theirs)
+        if not self._dense_used and self._coupons.is_unused:  # There is nothing: a copy will do.
+            self._rows[: other.groups] = theirs
+            self._dense, self._dense_used = other._dense.copy(), other._dense_used
+            self._coupons.take_over(other._coupons, other.groups)
+            return self
+        if register_kernels.raise_rows(self._dense, self._rows, other._dense, theirs):
+            self._make_dense(np.flatnonzero((theirs >= 0) & (self._rows[: other.groups] < 0)))
+            register_kernels.raise_rows(self._dense, self._rows, other._dense, theirs)
         lists = other._coupons.lists(other.groups)
         self._append(coupon_kernels.append_lists, other.groups, *lists)
-        self._coupons.count(slice(other.groups), other._coupons.taken[: other.groups])
         return self
 
     def resize(self, lg_k: int, /) -> Self:

@@ -240,6 +240,9 @@ class GroupedFrequent(Resizable):
             raise CannotMerge("items", self.items.name, other.items.name)
         self._check_weights(other.totals.max(initial=0, keepdims=True))
         self.grow(other.groups)
+        if not self._totals.any():  # There is nothing: a copy will do.
+            self._take_over(other)
+            return self
         theirs = other._entries()
         totals = self._totals.copy()
         totals[: other.groups] += other.totals
@@ -248,6 +251,24 @@ class GroupedFrequent(Resizable):
         self._take_entries(theirs, theirs.lates - other.error[theirs.groups])
         self._totals = totals
         return self
+
+    def _take_over(self, other: Self) -> None:
+        """Be what the other is; there is nothing in here, and room for its groups."""
+        groups, rooms = other._groups, other._rooms[: other._groups]
+        for mine, theirs in (
+            (self._starts, other._starts),
+            (self._rooms, other._rooms),
+            (self._active, other._active),
+            (self._offsets, other._offsets),
+            (self._totals, other._totals),
+        ):
+            mine[:groups] = theirs[:groups]
+        self._state = other._state.copy()
+        self._born, self._free = other._born.copy(), other._free.copy()
+        self._store = other._store.copy()
+        arena = np.empty((int(rooms.sum()), kernels.CELLS), np.int64)
+        used = kernels.repack(other._arena, self._starts, rooms, arena)
+        self._hold(arena, used=used)
 
     def _take_entries(self, entries: Entries, shifts: NDArray[np.int64]) -> None:
         self._take(

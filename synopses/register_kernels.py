@@ -37,16 +37,19 @@ def raise_one(registers: Registers, h1: Words, h2: Words) -> None:
 
 
 @njit(nogil=True, cache=True)
-def raise_rows(dense: Registers, rows: Ids, others: Registers, other_rows: Ids) -> None:
-    """Raise the registers of each group that is dense in the other (and so here) to theirs."""
+def raise_rows(dense: Registers, rows: Ids, others: Registers, other_rows: Ids) -> int:
+    """Raise the registers of each group that is dense in both to the other's; how many are not."""
+    sparse = 0
     for group in range(other_rows.size):
-        theirs = other_rows[group]
-        if theirs >= 0:
-            mine = rows[group]
-            for slot in range(dense.shape[1]):
-                register = others[theirs, slot]
-                held = dense[mine, slot]
-                dense[mine, slot] = register if register > held else held
+        if other_rows[group] < 0:
+            continue
+        if rows[group] < 0:
+            sparse += 1
+            continue
+        mine, theirs = dense[rows[group]], others[other_rows[group]]
+        for slot in range(mine.size):
+            mine[slot] = max(mine[slot], theirs[slot])
+    return sparse
 
 
 @njit(nogil=True, cache=True)

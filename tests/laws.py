@@ -108,8 +108,23 @@ def merging_nothing_changes_nothing(subject: Subject, part: Part, groups: int) -
 
 def merging_leaves_the_other_alone(subject: Subject, left: Part, right: Part, groups: int) -> None:
     other = subject.of(right, groups)
-    subject.feed(subject.of(left, groups).merge(other), left)
-    subject.assert_same(other, subject.of(right, groups))
+    for summary in (subject.of(left, groups), subject.empty(groups), subject.empty(0)):
+        subject.feed(summary.merge(other), left)
+        summary.merge(subject.of(left, groups))
+        subject.assert_same(other, subject.of(right, groups))
+
+
+def what_is_merged_into_nothing_goes_on(
+    subject: Subject, part: Part, more: Part, groups: int
+) -> None:
+    """It is a copy: of summaries that forget, too."""
+    summary = subject.of(part, groups)
+    copy = subject.empty(0).merge(summary)
+    subject.assert_same(copy, summary)
+    for one in (copy, summary):
+        subject.feed(one, more)
+        one.merge(subject.of(part, groups))
+    subject.assert_same(copy, summary)
 
 
 def resizing_commutes_with_merging(
@@ -173,7 +188,8 @@ def hold(subject: Subject, part: Part, groups: int, cut: int) -> None:
 
 
 def hold_for_one(subject: Subject, part: Part, groups: int) -> None:
-    """The laws that no merge is part of (for summaries whose merge is only as good, not equal)."""
+    """The laws of one summary (for those whose merge is only as good as one pass, not equal)."""
+    what_is_merged_into_nothing_goes_on(subject, part, part[: len(part) // 2], groups)
     bytes_round_trip(subject, part, groups)
     scatter_undoes_select(subject, part, groups, seed=len(part))
     growing_is_starting_bigger(subject, part, groups)
