@@ -246,7 +246,7 @@ class ThinnedPart:
         ends = [end for s in self.segments for end in (s.low, s.high) if end is not None]
         spoiled = spoiled | (not np.isfinite(np.array(ends, np.float64)).all())
         empty = self.read_counts == 0
-        strata = [_cleared(each, spoiled) for each in self._strata(_averaging)]
+        strata = [_cleared(each, spoiled) for each in self._strata(_averaging, spoiled)]
         intervals = bounds(strata, confidence=confidence)
         if is_sum:
             intervals = _rounded_out(intervals, strata)
@@ -258,14 +258,22 @@ class ThinnedPart:
         bound = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
         return replace(found, bound=bound, null=found.null | spoiled, reason=_INFINITE)
 
-    def _strata(self, of: Callable[[Any], tuple[Any, Any, Any]]) -> list[Stratum]:
-        """What was read in full first, where there is any; then every segment."""
+    def _strata(
+        self, of: Callable[[Any], tuple[Any, Any, Any]], spoiled: NDArray[np.bool_] | None = None
+    ) -> list[Stratum]:
+        """What was read in full first, where there is any; then every segment.
+
+        Args:
+          of: counts, means and squares of a synopsis.
+          spoiled: bool [groups], groups that nothing is said of.
+        """
         strata = []
         for synopsis, segment in zip(self._synopses, [None, *self.segments], strict=True):
             counts, means, squares = of(synopsis)
             total = int(counts.sum())
             if segment is None:
-                low, high = _seen_range(synopsis, counts)
+                there = counts > 0 if spoiled is None else (counts > 0) & ~spoiled
+                low, high = _seen_range(synopsis, there)
                 population, read = total, total
             else:
                 low, high = _range(segment)
@@ -315,9 +323,8 @@ def _shape(segment: Segment, counts: NDArray[np.int64]) -> SquareMoments | None:
     return SquareMoments(sums.cross, sums.squares_y)
 
 
-def _seen_range(synopsis: Any, counts: NDArray[np.int64]) -> tuple[float, float]:
-    """The range of values that were all read."""
-    there = counts > 0
+def _seen_range(synopsis: Any, there: NDArray[np.bool_]) -> tuple[float, float]:
+    """The range of values that were all read, of these groups."""
     if not there.any() or not hasattr(synopsis, "minimum"):
         return 0.0, 0.0
     low = np.asarray(synopsis.minimum().value, np.float64)[there].min()

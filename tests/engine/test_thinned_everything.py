@@ -211,3 +211,32 @@ def test_stored_segments_know_the_ranges_of_both_columns_again(tmp_path: Path) -
         before = {name: engine.query(name).answer().rows() for name in QUERIES}
     with opened() as engine:
         assert {name: engine.query(name).answer().rows() for name in QUERIES} == before
+
+
+INFINITE = f"""SELECT g, SUM(x) AS s, AVG(x) AS a, VAR(x) AS w, STDDEV(x) AS d, MIN(x) AS lo,
+  MAX(x) AS hi, MEDIAN(x) AS q, {PAIRS} FROM s GROUP BY g
+  WITHIN 5 PERCENT CONFIDENCE 99.9999 PERCENT"""
+
+
+@pytest.mark.parametrize("later", [1, 3, 40])
+def test_infinities_of_one_group_say_nothing_of_the_others(db: Engine, later: int) -> None:
+    """What was read in full has infinite values; of what was thinned later all is finite."""
+    db.execute(CREATE)
+    query = db.register("q", INFINITE)
+    first = rows(100, 1)
+    x = np.where(np.isin(first["g"].to_numpy(), ["a"]), np.inf, first["x"].to_numpy())
+    db.push("s", first.set_column(4, "x", pa.array(x, pa.float64(), from_pandas=True)))
+    db.execute("ALTER QUERY q SET THINNING 1/8")
+    db.push("s", rows(later, 2, begin_s=10))
+    truth = {row["g"]: row for row in db.execute(INFINITE.split(" WITHIN", maxsplit=1)[0]).rows()}
+    bounded = 0
+    for row in query.answer().rows():
+        for column in [c.removesuffix("_bound") for c in row if c.endswith("_bound")]:
+            if row[column + "_bound"] != "interval":
+                continue
+            right = truth[row["g"]][column]
+            slack = 1e-9 * abs(right)
+            low, high = row[column + "_low"], row[column + "_high"]
+            assert low - slack <= right <= high + slack, (row["g"], column, low, right, high)
+            bounded += row["g"] != "a"
+    assert bounded >= 5
