@@ -240,3 +240,27 @@ def test_infinities_of_one_group_say_nothing_of_the_others(db: Engine, later: in
             assert low - slack <= right <= high + slack, (row["g"], column, low, right, high)
             bounded += row["g"] != "a"
     assert bounded >= 5
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-90, 1e150])
+@pytest.mark.parametrize("first", [1.0, 1e-290, 1e140])
+def test_values_of_any_unit_are_bounded_or_said_to_be_unknown(
+    db: Engine, unit: float, first: float
+) -> None:
+    """Values of which squares, or squares of quotients, are no doubles."""
+    of = f"{PAIRS}, AVG(x) AS a, SUM(x) AS s, VAR(x) AS w, STDDEV(x) AS d, QUANTILE(x, 0.9) AS q"
+    db.execute(CREATE)
+    query = db.register("q", f"SELECT {of} FROM s WITHIN 5 PERCENT CONFIDENCE 99.9999 PERCENT")
+    for seed, scale in enumerate((first, unit)):
+        table = rows(300, seed, begin_s=10 * seed)
+        x = pa.array(table["x"].to_numpy() * scale, pa.float64(), from_pandas=True)
+        db.push("s", table.set_column(4, "x", x))
+        db.execute("ALTER QUERY q SET THINNING 1/8")
+    [row] = query.answer().rows()
+    [truth] = db.execute(f"SELECT {of} FROM s").rows()
+    for name in "cpvbiaswdq":
+        if row[name + "_bound"] == "none" or truth[name] is None:
+            continue
+        slack = 1e-9 * abs(truth[name])
+        assert row[name + "_low"] - slack <= truth[name] <= row[name + "_high"] + slack, name
+    assert row["a_bound"] == row["s_bound"] == row["q_bound"] == "interval"
