@@ -196,6 +196,17 @@ def _move(values: NDArray[np.uint64], to: NDArray[np.int32], out: NDArray[np.uin
         out[to[row]] = values[row]
 
 
+def number(first: int, to: NDArray[np.int32], out: NDArray[np.int64]) -> None:
+    """out[to[i]] = first + i."""
+    _number(first, as_input(to, np.int32), out)
+
+
+@njit(nogil=True, cache=True)
+def _number(first: int, to: NDArray[np.int32], out: NDArray[np.int64]) -> None:
+    for row in range(to.size):
+        out[to[row]] = first + row
+
+
 def move_texts(
     offsets: NDArray[np.int32],
     data: NDArray[np.uint8],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from synopses.deal import block_sizes, deal, move, move_texts, places, undealt
+from synopses.deal import block_sizes, deal, move, move_texts, number, places, undealt
 
 
 @given(rows=st.integers(0, 3000), blocks=st.integers(1, 70), seed=st.integers(0, 2**64 - 1))
@@ -85,6 +85,9 @@ def test_places_keep_the_order_within_blocks(rows: int, blocks: int, ordered: bo
     at = np.empty(rows, np.int64)
     move(np.arange(rows), to, at)
     assert (dealt[at] == np.repeat(np.arange(blocks), sizes)).all()
+    numbers = np.empty(rows, np.int64)
+    number(-7, to, numbers)
+    assert (numbers == at - 7).all()
     rank = np.empty(rows, np.int64)
     rank[np.arange(rows) if order is None else order] = np.arange(rows)
     ends = np.cumsum(sizes)
