@@ -179,13 +179,18 @@ class _Task:
 
 
 def _exactly(loss: Floats, options: Options, budget: Budget, needed: Floats) -> Solution | None:
-    """The best of all choices."""
-    loss = that_fit(loss, options, budget, needed)
+    """The best of all choices.
+
+    The prices are those of all options: what does not fit as things are is what more would buy.
+    """
     prices = find_prices(loss, options, budget, gap=_NO_GAP, needed=needed)
-    known = prices.choice
+    fitting, near = that_fit(loss, options, budget, needed), prices
+    if not np.array_equal(fitting, loss):
+        near = find_prices(fitting, options, budget, gap=_NO_GAP, needed=needed)
+    known = near.choice
     if known is not None:
-        known = fill(loss, options, budget, prices, known)
-    found = optimum(loss, options, budget, prices, known)
+        known = fill(fitting, options, budget, near, known)
+    found = optimum(fitting, options, budget, near, known)
     if found.choice is None:
         return None
     return found.choice, replace(prices, bound=found.bound)

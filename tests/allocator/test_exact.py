@@ -14,7 +14,14 @@ from allocator.demands import Budget, Options
 from allocator.exact import OPTIONS_MAX, optimum
 from allocator.prices import Prices, find_prices, least, that_fit
 from allocator.states import States
-from tests.allocator.problems import by_milp, options_of, power_law_problem, whole_need
+from tests.allocator.problems import (
+    NO_TARGET,
+    by_milp,
+    demands_of,
+    options_of,
+    power_law_problem,
+    whole_need,
+)
 
 OPTION = st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 20))
 SYNOPSES = st.lists(st.lists(OPTION, min_size=1, max_size=5), min_size=1, max_size=5)
@@ -144,6 +151,14 @@ def test_an_option_that_leaves_others_too_little_is_none():
     assert left.tolist() == [[5, 1], [4, 2], [9, 1]]
     left = that_fit(options.error, options, Budget(99, 2.0), needed)
     assert left.tolist() == [[5, none], [4, 2], [none, 1]]
+
+
+def test_what_does_not_fit_yet_is_still_what_bytes_are_worth():
+    """Beside what fits, the price would be none: everybody has the best that fits."""
+    options = [(1, 0, 8.0), (2, 0, 7.75), (20, 0, 0.0)]
+    allocation = allocate(demands_of([options], [(0, 1, NO_TARGET, 0)]), Budget(10))
+    assert allocation.choice.tolist() == [1]
+    assert allocation.per_byte == pytest.approx(8 / 19)
 
 
 def test_an_allocation_prints_nothing(capfd):
