@@ -80,6 +80,7 @@ async def flood(target: Target, rate: float, seconds: float, templates: Template
                 acked_ms.append(1e3 * (time.perf_counter() - began))
 
         calls: set[asyncio.Task[None]] = set()
+        began_at_s = time.time()
         began, sent = time.perf_counter(), 0
         while (now := time.perf_counter() - began) < seconds:
             due = int(now * rate / rows) - sent
@@ -97,6 +98,7 @@ async def flood(target: Target, rate: float, seconds: float, templates: Template
         await asyncio.gather(*calls)
     latency = np.percentile(acked_ms or [float("nan")], [50, 99])
     return {
+        "began_at_s": began_at_s,
         "offered_per_s": sent * rows / seconds,
         "acknowledged_per_s": in_time * rows / seconds,
         "p50_ms": float(latency[0]),

@@ -11,7 +11,8 @@ from math import inf
 from shedder.overload.load import NS, Load, Machine
 
 ALPHA = 0.5  # What the newest tick counts in a rate,
-ALPHA_COST = 0.3  # ... and in a cost.
+ALPHA_COST = 0.3  # ... and in a cost,
+ALPHA_OVERHEAD = 0.1  # ... and in what a tuple takes beside its synopses: with slides' answers.
 FREE_LEAST = 0.05  # The apply thread is never believed to get less of its time than this.
 
 
@@ -43,6 +44,7 @@ class Meter:
         self._done_tuples = 0
         self._done_ns = 0
         self._synopses_ns = 0
+        self._beside_ns = self._beside_tuples = 0.0  # Means of ticks in which tuples were applied.
         self._applying_ns = 0.0  # Of a tuple, all that applying it takes; 0: none was applied yet.
         self._taken_ns = clock_ns()
         self._last = Load(at_s=self._taken_ns / NS)
@@ -148,7 +150,7 @@ class Meter:
                 queue_tuples=self._queue_tuples,
                 queue_bytes=self._queue_bytes,
                 age_ms=(now - self._queue[0].since_ns) / 1e6 if self._queue else 0.0,
-                overhead_ns_per_tuple=self._overhead(last.overhead_ns_per_tuple),
+                overhead_ns_per_tuple=self._overhead(),
                 free_share=self._free(last.free_share, elapsed_s),
                 machine=machine,
             )
@@ -158,11 +160,18 @@ class Meter:
             self._worked_ns = self._done_tuples = self._done_ns = self._synopses_ns = 0
             return self._last
 
-    def _overhead(self, last: float) -> float:
-        if not self._done_tuples:
-            return last
-        seen = max(self._done_ns - self._synopses_ns, 0) / self._done_tuples
-        return seen if last == 0 else _mean(last, seen, ALPHA_COST)
+    def _overhead(self) -> float:
+        """What tuples have taken beside their synopses, by their number.
+
+        The answers of a slide are made after one batch, and are all tuples': a mean of each tick's
+        cost per tuple would take them for that batch's, and shed for a moment what need not be.
+        """
+        if self._done_tuples:
+            seen_ns = max(self._done_ns - self._synopses_ns, 0)
+            alpha = ALPHA_OVERHEAD if self._beside_tuples else 1.0
+            self._beside_ns += alpha * (seen_ns - self._beside_ns)
+            self._beside_tuples += alpha * (self._done_tuples - self._beside_tuples)
+        return self._beside_ns / self._beside_tuples if self._beside_tuples else 0.0
 
     def _free(self, last: float, elapsed_s: float) -> float:
         """While work waits without a break, what is not spent on it is spent on something else."""

@@ -85,6 +85,24 @@ def test_what_a_tuple_costs_beside_its_synopses(hand):
     assert meter.take().overhead_ns_per_tuple == 1_000
 
 
+def test_the_answers_of_a_slide_are_all_tuples_overhead_and_not_one_batchs(hand):
+    """A tick has 1,000 tuples of 1 us; every tenth has 10, and answers for 50 ms after them."""
+    meter = Meter(hand)
+    told = []
+    for tick in range(200):
+        tuples, beside_ms = (10, 50) if tick % 10 == 9 else (1_000, 1)
+        meter.came(tuples, tuples)
+        meter.begin()
+        hand.ms += beside_ms
+        meter.applied(tuples, 0)
+        meter.done()
+        hand.ms += 100 - beside_ms
+        told.append(meter.take().overhead_ns_per_tuple)
+    truth = (9 * 1 + 50) * 1e6 / (9 * 1_000 + 10)
+    assert np.mean(told[100:]) == pytest.approx(truth, rel=0.1)
+    assert max(told[100:]) < 2 * truth  # 5,000,000 ns by themselves.
+
+
 def test_the_free_share_is_what_applying_gets_while_work_waits_without_a_break(hand):
     meter = Meter(hand)
     meter.came(1_000, 1)
