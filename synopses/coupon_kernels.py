@@ -73,6 +73,14 @@ def _low_bits(coupons: Coupons, seats: Ids, mask: np.uint64) -> int:
 
 
 @njit(nogil=True, cache=True)
+def _are_many(coupons: Coupons, seats: Ids) -> bool:
+    """Whether more than half of them are different for sure."""
+    lg_seats = np.uint64(64) - leading_zeros(np.uint64(2 * coupons.size - 1))
+    mask = (np.uint64(1) << lg_seats) - np.uint64(1)
+    return _low_bits(coupons, seats, mask) > coupons.size // 2
+
+
+@njit(nogil=True, cache=True)
 def _clean(coupons: Coupons, start: int, size: int, seats: Ids, most: int) -> int:
     """Keep the largest coupon of each slot, in the order of the first ones; returns how many.
 
@@ -166,7 +174,9 @@ def _make_room(
     """
     start = _signed(lists[group, START])
     room, left = _signed(lists[group, LIMIT]) - start, 0
-    if room > 0:
+    if 0 < room < room_max and rows[group] < 0 and _are_many(arena[start : start + room], seats):
+        left = room  # More than half would stay: it is cleaned when it is wider.
+    elif room > 0:
         left = _see_to(arena, lists, taken, room_max // 2, seats, rows, dense, group)
         if left <= room // 2:
             return used
