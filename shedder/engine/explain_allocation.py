@@ -18,7 +18,6 @@ from shedder.cql.shares import share_text
 from shedder.cql.text import text_of
 from shedder.engine.allocation import Problem, Row
 from shedder.engine.cpu_prices import cpu_prices
-from shedder.queries.allocation_layout import ALLOCATION, LAYOUT
 
 _TEXTS = ("query", "synopsis", "answers", "thinning")
 _NUMBERS = ("size_bytes", "needed_bytes")
@@ -45,9 +44,7 @@ def _type_of(column: str) -> pa.DataType:
     return pa.int64() if column in _NUMBERS else pa.float64()
 
 
-_SCHEMA = pa.schema(
-    [(column, _type_of(column)) for column in _COLUMNS], metadata={LAYOUT: ALLOCATION}
-)
+_SCHEMA = pa.schema([(column, _type_of(column)) for column in _COLUMNS])
 
 
 def allocation_table(
@@ -153,4 +150,4 @@ def _name(found: Problem, row: Row) -> str:
     part = found.asked[row.asked].plan.parts[row.parts[0]] if row.parts else None
     if part is None:
         return "room for groups"
-    return part.kind.value if row.curve is None else row.curve.sizes.words.format(part.size)
+    return part.kind.value if row.curve is None else row.curve.words(part.size)

@@ -121,3 +121,29 @@ def test_of_two_zeros_a_merge_keeps_the_others_as_end(mine: float, theirs: float
     answer = left.merge(right).quantile(1.0)
     assert np.signbit(answer.high[0]) == np.signbit(theirs)
     assert np.signbit(answer.low[0]) == np.signbit(theirs)
+
+
+def test_a_batch_of_all_kinds_of_values_is_counted_like_one_value_after_the_other() -> None:
+    rng = np.random.default_rng(5)
+    kinds = (
+        rng.lognormal(0, 1, 3_000),
+        rng.normal(0, 1, 3_000),
+        rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1.0, -1.0], 3_000),
+        rng.choice([0.0, -0.0, np.nan], 600),
+        np.full(140_000, 2.5),  # More than a counter of 16 bits holds.
+        rng.choice([-1, 1], 3_000)
+        * np.exp(rng.uniform(-700, 700, 3_000)),  # No directory is as wide.
+        np.full(600, np.nan),
+    )
+    values = np.concatenate(kinds)
+    at_once, one_by_one = GroupedLogBuckets(1), GroupedLogBuckets(1)
+    for batch in kinds * 2:
+        at_once.update(None, batch)
+        for first in range(0, batch.size, 500):  # Too few for the loop of one group.
+            one_by_one.update(None, batch[first : first + 500])
+    assert at_once.to_bytes() == one_by_one.to_bytes()
+    there = values[~np.isnan(values)]
+    cells, counts = np.unique(cells_of(there), return_counts=True)
+    assert at_once.counts.tolist() == [2 * there.size]
+    np.testing.assert_array_equal(at_once.buckets()[1], cells)
+    np.testing.assert_array_equal(at_once.buckets()[2], 2 * counts)
