@@ -25,7 +25,7 @@ from shedder.engine.indexed import LookedUp, look_up, usable
 from shedder.engine.lost import UNCOUNTED
 from shedder.engine.missing_runs import without_missing
 from shedder.engine.published import Published
-from shedder.engine.reduced import partly, reduction_for
+from shedder.engine.reduced import not_reduced, partly, reduction_for
 from shedder.engine.stream import Stream
 from shedder.errors import (
     BadQuery,
@@ -45,10 +45,6 @@ from shedder.streams.sample import SampleView
 from shedder.streams.windows import Span, span_of
 
 _STEP_S = 0.1  # How soon one who waits notices that the answer is not wanted any more.
-_IN_ONE_PIECE = (
-    "all was read, because no run of this stretch lies in blocks, or some are damaged or have "
-    "deleted tuples: REDUCE BY has no effect"
-)
 _log = structlog.get_logger("shedder.one_time")
 
 
@@ -98,8 +94,9 @@ class OneTime:
 
             def exactly() -> Evidence:
                 evidence = self._exactly(query, moment, deadline)
-                notes = (_IN_ONE_PIECE,) if in_one_piece else ()
-                return replace(evidence, notes=(*evidence.notes, *notes))
+                if query.reduction is None or (reading is not None and reading.has_read):
+                    return evidence
+                return replace(evidence, notes=(*evidence.notes, not_reduced(snapshot)))
 
             sample = None if in_one_piece else moment.sample
             answer = answer_once(query, sample, exactly, moment.stretch, part)

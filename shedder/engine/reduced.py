@@ -53,6 +53,11 @@ class Reading:
     partly: Partly
     scan: Scan
 
+    @property
+    def has_read(self) -> bool:
+        """Whether a part was read: one that is small enough to be of use."""
+        return self.scan.sample.rows_read > 0
+
     def dropped(self) -> list[tuple[Part, float]]:
         """Of each run of lazy layout that was asked about: what is read of it, what was wanted."""
         return [
@@ -100,6 +105,27 @@ def partly(
             return None
 
     return Reading(Partly(read, asked_for, reduction.reads_on), scan)
+
+
+def not_reduced(snapshot: Snapshot) -> str:
+    """Why REDUCE BY has no effect on a stretch."""
+    runs = snapshot.runs
+    blocks = sum(max(run.blocks, len(run.copies) + 1) for run in runs)
+    if snapshot.missing or snapshot.holes:
+        why = "some of it is damaged"
+    elif snapshot.deleted:
+        why = "it has deleted tuples that are not purged yet"
+    elif not runs and not any(batch.num_rows for batch in snapshot.tail):
+        return "REDUCE BY has no effect: no tuple of this stretch is stored"
+    elif not runs:
+        why = "none of it is in a run"
+    elif all(_is_whole(run) for run in runs):
+        why = f"no run of it lies in blocks or has a copy (runs: {len(runs):,})"
+    elif any(isinstance(run.layout, Lazy) and not run.copies for run in runs):
+        why = "the vacuum makes copies of lazy runs only of what questions have left out"
+    else:
+        why = f"no smaller part of it suffices (runs: {len(runs):,}, blocks: {blocks:,})"
+    return f"REDUCE BY has no effect, all was read: {why}"
 
 
 def _is_whole(run: Run) -> bool:

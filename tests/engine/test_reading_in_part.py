@@ -29,10 +29,10 @@ def true_count(table=DATA) -> int:
     return int((table["hits"].to_numpy() < 20).sum())
 
 
-def filled(directory, create: str = HYBRID, **settings) -> Engine:
+def filled(directory, create: str = HYBRID, rows: int = ROWS, **settings) -> Engine:
     db = shedder.open(directory, sample_rows=500, **settings)
     db.execute(create)
-    size = ROWS // RUNS
+    size = rows // RUNS
     for run in range(RUNS):
         db.push("requests", DATA.slice(run * size, size))
         db.seal("requests")
@@ -144,12 +144,56 @@ def test_a_standing_query_reads_no_archive_in_part(db):
         db.register("thin", f"{COUNTED} REDUCE BY uniform(0.5)")
 
 
-def test_runs_in_one_piece_are_read_in_full_and_the_answer_says_so(tmp_path):
-    with filled(tmp_path, f"{CREATE} ARCHIVE plain") as db:
+@pytest.mark.parametrize("layout", ["plain", "hybrid(blocks=1)", "hybrid(blocks=64)"])
+def test_runs_in_one_piece_are_read_in_full_and_the_answer_says_so(tmp_path, layout):
+    with filled(tmp_path, f"{CREATE} ARCHIVE {layout}", rows=3_000) as db:
         answer = db.execute(f"{COUNTED} REDUCE BY uniform(0.9)")
-        assert answer.rows()[0]["n"] == true_count()
+        assert answer.rows()[0]["n"] == true_count(DATA.slice(0, 3_000))
         assert answer.rows()[0]["n_bound"] == "exact"
-        assert any("REDUCE BY has no effect" in note for note in answer.notes)
+        why = "all was read: no run of it lies in blocks or has a copy (runs: 3)"
+        assert answer.notes == (f"REDUCE BY has no effect, {why}",)
+
+
+def test_why_a_reduction_has_no_effect_is_said(tmp_path):
+    two = f"{CREATE} ARCHIVE hybrid(blocks=2, block_rows=100)"
+    reduced = f"{COUNTED} REDUCE BY uniform(0.25)"
+    with shedder.open(tmp_path, sample_rows=500) as db:
+        db.execute(two)
+
+        def noted(text: str) -> str:
+            answer = db.execute(text)
+            assert answer.rows()[0]["n_bound"] == "exact"
+            (note,) = answer.notes
+            return note
+
+        assert noted(reduced) == "REDUCE BY has no effect: no tuple of this stretch is stored"
+        db.push("requests", DATA.slice(0, 400))
+        assert noted(reduced).endswith("all was read: none of it is in a run")
+        db.seal("requests")
+        assert noted(reduced).endswith("no smaller part of it suffices (runs: 1, blocks: 2)")
+        nowhere = reduced.replace("requests", "requests [FROM '1990-01-01' TO '1991-01-01']")
+        assert noted(nowhere) == "REDUCE BY has no effect: no tuple of this stretch is stored"
+        assert db.execute(f"{COUNTED} REDUCE BY uniform(0.6)").notes == ()
+        with db.core.store._state(1).rewriting:  # The background waits.
+            db.execute("DELETE FROM requests WHERE client = 3")
+            assert noted(reduced).endswith("it has deleted tuples that are not purged yet")
+    with shedder.open(tmp_path / "lazy", sample_rows=500) as db:
+        db.execute(f"{CREATE} ARCHIVE lazy")
+        db.push("requests", DATA.slice(0, 400))
+        db.seal("requests")
+        assert "the vacuum makes copies" in noted(reduced)
+
+
+def test_over_an_empty_stretch_nothing_is_counted_exactly_and_nothing_else_is_known(db):
+    nowhere = "requests [FROM '1990-01-01' TO '1991-01-01']"
+    asked = f"SELECT COUNT(*) AS n, AVG(hits) AS a, SUM(bytes) AS s FROM {nowhere}"
+    for more in ("", " WITHIN 1 PERCENT", " REDUCE BY uniform(0.5)", " REDUCE BY by_age('1 hour')"):
+        answer = db.execute(asked + more)
+        (row,) = answer.rows()
+        assert (row["n"], row["n_bound"], row["a"], row["s"]) == (0, "exact", None, None)
+        assert answer.archive is None
+    by_group = db.execute(f"SELECT domain, COUNT(*) AS n FROM {nowhere} GROUP BY domain")
+    assert by_group.rows() == []
 
 
 @pytest.mark.parametrize(
