@@ -202,13 +202,14 @@ def demo(
 
 def spark_demo(
     report: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where report.html and report.json go.")
+        Path, typer.Option(metavar="DIR", help="Where a report of each way goes.")
     ] = Path("build/spark-demo"),
     years: Annotated[int, typer.Option(min=1, help="How often the year's flights are sent.")] = 3,
 ) -> int:
     """A million flights through Spark: summarised on executors, and forwarded as tuples.
 
-    Ends with 0 only when both ways took every flight once and every interval held as it says.
+    Ends with 0 only when both ways took every flight once, their synopses are equal wherever the
+    order of tuples does not matter, and every interval of both held as it says.
     """
     from spark_ingest.demo.spark import run_spark_demo
 

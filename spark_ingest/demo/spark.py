@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+import shedder
 from shedder.client import Client
 from shedder.cql.parse import parse
 from shedder.cql.statement import CreateStream
@@ -22,6 +23,7 @@ from shedder.queries.answer import Answer
 from spark_ingest.accuracy import judged_by_spark
 from spark_ingest.ask import Asked
 from spark_ingest.baseline import SealedStream, sealed_stream
+from spark_ingest.demo.panes import Alike, alike, beside
 from spark_ingest.demo.questions import STANDING
 from spark_ingest.demo.server import ServerProcess
 from spark_ingest.executors import Service
@@ -45,23 +47,29 @@ says where summaries are."""
 class Compared:
     """What the two ways came to.
 
-    same: queries whose answers are equal to the bit; close: those that differ, each within its
-    interval or by rounding, as the report says.
+    panes: the synopses of both, side by side. same: queries whose answers are equal to the bit.
     """
 
+    panes: tuple[Alike, ...]
     same: tuple[str, ...]
-    close: tuple[str, ...]
     done: dict[str, list[Done]]
-    report: Report
+    reports: dict[str, Report]
+
+    @property
+    def passed(self) -> bool:
+        """Whether synopses are as alike as they must be, and answers of both ways as true."""
+        alike = not any(each.unlike for each in self.panes)
+        return alike and all(report.passed for report in self.reports.values())
 
 
 def run_spark_demo(
     report: Path, console: Console, *, years: int = YEARS, heap_mb: int = 2048
 ) -> bool:
-    """Run it all.
+    """Run it all; below `report`, each way gets a report of its own.
 
     Returns:
-      Whether both ways took every flight once, and every interval held as often as it says.
+      Whether both ways took every flight once, their synopses are equal where they must be, and
+      every interval of both held as often as it says.
     """
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shedder-spark-demo-")))
@@ -72,47 +80,54 @@ def run_spark_demo(
         server = ServerProcess(home / "data", {"SHEDDER_OVERLOAD": "off"})  # Nothing is thinned.
         server.start()
         stack.callback(server.stop)
+        done = _both_ways(spark, server, source, home, console)
+        server.stop()
+        with console.status("comparing synopses"):
+            panes = _panes(home / "data")
+        server.start()
         client = stack.enter_context(server.wait())
-        compared = _both_ways(spark, client, server, source, home, console)
+        answers = {way: _answers(client, way, _end_us(years)) for way in _WAYS}
+        client.seal("forwarded")
+        sealed = sealed_stream(home / "data", "forwarded")
+        with console.status("Spark computes the exact answers"):
+            reports = {way: _judged(spark, sealed, answers[way], way) for way in _WAYS}
         taken = {way: client.ledger(way).applied for way in _WAYS}
-        write(compared.report, report)
-    console.print(_table(compared, tuple_bytes))
-    console.print(_HINT)
-    console.print(f"equal to the bit: {', '.join(compared.same)}")
-    if compared.close:
-        console.print(f"equal but for rounding and chance: {', '.join(compared.close)}")
-    held = compared.report.passed and set(taken.values()) == {rows}
+    same = tuple(query.name for query in STANDING if _is_same(answers, query.name))
+    _write(reports, report)
+    compared = Compared(panes, same, done, reports)
+    _say(console, compared, tuple_bytes)
+    held = compared.passed and set(taken.values()) == {rows}
     console.print(f"{rows:,} flights, taken once by both ways: {set(taken.values()) == {rows}}")
-    console.print(f"intervals held as often as they say: {compared.report.passed}: {report}")
+    for way, judged in reports.items():
+        console.print(
+            f"{way}: intervals held as often as they say: {judged.passed}: {report / way}"
+        )
     return held
 
 
 def _both_ways(
-    spark: SparkSession,
-    client: Client,
-    server: ServerProcess,
-    source: Path,
-    home: Path,
-    console: Console,
-) -> Compared:
+    spark: SparkSession, server: ServerProcess, source: Path, home: Path, console: Console
+) -> dict[str, list[Done]]:
     service = Service(server.address, {"insecure": True})
     done = {}
-    for way, start in zip(_WAYS, (summarise, forward), strict=True):
-        client.execute(_create(way))
+    with server.wait() as client:
+        for way, start in zip(_WAYS, (summarise, forward), strict=True):
+            client.execute(_create(way))
+            for query in STANDING:
+                client.register(f"{query.name}_{way}", _over(way, query.sql))
+            running = start(_frame(spark, source), service, way, checkpoint=str(home / way))
+            done[way] = _watched(running, way, len(list(source.iterdir())), console)
+    return done
+
+
+def _panes(directory: Path) -> tuple[Alike, ...]:
+    """All that the two ways hold, of a directory that nobody serves now."""
+    found: list[Alike] = []
+    with shedder.open(directory, overload="off") as db:
         for query in STANDING:
-            client.register(f"{query.name}_{way}", _over(way, query.sql))
-        frame = _frame(spark, source)
-        running = start(frame, service, way, checkpoint=str(home / way))
-        done[way] = _watched(running, way, len(list(source.iterdir())), console)
-    years = len(list(source.iterdir())) // _QUARTERS
-    end_us = _BEGIN_US + years * 365 * _DAY_US
-    answers = {way: _answers(client, way, end_us) for way in _WAYS}
-    same = [q.name for q in STANDING if _is_same(answers, q.name)]
-    client.seal("forwarded")
-    with console.status("Spark computes the exact answers"):
-        report = _judged(spark, sealed_stream(home / "data", "forwarded"), answers)
-    close = [query.name for query in STANDING if query.name not in same]
-    return Compared(tuple(same), tuple(close), done, report)
+            sides = [db.core.stream(way).queries[f"{query.name}_{way}"].standing for way in _WAYS]
+            found += alike(query.name, *sides)
+    return tuple(found)
 
 
 def _write_files(directory: Path, years: int) -> tuple[int, int]:
@@ -173,16 +188,35 @@ def _is_same(answers: dict[str, dict[str, Answer]], name: str) -> bool:
 
 
 def _judged(
-    spark: SparkSession, sealed: SealedStream, answers: dict[str, dict[str, Answer]]
+    spark: SparkSession, sealed: SealedStream, answers: dict[str, Answer], way: str
 ) -> Report:
-    """Spark's verdict on the answers of both ways, from the tuples that one of them has."""
+    """Spark's verdict on the answers of one way, from the tuples that were forwarded."""
     asked = Asked(sealed.schema)
-    for way in _WAYS:
-        for query in STANDING:
-            answer = replace(answers[way][query.name], position=sealed.end_position)
-            asked.add(_over("forwarded", query.sql), answer)
-    subject = f"{sealed.rows:,} flights, summarised and forwarded"
+    for query in STANDING:
+        answer = replace(answers[query.name], position=sealed.end_position)
+        asked.add(_over("forwarded", query.sql), answer)
+    subject = f"{sealed.rows:,} flights, {way}"
     return judged_by_spark(spark, sealed, asked, subject=subject, seed=None)
+
+
+def _end_us(years: int) -> int:
+    return _BEGIN_US + years * 365 * _DAY_US
+
+
+def _write(reports: dict[str, Report], directory: Path) -> None:
+    for way, report in reports.items():
+        write(report, directory / way)
+
+
+def _say(console: Console, compared: Compared, tuple_bytes: int) -> None:
+    console.print(_table(compared, tuple_bytes))
+    console.print(_HINT)
+    for part in beside(compared.panes):
+        console.print(part)
+    console.print(f"answers equal to the bit: {', '.join(compared.same)}")
+    close = [query.name for query in STANDING if query.name not in compared.same]
+    if close:
+        console.print(f"answers equal but for rounding and chance: {', '.join(close)}")
 
 
 def _table(compared: Compared, tuple_bytes: int) -> Table:

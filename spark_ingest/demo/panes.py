@@ -1,0 +1,186 @@
+"""The panes of two standing queries, synopsis by synopsis: equal bytes, or why they may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from shedder.cql.types import ColumnType
+from shedder.engine.pane import Pane
+from shedder.engine.plan import RANKED, Kind, Part
+from shedder.engine.standing import Standing
+from shedder.queries.cases import aggregate_name
+from shedder.streams.group_keys import GroupKeys
+from synopses.estimate import Estimates
+
+_WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)  # Their sums are exact.
+_ROUNDING = 1e-9  # Relative: what the order of additions leaves of a variance of millions.
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """One synopsis of a query in all panes of both.
+
+    query: its name. synopsis: its kind. answers: what is read from it. panes: that either holds;
+      closed: those of them that the watermark has passed.
+    equal: panes in which its bytes are the same. unlike: panes in which it differs, and should not.
+    why: what makes its bytes depend on the order of tuples; "": nothing does.
+    """
+
+    query: str
+    synopsis: str
+    answers: str
+    panes: int
+    closed: int
+    equal: int
+    unlike: int
+    why: str
+
+
+def alike(name: str, left: Standing, right: Standing) -> Iterator[Alike]:
+    """Compare all panes of two queries with the same text.
+
+    Args:
+      name: to call them by. left, right: at rest; nothing of them is changed.
+
+    Yields:
+      One for each synopsis of their plan.
+    """
+    parts = left.plan.parts
+    numbers = sorted(left.panes.keys() | right.panes.keys())
+    closed = sum(number not in set(left.open_panes()) for number in numbers)
+    equal, unlike = np.zeros(len(parts), np.int64), np.zeros(len(parts), np.int64)
+    for number in numbers:
+        pair = [_in_order(side.panes.get(number), side.keys) for side in (left, right)]
+        for at, part in enumerate(parts):
+            same, fault = _verdict(part, at, *pair)
+            equal[at] += same
+            unlike[at] += fault
+    for at, part in enumerate(parts):
+        named = zip(left.query.aggregates, left.plan.answers, left.plan.partners, strict=True)
+        answers = ", ".join(aggregate_name(each) for each, *places in named if at in places)
+        yield Alike(
+            name,
+            part.kind.value,
+            answers or "rows",
+            len(numbers),
+            closed,
+            int(equal[at]),
+            int(unlike[at]),
+            _why(part),
+        )
+
+
+def beside(found: Iterable[Alike]) -> Iterator[Table | str]:
+    """The comparison for people to read: a table, and below it why not all bytes are equal."""
+    table = Table(box=None, header_style="dim")
+    for name in ("query", "synopsis", "of"):
+        table.add_column(name, no_wrap=True)
+    for name in ("panes", "closed", "equal bytes"):
+        table.add_column(name, justify="right")
+    last, below = "", list[str]()
+    for each in found:
+        counts = f"{each.panes:,}", f"{each.closed:,}", f"{each.equal:,}"
+        name = "" if each.query == last else each.query
+        style = "bold red" if each.unlike else ""
+        table.add_row(name, each.synopsis, each.answers, *counts, style=style)
+        last, what = each.query, f"{each.query}, {each.synopsis}"
+        if each.unlike:
+            below.append(f"{what}: UNLIKE in {each.unlike:,} panes")
+        elif each.equal < each.panes:
+            below.append(f"{what}: {each.why}")
+    yield table
+    yield from below
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """A pane with its groups in the order of their hashes, which is the same on both sides."""
+
+    pane: Pane
+    hashes: bytes
+
+
+def _in_order(held: Pane | None, keys: GroupKeys | None) -> _Ordered | None:
+    if held is None or keys is None:
+        return None if held is None else _Ordered(held, b"")
+    ids = np.flatnonzero(held.present)
+    hashes = keys.hashes(ids)
+    order = np.argsort(hashes)
+    return _Ordered(held.select(ids[order]), hashes[order].tobytes())
+
+
+def _verdict(
+    part: Part, at: int, left: _Ordered | None, right: _Ordered | None
+) -> tuple[bool, bool]:
+    """Whether one synopsis of a pane has the same bytes on both sides, and whether it is wrong."""
+    if left is None or right is None or left.hashes != right.hashes:
+        return False, True
+    ours, theirs = left.pane.parts[at], right.pane.parts[at]
+    segments = [_segments(each.pane, at) for each in (left, right)]
+    if ours.to_bytes() == theirs.to_bytes() and segments[0] == segments[1]:
+        return True, False
+    return False, segments[0] != segments[1] or not _may_differ(part, ours, theirs)
+
+
+def _segments(pane: Pane, at: int) -> dict[int, bytes]:
+    """By level, the bytes of what a part read thinned."""
+    found = pane.segments.items()
+    return {level: segment.synopsis.to_bytes() for (part, level), segment in found if part == at}
+
+
+def _why(part: Part) -> str:
+    match part.kind:
+        case Kind.MOMENTS if part.variance:
+            return "variances are rounded in the order of tuples"
+        case Kind.MOMENTS if part.argument is not None and part.argument.type in _WHOLE:
+            return ""
+        case Kind.MOMENTS | Kind.CROSS:
+            return "sums of doubles are rounded in the order of tuples"
+        case Kind.FREQUENT:
+            return "a full table forgets in the order of tuples"
+        case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
+            return "they hold tuples' numbers, which each way gives out"
+        case kind if kind in RANKED:
+            return "which values stay is drawn as they come"
+        case _:
+            return ""
+
+
+def _may_differ(part: Part, ours: Any, theirs: Any) -> bool:
+    """Whether two synopses that differ in bytes can be of the same tuples."""
+    if not _why(part):
+        return False
+    match part.kind:
+        case Kind.MOMENTS:
+            same = _equal(ours.counts(), theirs.counts())
+            ends = _close(ours.minimum(), theirs.minimum(), 0.0)
+            ends &= _close(ours.maximum(), theirs.maximum(), 0.0)
+            if part.variance:
+                ends &= _close(ours.variance(), theirs.variance(), _ROUNDING)
+            return same and ends and _close(ours.mean(), theirs.mean(), _ROUNDING)
+        case Kind.CROSS:
+            return _close(ours.covariance(sample=False), theirs.covariance(sample=False), _ROUNDING)
+        case Kind.FREQUENT:
+            full = (ours.error > 0) | (theirs.error > 0)
+            return bool(full.any()) and _equal(ours.totals, theirs.totals)
+        case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
+            times = _equal(ours.first_times(), theirs.first_times())
+            return times and _equal(ours.last_times(), theirs.last_times())
+        case kind if kind in RANKED:
+            return _equal(ours.counts(), theirs.counts())
+        case _:
+            return False
+
+
+def _equal(ours: Any, theirs: Any) -> bool:
+    return bool(np.array_equal(ours, theirs))
+
+
+def _close(ours: Estimates, theirs: Estimates, relative: float) -> bool:
+    left, right = np.asarray(ours.value, np.float64), np.asarray(theirs.value, np.float64)
+    return bool(np.allclose(left, right, rtol=relative, atol=0.0, equal_nan=True))
