@@ -26,6 +26,7 @@ from shedder.queries.answer import Answer
 from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.windows import span_of
+from spark_ingest.session import having
 
 _OPEN_COST = "spark.sql.files.openCostInBytes"
 _OPEN_COST_BYTES = 1 << 16  # Of a local file; evaluating the facts takes far longer than reading.
@@ -144,22 +145,11 @@ def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
         whole = whole.join(sf.broadcast(spark.createDataFrame(gone)), POSITION, "left_anti")
     whole.createOrReplaceTempView(f"`{name}`")
     try:
-        with _on_all_cores(spark):
+        # By itself, Spark has one core read all files that are below 4 MiB.
+        with having(spark, _OPEN_COST, _OPEN_COST_BYTES):
             yield name
     finally:
         spark.catalog.dropTempView(name)
-
-
-@contextmanager
-def _on_all_cores(spark: SparkSession) -> Iterator[None]:
-    """Files are split among the cores: by itself, Spark has one core read what is below 4 MiB."""
-    before = spark.conf.get(_OPEN_COST)
-    assert before is not None  # It has a default.
-    spark.conf.set(_OPEN_COST, _OPEN_COST_BYTES)
-    try:
-        yield
-    finally:
-        spark.conf.set(_OPEN_COST, before)
 
 
 def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: Answer) -> pa.Table:

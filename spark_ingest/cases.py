@@ -13,6 +13,9 @@ from spark_ingest.scores import Made
 Facts = dict[str, Any]
 """By name: what was counted for one aggregate of one case in one group; `rows` always."""
 
+CONDITIONS_MAX = 120
+"""Of one statement: the code of many more is longer than a method of the JVM may be (64 KB)."""
+
 
 def made_of(case: Case, aggregate: Aggregate, shapes: Mapping[str, str]) -> Made:
     """What a value was made of; shapes: of the stream's columns, in words."""

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from shedder.cql.aggregate_sql import of_pairs
 from shedder.cql.expression import (
-    LISTS,
+    BY_TIME,
     Aggregate,
     AggregateFunction,
     Expression,
@@ -29,10 +29,15 @@ from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
 from shedder.queries.cases import Case, Key
 from spark_ingest.by_value import BY_VALUE, find_by_value
-from spark_ingest.cases import Facts, condition_of, quoted, within
+from spark_ingest.cases import CONDITIONS_MAX, Facts, condition_of, quoted, within
+from spark_ingest.session import having
 
-# Above about a hundred aggregates in one statement, Spark no longer compiles them.
-_FACTS_MAX = 80
+# Planning takes longer than counting when a statement is too long.
+_FACTS_MAX = 200
+# Statements with more columns than this, by itself 100, Spark interprets.
+_COMPILED = "spark.sql.codegen.maxFields"
+_COMPILED_COLUMNS = 10_000
+_BITS_MAX = 62  # Of a BIGINT, whose sign stays out of it.
 
 
 @dataclass(slots=True)
@@ -67,15 +72,43 @@ class _Fact:
 class _Pass:
     """Cases with the same groups, the facts to find, and the claims to join.
 
+    conditions: which tuples are in an answer, and place: bits of the tuple's masks, m0, m1, ...
     columns: SQL and place; what several facts need is found once.
     """
 
     groups: tuple[Expression, ...]
+    conditions: dict[str, int] = field(default_factory=dict)
     facts: list[_Fact] = field(default_factory=list)
     columns: dict[str, int] = field(default_factory=dict)
     spans: list[tuple[int | None, int | None]] = field(default_factory=list)
     claims: dict[Key, dict[str, Any]] = field(default_factory=dict)
     types: dict[str, pa.DataType] = field(default_factory=dict)
+
+    def look_at(self, case: Case) -> None:
+        """Have the tuples of an answer read."""
+        self.spans.append((case.answer.start_us, case.answer.end_us))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its statement is as long as it should be."""
+        return len(self.columns) >= _FACTS_MAX or len(self.conditions) >= CONDITIONS_MAX
+
+    def met(self, condition: str) -> str:
+        """Whether a tuple is in an answer, by the masks."""
+        word, bit = divmod(self.conditions.setdefault(condition, len(self.conditions)), _BITS_MAX)
+        return f"(m{word} & {1 << bit}L) <> 0"
+
+    @property
+    def masks(self) -> list[str]:
+        """The masks: each condition is looked at once."""
+        met = list(self.conditions)
+        words = [met[first : first + _BITS_MAX] for first in range(0, len(met), _BITS_MAX)]
+        return [
+            " | ".join(
+                f"CASE WHEN {each} THEN {1 << at}L ELSE 0L END" for at, each in enumerate(word)
+            )
+            for word in words
+        ]
 
     def find(self, case: Case, output: str, name: str, sql: str) -> None:
         """Have a fact found."""
@@ -95,48 +128,62 @@ def find_truths(
       cases: answers that hold no tuple beyond the relation.
     """
     cases, truths = [case for case in cases if case.judgeable], Truths()
-    with tempfile.TemporaryDirectory(prefix="shedder-claims-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(prefix="shedder-claims-") as scratch,
+        having(spark, _COMPILED, _COMPILED_COLUMNS),
+    ):
         for number, one in enumerate(_passes(cases, time_column)):
             file = Path(scratch) / f"{number}.parquet"
             pq.write_table(_claims_table(one), file)
             table = spark.sql(_sql(one, relation, time_column, file)).toArrow()
             _take(one, table, truths)
             truths.passes += 1
-    truths.passes += find_by_value(spark, relation, time_column, cases, truths.by_case)
-    return truths
+        found = find_by_value(spark, relation, time_column, cases, truths.by_case)
+    return Truths(truths.passes + found, truths.by_case)
 
 
 def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
-    gathered: dict[tuple[Expression, ...], _Pass] = {}
+    """Of each case, the one which finds its groups comes first.
+
+    What is kept of text, or of a tuple's place in time, has no fixed width, and a pass with any of
+    it is aggregated row by row, without code of its own: such facts have passes for themselves.
+    """
+    fixed: dict[tuple[Expression, ...], _Pass] = {}
+    varying: dict[tuple[Expression, ...], _Pass] = {}
+    later: list[_Pass] = []
     for case in cases:
         groups = case.query.groups
-        one = gathered.setdefault(groups, _Pass(groups))
-        _add(one, case, time_column)
-        if len(one.columns) >= _FACTS_MAX:
-            yield gathered.pop(groups)
-    yield from gathered.values()
+        pair = fixed.setdefault(groups, _Pass(groups)), varying.setdefault(groups, _Pass(groups))
+        _add(*pair, case, time_column)
+        if pair[0].is_full:
+            yield fixed.pop(groups)
+        if pair[1].is_full:
+            later.append(varying.pop(groups))
+    yield from fixed.values()
+    yield from (one for one in [*later, *varying.values()] if one.columns)
 
 
-def _add(one: _Pass, case: Case, time_column: str) -> None:
+def _add(fixed: _Pass, varying: _Pass, case: Case, time_column: str) -> None:
     condition = condition_of(case, time_column)
-    one.spans.append((case.answer.start_us, case.answer.end_us))
-    one.find(case, "", "rows", f"count_if({condition})")
+    fixed.look_at(case)
+    fixed.find(case, "", "rows", f"count_if({fixed.met(condition)})")
     for name, aggregate in case.aggregates():
-        match aggregate.function:
-            case AggregateFunction.QUANTILE:
-                _claim_ends(one, case, name, aggregate)
-            case AggregateFunction.TOP | AggregateFunction.FREQUENT:
-                _claim_items(one, case, name, aggregate)
-            case _:
-                pass
+        one = varying if _varies(aggregate) else fixed
+        one.look_at(case)
+        if aggregate.function is AggregateFunction.QUANTILE:
+            _claim_ends(one, case, name, aggregate)
         order = f"struct({quoted(time_column)}, {quoted(POSITION)})"
         prefix = _prefix(case, name)
-        for fact, sql in _facts_of(aggregate, condition, prefix, order):
+        for fact, sql in _facts_of(aggregate, one.met(condition), prefix, order):
             one.find(case, name, fact, sql)
-        if aggregate.function in LISTS:
-            for at in range(_longest(case, name)):
-                sql = f"count_if({_chosen(aggregate, condition)} = {prefix}item{at})"
-                one.find(case, name, f"item{at}", sql)
+
+
+def _varies(aggregate: Aggregate) -> bool:
+    """Whether what is kept of it has no fixed width."""
+    if aggregate.function in BY_TIME:
+        return True
+    of_text = aggregate.argument is not None and aggregate.argument.type is ColumnType.VARCHAR
+    return of_text and aggregate.function in (AggregateFunction.MIN, AggregateFunction.MAX)
 
 
 def _facts_of(
@@ -158,8 +205,7 @@ def _facts_of(
         case AggregateFunction.COUNT:
             yield "value", f"count({chosen})"
         case AggregateFunction.SUM | AggregateFunction.AVG:
-            wide = _is_integer(aggregate.argument)
-            exact = f"CAST({chosen} AS DECIMAL(38, 0))" if wide else chosen
+            exact = _exactly(chosen, aggregate.argument.type)
             yield "sum", f"sum({exact})"
             yield "count", f"count({chosen})"
             yield "absolute", f"sum(abs({exact}))"
@@ -180,18 +226,11 @@ def _facts_of(
             yield "to_high", f"count_if(coalesce({chosen} <= {prefix}high, {chosen} IS NOT NULL))"
             yield "below", f"count_if({chosen} < {prefix}value)"
             yield "upto", f"count_if({chosen} <= {prefix}value)"
-        case AggregateFunction.TOP:
-            return  # As many facts as there are items.
 
 
 def _chosen(aggregate: Aggregate, condition: str) -> str:
     assert aggregate.argument is not None, aggregate
     return f"CASE WHEN {condition} THEN {render(aggregate.argument, SqlDialect.SPARK)} END"
-
-
-def _longest(case: Case, name: str) -> int:
-    """How many items the longest list of an output has."""
-    return max((len(claim.value or []) for _, claim in case.claims(name)), default=0)
 
 
 def _scale(function: AggregateFunction, x: str, y: str) -> str:
@@ -224,15 +263,6 @@ def _claim_ends(one: _Pass, case: Case, name: str, aggregate: Aggregate) -> None
         row[f"{prefix}high"] = claim.value if exact else claim.high
 
 
-def _claim_items(one: _Pass, case: Case, name: str, aggregate: Aggregate) -> None:
-    kind, prefix = _arrow(aggregate), _prefix(case, name)
-    one.types |= {f"{prefix}item{at}": kind for at in range(_longest(case, name))}
-    for key, claim in case.claims(name):
-        row = one.claims.setdefault(key, {})
-        for at, item in enumerate(claim.value or []):
-            row[f"{prefix}item{at}"] = item["value"]
-
-
 def _claims_table(one: _Pass) -> pa.Table:
     """A row per group that any answer of the pass has; without groups, one row."""
     rows = list(one.claims.items()) if one.groups else [((), one.claims.get((), {}))]
@@ -254,8 +284,10 @@ def _sql(one: _Pass, relation: str, time_column: str, claims: Path) -> str:
         on = " AND ".join(f"{sql} <=> `__key{at}`" for at, sql in enumerate(groups)) or "TRUE"
         join = f" LEFT JOIN parquet.`{claims}` ON {on}"
     by = f" GROUP BY {', '.join(groups)}" if groups else ""
-    where = f" WHERE {within(one.spans, time_column)}"
-    return f"SELECT {', '.join(keys + facts)} FROM {quoted(relation)}{join}{where}{by}"  # noqa: S608
+    masks = "".join(f", {mask} AS m{at}" for at, mask in enumerate(one.masks))
+    where = within(one.spans, time_column)
+    tuples = f"(SELECT *{masks} FROM {quoted(relation)} WHERE {where}) AS t"  # noqa: S608
+    return f"SELECT {', '.join(keys + facts)} FROM {tuples}{join}{by}"  # noqa: S608
 
 
 def _take(one: _Pass, table: pa.Table, truths: Truths) -> None:
@@ -289,8 +321,15 @@ def _arrow(aggregate: Aggregate) -> pa.DataType:
     return _type_of(aggregate.argument)
 
 
-def _is_integer(expression: Expression) -> bool:
-    return expression.type in (ColumnType.INTEGER, ColumnType.BIGINT)
+def _exactly(sql: str, kind: ColumnType | None) -> str:
+    """A number as a type whose sum is exact; of fewer than 2^32 tuples, where they are INTEGER."""
+    match kind:
+        case ColumnType.INTEGER:
+            return f"CAST({sql} AS BIGINT)"
+        case ColumnType.BIGINT:
+            return f"CAST({sql} AS DECIMAL(38, 0))"
+        case _:
+            return sql
 
 
 def _naive(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:

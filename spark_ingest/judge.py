@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from shedder.cql.expression import JOINS, Aggregate, AggregateFunction
 from shedder.queries.audited import Compared
@@ -95,15 +96,11 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
             ranks = Ranks(**facts) if facts else Ranks(0, 0, 0, 0, 0)
             return [judge_quantile(claim, aggregate.parameter or 0.0, ranks, target)]
         case AggregateFunction.TOP:
-            items = enumerate(claim.value or [])
-            counts = {item["value"]: facts.get(f"item{at}") or 0 for at, item in items}
-            return judge_items(claim, counts, target)
+            return judge_items(claim, _counts(claim, facts), target)
         case AggregateFunction.FREQUENT:
             assert aggregate.promise is not None, aggregate
-            items = enumerate(claim.value or [])
-            counts = {item["value"]: facts.get(f"item{at}") or 0 for at, item in items}
             listed = judge_promise(claim, facts.get("frequent") or [], aggregate.promise)
-            return [*judge_items(claim, counts, target), listed]
+            return [*judge_items(claim, _counts(claim, facts), target), listed]
         case AggregateFunction.SUM | AggregateFunction.AVG:
             return [_total(aggregate.function, claim, facts, case)]
         case (
@@ -118,6 +115,13 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
         case function:
             scale = float(facts.get("scale") or 0.0)
             return [judge_value(function, claim, facts.get("value"), target, scale)]
+
+
+def _counts(claim: Claim, facts: Facts) -> dict[Any, int]:
+    """How often each value of a list is there in truth; NaN is called None among the facts."""
+    found = facts.get("counts") or {}
+    values = [item["value"] for item in claim.value or []]
+    return {v: found.get(None if v != v else v, 0) for v in values}  # noqa: PLR0124 (NaN)
 
 
 def _total(function: AggregateFunction, claim: Claim, facts: Facts, case: Case) -> Verdict:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,8 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 # Each statement is code of its own: with only the first compiler the JVM keeps 48 MB, which some
 # hundred fill, and then it compiles nothing any more.
 _BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+# Hundreds of conditions are one long method, which the JVM by itself would never compile.
+_LONG_METHODS = " -XX:-DontCompileHugeMethods"
 
 SUMMARISED_ROWS = ROWS_PER_BATCH
 """Of the batches that Spark hands to who summarises: as many as synopses like best."""
@@ -40,8 +42,6 @@ SUMMARISED_ROWS = ROWS_PER_BATCH
 PUSHED_ROWS = 10_000
 """Of the batches that are pushed: as Spark does it by itself. A partition that is pushed again is
 the same batches again only if it is cut as it was, also by an earlier version."""
-
-_CUT = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 SPARK_MAJOR_MIN = 4
 """Its SQL is what exact answers are written in, and `mapInArrow` what executors build with."""
@@ -124,15 +124,20 @@ def without_pandas() -> Iterator[None]:
 
 
 @contextmanager
-def cut_alike(session: SparkSession, rows: int) -> Iterator[None]:
-    """Rows come to Python in batches of so many, whatever the session says."""
-    before = session.conf.get(_CUT)
-    assert before is not None  # It has a default.
-    session.conf.set(_CUT, rows)
+def having(session: SparkSession, setting: str, value: int) -> Iterator[None]:
+    """A setting of the session, with a default, has another value for a while."""
+    before = session.conf.get(setting)
+    assert before is not None, setting
+    session.conf.set(setting, value)
     try:
         yield
     finally:
-        session.conf.set(_CUT, before)
+        session.conf.set(setting, before)
+
+
+def cut_alike(session: SparkSession, rows: int) -> AbstractContextManager[None]:
+    """Rows come to Python in batches of so many, whatever the session says."""
+    return having(session, "spark.sql.execution.arrow.maxRecordsPerBatch", rows)
 
 
 def _start(settings: SparkSettings, scratch: Path) -> SparkSession:
@@ -144,7 +149,7 @@ def _start(settings: SparkSettings, scratch: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"
-        f" -Djava.io.tmpdir={scratch}{_BRIEF if settings.brief else ''}",
+        f" -Djava.io.tmpdir={scratch}{_LONG_METHODS}{_BRIEF if settings.brief else ''}",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -108,7 +108,9 @@ def test_sums_counts_extremes_and_spread_are_those_of_pyarrow(sealed, rows, trut
         for number, (text, truth) in enumerate(outputs.items())
     ]
     truths = truths_of(*cases)
-    assert truths.passes == 4  # All at once, and once by each of arr_delay, its pairs, tailnum.
+    assert (
+        truths.passes == 4
+    )  # All at once, FIRST and LAST, and by values that are numbers and text.
     judged = judge(cases, truths).judged
     assert [one.aggregate for one in judged][:2] == ["COUNT(*)", "COUNT"]
     assert {one.aggregate: one.verdict.held for one in judged if not one.verdict.held} == {}
