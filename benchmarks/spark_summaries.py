@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shedder
 from benchmarks.measure import Report
+from benchmarks.spark_costs import Costs, foreseen
 from shedder.engine.engine import Engine
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser, built_of
@@ -61,7 +62,7 @@ Work = Callable[[Path], object]
 
 
 def run() -> Report:
-    """Tuples a second on one and two cores; bytes to the driver; the merge at the service."""
+    """Tuples a second on one and two cores and more; bytes to the driver; the service's merge."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         _write(home / "source", TUPLES)
@@ -75,11 +76,13 @@ def run() -> Report:
             with keeping_what_is_loaded():  # As `shedder serve` does.
                 tree_ms, wall_ms, cpu_ms, merged = _merge(db, Plans.from_json(plans))
         rows, sent = [], list[str]()
-        for cores in (1, 2):
-            with spark_session(SparkSettings(cores=cores)) as spark, without_pandas():
-                rows += _beside(spark, cores, plans, home)
-                if cores == 2:
-                    sent = [_sent(spark, plans, home, share) for share in SHARES]
+        with spark_session(SparkSettings(cores=1)) as spark, without_pandas():
+            rows += _beside(spark, 1, plans, home)
+            costs = _costs(spark, plans, home, merge=tree_ms / PARTITIONS / 1e3)
+        with spark_session(SparkSettings(cores=2)) as spark, without_pandas():
+            rows += _beside(spark, 2, plans, home)
+            sent = [_sent(spark, plans, home, share) for share in SHARES]
+            on_two_s, _ = _spent(lambda: _parts(spark, plans, home, "source", FILES))
     return Report(
         claim="Not slower per core than Spark's own functions for two of the aggregates, while "
         f"all synopses of {len(QUERIES)} queries are built; what is sent does not grow with the "
@@ -105,7 +108,25 @@ def run() -> Report:
                 f"service {wall_ms:.1f} ms, {cpu_ms:.1f} ms of CPU ({merged / 1e6:.2f} MB)."
             ),
         ],
+        more=[foreseen(costs, measured_s=on_two_s, tuples=TUPLES, partitions=FILES)],
     )
+
+
+def _costs(spark: SparkSession, plans: str, home: Path, *, merge: float) -> Costs:
+    """Of the files that workers read, on the one core that the session has."""
+    one_s, many_s = (
+        _spent(lambda n=n: _parts(spark, plans, home, "few", n))[0] for n in (1, FILES)
+    )  # type: ignore[misc]
+    full_s, _ = _spent(lambda: _parts(spark, plans, home, "source", FILES))
+    return Costs.measured(
+        one_s=one_s, many_s=many_s, full_s=full_s, partitions=FILES, tuples=TUPLES, merge=merge
+    )
+
+
+def _parts(spark: SparkSession, plans: str, home: Path, source: str, parts: int) -> object:
+    """The files of a directory, summarised in so many partitions."""
+    named = listed(spark.read.format("binaryFile"), str(home / source))
+    return _built(named.repartition(parts), plans, home, files=True)
 
 
 def _beside(spark: SparkSession, cores: int, plans: str, home: Path) -> list[list[str]]:
@@ -116,8 +137,7 @@ def _beside(spark: SparkSession, cores: int, plans: str, home: Path) -> list[lis
         return _built(spark.read.parquet(str(source)), plans, home)
 
     def ours_of_files(source: Path) -> object:
-        named = listed(spark.read.format("binaryFile"), str(source))
-        return _built(named, plans, home, files=True)
+        return _built(listed(spark.read.format("binaryFile"), str(source)), plans, home, files=True)
 
     ways: dict[str, Work] = {
         "Spark's two functions": theirs,
