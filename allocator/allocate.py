@@ -10,10 +10,11 @@ from allocator.candidates import blocks
 from allocator.demands import Booleans, Budget, Demands, Floats, Integers, Options
 from allocator.errors import BudgetExceeded
 from allocator.exact import OPTIONS_MAX, improve_core, optimum
-from allocator.prices import Prices, find_prices, is_over, largest, least
+from allocator.prices import Prices, find_prices, is_over, largest, least, that_fit
 from allocator.whole import fill
 
 _TIES = 1e-6  # the share that the loss has where broken promises are counted
+_NO_GAP = 1e-9  # of the bound: what is to be exact differs in less than what broken promises count
 _CORE_FROM = 5e-3  # above the bound: from there on, trying exactly pays
 
 Solution = tuple[Integers, Prices]
@@ -53,8 +54,8 @@ def allocate(demands: Demands, budget: Budget) -> Allocation:
 
     If all targets fit, they are kept, and what is left goes where it lowers the loss most. If not,
     as much weight of promised ones is kept as fits, and then the loss is the least in which a
-    missed target counts its forfeit. Exactly so in small problems (300 options together), else
-    near a bound that is returned.
+    missed target counts its forfeit. Exactly so in small problems (300 options together), unless
+    they are made to be hard; else near a bound that is returned.
 
     Raises:
       BudgetExceeded: no choice of options is within the budget.
@@ -125,7 +126,7 @@ class _Task:
         goal = self.loss.copy()
         goal[rows] = part
         if self.few:
-            return _exactly(goal, self.options, self.budget)
+            return _exactly(goal, self.options, self.budget, needed)
         return _nearly(goal, self.options, self.budget, needed, known)
 
     def least_broken(self, rows: Integers, broken: Floats) -> tuple[Floats, Integers | None]:
@@ -177,15 +178,22 @@ class _Task:
         return choice, has_one
 
 
-def _exactly(loss: Floats, options: Options, budget: Budget) -> Solution | None:
-    """The best of all choices."""
-    choice = optimum(loss, options, budget)
-    if choice is None:
+def _exactly(loss: Floats, options: Options, budget: Budget, needed: Floats) -> Solution | None:
+    """The best of all choices.
+
+    The prices are those of all options: what does not fit as things are is what more would buy.
+    """
+    prices = find_prices(loss, options, budget, gap=_NO_GAP, needed=needed)
+    fitting, near = that_fit(loss, options, budget, needed), prices
+    if not np.array_equal(fitting, loss):
+        near = find_prices(fitting, options, budget, gap=_NO_GAP, needed=needed)
+    known = near.choice
+    if known is not None:
+        known = fill(fitting, options, budget, near, known)
+    found = optimum(fitting, options, budget, near, known)
+    if found.choice is None:
         return None
-    prices = find_prices(loss, options, budget)
-    # What an inactive query loses is below the solver's tolerance: it gets what is left.
-    choice = fill(loss, options, budget, prices, choice)
-    return choice, replace(prices, bound=_of(loss, choice))
+    return found.choice, replace(prices, bound=found.bound)
 
 
 def _nearly(

@@ -1,74 +1,98 @@
-"""The exact optimum of a small problem, and of a large one's core, by HiGHS' branch and bound."""
+"""The exact optimum of a small problem, and of a large one's core: bounded dynamic programming.
+
+Synopses choose one after the other. A state is what the first of them were given together: bytes,
+ns, objective. Three things keep states few, and none of them costs the optimum:
+
+1. what leaves no room for the least that the others need is dropped;
+2. so is what is dominated: another state takes no more of either resource, and its objective is
+   no larger. Whatever the others choose then, fits with that one, too (Bellman 1957);
+3. and, once a choice is known, what cannot become better than it: at any prices, what a state
+   has paid and the least that the others pay is a bound of all that continues it (`remaining.py`).
+
+Sources: Morin & Marsten 1976, Oper. Res. 24(4); with one option of each class, Dyer, Riha & Walker
+1995, EJOR 80(1).
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from allocator.demands import Budget, Floats, Integers, Options
 from allocator.prices import Prices
+from allocator.remaining import Payments, Remaining
+from allocator.states import States
 
 OPTIONS_MAX = 300  # of all synopses together: some milliseconds
-_NODES_MAX = 2_000  # Nodes, not seconds: the same problem has the same answer on any machine.
-_CORE_NODES_MAX = 30
+STATES_MAX = 10_000  # States, not seconds: the same problem has the same answer on any machine.
+_CORE_STATES_MAX = 1_000
 _CORE_OPTIONS_MAX = 200
-_TOLERANCE = 1e-9  # of the budget: HiGHS takes a row that is over by a little,
-_ROW_TOLERANCE = 1e-6  # namely by as much, in the row's unit.
-_BYTES = 1 << 19  # The largest unit of bytes of which that much is less than one.
+_UNSORTED_MAX = 10  # times the states that are kept: so many are searched for dominated ones
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optimum:
+    """choice: int64 [n]; None where none was found. bound: no choice has a smaller objective.
+
+    The bound is the choice's own objective, unless there were too many states to keep all.
+    """
+
+    choice: Integers | None
+    bound: float
 
 
 def optimum(
-    objective: Floats, options: Options, budget: Budget, nodes_max: int = _NODES_MAX
-) -> Integers | None:
+    objective: Floats,
+    options: Options,
+    budget: Budget,
+    prices: Prices,
+    known: Integers | None = None,
+    *,
+    states_max: int = STATES_MAX,
+) -> Optimum:
     """The choice with the least objective.
 
     Args:
       objective: [n, k], >= 0, inf where there is no option.
       options: [n, k]. budget: what there is.
-      nodes_max: of the search tree; after them, the best choice found so far is taken.
-
-    Returns:
-      choice, int64 [n], or None when nothing fits.
+      prices: the nearer to those that maximise the dual, the fewer states there are.
+      known: int64 [n], a choice that fits, if one is known: the better, the fewer states.
+      states_max: beyond these, those with the least bounds are kept.
     """
-    # A tenth of what opening an engine takes, and nothing is chosen before a query asks.
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
     if not len(options):
-        return np.zeros(0, np.int64)
-    rows, columns = np.nonzero(np.isfinite(objective))
-    if len(np.unique(rows)) < len(options):
-        return None
-    ones = np.ones(len(rows))
-    one_each = csr_array((ones, (rows, np.arange(len(rows)))), shape=(len(options), len(rows)))
-    limits = [LinearConstraint(one_each, 1, 1)]
-    # Bytes are whole: a quarter of one above the budget is as good as none.
-    unit = float(min(max(budget.size_bytes, 1), _BYTES))
-    share = options.size_bytes[rows, columns] / unit
-    limits.append(LinearConstraint(share[None], ub=(budget.size_bytes + 0.25) / unit))
-    if np.isfinite(budget.cost_ns):
-        unit = max(budget.cost_ns, 1e-9)
-        share = options.cost_ns[rows, columns] / unit
-        limits.append(LinearConstraint(share[None], ub=budget.cost_ns / unit - _TOLERANCE))
-    value = objective[rows, columns]
-    found = milp(
-        value / max(float(value.max()), 1e-300),
-        integrality=np.ones(len(rows), np.int64),
-        bounds=Bounds(0, 1),
-        constraints=limits,
-        options={"mip_rel_gap": 0.0, "node_limit": nodes_max},
-    )
-    if found.x is None:
-        return None
-    taken = np.flatnonzero(found.x > 0.5)
-    choice = np.empty(len(options), np.int64)
-    choice[rows[taken]] = columns[taken]
-    if int(options.size_bytes[np.arange(len(options)), choice].sum()) > budget.size_bytes:
-        # Shares of a synopsis, rounded: there is room for what that can come to.
-        less = int(budget.size_bytes * (1 - 2 * _ROW_TOLERANCE))
-        return optimum(objective, options, replace(budget, size_bytes=less), nodes_max)
-    return choice
+        return Optimum(np.zeros(0, np.int64), 0.0)
+    least = np.inf if known is None else _of(objective, known)
+    hopeful = np.isfinite(objective)
+    if not hopeful.any(1).all():
+        return Optimum(None, np.inf)
+    payments = Payments.around(objective, options, budget, prices)
+    hopeful &= payments.bounds() < least
+    if not hopeful.any(1).all():
+        return Optimum(known, least)  # Nothing is better.
+    remaining = Remaining.of(objective, options, payments, hopeful)
+    states, path = remaining.first, list[States]()
+    best, dropped = known, np.inf
+    for step, row in enumerate([*remaining.order.tolist(), None]):
+        states, bounds = remaining.within(states, budget, step)
+        states, bounds, worst = _fewest(states, bounds, least, _UNSORTED_MAX * states_max)
+        dropped = min(dropped, worst)
+        lost, at, price = remaining.own_ends(states, budget, step)
+        if lost < least:
+            least, best = lost, remaining.choice([*path, states], at, price)
+        kept = states.undominated()
+        states, _, worst = _fewest(states.only(kept), bounds[kept], least, states_max)
+        dropped = min(dropped, worst)
+        if row is None or not len(states):
+            break
+        path.append(states)
+        option = np.flatnonzero(hopeful[row])
+        at_row = row, option
+        states = states.grown(
+            options.size_bytes[at_row], options.cost_ns[at_row], objective[at_row], option
+        )
+    # Once more, as whoever looks at the choice sums it up.
+    return Optimum(best, min(np.inf if best is None else _of(objective, best), dropped))
 
 
 def improve_core(
@@ -83,7 +107,7 @@ def improve_core(
     rows = np.arange(len(choice))
     payment = objective + prices.per_byte * options.size_bytes + prices.per_ns * options.cost_ns
     above = payment - payment.min(1)[:, None]
-    gap = float(objective[rows, choice].sum()) - prices.bound
+    gap = _of(objective, choice) - prices.bound
     near = np.flatnonzero(above.ravel() <= gap)
     if len(near) > _CORE_OPTIONS_MAX:
         near = near[np.argpartition(above.ravel()[near], _CORE_OPTIONS_MAX)[:_CORE_OPTIONS_MAX]]
@@ -95,15 +119,31 @@ def improve_core(
     rest = np.setdiff1d(rows, core)
     free = Budget(
         budget.size_bytes - int(spent[rest].sum()),
-        budget.cost_ns - float(options.cost_ns[rest, choice[rest]].sum()),
+        max(0.0, budget.cost_ns - float(options.cost_ns[rest, choice[rest]].sum())),
     )
-    goal = np.where(candidate[core], objective[core], np.inf)
-    found = optimum(goal, options.only(core), free, _CORE_NODES_MAX)
-    if found is None or _of(goal, found) >= _of(goal, choice[core]):
-        return choice
+    goal, known = np.where(candidate[core], objective[core], np.inf), choice[core]
+    part = options.only(core)
+    found = optimum(goal, part, free, prices, known, states_max=_CORE_STATES_MAX)
+    assert found.choice is not None  # known is a choice that fits
     better = choice.copy()
-    better[core] = found
+    better[core] = found.choice
     return better
+
+
+def _fewest(
+    states: States, bounds: Floats, below: float, most: int
+) -> tuple[States, Floats, float]:
+    """Those whose bounds are less, and of these so many with the least.
+
+    Returns:
+      they, their bounds, and the least bound that was less and is not among them; inf if all are.
+    """
+    at, worst = np.flatnonzero(bounds < below), np.inf
+    if len(at) > most:
+        by_bound = np.argpartition(bounds[at], most)
+        worst = float(bounds[at[by_bound[most]]])
+        at = np.sort(at[by_bound[:most]])
+    return states.only(at), bounds[at], worst
 
 
 def _of(objective: Floats, choice: Integers) -> float:

@@ -100,6 +100,17 @@ def least(objective: Floats, options: Options, rows: Integers | None = None) -> 
     return found
 
 
+def that_fit(objective: Floats, options: Options, budget: Budget, needed: Floats) -> Floats:
+    """The objective without options that leave others less than they need, [n, k].
+
+    needed: `least` of these.
+    """
+    others_bytes, others_ns = needed.sum(1)[:, None] - needed
+    fits = options.size_float + others_bytes[:, None] <= budget.size_bytes * _MORE
+    fits &= options.cost_ns + others_ns[:, None] <= budget.cost_ns * _MORE
+    return np.where(fits, objective, np.inf)
+
+
 def is_over(needed: Floats, budget: Budget) -> bool:
     """Whether what all need together of a resource, [2, n], is more than there is."""
     size_bytes, cost_ns = needed.sum(1).tolist()

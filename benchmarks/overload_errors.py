@@ -17,6 +17,7 @@ from shedder.engine.engine import Engine
 from shedder.simulation.costs import CostModel
 from shedder.simulation.machine import VirtualMachine
 from shedder.simulation.payload import STREAM, create
+from shedder.simulation.record import Answers
 from shedder.simulation.result import Result
 from shedder.simulation.scenario import Costs, Machine, Scenario
 from shedder.simulation.world import World
@@ -24,6 +25,8 @@ from shedder.simulation.world import World
 TIMES = 5.0
 RATE = 20_000.0  # Tuples/s; the scale makes them as dear as five times the core.
 SECONDS = 12.0
+WINDOWS = int(SECONDS) - 1  # That end, with all their tuples, while the stream still runs.
+TOLD_MIN = 0.9  # Of the values of all windows: a policy that tells fewer is not compared.
 POLICIES = ("THIN", "DROP", "DROP LEAST value", "DROP OLDEST")
 KINDS = {
     "all": {
@@ -45,10 +48,15 @@ KINDS = {
 
 @dataclass
 class Outcome:
-    """One policy. errors: by kind, of each aggregate. used: of the core's time, a share."""
+    """One policy. read: the least share of the tuples that an aggregate read.
+
+    coverage: of the intervals. told: of all values of all windows, those that were told.
+    errors: by kind, the mean of each aggregate; a value that was not told errs by all of it.
+    """
 
     read: float
     coverage: float
+    told: float
     errors: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -63,6 +71,8 @@ def run() -> Report:
     scale = TIMES * 1e9 / (RATE * in_full_ns())
     found = {policy: outcome(policy, scale) for policy in POLICIES}
     thin, drop = found["THIN"], found["DROP"]
+    if min(thin.told, drop.told) < TOLD_MIN:
+        raise RuntimeError(f"values told: THIN {thin.told:.1%}, DROP {drop.told:.1%}: too few")
     kinds = [kind for of in KINDS.values() for kind in of.values()]
     rows = [
         [
@@ -79,6 +89,7 @@ def run() -> Report:
             *(_percent(each.weighted) for each in found.values()),
             f"{ratio:.2f}×",
         ],
+        ["values told", *(_percent(each.told) for each in found.values()), ""],
         ["intervals that held", *(_percent(each.coverage) for each in found.values()), ""],
         ["least share read", *(_percent(each.read) for each in found.values()), ""],
     ]
@@ -98,6 +109,11 @@ def run() -> Report:
             (
                 "After random drop counts, sums and lists are scaled to the tuples that came; "
                 "distinct counts cannot be."
+            ),
+            (
+                f"Each of the {WINDOWS} windows that end while tuples still come is asked for, of "
+                "every policy alike: a value that it does not tell (a group, a NULL, a window that "
+                "is put off) counts as an error of 100 %."
             ),
             (
                 "Of lists the error is that of the counts of what belongs in them; 100 % for what "
@@ -143,11 +159,39 @@ def outcome(policy: str, scale: float) -> Outcome:
     sent = float(world.truths[STREAM].rows)
     assert STREAM in world.ledgers
     read = min(each.read for each in world.ledgers[STREAM].queries) / sent
-    found = Outcome(read, held)
+    found = Outcome(read, held, 0.0)
+    told = wanted = 0.0
     for name, answers in world.answers.items():
-        for output, (count, total) in answers.error_of.items():
-            found.errors[KINDS[name.partition("_")[0]][output]].append(total / max(count, 1))
+        for output, kind in KINDS[name.partition("_")[0]].items():
+            values = _values_of(answers, output)
+            found.errors[kind].append(values.error)
+            told, wanted = told + values.told, wanted + values.wanted
+    found.told = told / wanted
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Of one aggregate. wanted: one per window and group; told: those that answers had."""
+
+    wanted: float
+    told: float
+    error_sum: float
+
+    @property
+    def error(self) -> float:
+        """The mean relative error; of a value that nobody told it is 1."""
+        return (self.error_sum + self.wanted - self.told) / self.wanted
+
+
+def _values_of(answers: Answers, output: str) -> Values:
+    """What became of one aggregate; windows without any answer have as many values as others."""
+    told, error_sum = answers.error_of.get(output, (0, 0.0))
+    in_windows = told + answers.untold.get(output, 0)
+    if not in_windows:
+        return Values(1.0, 0.0, 0.0)
+    windows = max(WINDOWS, answers.checked)
+    return Values(in_windows * windows / answers.checked, told, error_sum)
 
 
 def _scenario(policy: str, scale: float) -> Scenario:

@@ -29,7 +29,7 @@ def _error_of(lg_width: int, statistics: Statistics, confidence: float) -> float
     """Of the size of a self join, as join_sizes.py asks for it; skew makes it far smaller."""
     if statistics.tuples <= keys_max(lg_width):
         return 0.0
-    return hashed.second_moment_error(1 << (lg_width - 1), (1 - confidence) / 2)
+    return hashed.second_moment_error(1 << (lg_width - 1), (1 - confidence) / 2, statistics.tuples)
 
 
 class GroupedCountMin(GroupedHashedCounters):

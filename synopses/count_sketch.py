@@ -28,7 +28,7 @@ def _error_of(lg_width: int, statistics: Statistics, confidence: float) -> float
     """Of the second moment."""
     if statistics.tuples <= keys_max(lg_width):
         return 0.0
-    return hashed.second_moment_error(1 << lg_width, 1 - confidence)
+    return hashed.second_moment_error(1 << lg_width, 1 - confidence, statistics.tuples)
 
 
 class GroupedCountSketch(GroupedHashedCounters):

@@ -151,6 +151,44 @@ def _ordered_places(
         free[block] += 1
 
 
+def left_out(
+    keys: NDArray[np.uint64], sizes: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Rows of blocks that are left out, so many of each, at random: of a block and key any set of
+    rows is as likely as another, and those of a smaller count are among those of a larger.
+
+    Args:
+      keys: 64 random bits for each block, shape [blocks]. sizes: its rows, below 2^31.
+      counts: how many are left out, at most as many.
+
+    Returns:
+      shape [rows of all blocks].
+    """
+    out = np.zeros(int(sizes.sum()), np.bool_)
+    _leave_out(keys, as_input(sizes, np.int64), as_input(counts, np.int64), out)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _leave_out(
+    keys: NDArray[np.uint64],
+    sizes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    out: NDArray[np.bool_],
+) -> None:
+    """The first rows of a random order (Fisher and Yates, as far as they are needed)."""
+    begin = 0
+    for block in range(sizes.size):
+        order = np.arange(sizes[block])
+        for row in range(counts[block]):
+            draw = splitmix(keys[block] + np.uint64(row) * GOLDEN)
+            left = np.uint64(sizes[block] - row)
+            other = row + np.int64(((draw >> _HALF) * left) >> _HALF)
+            order[row], order[other] = order[other], order[row]
+            out[begin + order[row]] = True
+        begin += sizes[block]
+
+
 def undealt(positions: NDArray[np.int64], first: int, stretch: int) -> NDArray[np.int64] | None:
     """The row of each position, by rising position: int64 [rows].
 
@@ -194,6 +232,17 @@ def move(values: NDArray[np.generic], to: NDArray[np.int32], out: NDArray[np.gen
 def _move(values: NDArray[np.uint64], to: NDArray[np.int32], out: NDArray[np.uint64]) -> None:
     for row in range(values.size):
         out[to[row]] = values[row]
+
+
+def number(first: int, to: NDArray[np.int32], out: NDArray[np.int64]) -> None:
+    """out[to[i]] = first + i."""
+    _number(first, as_input(to, np.int32), out)
+
+
+@njit(nogil=True, cache=True)
+def _number(first: int, to: NDArray[np.int32], out: NDArray[np.int64]) -> None:
+    for row in range(to.size):
+        out[to[row]] = first + row
 
 
 def move_texts(

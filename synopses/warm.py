@@ -16,7 +16,7 @@ from synopses.count_min import GroupedCountMin
 from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
-from synopses.deal import block_sizes, deal, move, move_texts, places, undealt
+from synopses.deal import block_sizes, deal, left_out, move, move_texts, number, places, undealt
 from synopses.distinct import GroupedDistinct
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
@@ -151,6 +151,8 @@ def _deal() -> None:
     to = places(dealt, None, sizes)
     places(dealt, np.arange(_ROWS), sizes)
     undealt(np.arange(_ROWS), 0, _ROWS)
+    number(0, to, np.empty(_ROWS, np.int64))
+    left_out(np.zeros(1, np.uint64), sizes[:1], np.ones(1, np.int64))
     for width in (1, 4, 8):
         values = np.zeros(_ROWS, f"u{width}")
         move(values, to, np.empty_like(values))

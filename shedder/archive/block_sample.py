@@ -12,19 +12,17 @@ is what every interval of this house asks for. A larger p later adds to what was
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import reduce
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Run, Value
-from shedder.archive.layouts.shells import shell_sizes
+from shedder.archive.run_sample import ReadBlocks, RunSample, drawn, unread_runs
 from shedder.cql.query import StreamSchema
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema
@@ -32,144 +30,9 @@ from shedder.streams.sample import SampleView
 
 _DEVIATIONS: Final = 5.0  # Of a binomial: one run in 3 million needs one block more than planned.
 _NEAR: Final = 0.98  # Of a wanted share, that blocks or a copy must hold: copies vary in size.
-_BLOCK_ROWS: Final = 2_000  # To read one block more takes as long as about as many rows.
 _TASKS: Final = 8  # Per thread: who is done early takes from the others, and few are handed over.
 _ASIDE_ROWS: Final = 50_000  # Of one run; where fewer are read, threads only wait for each other.
 _FIT: Final = 0.8  # The smallest part of a wanted share that fitting to whole blocks may leave.
-
-
-class Block(Protocol):
-    """One block as it was read."""
-
-    @property
-    def table(self) -> pa.Table:
-        """The wanted columns, all rows of the block."""
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes that were read from the file for it."""
-
-
-_NONE: Final = np.zeros(0, np.int64)
-
-ReadBlocks = Callable[[Run, Sequence[int], Sequence[str]], Iterator[Block]]
-"""Blocks of a run by number, one after the other, with these columns."""
-
-
-@dataclass(slots=True)
-class RunSample:
-    """What was read of one run.
-
-    unread: its blocks that were not, small ones first and by size, others in random order; sizes:
-    tuples in each. nested: they can only be read in this order. kept: tuples drawn. due: blocks
-    that hold them, to be read next. spare: rows of the last block that was read, in random order:
-    as many of them as are too many are left out.
-    """
-
-    run: Run
-    unread: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    nested: bool
-    share: float = 0.0
-    kept: int = 0
-    rows_read: int = 0
-    bytes_read: int = 0
-    tables: list[pa.Table] = field(default_factory=list)
-    due: list[int] = field(default_factory=list)
-    spare: NDArray[np.int64] = field(default_factory=lambda: _NONE)
-
-    @property
-    def blocks_read(self) -> int:
-        """How many of its blocks were read."""
-        return len(self.tables)
-
-    @property
-    def blocks(self) -> int:
-        """How many it has."""
-        return self.blocks_read + len(self.unread)
-
-    def draw(self, share: float, rng: np.random.Generator) -> None:
-        """Keep tuples with a probability that only grows: those kept before stay."""
-        if share <= self.share:
-            return
-        more = 1.0 if share >= 1.0 else (share - self.share) / (1.0 - self.share)
-        self.kept += int(rng.binomial(self.run.rows - self.kept, more))
-        self.share = share
-
-    def ahead(self, wanted: int) -> int:
-        """How many tuples are read when so many more are wanted."""
-        return int(self.sizes[self._next(wanted)].sum())
-
-    def choose(self, rng: np.random.Generator) -> None:
-        """Say which blocks are read for the tuples that were drawn, and what of the last is spare.
-
-        How many tuples each block has is known, so nothing that is read has a say in it.
-        """
-        chosen = self._next(self.kept - self.rows_read)
-        if not len(chosen):
-            return
-        self.due = self.unread[chosen].tolist()
-        sizes = self.sizes[chosen]
-        extra = self.rows_read + int(sizes.sum()) - self.kept
-        self.spare = rng.choice(int(sizes[-1]), extra, replace=False)
-        left = np.ones(len(self.unread), np.bool_)
-        left[chosen] = False
-        self.unread, self.sizes = self.unread[left], self.sizes[left]
-
-    def read(self, read: ReadBlocks, columns: Sequence[str], deadline: Deadline) -> None:
-        """Read the blocks that are due."""
-        due, self.due = self.due, []
-        for block in read(self.run, due, columns):
-            deadline.check()
-            self.tables.append(block.table)
-            self.rows_read += block.table.num_rows
-            self.bytes_read += block.bytes_read
-        assert self.rows_read >= self.kept, (self.run.file, self.kept, self.rows_read)
-
-    def drawn(self) -> tuple[list[pa.Table], NDArray[np.bool_] | None]:
-        """The blocks that were read, and which rows of the last one were drawn; None: all."""
-        extra = self.rows_read - self.kept
-        if not extra:
-            return self.tables, None
-        kept = np.ones(self.tables[-1].num_rows, np.bool_)
-        kept[self.spare[:extra]] = False
-        return self.tables, kept
-
-    def _next(self, wanted: int) -> NDArray[np.int64]:
-        """Which blocks to read for so many more rows; of the last one some may be too many."""
-        if wanted <= 0:
-            return _NONE
-        if self.nested:
-            return np.arange(int(np.searchsorted(np.cumsum(self.sizes), wanted)) + 1)
-        return fewest(self.sizes, wanted)
-
-
-def fewest(sizes: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
-    """Blocks that hold as many rows as are wanted: little more than these, and few blocks.
-
-    Args:
-      sizes: int64 [blocks], rising. wanted: rows, at least 1, no more than all have together.
-
-    Returns:
-      places in sizes: the largest first as long as all of each is needed; the last one covers
-      the rest.
-    """
-    assert 1 <= wanted <= sizes.sum(), (wanted, sizes)
-    taken: list[int] = []
-    best, least = taken, math.inf
-    end, left = len(sizes), wanted
-    while end:
-        cover = int(np.searchsorted(sizes[:end], left))
-        if cover < end:
-            cost = int(sizes[cover]) - left + _BLOCK_ROWS * len(taken)
-            if cost < least:
-                best, least = [*taken, cover], cost
-        if not cover:
-            break
-        end = cover - 1  # The largest that is needed in full.
-        taken.append(end)
-        left -= int(sizes[end])
-    return np.array(best, np.int64)
 
 
 class BlockSample:
@@ -177,6 +40,7 @@ class BlockSample:
 
     Runs that were given one share form one simple random sample; those of another share form
     another. A tail that is small beside them is thinned into the one sample that there is.
+    run_rows: tuples in runs.
     """
 
     TAIL_SHARE_MAX: Final = 0.1
@@ -205,9 +69,11 @@ class BlockSample:
         """
         self.schema = schema
         self.columns = tuple(columns)
-        self.runs = [_unread(run, blocks, rng) for run, blocks in runs if run.rows]
+        self.runs = unread_runs([each for each in runs if each[0].rows], rng)
+        self.run_rows = sum(each.rows for each in self.runs)
         self._tail = [batch.select(list(columns)) for batch in tail if batch.num_rows]
         self._tail_basics = [_basics_of(batch, self.columns) for batch in self._tail]
+        self._run_basics: Mapping[str, ColumnBasics] | None = None
         self._read = read
         self._rng = rng
         self._threads = threads
@@ -216,11 +82,6 @@ class BlockSample:
     def tail_rows(self) -> int:
         """Tuples in no run."""
         return sum(batch.num_rows for batch in self._tail)
-
-    @property
-    def run_rows(self) -> int:
-        """Tuples in runs."""
-        return sum(each.run.rows for each in self.runs)
 
     @property
     def population(self) -> int:
@@ -250,17 +111,17 @@ class BlockSample:
         that draws more reads one block more.
         """
         fitting: dict[float, float] = {}
-        alike: dict[tuple[int, bytes], int] = {}  # Runs of one size, read as far, are many.
+        alike: dict[tuple[int, ...], int] = {}  # Runs of one size, read as far, are many.
         for share, each in zip(shares, self.runs, strict=True):
             near = share if share >= 1.0 else _NEAR * share
-            wanted = math.ceil(near * each.run.rows - 1e-6) - each.rows_read
-            of = wanted, each.sizes.tobytes()
+            wanted = math.ceil(near * each.rows - 1e-6) - each.rows_read
+            of = wanted, *each.sizes
             if of not in alike:
                 alike[of] = each.ahead(wanted)
             held = each.rows_read + alike[of]
-            if held < each.run.rows:
-                whole = held / each.run.rows
-                slack = _DEVIATIONS * math.sqrt(whole * (1.0 - whole) / each.run.rows)
+            if held < each.rows:
+                whole = held / each.rows
+                slack = _DEVIATIONS * math.sqrt(whole * (1.0 - whole) / each.rows)
                 fitting[share] = min(fitting.get(share, 1.0), whole - slack)
         found = {s: (fit if fit >= _FIT * s else s) for s, fit in fitting.items()}
         return [found.get(share, 1.0) for share in shares]
@@ -274,8 +135,9 @@ class BlockSample:
         for share, each in zip(shares, self.runs, strict=True):
             each.draw(share, self._rng)
         due = [each for each in self.runs if each.rows_read < each.kept]
-        for each in due:
-            each.choose(self._rng)
+        keys = self._rng.integers(0, 1 << 64, len(due), np.uint64)
+        for each, key in zip(due, keys.tolist(), strict=True):
+            each.choose(key)
         deadline.progress.total = self.rows_kept
         deadline.progress.done = sum(min(each.kept, each.rows_read) for each in self.runs)
         rows = sum(each.kept - each.rows_read for each in due)
@@ -316,9 +178,9 @@ class BlockSample:
 
     def _view(self, runs: Sequence[RunSample], tail_share: float | None) -> SampleView:
         """A sample of runs, and of the tail unless its share is None."""
-        tables = _drawn(runs)
-        basics = [_basics_in(each.run, self.columns) for each in runs]
-        population = sum(each.run.rows for each in runs)
+        tables = drawn(runs)
+        basics = [self._basics_of(runs)]
+        population = sum(each.rows for each in runs)
         if tail_share is not None and self._tail:
             tables.append(self._thinned_tail(tail_share))
             basics += self._tail_basics
@@ -326,19 +188,25 @@ class BlockSample:
         empty = pa.Table.from_batches([], _schema_of(self.schema, self.columns))
         whole = pa.concat_tables([empty, *tables]).combine_chunks()
         [batch] = whole.to_batches() or [pa.RecordBatch.from_pylist([], whole.schema)]
-        known: list[Mapping[str, ColumnBasics]] = [
-            {name: ColumnBasics() for name in self.columns},
-            *basics,
-        ]
         return SampleView(
             self.schema,
             0,
             population,
             batch,
-            reduce(_merged, known),
+            reduce(_merged, basics),
             weighted={},
             hashed={},
         )
+
+    def _basics_of(self, runs: Sequence[RunSample]) -> Mapping[str, ColumnBasics]:
+        """What the catalog knows of some runs; of all of them it is asked at each look."""
+        if len(runs) == len(self.runs) and self._run_basics is not None:
+            return self._run_basics
+        found: Mapping[str, ColumnBasics] = {name: ColumnBasics() for name in self.columns}
+        found = reduce(_merged, (_basics_in(each.run, self.columns) for each in runs), found)
+        if len(runs) == len(self.runs):
+            self._run_basics = found
+        return found
 
     def _thinned_tail(self, share: float) -> pa.Table:
         table = pa.Table.from_batches(self._tail)
@@ -346,38 +214,6 @@ class BlockSample:
             return table
         rows = np.flatnonzero(self._rng.random(table.num_rows) < share)
         return table.take(rows)
-
-
-def _drawn(runs: Sequence[RunSample]) -> list[pa.Table]:
-    """The tuples that were drawn: whole blocks, and a random part of the last one of each run."""
-    whole: list[pa.Table] = []
-    last: list[pa.Table] = []
-    kept: list[NDArray[np.bool_]] = []
-    for each in runs:
-        tables, mask = each.drawn()
-        if mask is None:
-            whole += tables
-        else:
-            whole += tables[:-1]
-            last.append(tables[-1])
-            kept.append(mask)
-    if last:  # In one call: there may be many runs, and little of each.
-        whole.append(pa.concat_tables(last).filter(pa.array(np.concatenate(kept))))
-    return whole
-
-
-def _unread(run: Run, blocks: int, rng: np.random.Generator) -> RunSample:
-    """A run of which nothing is read: shells from the inside out, or blocks by size.
-
-    Equal ones are in random order. Sizes say nothing of what is in a block.
-    """
-    if run.copies:
-        sizes = np.array(shell_sizes(run))
-        return RunSample(run, np.arange(sizes.size), sizes, nested=True)
-    order = rng.permutation(blocks)
-    sizes = run.block_sizes[order]
-    by_size = np.argsort(sizes, kind="stable")
-    return RunSample(run, order[by_size], sizes[by_size], nested=False)
 
 
 def _schema_of(schema: StreamSchema, columns: Sequence[str]) -> pa.Schema:

@@ -151,6 +151,7 @@ class OsReadFile:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._size = os.fstat(self._descriptor).st_size
+        self._expects = False
 
     @property
     def size(self) -> int:
@@ -183,9 +184,16 @@ class OsReadFile:
         return total
 
     def expect(self, stretches: Sequence[tuple[int, int]]) -> None:
-        """Let the system read these ahead, and no more than these (it would read up to 8 MB)."""
-        if hasattr(os, "posix_fadvise"):
+        """Let the system read these ahead, and no more than these (it would read up to 8 MB).
+
+        One alone is read next, so there is nothing to be ahead of.
+        """
+        if not hasattr(os, "posix_fadvise"):
+            return
+        if not self._expects:
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            self._expects = True
+        if len(stretches) > 1:
             for begin, length in stretches:
                 os.posix_fadvise(self._descriptor, begin, length, os.POSIX_FADV_WILLNEED)
 

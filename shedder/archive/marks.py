@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from typing import Self
 
 from shedder.archive.checked_tables import CheckedTables
 from shedder.archive.deletions import Deleted, Deletion
 from shedder.archive.entries import Copy, Footer, Run
+
+SCANS_MIN = 4
+MISSES_MAX = 0.5
+"""A copy is dropped when, of at least so many scans, more than this share found it too coarse."""
 
 _DELETION_COLUMNS = "number, stream_id, text, rows, low_us, high_us, position, deleted_us"
 
@@ -24,7 +29,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Scans:
-    """How a run of a lazy stream was scanned since it got its copy, or since its beginning.
+    """How a run was scanned since it got its lazy copy (of rows, or of aggregates), or ever.
 
     dead: tuples whose place is below this were dropped by some scan; the vacuum takes them out of
     the copy. scans: how many there were. misses: those for which the copy was too coarse.
@@ -33,6 +38,17 @@ class Scans:
     dead: float = 0.0
     scans: int = 0
     misses: int = 0
+
+    def after(self, *, missed: bool, dead: float = 0.0) -> Self:
+        """With one more scan."""
+        return replace(
+            self, dead=max(self.dead, dead), scans=self.scans + 1, misses=self.misses + missed
+        )
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether too many scans missed the copy."""
+        return self.scans >= SCANS_MIN and self.misses > MISSES_MAX * self.scans
 
 
 class MarksInCatalog(CheckedTables):

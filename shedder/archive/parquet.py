@@ -125,7 +125,10 @@ def _sample(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
 
 
 def basics_of(table: pa.Table) -> dict[str, ColumnBasics]:
-    """Nulls, smallest and largest value of each column; NaN counts as NULL."""
+    """Nulls, smallest and largest value of each column; NaN counts as NULL.
+
+    A dictionary must hold no value that does not occur.
+    """
     return {
         field.name: _column_basics(column)
         for field, column in zip(table.schema, table.columns, strict=True)
@@ -153,6 +156,8 @@ def _column_basics(column: pa.ChunkedArray[Any]) -> ColumnBasics:
             return ColumnBasics(nulls, None, None)
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if pa.types.is_date(column.type) else pa.int64())
+    if pa.types.is_dictionary(column.type):  # Each of its texts occurs.
+        column = pa.chunked_array([chunk.dictionary for chunk in column.chunks])  # type: ignore[attr-defined]
     found = pc.min_max(column)
     low, high = cast(Value, found["min"].as_py()), cast(Value, found["max"].as_py())
     exact = True

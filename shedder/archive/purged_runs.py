@@ -103,6 +103,7 @@ class PurgedRuns(Relaid):
             at = state.runs.index(current)
             state.runs[at : at + 1] = [] if new is None else [new]
             state.scans.pop(run.first_position, None)
+            state.rolled_scans.pop(run.first_position, None)
             state.scrubbed.pop(run.first_position, None)
             del state.deleted[run.first_position]
             if new is None:

@@ -30,10 +30,6 @@ from shedder.cql.layout import Eager, Hybrid, Layout, Lazy
 from shedder.cql.on_overload import OnOverload
 from shedder.cql.render import POSITION
 
-SCANS_MIN = 4
-MISSES_MAX = 0.5
-"""A copy is dropped when, of at least so many scans, more than this share found it too coarse."""
-
 
 class Relaid(ABC):
     """The part of the store that writes runs anew. Readers go on; every change is a transaction.
@@ -179,7 +175,7 @@ class Relaid(ABC):
             self._run_files.pin(run.files)
             try:
                 with place.all_or_nothing():
-                    copies = () if _is_useless(scans) else (self._purged(place, run, scans, told),)
+                    copies = () if scans.is_useless else (self._purged(place, run, scans, told),)
                     return self._replace(state, run, replace(run, copies=copies), layout=None)
             finally:
                 self._run_files.unpin(run.files)
@@ -266,14 +262,9 @@ def _is_unlike(run: Run, layout: Layout) -> bool:
 def _noted(before: Scans, part: Part, reduction: float) -> Scans:
     """What is known of a run's scans after one more."""
     missed = part.copy is None and bool(part.run.copies)
-    dead = before.dead if missed else max(before.dead, reduction)
-    return Scans(dead, before.scans + 1, before.misses + missed)
+    return before.after(missed=missed, dead=0.0 if missed else reduction)
 
 
 def _is_due(run: Run, scans: Scans) -> bool:
     has = run.copies[-1].reduction if run.copies else 0.0
-    return scans.dead > has or (bool(run.copies) and _is_useless(scans))
-
-
-def _is_useless(scans: Scans) -> bool:
-    return scans.scans >= SCANS_MIN and scans.misses > MISSES_MAX * scans.scans
+    return scans.dead > has or (bool(run.copies) and scans.is_useless)

@@ -56,6 +56,7 @@ class RetiredRuns(ABC):
             for run in old:
                 state.quarantined.pop(run.first_position, None)
                 state.scans.pop(run.first_position, None)
+                state.rolled_scans.pop(run.first_position, None)
                 state.deleted.pop(run.first_position, None)
                 state.scrubbed.pop(run.first_position, None)
             self._run_files.remove([name for run in old for name in run.files])

@@ -1,14 +1,15 @@
 """Rollups of streams: partial aggregates, written with each run, and of older runs later.
 
 Those of an eager rollup are written on arrival (OSCAR's OnWriteReplicate for windowed aggregates),
-those of a lazy one when a question that they would have answered has read a run (OnReadModify).
+those of a lazy one when a question that they would have answered has read a run (OnReadModify),
+and dropped again when too many questions read the run past them.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from shedder.archive.catalog import Catalog
 from shedder.archive.entries import Rolled, RollupEntry, Run
 from shedder.archive.files import Files
+from shedder.archive.marks import Scans
 from shedder.archive.progress import Told, nobody
 from shedder.archive.rolled import write_rolled
 from shedder.archive.run_files import RunFiles
@@ -92,6 +94,43 @@ class RolledRuns(ABC):
             if state is not None and entry.id in state.rollups:
                 state.unrolled |= {(run.first_position, entry.id) for run in runs}
 
+    def note_rolled_scans(self, stream: int, scanned: Iterable[tuple[Run, int | None]]) -> bool:
+        """Note how runs were scanned that have partial aggregates of lazy rollups.
+
+        A restart forgets it, as it forgets what is wanted.
+
+        Args:
+          stream: whose runs.
+          scanned: runs, and the rollup that was read of each; None: all of its tuples were.
+
+        Returns:
+          whether some are useless now, see `rolled_missed`.
+        """
+        with self._lock:
+            state = self._streams.get(stream)
+            if state is None:
+                return False
+            lazy = {entry.id for entry, _ in state.rollups.values() if entry.lazy}
+            for run, by in scanned:
+                for rolled in run.rolled:
+                    if rolled.rollup_id in lazy and by in (None, rolled.rollup_id):
+                        noted = state.rolled_scans.setdefault(run.first_position, {})
+                        before = noted.get(rolled.rollup_id, Scans())
+                        noted[rolled.rollup_id] = before.after(missed=by is None)
+            return bool(lazy and self.rolled_missed(stream))
+
+    def rolled_missed(self, stream: int) -> list[tuple[Run, Rolled]]:
+        """Partial aggregates of lazy rollups that too many scans of their run had no use for."""
+        with self._lock:
+            state = self._state(stream)
+            return [
+                (run, rolled)
+                for run in state.runs
+                if (noted := state.rolled_scans.get(run.first_position)) is not None
+                for rolled in run.rolled
+                if noted.get(rolled.rollup_id, Scans()).is_useless
+            ]
+
     def rolled_due(self, stream: int) -> list[tuple[Run, RollupEntry]]:
         """The runs that lack a rollup and should have it: of a lazy one, those that were read."""
         with self._lock:
@@ -150,7 +189,8 @@ class RolledRuns(ABC):
                 self._run_files.unpin([current.file])
 
     def drop_rolled(self, run: Run, rolled: Rolled) -> bool:
-        """Forget partial aggregates that are damaged; they are due again."""
+        """Forget partial aggregates that are damaged, or missed; those of a lazy rollup are due
+        again when they are wanted, others at once."""
         state = self._streams.get(run.stream_id)
         if state is None:
             return False
@@ -161,6 +201,7 @@ class RolledRuns(ABC):
             self.catalog.drop_rolled(run, rolled)
             kept = tuple(each for each in current.rolled if each != rolled)
             state.runs[state.runs.index(current)] = replace(current, rolled=kept)
+            _forget_scans(state, run, rolled.rollup_id)
             self._run_files.remove([rolled.file])
             return True
 
@@ -213,6 +254,7 @@ class RolledRuns(ABC):
             new = replace(current, rolled=tuple(sorted((*kept, rolled), key=_id)))
             state.runs[state.runs.index(current)] = new
             state.unrolled.discard((run.first_position, rolled.rollup_id))
+            _forget_scans(state, run, rolled.rollup_id)
             self._run_files.trust_name(rolled.file)
             if older is not None:
                 self._run_files.remove([older.file])
@@ -244,6 +286,11 @@ def _current(state: StreamState, run: Run) -> Run | None:
         if (each.first_position, each.end_position) == stretch:
             return each
     return None
+
+
+def _forget_scans(state: StreamState, run: Run, rollup_id: int) -> None:
+    """Those of a run before its partial aggregates were made, or dropped."""
+    state.rolled_scans.get(run.first_position, {}).pop(rollup_id, None)
 
 
 def _id(rolled: Rolled) -> int:

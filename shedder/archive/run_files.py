@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -48,6 +49,7 @@ class RunFiles:
         self._keepers = 0
         self._footers = Footers()
         self._open = OpenFiles()
+        self._path = lru_cache(1024)(self._root.joinpath)  # Of each run in each scan.
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -112,9 +114,8 @@ class RunFiles:
         """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
         if run.footer is None:
             self.verified((run,))
-        path = self._root / run.file
         kept = self._footers, told, self._open
-        return read_blocks(self._files, path, run, numbers, wanted, *kept)
+        return read_blocks(self._files, self._path(run.file), run, numbers, wanted, *kept)
 
     def distrust(self, run: Run) -> None:
         """A part of the file was found to be damaged: verify it before its next use."""

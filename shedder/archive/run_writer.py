@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.archive.entries import Footer
-from shedder.archive.files import DISK_FULL_ERRNOS, Bytes, Files, WriteFile
+from shedder.archive.files import DISK_FULL_ERRNOS, Bytes, Files
 from shedder.archive.parquet import open_writer
-from shedder.archive.progress import SYNC_BYTES, Told, nobody
-from shedder.archive.segment import checksum
+from shedder.archive.progress import Told, nobody
+from shedder.archive.write_behind import WriteBehind
 from shedder.errors import Cancelled, DiskFull, ShedderError, StorageFailed
 
 PIECES = "shedder.pieces"
@@ -34,30 +34,19 @@ class WrittenFile:
 
 
 class _Sink:
-    """A file object for Arrow: writes through the seam, and sums checksums up."""
+    """A file object for Arrow: hands on what it is given, and counts it."""
 
-    def __init__(self, file: WriteFile, told: Told) -> None:
-        self._file = file
+    def __init__(self, behind: WriteBehind, told: Told) -> None:
+        self._behind = behind
         self._told = told
-        self._unsynced = 0
-        self.pieces: list[tuple[int, int]] = []
-        self.crc = 0
-        self.crc_of_last = 0  # of the bytes since somebody set it to 0
         self.size = 0
         self.closed = False
 
     def write(self, data: Bytes) -> int:
-        """Append data; Arrow's pages are large, so nothing is buffered."""
+        """Append data; Arrow's pages are large, so nothing is gathered."""
         self._told()
-        self._file.write([data])
-        self._unsynced += memoryview(data).nbytes
-        if self._unsynced > SYNC_BYTES:
-            self._file.sync()
-            self._unsynced = 0
-        self.crc = checksum(data, self.crc)
-        self.crc_of_last = checksum(data, self.crc_of_last)
+        self._behind.write(data)
         length = memoryview(data).nbytes
-        self.pieces.append((length, checksum(data)))
         self.size += length
         return length
 
@@ -137,7 +126,7 @@ class RunPlace:
             target = self.directory / "runs" / name
             with suppress(FileNotFoundError):
                 self.files.unlink(temporary)
-            sink, footer = self._write(temporary, like, metadata, groups, statistics)
+            written = self._write(name, temporary, like, metadata, groups, statistics)
             self.files.rename(temporary, target)
             self.written.append(name)
             self.files.sync_directory(target.parent)
@@ -149,7 +138,7 @@ class RunPlace:
             if error.errno in DISK_FULL_ERRNOS:
                 raise DiskFull(f"no space for run {name}: {error}") from error
             raise StorageFailed(f"cannot write run {name}: {error}") from error
-        return WrittenFile(name, sink.size, sink.crc, footer)
+        return written
 
     def _free(self, name: str) -> str:
         """The name, with a number when a file has it: of an older layout that may still be read."""
@@ -170,26 +159,30 @@ class RunPlace:
 
     def _write(
         self,
+        name: str,
         path: Path,
         like: pa.Table,
         metadata: dict[str, str],
         groups: Iterable[pa.Table],
         statistics: Sequence[str] | None,
-    ) -> tuple[_Sink, Footer]:
+    ) -> WrittenFile:
         file = self.files.create(path)
         try:
-            sink = _Sink(file, self.told)
-            target = pa.PythonFile(sink, mode="w")  # type: ignore[arg-type]
-            with open_writer(target, like, metadata, statistics) as writer:
-                for group in groups:
-                    self.told()
-                    writer.write_table(group, row_group_size=max(1, group.num_rows))
-                writer.add_key_value_metadata({PIECES: _packed(sink.pieces)})
-                begins, sink.crc_of_last = sink.size, 0
+            with closing(WriteBehind(file)) as behind:
+                sink = _Sink(behind, self.told)
+                target = pa.PythonFile(sink, mode="w")  # type: ignore[arg-type]
+                with open_writer(target, like, metadata, statistics) as writer:
+                    for group in groups:
+                        self.told()
+                        writer.write_table(group, row_group_size=max(1, group.num_rows))
+                    behind.settle()
+                    writer.add_key_value_metadata({PIECES: _packed(behind.pieces)})
+                    begins, behind.crc_of_last = sink.size, 0
+                behind.settle()
             file.sync()
         finally:
             file.close()
-        return sink, Footer(begins, sink.crc_of_last)
+        return WrittenFile(name, sink.size, behind.crc, Footer(begins, behind.crc_of_last))
 
 
 def unpacked(text: bytes) -> np.ndarray[tuple[int], np.dtype[np.void]]:

@@ -18,12 +18,13 @@ class StreamState:
     """What the store knows of a stream. cutting: held while a run is written;
     deleting: while rows are being looked for that shall go.
 
-    quarantined: by first position, the runs that are damaged; they are among `runs`, too. scans:
-    by first position, how runs of a lazy stream were scanned. rewriting: held while a run is
-    written anew. deleted: by first position, rows that are read no more. deletions: all there
-    ever were. emptied_position: below it lie all runs that were purged to nothing. indexes:
-    columns that have a value index. rollups: by id. unrolled: first positions of runs that were
-    read where a lazy rollup would have answered, each with its id. scrubbed: by first position,
+    quarantined: by first position, the runs that are damaged; they are among `runs`, too. scans: by
+    first position, how runs of a lazy stream were scanned. rewriting: held while a run is written
+    anew. deleted: by first position, rows that are read no more. deletions: all there ever were.
+    emptied_position: below it lie all runs that were purged to nothing. indexes: columns that have
+    a value index. rollups: by id. unrolled: first positions of runs that were read where a lazy
+    rollup would have answered, each with its id. rolled_scans: by first position and rollup, how
+    runs that have partial aggregates of a lazy one were scanned since. scrubbed: by first position,
     when a scrub in the background found the run whole. backfilled: rows that came in by backfills,
     ever.
     holes: positions that were lost with damaged bytes of the log, as recovery found them.
@@ -43,6 +44,7 @@ class StreamState:
     indexes: tuple[str, ...] = ()
     rollups: dict[int, tuple[RollupEntry, Rollup]] = field(default_factory=dict)
     unrolled: set[tuple[int, int]] = field(default_factory=set)
+    rolled_scans: dict[int, dict[int, Scans]] = field(default_factory=dict)
     tail: Tail = field(default_factory=Tail)
     cutting: threading.Lock = field(default_factory=threading.Lock)
     deleting: threading.Lock = field(default_factory=threading.Lock)

@@ -24,6 +24,7 @@ from shedder.client.standing import RemoteQuery
 from shedder.client.target import Target
 from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.query import StreamSchema
+from shedder.cql.shares import level_of
 from shedder.engine.summarise import Plans
 from shedder.errors import BadSetting, InternalError, PlansChanged
 from shedder.queries.answer import Answer
@@ -275,21 +276,27 @@ class Client(AuditCalls, BackfillCalls):
         epoch: int = 0,
         sequence: int | None = None,
         tuples_follow: bool = False,
+        thinning: str = "1",
     ) -> Receipt:
         """Send what rows come to instead of the rows: standing queries know all of them at once.
 
         The work is done here, and the server only merges. One-time queries and the archive know
-        the rows once they have followed; without `tuples_follow` they never do.
+        the rows once they have followed; without `tuples_follow` they never do. What was thinned
+        here is read in full once they have, when the server repairs its panes.
 
         Args:
           stream, producer, epoch, sequence: as for `push`; all rows are one number.
           data: as for `push`. tuples_follow: `follow` will bring these rows.
+          thinning: the share of the rows that is read, "1/8", where the server does not read less
+            itself; how many there were travels along.
 
         Raises:
+          BadSetting: there is no such share.
           SchemaMismatch, BadTimestamp, BatchTooLarge: nothing of them is kept.
           PlansChanged: queries came and went all the while.
           Overloaded, Unreachable: also after having tried again for a while.
         """
+        level = level_of(thinning)
         plans = Plans.from_json(self.plans(stream))
         rows_max = min(ROWS_PER_BATCH, plans.limits.rows_max)
         batches = list(conform(data, plans.schema, rows_max=rows_max, limits=plans.limits))
@@ -297,7 +304,7 @@ class Client(AuditCalls, BackfillCalls):
         def send(plans: Plans) -> Receipt:
             return self.merge(
                 stream,
-                summaries_of(plans, batches),
+                summaries_of(plans.thinned(level), batches),
                 producer=producer,
                 epoch=epoch,
                 sequence=sequence,

@@ -28,7 +28,7 @@ from shedder.engine.footprint import (
     window_bytes,
 )
 from shedder.engine.plan import RANKED, Kind, Part, Plan
-from shedder.engine.synopsis_curves import SIZED, Curve, curve_of
+from shedder.engine.synopsis_curves import SIZED, Curve, curve_of, fixed_error
 from shedder.engine.thinning_error import skipping_error
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 
@@ -195,7 +195,7 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
         cost = sum(costs_ns(plan.parts[part], grouped=bool(query.groups)) for part in parts)
         confidence = confidences[readers[0]] if readers else query.confidence
         skipped = skipping_error(first.kind, asked.tuples, confidence)
-        curve, sizes, error = None, (first.size,), np.zeros(1)
+        curve, sizes, error = None, (first.size,), np.full(1, fixed_error(first.kind))
         name = first.kind.value
         if first.kind in SIZED:
             curve = curve_of(query, readers[0], confidence, factor)

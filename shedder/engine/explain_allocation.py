@@ -18,6 +18,7 @@ from shedder.cql.shares import share_text
 from shedder.cql.text import text_of
 from shedder.engine.allocation import Problem, Row
 from shedder.engine.cpu_prices import cpu_prices
+from shedder.queries.allocation_layout import ALLOCATION, LAYOUT
 
 _TEXTS = ("query", "synopsis", "answers", "thinning")
 _NUMBERS = ("size_bytes", "needed_bytes")
@@ -44,7 +45,9 @@ def _type_of(column: str) -> pa.DataType:
     return pa.int64() if column in _NUMBERS else pa.float64()
 
 
-_SCHEMA = pa.schema([(column, _type_of(column)) for column in _COLUMNS])
+_SCHEMA = pa.schema(
+    [(column, _type_of(column)) for column in _COLUMNS], metadata={LAYOUT: ALLOCATION}
+)
 
 
 def allocation_table(
@@ -150,4 +153,4 @@ def _name(found: Problem, row: Row) -> str:
     part = found.asked[row.asked].plan.parts[row.parts[0]] if row.parts else None
     if part is None:
         return "room for groups"
-    return part.kind.value if row.curve is None else row.curve.words(part.size)
+    return part.kind.value if row.curve is None else row.curve.sizes.words.format(part.size)

@@ -72,6 +72,14 @@ class RolledUp:
         return not self._read_of_runs
 
     @property
+    def scanned(self) -> list[tuple[Run, int | None]]:
+        """All runs, and this rollup where it was read of them; None: they were read themselves."""
+        return [
+            (run, self.entry.id if run.first_position in self.rolled else None)
+            for run in self.snapshot.runs
+        ]
+
+    @property
     def is_small(self) -> bool:
         """Whether this is the better way, whatever the target."""
         return self.read <= SMALL_SHARE * self.tuples

@@ -183,13 +183,20 @@ def _told(
     for at, price_ns in readers:
         row = found.rows[int(found.demands.readers.synopsis[at])]
         aggregate, curve = found.readers[at][1], row.curve
-        if aggregate is None or curve is None:
+        if aggregate is None:
+            continue
+        predicted, target = float(quotes.error[at]), float(found.demands.readers.target[at])
+        name = _name(aggregate)
+        if curve is None:
+            kind = kind_of(aggregate, found.asked[row.asked].query).value
+            if predicted > 0:
+                facts[name] = f"{kind}, predicted error {predicted:.3%}"
+            if predicted > target:
+                missed.append(f"{name}: {_unsized_shortfall(kind, quotes, at, target)}")
             continue
         size = row.size(int(allocation.choice[found.demands.readers.synopsis[at]]))
-        predicted, name = float(quotes.error[at]), _name(aggregate)
         of_what = "" if curve.tables == 1 else " for columns that are alike"
         facts[name] = f"{curve.words(size)}, predicted error {predicted:.3%}{of_what}"
-        target = float(found.demands.readers.target[at])
         if np.isfinite(target):
             facts[f"{name} needs"] = _needs(quotes, at)
         facts[f"{name} price"] = (
@@ -263,6 +270,13 @@ def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float, r
         f"{room}; you would get {quotes.error[at]:.3%}, "
         f"and {quotes.saved_per_kib[at]:.2g} less for each KiB more"
     )
+
+
+def _unsized_shortfall(kind: str, quotes: Quotes, at: int, target: float) -> str:
+    """Why a target is missed by a synopsis whose size is not chosen."""
+    if quotes.needed_bytes[at] < 0:
+        return f"no size reaches {target:.3%}; {kind} give {quotes.best_error[at]:.3%}"
+    return f"{target:.3%} needs more of the tuples; you would get {quotes.error[at]:.3%}"
 
 
 def _name(aggregate: Aggregate) -> str:

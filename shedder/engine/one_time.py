@@ -12,6 +12,7 @@ import pyarrow as pa
 import structlog
 
 from shedder.archive.deadline import Deadline
+from shedder.archive.entries import Run
 from shedder.archive.exact import RELATION, ExactWorker, Without
 from shedder.archive.layouts.parts import Part
 from shedder.archive.run_files import Snapshot
@@ -262,7 +263,9 @@ class OneTime:
         stream = self._core.stream(query.schema.name)
         rolled = rolled_up(self._core.store, stream.id, query, snapshot, stretch)
         if rolled is not None:
-            return evidence_from_rollup(self._core, self._exact, query, rolled, deadline)
+            evidence = evidence_from_rollup(self._core, self._exact, query, rolled, deadline)
+            self._note_scans(stream, rolled.scanned)
+            return evidence
         schema = arrow_schema(query.schema)
         read = {*query.columns, query.schema.time_column}
         columns = [name for name in schema.names if name in read]
@@ -293,7 +296,14 @@ class OneTime:
             complete=stretch.complete,
             position=snapshot.end_position,
         )
+        read_itself = (run for run in snapshot.runs if run.first_position not in found.done)
+        self._note_scans(stream, [(run, None) for run in read_itself])
         return without_missing(query, _by_index(evidence, found, snapshot), snapshot)
+
+    def _note_scans(self, stream: Stream, scanned: list[tuple[Run, int | None]]) -> None:
+        """Note of which runs a rollup was read, and which had to be read themselves."""
+        if self._core.store.note_rolled_scans(stream.id, scanned):
+            self._core.go_vacuum(stream.schema.name)
 
 
 def _by_index(evidence: Evidence, found: LookedUp, snapshot: Snapshot) -> Evidence:

@@ -100,7 +100,7 @@ class Scan:
         return [
             self.reduction.wanted(
                 BlockStatistics(
-                    each.run.rows,
+                    each.rows,
                     each.blocks,
                     each.run.low_us,
                     each.run.high_us,
@@ -121,9 +121,7 @@ class Scan:
 
     def _is_too_much(self, shares: Sequence[float]) -> bool:
         """Whether reading everything, exactly, is the better way."""
-        rows = sum(
-            share * each.run.rows for share, each in zip(shares, self.sample.runs, strict=True)
-        )
+        rows = sum(share * each.rows for share, each in zip(shares, self.sample.runs, strict=True))
         if all(share >= 1.0 for share in shares):
             return True
         width = _VALUE_BYTES * max(1, len(self.sample.columns))
@@ -133,7 +131,7 @@ class Scan:
 
     def _rows(self, asked: Sequence[float]) -> int:
         """Tuples of runs that were asked for, or kept; fitting to blocks leaves a few out."""
-        rows = sum((1.0 - r) * s.run.rows for r, s in zip(asked, self.sample.runs, strict=True))
+        rows = sum((1.0 - r) * s.rows for r, s in zip(asked, self.sample.runs, strict=True))
         return max(math.ceil(rows), self.sample.rows_kept)
 
     # --- what was found -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.block_sample import Block, BlockSample, ReadBlocks
+from shedder.archive.block_sample import BlockSample
 from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Run
 from shedder.archive.layouts.blocks import Wanted
@@ -18,6 +18,7 @@ from shedder.archive.layouts.parts import Part, part_of
 from shedder.archive.reductions.reduction import Surroundings
 from shedder.archive.reductions.registry import UNTIL_ERROR, NamedReduction, reduction_of
 from shedder.archive.run_files import Snapshot
+from shedder.archive.run_sample import Block, ReadBlocks
 from shedder.cql.expression import BY_TIME, Column, Expression, walk
 from shedder.cql.layout import Lazy
 from shedder.cql.query import BoundQuery, StreamSchema

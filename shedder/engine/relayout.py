@@ -71,6 +71,8 @@ class Relayouts:
             self._each(name, f"rewrite of {name}", runs, store.rewrite)
             self._each(name, f"purge of {name}", due_for_purge(self._core, stream.id), store.purge)
             self._each(name, f"vacuum of {name}", store.waste(stream.id), store.vacuum)
+            for run, rolled in store.rolled_missed(stream.id):
+                store.drop_rolled(run, rolled)
             for entry, _ in store.rollups(stream.id):
                 due = [run for run, wanted in store.rolled_due(stream.id) if wanted == entry]
                 self._each(name, f"rollup {entry.name}", due, partial(_roll_up, store, entry))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,12 @@ def settle(synopsis: Any, size: int) -> None:
 def shrunk(synopsis: Any, size: int) -> Any:
     """A smaller version of a synopsis, which stays what it is."""
     return synopsis.select(np.arange(synopsis.groups)).resize(size)
+
+
+def alike(synopses: Sequence[Any]) -> list[Any]:
+    """All at the smallest size of them; those that are larger stay what they are."""
+    size = min(map(size_of, synopses))
+    return [one if size_of(one) == size else shrunk(one, size) for one in synopses]
 
 
 def merged(left: Any, right: Any) -> Any:

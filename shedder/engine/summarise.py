@@ -62,6 +62,14 @@ class Plans:
     future_us_max: int
     limits: BatchLimits
 
+    def thinned(self, level: int) -> Plans:
+        """The same for who reads the share 2^-level of the tuples, or less where these say so."""
+        queries = tuple(
+            replace(query, levels=tuple(max(each, level) for each in query.levels))
+            for query in self.queries
+        )
+        return replace(self, queries=queries)
+
     def to_json(self) -> str:
         """As text, for the wire and for executors."""
         schema = asdict(self.schema)

@@ -19,6 +19,7 @@ from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
 from synopses.frequent import GroupedFrequent
 from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
 from synopses.profile import TYPICAL, Profile
 from synopses.req import K_MIN, GroupedReq
 from synopses.req_images import K_MAX
@@ -159,6 +160,17 @@ def curve_of(
         return Curve(kind, confidence, target, tables, factor=factor)
     tail = choice.tail if choice.req else 1.0
     return Curve(kind, confidence, target, tables, tail, choice.reason, factor)
+
+
+def fixed_error(kind: Kind) -> float:
+    """What a synopsis without a choice of sizes errs by when it reads all; 0: it is exact.
+
+    Buckets of values err by half a bucket, relative to the value.
+    """
+    if kind is not Kind.BUCKETS:
+        return 0.0
+    profile = GroupedLogBuckets.profile
+    return profile.error_of(profile.default, TYPICAL, 1.0)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -11,6 +11,7 @@ import numpy as np
 from shedder.cql.expression import Aggregate
 from shedder.cql.shares import share_text
 from shedder.engine.plan import Kind
+from shedder.engine.resizing import merged as together
 from shedder.engine.segment import Segment
 from shedder.engine.standing import Merged, Standing
 from shedder.engine.thinned_questions import ThinnedPart
@@ -50,7 +51,7 @@ def synopsis_of(standing: Standing, merged: Merged, part: int) -> Any:
     for level, segment in _of(merged, part):
         thinned = segment.synopsis.select(groups)
         thinned.thin(level)
-        whole.merge(thinned)
+        whole = together(whole, thinned)
     return whole
 
 

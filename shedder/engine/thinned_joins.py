@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.engine.resizing import alike
 from shedder.engine.segment import Segment
 from shedder.queries.sampled_joins import whole_sizes
 from synopses.count_min import GroupedCountMin
@@ -51,7 +52,7 @@ class Side:
     ) -> Side:
         """The sizes of all groups hold together, over all strata, with this confidence each."""
         groups = whole.groups
-        sketches = [whole, *(segment.synopsis for segment in segments)]
+        sketches = alike([whole, *(segment.synopsis for segment in segments)])
         for sketch in sketches:
             sketch.grow(groups)
         read = np.array([sketch.totals()[:groups] for sketch in sketches], np.float64)

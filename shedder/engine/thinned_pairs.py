@@ -14,11 +14,12 @@ from synopses.cross_moments import CrossSums, GroupedCrossMoments
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.combine import split_confidence
 from synopses.intervals.interval import Intervals
-from synopses.intervals.stratified import Stratum, stratified_mean
+from synopses.intervals.stratified import Stratum, stratified_mean, unit_of
 from synopses.intervals.stratified_variance import stratified_variance
 
 SOURCE = "thinned panes"
-_UNKNOWN = "too few pairs were read, or the range of a column has no end"
+_UNKNOWN = "too few pairs were read, or the range of a column has no end or is too narrow"
+_SCALED_MAX = 1e70  # Fourth powers of what is smaller are doubles, and sums of many of them.
 
 Floats = NDArray[np.float64]
 Range = tuple[float, float]
@@ -47,6 +48,7 @@ def thinned_cross(
     finite = np.isfinite(np.array(ranges)).all()
     infinite = np.logical_or.reduce([part.sums.infinite for part in parts])
     scale = [(low / 2 + high / 2, high / 2 - low / 2 or 0.5) for low, high in ranges]
+    usable = finite and _squares_fit(parts, scale)
     each = split_confidence(confidence, BOUNDS[function])
 
     def variance(weight_u: float, weight_v: float) -> Intervals:
@@ -57,9 +59,10 @@ def thinned_cross(
         as_is = [(0.0, 1.0), (0.0, 1.0)]
         weights = weight_x, weight_y
         strata = [part.stratum(weights, as_is, ungrouped=ungrouped) for part in parts]
-        return stratified_mean(strata, confidence=each)
+        unit = unit_of(strata)
+        return stratified_mean([s.in_unit(unit) for s in strata], confidence=each).scaled(unit)
 
-    if not finite:
+    if not usable:
         nothing = np.full(groups, np.nan)
         return _column(nothing, nothing, nothing, infinite, confidence)
     plus, minus, u, v = (variance(*w) for w in ((1, 1), (1, -1), (1, 0), (0, 1)))
@@ -111,9 +114,9 @@ class _Pairs:
                 (_end(segment.low_beside, -1), _end(segment.high_beside, 1)),
             )
             return cls(sums, segment.population, segment.read, ranges)
-        read = int(sums.pairs.sum())
+        read, there = int(sums.pairs.sum()), (sums.pairs > 0) & ~sums.infinite
         x, y = (
-            _about(mean[sums.pairs > 0], squares[sums.pairs > 0])
+            _about(mean[there], squares[there])
             for mean, squares in ((sums.mean_x, sums.squares_x), (sums.mean_y, sums.squares_y))
         )
         return cls(sums, read, read, (x, y))
@@ -144,6 +147,18 @@ class _Pairs:
             ends[0][1] + ends[1][1],
             ungrouped,
         )
+
+
+def _squares_fit(parts: Sequence[_Pairs], scale: Sequence[Range]) -> bool:
+    """Whether no scaled value is so large, and no column so narrow, that squares overflow."""
+    shifts, widths = np.array(scale).T
+    sums = (s for part in parts for s in (part.sums.squares_x, part.sums.squares_y))
+    if widths.min() < 1 / _SCALED_MAX or not all(np.isfinite(s).all() for s in sums):
+        return False
+    ends = np.array([part.ranges for part in parts])  # [stratum, column, end]
+    with np.errstate(over="ignore"):
+        scaled = np.abs(ends - shifts[:, None]) / widths[:, None]
+    return bool((scaled < _SCALED_MAX).all())
 
 
 def _about(means: Floats, squares: Floats) -> Range:

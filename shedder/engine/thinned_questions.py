@@ -34,9 +34,10 @@ from synopses.intervals.stratified import (
     stratified_count,
     stratified_mean,
     stratified_sum,
+    unit_of,
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
-from synopses.out_of_range import unless_out_of_range
+from synopses.out_of_range import OUT_OF_RANGE, unless_out_of_range
 
 _INFINITE = "the column has infinite values, and tuples were skipped"
 _TEXT = "the least and the greatest text may be among the tuples that were skipped"
@@ -138,9 +139,9 @@ class ThinnedPart:
             case AggregateFunction.AVG:
                 return self._moments(stratified_mean, confidence)
             case AggregateFunction.VAR:
-                return unless_out_of_range(self._moments(stratified_variance, confidence))
+                return self._spread(stratified_variance, confidence)
             case AggregateFunction.STDDEV:
-                return unless_out_of_range(self._moments(stratified_deviation, confidence))
+                return self._spread(stratified_deviation, confidence)
             case AggregateFunction.COUNT_DISTINCT:
                 return thinned_distinct(self.synopsis, self.leveled, confidence)
             case AggregateFunction.QUANTILE:
@@ -239,6 +240,15 @@ class ThinnedPart:
     def _with(self, columns: Sequence[Estimates]) -> list[tuple[Estimates, Any]]:
         return list(zip(columns, self._synopses, strict=True))
 
+    def _spread(self, bounds: Callable[..., Intervals], confidence: float) -> Estimates:
+        """Without a bound where squares of the values have lost digits, or their squares would."""
+        found = unless_out_of_range(self._moments(bounds, confidence))
+        spoiled = np.logical_or.reduce([_infinite(s) for s in self._synopses])
+        if unit_of(self._strata(_averaging, spoiled)) == 1.0:
+            return found
+        none = np.full(len(found), np.uint8(Bound.NONE))
+        return replace(found, bound=none, reason=OUT_OF_RANGE)
+
     def _moments(
         self, bounds: Callable[..., Intervals], confidence: float, *, is_sum: bool = False
     ) -> Estimates:
@@ -246,8 +256,12 @@ class ThinnedPart:
         ends = [end for s in self.segments for end in (s.low, s.high) if end is not None]
         spoiled = spoiled | (not np.isfinite(np.array(ends, np.float64)).all())
         empty = self.read_counts == 0
-        strata = [_cleared(each, spoiled) for each in self._strata(_averaging)]
-        intervals = bounds(strata, confidence=confidence)
+        strata = [_cleared(each, spoiled) for each in self._strata(_averaging, spoiled)]
+        unit = unit_of(strata)
+        with np.errstate(over="ignore"):  # A sum may be beyond what doubles hold.
+            intervals = bounds([s.in_unit(unit) for s in strata], confidence=confidence).scaled(
+                unit
+            )
         if is_sum:
             intervals = _rounded_out(intervals, strata)
         found = as_estimates(
@@ -258,14 +272,22 @@ class ThinnedPart:
         bound = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
         return replace(found, bound=bound, null=found.null | spoiled, reason=_INFINITE)
 
-    def _strata(self, of: Callable[[Any], tuple[Any, Any, Any]]) -> list[Stratum]:
-        """What was read in full first, where there is any; then every segment."""
+    def _strata(
+        self, of: Callable[[Any], tuple[Any, Any, Any]], spoiled: NDArray[np.bool_] | None = None
+    ) -> list[Stratum]:
+        """What was read in full first, where there is any; then every segment.
+
+        Args:
+          of: counts, means and squares of a synopsis.
+          spoiled: bool [groups], groups that nothing is said of.
+        """
         strata = []
         for synopsis, segment in zip(self._synopses, [None, *self.segments], strict=True):
             counts, means, squares = of(synopsis)
             total = int(counts.sum())
             if segment is None:
-                low, high = _seen_range(synopsis, counts)
+                there = counts > 0 if spoiled is None else (counts > 0) & ~spoiled
+                low, high = _seen_range(synopsis, there)
                 population, read = total, total
             else:
                 low, high = _range(segment)
@@ -315,9 +337,8 @@ def _shape(segment: Segment, counts: NDArray[np.int64]) -> SquareMoments | None:
     return SquareMoments(sums.cross, sums.squares_y)
 
 
-def _seen_range(synopsis: Any, counts: NDArray[np.int64]) -> tuple[float, float]:
-    """The range of values that were all read."""
-    there = counts > 0
+def _seen_range(synopsis: Any, there: NDArray[np.bool_]) -> tuple[float, float]:
+    """The range of values that were all read, of these groups."""
     if not there.any() or not hasattr(synopsis, "minimum"):
         return 0.0, 0.0
     low = np.asarray(synopsis.minimum().value, np.float64)[there].min()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shedder.engine.resizing import merged
 from shedder.engine.segment import Segment
 from synopses.distinct import GroupedDistinct
 from synopses.estimate import Bound, Estimates
@@ -26,16 +27,16 @@ def thinned_distinct(whole: GroupedDistinct, segments: Segments, confidence: flo
     as in both together, delta/2 for each.
     """
     groups = whole.groups
-    merged: GroupedTheta | None = None
+    together: GroupedTheta | None = None
     for level, segment in segments:
         theta = segment.synopsis.select(np.arange(groups))
         theta.thin(level)
-        merged = theta if merged is None else merged.merge(theta)
-    assert merged is not None
+        together = theta if together is None else merged(together, theta)
+    assert together is not None
     if not whole.distinct(confidence).value.any():
-        return merged.distinct(confidence)
+        return together.distinct(confidence)
     each = split_confidence(confidence, 2)
-    full, kept = whole.distinct(each), merged.distinct(each)
+    full, kept = whole.distinct(each), together.distinct(each)
     low = np.maximum(full.low, kept.low)
     value, high = np.maximum(full.value, kept.value), full.high + kept.high
     low = np.minimum(low, value)

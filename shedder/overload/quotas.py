@@ -13,7 +13,9 @@ from shedder.errors import BadSetting
 from shedder.overload.door import RETRY_MS_MAX, RETRY_MS_MIN
 from shedder.settings import parse_bytes
 
-BURST_S = 1.0  # A tenant that has sent nothing for so long may send so much at once.
+# A tenant that has sent nothing for so long may send so much at once: no more than others' batches
+# may have to wait for. A larger batch comes in, too, and is paid off.
+BURST_S = 0.1
 SET_BACK, NONE = "default", "none"
 _COUNTS = ("queries", "synopsis_bytes", "archive_bytes")
 

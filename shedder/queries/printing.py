@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from shedder.cql.intervals import duration_text
+from shedder.queries.allocation_layout import ALLOCATION, LAYOUT, laid_out
 
 if TYPE_CHECKING:
     from shedder.queries.answer import Answer
@@ -18,6 +19,8 @@ _EXACT, _NONE = "exact", "none"
 
 def printed(answer: Answer) -> str:
     """The outputs as a table with one cell per estimate, at most ROWS_PRINTED rows."""
+    if (answer.table.schema.metadata or {}).get(LAYOUT) == ALLOCATION:
+        return laid_out(answer.table)
     names = answer.outputs
     rows = answer.table.slice(0, ROWS_PRINTED).to_pylist()
     cells = [[_cell(answer, at, row, name) for name in names] for at, row in enumerate(rows)]

@@ -15,7 +15,8 @@ class Answers:
     """Of one query: what became of its answers, in all and while it was thinned.
 
     confidence: of its intervals. checked: answers that were compared with the truth. error_of: by
-    output, how many errors and their sum. draws: as in a verdict, of all windows.
+    output, how many errors and their sum. untold: by output, values that answers should have had
+    and had not. draws: as in a verdict, of all windows.
     """
 
     confidence: float = 1.0
@@ -35,6 +36,7 @@ class Answers:
     latest_error: float | None = None
     latest_width: float | None = None
     error_of: dict[str, tuple[int, float]] = field(default_factory=dict)
+    untold: dict[str, int] = field(default_factory=dict)
     draws: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, verdict: Verdict, *, confidence: float, thinned: bool) -> None:
@@ -56,6 +58,7 @@ class Answers:
         for output, each in verdict.errors.items():
             count, total = self.error_of.get(output, (0, 0.0))
             self.error_of[output] = count + len(each), total + math.fsum(each)
+            self.untold[output] = self.untold.get(output, 0) + verdict.untold[output]
         self.widths += len(verdict.widths)
         self.width_sum += math.fsum(verdict.widths)
         self.latest_error = _mean(errors)

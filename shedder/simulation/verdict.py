@@ -24,7 +24,8 @@ class Verdict:
     intervals: values with an interval; held: those of them whose interval held the truth.
     exact: values that were called exact; wrong: those of them that were not. unbounded: without
     a bound. errors: relative, by output, of each value; of lists, of the counts of what belongs in
-    them. widths: relative half widths of the intervals.
+    them. untold: by output, values that there are and the answer has not: of a group that it
+    misses, or NULL. widths: relative half widths of the intervals.
     one_draw: by output and group, intervals and those that held, where one draw stands for many
     windows: of distinct values, which go by their hashes. They are not among the others.
     """
@@ -35,6 +36,7 @@ class Verdict:
     wrong: int
     unbounded: int
     errors: Mapping[str, tuple[float, ...]]
+    untold: Mapping[str, int]
     widths: tuple[float, ...]
     one_draw: Mapping[tuple[object, ...], tuple[int, int]]
 
@@ -66,6 +68,8 @@ def judge(answer: Answer, truth: Answer, by_hash: Collection[str] = ()) -> Verdi
     errors = {n: tuple(value.error for name, _, value in values if name == n) for n in names}
     errors |= {n: tuple(_list_error(row[n], true[n]) for _, row, true in both) for n in lists}
     exact = [value for value in known if value.bound == "exact"]
+    wanted = {n: sum(row[n] is not None for row in true_rows.values()) for n in names}
+    wanted |= dict.fromkeys(lists, len(true_rows))
     return Verdict(
         intervals=len(intervals),
         held=sum(value.held for value in intervals),
@@ -73,6 +77,7 @@ def judge(answer: Answer, truth: Answer, by_hash: Collection[str] = ()) -> Verdi
         wrong=sum(not value.held for value in exact),
         unbounded=len(known) - len(ours) - len(exact),
         errors=errors,
+        untold={name: count - len(errors[name]) for name, count in wanted.items()},
         widths=tuple(value.width for value in intervals if math.isfinite(value.width)),
         one_draw={
             (name, *group): (1, int(value.held)) for name, group, value in ours if name in by_hash

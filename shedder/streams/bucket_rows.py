@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Bucket:
         return np.flatnonzero(inside)
 
 
+@lru_cache(maxsize=4096)
 def bucket_of(expression: Expression) -> Bucket | None:
     """The bucket that a bound expression asks for, as HISTOGRAM writes it; None: it is another."""
     match expression:

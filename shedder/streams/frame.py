@@ -81,6 +81,7 @@ class Frame:
         self._present: dict[Expression, Present] = {}
         self._pairs: dict[tuple[Expression, Expression], Pairs] = {}
         self._hashes: dict[Expression, Hashes] = {}
+        self._identities: dict[Expression, Expression] = {}
         self._keys: dict[tuple[Expression, ...], NDArray[np.uint64]] = {}
         self._where: dict[Expression, Frame | None] = {}  # None: all rows, without a cycle.
         self._ordered: Frame | None = None
@@ -214,13 +215,15 @@ class Frame:
         """The rows whose value has a hash below 2^(64 - level): those of a random part of values.
 
         It is the same part for ever, and nested as for `thinned`; NULL and NaN are in none.
+        Expressions whose values are one where their column's are share one choice of rows.
         """
-        if (expression, level) not in self._thinned:
-            hashes = self.identities(expression)
+        of = self._identity_of(expression)
+        if (of, level) not in self._thinned:
+            hashes = self.identities(of)
             kept = below(hashes.first, np.uint64(1 << (64 - level)))
             rows = kept if hashes.rows is None else hashes.rows[kept]
-            self._thinned[expression, level] = Thinned(self._picked(rows), rows)
-        return self._thinned[expression, level]
+            self._thinned[of, level] = Thinned(self._picked(rows), rows)
+        return self._thinned[of, level]
 
     def known(self, expression: Expression, first: int, last: int) -> Known:
         """What is known of an expression's values in the rows first to last (exclusive)."""
@@ -347,17 +350,29 @@ class Frame:
 
         So all that is counted of a column, whatever is added to it, shares one hash of it.
         """
-        chain = None if isinstance(expression, Column) else monotone_of(expression)
+        of = self._identity_of(expression)
+        chain = None if isinstance(of, Column) else monotone_of(of)
         if chain is None or not chain.injective:
-            return self.hashes(expression)
+            return self.hashes(of)
         column = self.hashes(chain.column)
-        if self._known_by_column(expression, 0, len(self)) is not None:
-            return column
         rows = self.present(expression).rows  # NULL where it overflows.
         if rows is None:
             return column
         at = rows if column.rows is None else np.searchsorted(column.rows, rows)
         return Hashes(column.first[at], column.second[at], rows)
+
+    def _identity_of(self, expression: Expression) -> Expression:
+        """The column that has as many values, where these come from it one to one; or itself."""
+        if isinstance(expression, Column):
+            return expression
+        if expression not in self._identities:
+            chain = monotone_of(expression)
+            of: Expression = expression
+            if chain is not None and chain.injective:
+                known = self._known_by_column(expression, 0, len(self))
+                of = expression if known is None else chain.column
+            self._identities[expression] = of
+        return self._identities[expression]
 
     def keys(self, expressions: tuple[Expression, ...]) -> NDArray[np.uint64]:
         """One 64-bit key per row for a list of group expressions; NULL is a value of its own."""
@@ -445,5 +460,7 @@ def _places(rows: NDArray[np.int64] | None, first: int, last: int) -> tuple[int,
     """Where the rows first to last are among these ascending ones; None: all rows are."""
     if rows is None:
         return first, last
+    if not rows.size or (rows[0] >= first and rows[-1] < last):  # Nearly every batch is one pane's.
+        return 0, int(rows.size)
     ends = np.searchsorted(rows, (first, last))
     return int(ends[0]), int(ends[1])

@@ -63,7 +63,7 @@ class ServerProcess:
         while time.monotonic() < deadline:
             assert self._process is not None
             if self._process.poll() is not None:
-                raise InternalError(f"the server ended:\n{self._last_words()}")
+                raise InternalError(f"the server ended:\n{self.last_words()}")
             try:
                 # No patience: that the server is gone is what the tour wants to see.
                 client = connect(self.address, insecure=True, patience_s=0)
@@ -77,9 +77,7 @@ class ServerProcess:
                 time.sleep(_POLL_S)
             else:
                 return client
-        raise InternalError(
-            f"the server did not answer in {timeout_s:.0f} s:\n{self._last_words()}"
-        )
+        raise InternalError(f"the server did not answer in {timeout_s:.0f} s:\n{self.last_words()}")
 
     def kill(self) -> None:
         """End it with SIGKILL: nothing is written, closed or said any more."""
@@ -97,7 +95,8 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The last lines that the process wrote."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES_SHOWN:])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from shedder.client import Client
-from shedder.errors import Unavailable, Unreachable
+from shedder.errors import InternalError, Unavailable, Unreachable
 from shedder.queries.answer import Answer
 from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
 from spark_ingest.ask import Asked
@@ -89,6 +90,7 @@ def run_tour(settings: TourSettings, console: Console) -> bool:
             {"SHEDDER_SAMPLE_ROWS": str(settings.sample_rows), "SHEDDER_RUN_ROWS": "65536"},
         )
         stack.callback(server.stop)
+        stack.enter_context(_log_shown(server))
         console.rule("[bold]a server, and queries that stand")
         server.start()
         # The JVM is forked before this process speaks gRPC, whose threads do not survive a fork.
@@ -106,6 +108,15 @@ def run_tour(settings: TourSettings, console: Console) -> bool:
     console.print(f"\n  the report: [link=file://{as_html.absolute()}]{as_html}[/link] ({as_json})")
     console.print(f"  the tour took {time.monotonic() - began:.0f} s")
     return claims.held
+
+
+@contextmanager
+def _log_shown(server: ServerProcess) -> Iterator[None]:
+    """With the end of the server's log beside its internal errors: it goes with the directory."""
+    try:
+        yield
+    except InternalError as error:
+        raise InternalError(f"{error}\n{server.last_words()}") from error
 
 
 def _judge_called(settings: TourSettings, console: Console, stack: ExitStack) -> SparkSession:

@@ -96,10 +96,14 @@ def second_moment_most(rows: Column, *, width: int, miss: float) -> Column:
     return _over(_middle(rows, by_median), math.sqrt(2 * squared / width))
 
 
-def second_moment_error(width: int, miss: float) -> float:
-    """The largest relative distance of second_moment's ends from its value."""
+def second_moment_error(width: int, miss: float, tuples: int) -> float:
+    """The largest relative distance of second_moment's ends from its value, for n tuples.
+
+    The moment is n to n^2, for certain: that bounds the error where no width keeps the promise.
+    """
     reach = math.sqrt(2 * _squared_reach(miss)[0] / width)
-    return reach / (1 - reach) if reach < 1 else math.inf
+    certain = max(0.0, tuples - 1.0)
+    return min(reach / (1 - reach), certain) if reach < 1 else certain
 
 
 def _over(value: Column, reach: float) -> Column:

@@ -8,8 +8,9 @@ Source: estimators.md 1, 2, 4, 5 and 12.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,8 +21,10 @@ from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.hypergeometric import matching_count, matching_count_max
 from synopses.intervals.interval import Intervals, error_share
 from synopses.intervals.normal import rho_max, two_sided
+from synopses.out_of_range import in_range
 
 Error = tuple[Floats, Floats]
+_PLAIN: Final = 2.0**-230, 2.0**230  # Between them fourth powers and sums of many are doubles.
 _DIGITS_LOST: Final = 1e-9  # Of a difference, beside what it is the difference of.
 
 
@@ -88,6 +91,20 @@ class Stratum:
         """N/n; 0 where nothing was read."""
         return self.population / self.read if self.read else 0.0
 
+    def in_unit(self, unit: float) -> Stratum:
+        """The same values in another unit, as from `unit_of`.
+
+        Squares of which underflow or overflow took digits become the largest that the range allows.
+        """
+        if unit == 1.0:
+            return self
+        low, high = self.low / unit, self.high / unit
+        most = self.counts * ((high - low) / 2.0) ** 2
+        kept = in_range(self.squares)
+        squares = np.where(kept, np.where(kept, self.squares, 0.0) / unit / unit, most)
+        means = self.means / unit
+        return replace(self, means=means, squares=squares, low=low, high=high, shape=None)
+
     def ends(self) -> tuple[float, float]:
         """The range of what a value adds to a group's sum: one of another group adds 0."""
         if self.whole:
@@ -100,6 +117,15 @@ class Stratum:
         if not self.skipped:
             low = high = 0.0
         return self.seen + low, self.seen + high
+
+
+def unit_of(strata: Sequence[Stratum]) -> float:
+    """A power of two in which fourth powers of all values are doubles: 1 but for extreme values."""
+    ends = np.abs([end for s in strata for end in (s.low, s.high)])
+    top = float(ends[np.isfinite(ends)].max(initial=0.0))
+    if top == 0.0 or _PLAIN[0] <= top <= _PLAIN[1]:
+        return 1.0
+    return math.ldexp(1.0, math.frexp(top)[1] - 1)
 
 
 def stratified_count(strata: Sequence[Stratum], *, confidence: float) -> Intervals:

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.optimize import LinearConstraint, milp
 
 from allocator.curves import table, thinned
 from allocator.demands import Budget, Demands, Options, Readers
@@ -116,3 +117,24 @@ def best_by_bytes(demands, budget_bytes):
                 after[size:] = np.minimum(after[size:], least[: budget_bytes + 1 - size] + error)
         least = after
     return least[-1]
+
+
+def by_milp(objective, options, budget, **how):
+    """The least objective by HiGHS: one option each, bytes and ns within their budgets.
+
+    HiGHS prints a line of its own now and then, whatever it is told (HiGHS.jl, #312).
+    """
+    n, k = objective.shape
+    possible = np.isfinite(objective).ravel()
+    limits = [LinearConstraint(np.kron(np.eye(n), np.ones(k))[:, possible], 1, 1)]
+    for column, amount in (
+        (options.size_bytes, budget.size_bytes),
+        (options.cost_ns, budget.cost_ns),
+    ):
+        if np.isfinite(amount):
+            row = column.reshape(1, -1)[:, possible] / max(amount, 1)
+            limits.append(LinearConstraint(row, ub=amount / max(amount, 1)))
+    goal = objective.ravel()[possible]
+    found = milp(goal, integrality=1, bounds=(0, 1), constraints=limits, options=how)
+    assert found.x is not None
+    return found.fun

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.block_sample import BlockSample, fewest
+from shedder.archive.block_sample import BlockSample
 from shedder.archive.deadline import Deadline
 from shedder.archive.progress import Progress
+from shedder.archive.run_sample import fewest
 from shedder.errors import Cancelled, CorruptData, DeadlineExceeded
 from tests.archive.dealt import DealtRuns
 from tests.queries.asking import SCHEMA, rows
@@ -96,7 +97,7 @@ def test_no_more_blocks_are_read_than_the_share_takes(share):
 
 def test_blocks_are_read_in_an_order_of_each_samples_own():
     dealt = DealtRuns(SCHEMA, DATA, [20_000], 32, 1)
-    orders = {tuple(dealt.sample(COLUMNS, seed).runs[0].unread.tolist()) for seed in range(20)}
+    orders = {tuple(dealt.sample(COLUMNS, seed).runs[0].unread) for seed in range(20)}
     assert len(orders) == 20
 
 
@@ -204,8 +205,8 @@ def test_a_damaged_file_is_an_error_and_no_smaller_sample(threads):
     ],
 )
 def test_few_blocks_are_read_and_little_more_than_is_wanted(sizes, wanted, found):
-    chosen = fewest(np.array(sizes), wanted)
-    assert [sizes[at] for at in chosen.tolist()] == found
+    chosen = fewest(sizes, wanted)
+    assert [sizes[at] for at in chosen] == found
 
 
 @given(
@@ -214,7 +215,7 @@ def test_few_blocks_are_read_and_little_more_than_is_wanted(sizes, wanted, found
 def test_no_choice_of_blocks_is_much_cheaper(sizes, part):
     """All choices of few blocks: the best is no less than half as dear."""
     wanted = max(1, int(part * sum(sizes)))
-    chosen = fewest(np.array(sizes), wanted).tolist()
+    chosen = fewest(sizes, wanted)
     held = [sizes[at] for at in chosen]
     assert len(set(chosen)) == len(chosen)
     assert sum(held[:-1]) < wanted <= sum(held)

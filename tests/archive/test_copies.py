@@ -11,7 +11,7 @@ from shedder.archive.check import check
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.copies import places_of
 from shedder.archive.layouts.parts import part_of, parts_of
-from shedder.archive.relaid import SCANS_MIN
+from shedder.archive.marks import SCANS_MIN
 from shedder.archive.scrub import scrub
 from shedder.archive.store import Store
 from shedder.cql.layout import Eager, Hybrid, Lazy, Plain

@@ -75,6 +75,14 @@ def test_basics_of_nothing_but_nulls_and_of_long_text_are_unknown():
     assert (basics["text"].low, basics["text"].high, basics["text"].exact) == (None, "y", False)
 
 
+def test_basics_of_a_dictionary_are_those_of_its_texts():
+    texts = pa.array(["b", None, "c", "b"])
+    long = pa.array(["x" * (TEXT_CHARACTERS_MAX + 1), "y", "y", "y"])
+    table = pa.table({"text": texts, "long": long, "none": pa.nulls(4, pa.string())})
+    encoded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
+    assert basics_of(encoded) == basics_of(table)
+
+
 def test_encodings_follow_the_values():
     table = pa.Table.from_batches([batch(0, 50_000)])
     chosen = {name: choose_encoding(table[name]) for name in ARROW.names}

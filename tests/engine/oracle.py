@@ -71,21 +71,6 @@ AGGREGATES = {
     "jg": "JACCARD(g, x > 2, b)",
 }
 
-# Those that can be answered when tuples are skipped.
-_THINNABLE = (
-    "COUNT(",
-    "SUM",
-    "AVG",
-    "MIN",
-    "MAX",
-    "STDDEV",
-    "QUANTILE",
-    "MEDIAN",
-    "TOP",
-    "FREQUENT",
-)
-THINNABLE = tuple(n for n, sql in AGGREGATES.items() if sql.startswith(_THINNABLE))
-
 
 @dataclass
 class Row:
@@ -144,11 +129,10 @@ class OracleQuery:
         thinnable: bool = False,
     ) -> None:
         self.source = rows
-        self.aggregates = {
-            name: sql for name, sql in AGGREGATES.items() if name in THINNABLE or not thinnable
-        }
+        self.aggregates = AGGREGATES
         self.thinnable = thinnable
         self.was_thinned = False
+        self.scale = 0  # of its sketches, in powers of two beside what was granted
         self.stream = stream
         self.window = window
         self.groups = groups

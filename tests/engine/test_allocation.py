@@ -192,6 +192,18 @@ def test_what_has_no_size_is_named_as_what_it_is() -> None:
     assert facts["count distinct needs"] == "nothing beyond the cap on its groups for its target"
 
 
+def test_buckets_of_values_are_predicted_to_err_by_half_a_bucket() -> None:
+    wide = f"SELECT QUANTILE(v, 0.9) AS q FROM s {MINUTE} WITHIN 1 PERCENT ELSE FAIL"
+    facts = negotiate(bound(wide), 64 * MIB, group_bytes_max=CAP).facts
+    assert facts["quantile 0.9"] == "log-buckets, predicted error 0.391%"
+    assert "missed" not in facts
+    narrow = wide.replace("1 PERCENT", "0.3 PERCENT")
+    with pytest.raises(PrecisionUnavailable, match=r"no size reaches 0.300%; log-buckets give 0.3"):
+        negotiate(bound(narrow), 64 * MIB, group_bytes_max=CAP)
+    widened = negotiate(bound(narrow.replace("FAIL", "WIDEN")), 64 * MIB, group_bytes_max=CAP)
+    assert widened.facts["missed"].startswith("quantile 0.9: no size reaches 0.300%")
+
+
 def test_the_price_of_cpu_is_what_the_next_level_buys() -> None:
     query = bound("SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.01 RANK")
     asked = standing("q", query.text, tuples=1e5)

@@ -9,6 +9,7 @@ from shedder.archive.block_sample import BlockSample
 from shedder.archive.deadline import Deadline
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.shells import shell_sizes
+from shedder.archive.run_sample import drawn
 from shedder.archive.scrub import scrub
 from shedder.cql.layout import Eager
 from tests.archive.schemas import SCHEMA
@@ -109,10 +110,7 @@ def test_shells_in_order_are_a_simple_random_sample(tmp_path, share):
         sample.extend([share] * 300, Deadline())
         for each in sample.runs:
             assert sum(shell_sizes(each.run)) == 40
-            tables, mask = each.drawn()
-            parts = [table["serial"].to_numpy() for table in tables]
-            if mask is not None:
-                parts[-1] = parts[-1][mask]
+            parts = [table["serial"].to_numpy() for table in drawn([each])]
             rows = np.concatenate(parts or [[]])
             assert len(set(rows.tolist())) == rows.size == each.kept
             kept += np.bincount((rows - each.run.first_position).astype(int), minlength=40)

@@ -16,10 +16,10 @@ import shedder
 from shedder.archive.records import Sizes
 from shedder.engine.engine import Engine
 from shedder.engine.pane import Pane
-from shedder.engine.plan import Kind, with_sizes
+from shedder.engine.plan import with_sizes
 from shedder.engine.resizing import size_of
-from shedder.engine.standing import Standing
 from tests.engine.allocation_world import standing
+from tests.engine.resized import changed, resize
 from tests.truth import gate
 
 SECOND = 1_000_000
@@ -59,28 +59,6 @@ def opened(directory: Path) -> Engine:
     engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
     assert isinstance(engine, Engine)
     return engine
-
-
-def resize(db: Engine, name: str, scale: int) -> Standing:
-    """Make every sketch so many times two as large (2^scale), and wait until panes are so."""
-    stream, published = db.core.published(name)
-    standing = published.standing
-    db.core.submit_sizes(stream, name, changed(standing, scale), standing.part_bytes_max).result()
-    while db.core.actor.call(db.core.shrinks).result():
-        pass
-    return standing
-
-
-def changed(standing: Standing, scale: int) -> tuple[int, ...]:
-    logs = (Kind.DISTINCT, Kind.THETA, Kind.COUNTERS)
-    return tuple(
-        part.size
-        if not part.size or part.kind is Kind.FREQUENT
-        else part.size + scale
-        if part.kind in logs
-        else int(part.size * 2.0**scale)
-        for part in standing.plan.parts
-    )
 
 
 def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
@@ -290,3 +268,33 @@ def test_a_window_is_as_coarse_as_its_coarsest_pane(sizes: list[int]) -> None:
     for size in sizes:
         whole.merge(Pane(with_sizes(plan, [size if part.size else 0 for part in plan.parts]), 1))
     assert {size_of(part) for part in whole.parts} == {0, min(sizes)}
+
+
+THINNED = f"""SELECT COUNT(DISTINCT k) AS d, SELF_JOIN_SIZE(k) AS f2, JOIN_SIZE(k, k) AS j,
+  DISTINCT_BOTH(k, v > 0.5, v < 0.8) AS both, JACCARD(k, v > 0.5, v < 0.8) AS alike,
+  QUANTILE(v, 0.9) AS q, TOP(k, 3) AS top FROM s {WINDOW}"""
+
+
+@pytest.mark.parametrize("steps", [(1, 1), (-1, 2), (2, -1)])
+def test_parts_read_at_several_shares_may_be_of_several_sizes(
+    db: Engine, steps: tuple[int, ...]
+) -> None:
+    """Sizes change between two levels of thinning: one answer over all of them, and it holds."""
+    query = db.register("q", THINNED)
+    resize(db, "q", -2)
+    pushed = []
+    for number, (share, step) in enumerate(zip(("1/2", "1/8", "1/4"), (*steps, 0), strict=True)):
+        db.execute(f"ALTER QUERY q SET THINNING {share}")
+        pushed.append(second(number, 4_000))
+        db.push("s", pushed[-1])
+        resize(db, "q", step)
+    db.heartbeat("s", (START + 4) * SECOND)
+    [row] = query.answer().rows()
+    whole = pa.concat_tables(pushed)
+    k, v = np.asarray(whole["k"]), np.asarray(whole["v"])
+    counts = np.unique(k, return_counts=True)[1].astype(float)
+    both = len(np.intersect1d(k[v > 0.5], k[v < 0.8]))
+    truth = {"d": len(counts), "f2": (counts**2).sum(), "j": (counts**2).sum(), "both": both}
+    for name, value in truth.items():
+        assert row[f"{name}_low"] <= value <= row[f"{name}_high"], (name, value, row)
+        assert row[f"{name}_bound"] == "interval"

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shedder.archive.check import check
+from shedder.archive.marks import SCANS_MIN
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, RollupExists, UnknownColumn, UnknownRollup, UnknownStream
 
@@ -204,6 +205,12 @@ def shown(engine: Engine) -> dict:
     return row
 
 
+def rolled_of(engine: Engine) -> dict[str, int]:
+    """How many runs have their partial aggregates, by rollup."""
+    rows = engine.execute("SHOW ROLLUPS").table.to_pylist()
+    return {row["rollup"]: row["runs_rolled"] for row in rows}
+
+
 def test_it_says_so(tmp_path):
     with filled(tmp_path) as engine:
         answer = assert_same(engine, COUNT, "s", "p")
@@ -363,6 +370,34 @@ def test_a_lazy_one_is_kept_of_runs_that_were_read_for_it(tmp_path):
         assert assert_same(engine, question, "s", "p").sources == ("rollup m",)
         engine.execute("DROP STREAM s")
         assert engine.execute("SHOW ROLLUPS").table.num_rows == 0
+    assert check(tmp_path).notes == []
+
+
+def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_path):
+    missed = "SELECT QUANTILE(i, 0.5) AS q FROM {}"
+    with filled(tmp_path) as engine:
+        engine.execute("CREATE LAZY ROLLUP hours AS SELECT MAX(i) FROM s [RANGE 1 HOUR]")
+        largest = "SELECT MAX(i) AS x FROM {}"
+        assert assert_same(engine, largest, "s", "p").sources == ("archive",)
+        settled(engine)
+        for asked in (largest, missed, largest, missed, largest):  # As many as not: they stay.
+            engine.execute(asked.format("s"))
+            settled(engine)
+            assert rolled_of(engine) == {"m": 3, "hours": 3}
+        engine.execute(COUNT.format("s"))  # From the other rollup: that is no scan.
+        engine.execute(missed.format("s"))
+        settled(engine)
+        assert rolled_of(engine) == {"m": 3, "hours": 3}
+        engine.execute(missed.format("s"))
+        settled(engine)
+        assert rolled_of(engine) == {"m": 3, "hours": 0}  # What is written on arrival stays.
+        assert not list((tmp_path / "runs" / "1").glob("*-w2.parquet"))
+        for _ in range(SCANS_MIN):
+            engine.execute(missed.format("s"))
+        assert assert_same(engine, largest, "s", "p").sources == ("archive",)
+        settled(engine)
+        assert rolled_of(engine) == {"m": 3, "hours": 3}  # Counted anew since they were made.
+        assert assert_same(engine, largest, "s", "p").sources == ("rollup hours",)
     assert check(tmp_path).notes == []
 
 

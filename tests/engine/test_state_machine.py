@@ -25,6 +25,7 @@ from shedder.engine.engine import Engine
 from shedder.errors import BadBatch, SequenceGap, StaleEpoch, StreamInUse
 from shedder.queries.answer import Answer
 from tests.engine.oracle import FUTURE_US, LATENESS_US, SECOND, START_US, OracleQuery, OracleStream
+from tests.engine.resized import resize
 
 YEAR_1_US = -62_135_596_800 * SECOND
 YEAR_9999_US = 253_402_300_799 * SECOND
@@ -187,6 +188,15 @@ class EngineMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(names))
         self.engine.execute(f"ALTER QUERY {name} SET THINNING {share}")
         self.queries[name].was_thinned = True
+
+    @precondition(lambda self: self.queries)
+    @rule(scale=st.sampled_from([-3, -1, 1, 2]), data=st.data())
+    def resize(self, scale: int, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.queries)))
+        total = self.queries[name].scale + scale
+        if -4 <= total <= 2:
+            self.queries[name].scale = total
+            resize(self.engine, name, scale)
 
     @precondition(lambda self: self.queries)
     @rule(data=st.data())

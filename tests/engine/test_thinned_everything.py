@@ -211,3 +211,56 @@ def test_stored_segments_know_the_ranges_of_both_columns_again(tmp_path: Path) -
         before = {name: engine.query(name).answer().rows() for name in QUERIES}
     with opened() as engine:
         assert {name: engine.query(name).answer().rows() for name in QUERIES} == before
+
+
+INFINITE = f"""SELECT g, SUM(x) AS s, AVG(x) AS a, VAR(x) AS w, STDDEV(x) AS d, MIN(x) AS lo,
+  MAX(x) AS hi, MEDIAN(x) AS q, {PAIRS} FROM s GROUP BY g
+  WITHIN 5 PERCENT CONFIDENCE 99.9999 PERCENT"""
+
+
+@pytest.mark.parametrize("later", [1, 3, 40])
+def test_infinities_of_one_group_say_nothing_of_the_others(db: Engine, later: int) -> None:
+    """What was read in full has infinite values; of what was thinned later all is finite."""
+    db.execute(CREATE)
+    query = db.register("q", INFINITE)
+    first = rows(100, 1)
+    x = np.where(np.isin(first["g"].to_numpy(), ["a"]), np.inf, first["x"].to_numpy())
+    db.push("s", first.set_column(4, "x", pa.array(x, pa.float64(), from_pandas=True)))
+    db.execute("ALTER QUERY q SET THINNING 1/8")
+    db.push("s", rows(later, 2, begin_s=10))
+    truth = {row["g"]: row for row in db.execute(INFINITE.split(" WITHIN", maxsplit=1)[0]).rows()}
+    bounded = 0
+    for row in query.answer().rows():
+        for column in [c.removesuffix("_bound") for c in row if c.endswith("_bound")]:
+            if row[column + "_bound"] != "interval":
+                continue
+            right = truth[row["g"]][column]
+            slack = 1e-9 * abs(right)
+            low, high = row[column + "_low"], row[column + "_high"]
+            assert low - slack <= right <= high + slack, (row["g"], column, low, right, high)
+            bounded += row["g"] != "a"
+    assert bounded >= 5
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-90, 1e150])
+@pytest.mark.parametrize("first", [1.0, 1e-290, 1e140])
+def test_values_of_any_unit_are_bounded_or_said_to_be_unknown(
+    db: Engine, unit: float, first: float
+) -> None:
+    """Values of which squares, or squares of quotients, are no doubles."""
+    of = f"{PAIRS}, AVG(x) AS a, SUM(x) AS s, VAR(x) AS w, STDDEV(x) AS d, QUANTILE(x, 0.9) AS q"
+    db.execute(CREATE)
+    query = db.register("q", f"SELECT {of} FROM s WITHIN 5 PERCENT CONFIDENCE 99.9999 PERCENT")
+    for seed, scale in enumerate((first, unit)):
+        table = rows(300, seed, begin_s=10 * seed)
+        x = pa.array(table["x"].to_numpy() * scale, pa.float64(), from_pandas=True)
+        db.push("s", table.set_column(4, "x", x))
+        db.execute("ALTER QUERY q SET THINNING 1/8")
+    [row] = query.answer().rows()
+    [truth] = db.execute(f"SELECT {of} FROM s").rows()
+    for name in "cpvbiaswdq":
+        if row[name + "_bound"] == "none" or truth[name] is None:
+            continue
+        slack = 1e-9 * abs(truth[name])
+        assert row[name + "_low"] - slack <= truth[name] <= row[name + "_high"] + slack, name
+    assert row["a_bound"] == row["s_bound"] == row["q_bound"] == "interval"

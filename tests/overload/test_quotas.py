@@ -80,11 +80,21 @@ def test_no_more_comes_than_the_rate_a_burst_and_a_batch(rate, offered):
             came += rows
 
 
+def test_a_quota_comes_evenly_however_long_its_tenant_was_still():
+    """A hundred batches a second: no tenth of a second brings more than two tenths' worth."""
+    rates = Rates(lambda _: Quota(rows_per_s=10_000.0))
+    let_in = [
+        at_ms for at_ms in range(60_000, 63_000) if not rates.wait_ms("a", 100, 0, at_ms / 1e3)
+    ]
+    assert len(let_in) in range(300, 312)
+    assert all(late - early >= 100 for early, late in zip(let_in, let_in[21:], strict=False))
+
+
 def test_who_comes_back_when_told_is_let_in():
     rates = Rates(lambda _: Quota(rows_per_s=100.0))
-    assert rates.wait_ms("a", 250, 0, 0.0) == 0  # Into debt: 150 rows, 1.5 s.
+    assert rates.wait_ms("a", 250, 0, 0.0) == 0  # Into debt: 240 rows, 2.4 s.
     wait_ms = rates.wait_ms("a", 1, 0, 0.0)
-    assert 1_500 <= wait_ms <= 1_502
+    assert 2_400 <= wait_ms <= 2_402
     assert rates.wait_ms("a", 1, 0, wait_ms / 1e3 - 0.01) > 0
     assert rates.wait_ms("a", 1, 0, wait_ms / 1e3 + 0.001) == 0
 
@@ -93,8 +103,9 @@ def test_bytes_and_rows_are_both_asked_and_nothing_is_taken_when_one_refuses():
     quota = Quota(rows_per_s=10.0, bytes_per_s=1_000.0)
     rates = Rates(lambda _: quota)
     assert rates.wait_ms("a", 1, 5_000, 0.0) == 0
-    assert rates.wait_ms("a", 5, 1, 0.0) > 0  # Of rows there are 9 left, of bytes none.
-    assert rates.wait_ms("a", 9, 1, 4.1) == 0
+    assert rates.wait_ms("a", 5, 1, 0.0) > 0  # Of bytes none are left until 4.9 s.
+    assert rates.wait_ms("a", 9, 1, 4.8) > 0
+    assert rates.wait_ms("a", 9, 1, 5.0) == 0
 
 
 def test_what_is_given_back_may_come_again():

@@ -50,6 +50,28 @@ def test_what_comes_as_summaries_is_answered_as_what_comes_as_tuples(twins):
     assert answers(twins, "trades").equals(answers(twins, "twins"))
 
 
+def test_a_producer_thins_at_the_source_and_what_was_offered_travels_along(twins):
+    """Of the same tuples an eighth is read, and the intervals know it."""
+    table = trades(40_000, 1)
+    twins.push("twins", table)
+    told = {"producer": "p", "sequence": 0}
+    with pytest.raises(errors.BadSetting, match="thinning is '1/3'; it must be a share"):
+        twins.summarise("trades", table, **told, thinning="1/3")
+    twins.summarise("trades", table, **told, tuples_follow=True, thinning="1/8")
+    thinned, full = (twins.query(f"of_{name}").answer() for name in ("trades", "twins"))
+    assert (thinned.thinning, full.thinning) == (1 / 8, 1.0)
+    (row,), (truth,) = thinned.rows(), full.rows()
+    for name in "nslhdq":
+        assert row[f"{name}_low"] <= truth[name] <= row[f"{name}_high"], name
+    assert row["n"] == 40_000  # As many were offered.
+    (ledger,) = twins.ledger("trades").queries
+    assert ledger.read + ledger.thinned == 40_000
+    assert 4_000 < ledger.read < 6_000
+    twins.follow("trades", table, producer="p-tuples")
+    (row,) = twins.execute(ONCE).rows()
+    assert (row["n"], row["n_bound"]) == (40_000, "exact")
+
+
 def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, monkeypatch):
     old = twins.plans("trades")
     twins.register("later", "SELECT AVG(value) AS a FROM trades")

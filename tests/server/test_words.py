@@ -61,8 +61,12 @@ def test_memory_is_shared_out_by_weight_and_explained_to_the_byte(database):
     database.register("q", "SELECT COUNT(DISTINCT key) AS d FROM trades WITHIN 2 PERCENT")
     database.execute("ALTER QUERY q SET WEIGHT 3")
     database.set_control("budget", "synopses", "bytes", "3MiB")
-    table = database.execute("EXPLAIN ALLOCATION").table
+    answer = database.execute("EXPLAIN ALLOCATION")
+    table = answer.table
     assert sum(table["size_bytes"].to_pylist()) == 3 << 20
+    lines = str(answer).splitlines()
+    assert lines[1].startswith("q (weight 3) ")
+    assert f"{'all':36} {3 << 20:>12,}" in lines
     told = {(r["entity"], r["name"], r["key"]): r["value"] for r in database.control().to_pylist()}
     assert told["query", "q", "weight"] == "3"
     assert told["budget", "synopses", "bytes"] == str(3 << 20)

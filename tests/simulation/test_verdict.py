@@ -52,6 +52,14 @@ def test_groups_without_truth_are_not_judged():
     assert (found.intervals, found.errors) == (0, {"x": ()})
 
 
+def test_what_is_not_told_is_counted():
+    """A group that is missing, and a value that is NULL, are both a value untold."""
+    found = judge(answer([(1, 10.0, 9.0, 11.0, "interval")]), TRUTH)
+    assert (found.errors, found.untold) == ({"x": (0.0,)}, {"x": 1})
+    found = judge(answer([(1, None, None, None, "none"), (2, 20.0, 20.0, 20.0, "exact")]), TRUTH)
+    assert (found.errors, found.untold) == ({"x": (0.0,)}, {"x": 1})
+
+
 def test_the_gate_lets_chance_pass_and_nothing_else():
     assert gate(0, 0.95) == 0
     assert 0.85 * 400 < gate(400, 0.95) < 0.95 * 400

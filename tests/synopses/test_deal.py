@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from synopses.deal import block_sizes, deal, move, move_texts, places, undealt
+from synopses.deal import block_sizes, deal, left_out, move, move_texts, number, places, undealt
 
 
 @given(rows=st.integers(0, 3000), blocks=st.integers(1, 70), seed=st.integers(0, 2**64 - 1))
@@ -85,6 +85,9 @@ def test_places_keep_the_order_within_blocks(rows: int, blocks: int, ordered: bo
     at = np.empty(rows, np.int64)
     move(np.arange(rows), to, at)
     assert (dealt[at] == np.repeat(np.arange(blocks), sizes)).all()
+    numbers = np.empty(rows, np.int64)
+    number(-7, to, numbers)
+    assert (numbers == at - 7).all()
     rank = np.empty(rows, np.int64)
     rank[np.arange(rows) if order is None else order] = np.arange(rows)
     ends = np.cumsum(sizes)
@@ -104,6 +107,27 @@ def test_texts_arrive_where_they_were_sent(texts: list[str]) -> None:
     move_texts(offsets, np.frombuffer(b"".join(data), np.uint8), to, ends, out)
     moved = [out[a:b].tobytes() for a, b in pairwise(ends)]
     assert [moved[place] for place in to] == data
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8))
+def test_as_many_rows_of_each_block_are_left_out_as_is_said(shapes: list[tuple[int, int]]) -> None:
+    sizes, counts = (np.array(each) for each in zip(*shapes, strict=True))
+    counts = np.minimum(sizes, counts)
+    keys = np.random.default_rng(len(shapes)).integers(0, 1 << 64, len(shapes), np.uint64)
+    parts = np.split(left_out(keys, sizes, counts), np.cumsum(sizes)[:-1])
+    assert [part.sum() for part in parts] == counts.tolist()
+    fewer = np.split(left_out(keys, sizes, counts // 2), np.cumsum(sizes)[:-1])
+    assert all((part | less == part).all() for part, less in zip(parts, fewer, strict=True))
+
+
+def test_every_set_of_rows_is_as_likely_to_be_left_out() -> None:
+    """The 20 sets of 3 rows of 6, over 40,000 keys: a chi-square that noise would pass."""
+    keys = np.random.default_rng(5).integers(0, 1 << 64, 40_000, np.uint64)
+    each = np.full(keys.size, 6)
+    rows = left_out(keys, each, each // 2).reshape(-1, 6)
+    _, met = np.unique(rows @ (1 << np.arange(6)), return_counts=True)
+    assert met.size == 20
+    assert stats.chisquare(met).pvalue > 1e-6
 
 
 @given(st.sets(st.integers(0, 60), max_size=40), st.randoms())

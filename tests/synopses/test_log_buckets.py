@@ -131,8 +131,8 @@ def test_a_batch_of_all_kinds_of_values_is_counted_like_one_value_after_the_othe
         rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1.0, -1.0], 3_000),
         rng.choice([0.0, -0.0, np.nan], 600),
         np.full(140_000, 2.5),  # More than a counter of 16 bits holds.
-        rng.choice([-1, 1], 3_000)
-        * np.exp(rng.uniform(-700, 700, 3_000)),  # No directory is as wide.
+        # No directory is as wide.
+        rng.choice([-1, 1], 3_000) * np.exp(rng.uniform(-700, 700, 3_000)),
         np.full(600, np.nan),
     )
     values = np.concatenate(kinds)

@@ -29,7 +29,7 @@ from synopses.join_sizes import self_join_size
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
-from synopses.profile import Profile, Statistics, Thinning
+from synopses.profile import TYPICAL, Profile, Statistics, Thinning
 from synopses.rank_sketches import RankSketches
 from synopses.req import GroupedReq
 from synopses.stratified_sample import StratifiedBottomK
@@ -109,6 +109,16 @@ def test_the_size_for_an_error_is_the_smallest_that_has_it(kind: Any, confidence
         assert profile.size_within(held, statistics) == size
         assert profile.error_at(held, statistics, confidence=confidence) <= error
         assert profile.error_at(held - 1, statistics, confidence=confidence) > error
+
+
+@pytest.mark.parametrize("kind", SIZED, ids=name)
+def test_the_default_size_has_an_error_at_any_confidence(kind: Any) -> None:
+    profile: Profile = kind.profile
+    errors = [
+        profile.error_of(profile.default, TYPICAL, 1 - 10.0**-nines) for nines in range(1, 16)
+    ]
+    assert np.isfinite(errors).all()
+    assert errors == sorted(errors)
 
 
 @pytest.mark.parametrize("kind", SIZED, ids=name)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shedder.archive.layouts.rows import POSITION_FIELD, Rows
 from shedder.archive.parquet import few_texts
 from shedder.cql.render import POSITION
-from synopses.deal import deal, move, move_texts, places
+from synopses.deal import deal, move, move_texts, number, places
 
 OFFSETS_MAX = (1 << 31) - 1
 
@@ -46,7 +46,7 @@ def dealt(given: Rows, time_column: str, *, seed: int, sizes: NDArray[np.int64])
     if POSITION in table.column_names:
         return pa.Table.from_arrays(arrays, schema=_schema(table.schema, arrays))
     positions, buffer = _fresh(rows, "i8")
-    move(np.arange(given.first_position, given.end_position), to, positions)
+    number(given.first_position, to, positions)
     arrays.append(pa.Array.from_buffers(pa.int64(), rows, [None, buffer]))
     fields = [*table.schema, POSITION_FIELD]
     return pa.Table.from_arrays(arrays, schema=_schema(fields, arrays))

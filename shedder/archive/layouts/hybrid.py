@@ -49,7 +49,9 @@ class HybridLayout:
         table = aside(
             lambda: dealt(rows, schema.time_column, seed=schema.seed, sizes=sizes), place.told
         )
-        with basics_beside(rows.values) as basics:  # Dealing has both cores for itself.
+        with basics_beside(
+            table.drop_columns([POSITION])
+        ) as basics:  # Dealing has both cores for itself.
             written = self._write(place, stream, rows, table, sizes)
             found = aside(basics, place.told)
         run = described(stream, rows, written, found, blocks=sizes.size)
