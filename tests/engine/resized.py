@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from shedder.engine.engine import Engine
-from shedder.engine.plan import Kind
+from shedder.engine.plan import Kind, Part
 from shedder.engine.standing import Standing
+from shedder.engine.synopsis_curves import SIZED
 
 
 def resize(db: Engine, name: str, scale: int) -> Standing:
@@ -18,12 +19,14 @@ def resize(db: Engine, name: str, scale: int) -> Standing:
 
 
 def changed(standing: Standing, scale: int) -> tuple[int, ...]:
-    logs = (Kind.DISTINCT, Kind.THETA, Kind.COUNTERS)
-    return tuple(
-        part.size
-        if not part.size or part.kind is Kind.FREQUENT
-        else part.size + scale
-        if part.kind in logs
-        else int(part.size * 2.0**scale)
-        for part in standing.plan.parts
-    )
+    """Sizes 2^scale times as large, within those that panes may have."""
+    return tuple(_changed(part, scale) for part in standing.plan.parts)
+
+
+def _changed(part: Part, scale: int) -> int:
+    if not part.size or part.kind is Kind.FREQUENT:
+        return part.size
+    is_log = part.kind in (Kind.DISTINCT, Kind.THETA, Kind.COUNTERS)
+    sizes = SIZED[part.kind]
+    wanted = part.size + scale if is_log else int(part.size * 2.0**scale)
+    return min(max(wanted, sizes.smallest), sizes.largest)
