@@ -86,7 +86,8 @@ def restore(
       source: not changed, and free for others afterwards.
       target: made here, so it must not exist or be empty.
       files: the file system; the real one when None.
-      progress: told of bytes; cancel it from another thread.
+      progress: told of bytes, and of which of the two steps they are; cancel it from another
+        thread.
       link: give unchanging files a second name where that works, instead of copying them.
       verify: check the source first, every byte of it.
 
@@ -101,7 +102,9 @@ def restore(
     if version is None:
         raise CorruptData(f"{source} is no whole data directory: it has no FORMAT")
     if verify:
+        what, progress.what = progress.what, f"verification of {source}"
         report = check(source, files, progress)
+        progress.what = what
         if not report.ok:
             raise CorruptData(f"{source} is damaged: {report.damages[0]}")
     with quiet(source), copying(files, target, progress, link=link) as copy:

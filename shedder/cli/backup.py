@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, TaskProgressColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from shedder.archive.progress import Progress
 from shedder.cli.connection import (
@@ -23,8 +20,8 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
-from shedder.cli.talk import console, say
-from shedder.cli.waiting import executed
+from shedder.cli.talk import say
+from shedder.cli.waiting import executed, shown
 
 Result = TypeVar("Result")
 
@@ -67,7 +64,7 @@ def backup(
         say(answer.table["status"][0].as_py(), "green")
         return
     assert data is not None
-    _make(data, Path(target), link=not copy, verify=False)
+    _make(f"backup to {target}", data, Path(target), link=not copy, verify=False)
 
 
 def restore(
@@ -81,14 +78,14 @@ def restore(
 
     - `shedder restore /backups/monday ./data`
     """
-    _make(source, target, link=not copy, verify=True)
+    _make(f"restore to {target}", source, target, link=not copy, verify=True)
 
 
-def _make(source: Path, target: Path, *, link: bool, verify: bool) -> None:
+def _make(what: str, source: Path, target: Path, *, link: bool, verify: bool) -> None:
     from shedder.archive.backup import restore as make  # Heavy (pyarrow); `--help` does without.
 
-    progress = Progress(f"copy of {source}", "bytes")
-    with _shown(progress):
+    progress = Progress(what, "bytes")
+    with shown(progress):
         made = _cancellable(
             progress,
             lambda: make(source, target, progress=progress, link=link, verify=verify),
@@ -108,35 +105,3 @@ def _cancellable(progress: Progress, work: Callable[[], Result]) -> Result:
         return work()
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _shown(progress: Progress) -> Iterator[None]:
-    """A bar on a terminal, nothing elsewhere."""
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        DownloadColumn(),
-        console=console(),
-        transient=True,
-        get_time=None,
-    )
-    if not bar.console.is_terminal:
-        yield
-        return
-    ended = threading.Event()
-    task = bar.add_task(progress.what, total=None)
-
-    def follow() -> None:
-        while not ended.wait(0.1):
-            bar.update(task, completed=progress.done, total=progress.total or None)
-
-    with bar:
-        follower = threading.Thread(target=follow, daemon=True)
-        follower.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            follower.join()

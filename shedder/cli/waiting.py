@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console, RenderableType
@@ -33,6 +34,17 @@ def executed(database: Database, statement: str, timeout_s: float | None = None)
         return database.execute(statement, timeout_s=timeout_s, watch=bar.follow)
 
 
+@contextmanager
+def shown(work: Work) -> Iterator[None]:
+    """While a piece of work takes long, how far it is, on stderr."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Bar(console()) as bar:
+        bar.follow(work)
+        yield
+
+
 class Bar(Progress):
     """A bar that reads pieces of work as often as it is drawn; nobody has to tell it."""
 
@@ -58,5 +70,6 @@ class Bar(Progress):
         if time.monotonic() < self._shown_from:
             return
         for task, work in list(self._works.items()):
-            self.update(task, total=work.total or None, completed=work.done)
+            total = work.total or None
+            self.update(task, description=work.what, total=total, completed=work.done)
         yield from super().get_renderables()

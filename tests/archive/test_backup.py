@@ -180,6 +180,24 @@ def test_a_cancelled_backup_or_restore_leaves_nothing(store, tmp_path):
     assert len(list((store.directory / "runs" / "1").iterdir())) == 2
 
 
+class Steps(Progress):
+    """Remembers what it was told of."""
+
+    def advance(self, amount: int = 0) -> None:
+        super().advance(amount)
+        if not hasattr(self, "steps"):
+            self.steps = []
+        if self.what not in self.steps:
+            self.steps.append(self.what)
+
+
+def test_a_restore_says_which_of_its_steps_it_is_at(store, tmp_path):
+    backup(store, tmp_path / "whole")
+    progress = Steps("restore", "bytes")
+    restore(tmp_path / "whole", tmp_path / "again", progress=progress)
+    assert progress.steps == [f"verification of {tmp_path / 'whole'}", "restore"]
+
+
 class CalledOff(Progress):
     """Ends at a look of a given number."""
 

@@ -35,6 +35,8 @@ def test_it_shows_how_far_the_work_is_without_being_told(console, monkeypatch):
     assert "25%" in text
     work.total = 1_000  # A plan may grow.
     assert "10%" in drawn(bar, console)
+    work.what = "another step"
+    assert "another step" in drawn(bar, console)
 
 
 def test_an_answer_that_comes_soon_shows_no_bar(console):
