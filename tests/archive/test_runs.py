@@ -33,6 +33,9 @@ def test_a_run_reads_back_as_it_was_written(written):
     (_, first), *_ = read_run(directory / "runs" / run.file, run, ["value", "ts"])
     assert first.schema.names == ["value", "ts"]
     assert run.rows == 70_010
+    nothing = list(read_run(directory / "runs" / run.file, run, []))
+    assert [batch.num_rows for _, batch in nothing] == [65_536, 70_010 - 65_536]
+    assert {batch.num_columns for _, batch in nothing} == {0}
     assert list((directory / "tmp").iterdir()) == []
 
 

@@ -85,17 +85,18 @@ class HybridLayout:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 positions = _read(file, [POSITION], told)[POSITION].to_numpy()
                 order = aside(lambda: _order(positions, run, path), told)
-                names = columns or [n for n in file.schema_arrow.names if n != POSITION]
-                table = _read(file, names, told)
+                wanted = file.schema_arrow.names if columns is None else columns
+                names = [name for name in wanted if name != POSITION]
+                table = _read(file, names or [POSITION], told)
         except (OSError, pa.ArrowException) as error:
             raise CorruptData(f"cannot read {path}: {error}") from error
-        table = table.select(list(names)).replace_schema_metadata(None)
+        table = table.replace_schema_metadata(None)
         table = aside(table.combine_chunks, told)
         for at in range(0, run.rows, SCAN_ROWS):
             told()
             rows = order[at : at + SCAN_ROWS]
             (batch,) = table.take(rows).combine_chunks().to_batches()
-            yield positions[rows], batch
+            yield positions[rows], batch.select(names)
 
 
 def _read(file: pq.ParquetFile, columns: Sequence[str], told: Told) -> pa.Table:
