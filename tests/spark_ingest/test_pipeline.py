@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -333,4 +335,47 @@ def test_a_worker_that_is_killed_in_mid_batch_costs_nothing_but_time(
         ledger = client.ledger(stream)
         assert ledger.applied == 2 * rows
         assert all(query.read == 2 * rows for query in ledger.queries)
+        assert answers(client, stream) == answers(client, "pushed")
+
+
+DRIVER = """
+import os, signal, sys
+from spark_ingest.executors import Service
+from spark_ingest.pipeline import forward, summarise
+from spark_ingest.session import SparkSettings, spark_session
+
+stream, address, source, checkpoint = sys.argv[1:]
+driver = os.getpid()
+def rows(batches):
+    for number, batch in enumerate(batches):
+        yield batch
+        if number:
+            os.kill(driver, signal.SIGKILL)
+
+with spark_session(SparkSettings(cores=1, heap_mb=1024, brief=True)) as spark:
+    schema = "ts timestamp, k bigint, g string, x double"
+    frame = spark.readStream.schema(schema).parquet(source)
+    frame = frame.mapInArrow(rows, frame.schema)
+    way = {"built": summarise, "sent": forward}[stream]
+    way(frame, Service(address, {"insecure": True}), stream, checkpoint=checkpoint).wait()
+"""
+
+
+@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
+def test_a_driver_that_is_killed_in_mid_batch_costs_nothing_but_time(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
+) -> None:
+    rows = 2 * ROWS_PER_BATCH + 5_000  # Dead between its second batch and its third.
+    source, checkpoint = files(tmp_path / "source", [table(0, rows)]), str(tmp_path / "c")
+    command = [sys.executable, "-c", DRIVER, stream, server.address, source, checkpoint]
+    ended = subprocess.run(command, check=False, capture_output=True, timeout=300)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
+    assert (tmp_path / "c/offsets/0").exists()
+    assert not (tmp_path / "c/commits/0").exists()
+    way(stream_of(spark, source), service(server), stream, checkpoint=checkpoint).wait()
+    with server.connect() as client:
+        client.push("pushed", table(0, rows))
+        ledger = client.ledger(stream)
+        assert ledger.applied == rows
+        assert all(query.read == rows for query in ledger.queries)
         assert answers(client, stream) == answers(client, "pushed")
