@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from benchmarks.measure import Report
 from spark_ingest.pipeline import FANOUT
@@ -44,8 +45,9 @@ class Costs:
           one_s, many_s: hardly any tuples in one partition, and in so many.
           full_s: so many tuples in as many partitions. merge: as it is kept.
         """
-        partition = max(many_s - one_s, 0.0) / (partitions - 1)
-        return cls(max(one_s - partition, 0.0), partition, (full_s - many_s) / tuples, merge)
+        partition = max((many_s - one_s) / (partitions - 1) - merge, 0.0)
+        batch = max(one_s - partition - merge, 0.0)
+        return cls(batch, partition, max(full_s - many_s, 0.0) / tuples, merge)
 
     def seconds(self, tuples: int, partitions: int, cores: int) -> float:
         """How long a micro-batch takes.
@@ -55,11 +57,13 @@ class Costs:
         """
         waves = math.ceil(partitions / cores)
         read = waves * (self.partition + self.tuple * tuples / partitions)
-        merged, left = 0.0, partitions
-        while left > 1:
-            above = math.ceil(left / FANOUT)
-            merged += math.ceil(above / cores) * min(left, FANOUT) * self.merge
-            left = above
+        sizes = [partitions]
+        while len(sizes) == 1 or sizes[-1] > 1:  # One partition's summaries are merged, too.
+            sizes.append(math.ceil(sizes[-1] / FANOUT))
+        merged = sum(
+            math.ceil(above / cores) * min(left, FANOUT) * self.merge
+            for left, above in pairwise(sizes)
+        )
         return self.batch + read + merged
 
 
