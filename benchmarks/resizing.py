@@ -44,7 +44,14 @@ def run() -> Report:
     return Report(
         claim="Sizes change while the stream runs, and no turn of the apply thread that is spent "
         "on it takes 5 ms. The rival is applying a batch, which every tuple waits for anyway.",
-        columns=["turn of the apply thread", "turns", "median", "99th percentile", "longest"],
+        columns=[
+            "turn of the apply thread",
+            "turns",
+            "median",
+            "99th percentile",
+            "longest",
+            "most CPU",
+        ],
         rows=rows,
         notes=[
             (
@@ -55,18 +62,22 @@ def run() -> Report:
     )
 
 
-def _timed(core: Any, name: str) -> list[float]:
-    """Milliseconds of every call of a method, from now on."""
-    times: list[float] = []
+def _timed(core: Any, name: str) -> list[tuple[float, float]]:
+    """Milliseconds of every call of a method, from now on, and those of CPU.
+
+    Where others use the machine, a turn is interrupted; its CPU is what it would have taken.
+    """
+    times: list[tuple[float, float]] = []
     method: Callable[..., Any] = getattr(core, name)
 
     @wraps(method)
     def timed(*given: Any, **named: Any) -> Any:
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.thread_time()
         try:
             return method(*given, **named)
         finally:
-            times.append((time.perf_counter() - began) * 1e3)
+            took_cpu = time.thread_time() - began_cpu
+            times.append(((time.perf_counter() - began) * 1e3, took_cpu * 1e3))
 
     setattr(core, name, timed)
     return times
@@ -87,6 +98,7 @@ def _sizes(db: Engine, query: str, scale: int) -> tuple[int, ...]:
     )
 
 
-def _row(times: list[float]) -> list[str]:
-    middle, high = np.quantile(times, (0.5, 0.99))
-    return [f"{len(times):,}", f"{middle:.2f} ms", f"{high:.2f} ms", f"{max(times):.2f} ms"]
+def _row(times: list[tuple[float, float]]) -> list[str]:
+    of_clock, of_cpu = np.array(times).T
+    told = (*np.quantile(of_clock, (0.5, 0.99)), of_clock.max(), of_cpu.max())
+    return [f"{len(times):,}", *(f"{each:.2f} ms" for each in told)]
