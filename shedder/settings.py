@@ -38,10 +38,11 @@ def parse_bytes(value: object) -> object:
     match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", value)
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError("a size is a number with or without a unit: 65536, 64KiB, 2 GiB, 500MB")
-    return int(float(match[1].replace("_", "")) * _UNITS[match[2].lower()])
+    number, unit = match[1].replace("_", ""), _UNITS[match[2].lower()]
+    return int(number) * unit if "." not in number else int(float(number) * unit)
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(lt=1 << 63)]
 
 
 def _setting(section: str, default: Any, description: str, **limits: Any) -> Any:

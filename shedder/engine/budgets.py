@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from allocator.demands import BYTES_END
 from shedder.cql.statement import WEIGHT_MAX
 from shedder.engine.core import Core
 from shedder.engine.explain_allocation import allocation_table
@@ -68,12 +69,15 @@ class Budgets(ABC):
         """The budget of all synopses from now on, in place of the settings'; None: that again.
 
         Raises:
-          BadSetting: not positive. BudgetExceeded: the standing queries do not fit.
+          BadSetting: not positive, or 2^63 and more.
+          BudgetExceeded: the standing queries do not fit.
           DiskFull, StorageFailed: nothing has changed.
         """
         self._check_open()
-        if size_bytes is not None and size_bytes <= 0:
-            raise BadSetting(f"the budget of synopses is {size_bytes} bytes; it must be over 0")
+        if size_bytes is not None and not 0 < size_bytes < BYTES_END:
+            raise BadSetting(
+                f"the budget of synopses is {size_bytes} bytes; it must be over 0 and below 2^63"
+            )
         with self._ddl:
             before = self.core.synopsis_bytes_set
             self.core.synopsis_bytes_set = size_bytes

@@ -70,7 +70,8 @@ def negotiate(
     Raises:
       PrecisionUnavailable: the contract is FAIL and the target does not fit, or only by breaking
         what others were promised; says what would be needed, and what more would buy.
-      BudgetExceeded: not even the smallest synopses fit; says whose quota was in the way.
+      BudgetExceeded: not even the smallest synopses fit, or only by breaking what others were
+        promised; says whose quota was in the way.
     """
     confidences = split_confidence(query, EXACT_IN_PANES)
     curves = {
@@ -84,7 +85,7 @@ def negotiate(
     beside_bytes = int(found.beside_bytes.sum())
     new = len(standing)
     own = found.rows_of([new])
-    free_bytes = budget_bytes - beside_bytes + int(found.beside_bytes[new]) - found.present_bytes
+    free_bytes = budget_bytes - found.present_bytes
     try:
         solution = solved(found, Budget(max(0, budget_bytes - beside_bytes)), own, last, quotas)
     except NothingFits as error:
@@ -97,11 +98,16 @@ def negotiate(
         raise BudgetExceeded(_over_quota(found, solution, tenant, quotas[tenant]))
     given = found.given(allocation.choice)
     [facts] = facts_of(found, solution, [new], group_bytes_max, free_bytes)
+    broken = _broken(found, allocation, tenant)
     if query.contract is Contract.FAIL:
         refused = [facts["missed"]] if "missed" in facts else []
-        refused += _broken(found, allocation, tenant)
-        if refused:
-            raise PrecisionUnavailable("; ".join(refused))
+        if refused + broken:
+            raise PrecisionUnavailable("; ".join(refused + broken))
+    elif broken:
+        raise BudgetExceeded(
+            f"the query does not fit: {max(0, free_bytes) // _KIB:,} KiB of the synopsis budget "
+            f"are free; {broken[0]}"
+        )
     sizes = {
         aggregate: given[new].sizes[wanted.answers[at]]
         for at, aggregate in enumerate(query.aggregates)

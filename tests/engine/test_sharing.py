@@ -214,6 +214,29 @@ def test_the_budget_changes_while_queries_stand(db: Engine) -> None:
             db.set_control("budget", "synopses", "bytes", value)
 
 
+def test_nobody_without_a_promise_takes_one_away(db: Engine) -> None:
+    whole = int(db.register("a", f"{DISTINCT} ELSE FAIL").granted["bytes"])
+    db.set_synopsis_bytes(whole + 300_000)
+    before = bytes_of(db, "a")
+    panes = WINDOW.replace("'8' SECOND", "'100' SECOND")
+    with pytest.raises(BudgetExceeded, match=r"292 KiB .* are free; it fits only if a lost what"):
+        db.register("z", f"SELECT COUNT(DISTINCT v) AS d FROM s {panes}")
+    assert bytes_of(db, "a") == before
+    assert list(db.core.streams["s"].queries) == ["a"]
+
+
+@pytest.mark.parametrize("value", ["0", str(2**63), str(2**70), "99999999999GiB"])
+def test_a_budget_that_is_no_number_of_bytes_is_refused_and_nothing_changes(
+    db: Engine, value: str
+) -> None:
+    before = db.core.synopsis_bytes
+    with pytest.raises(BadSetting, match="over 0 and below 2\\^63"):
+        db.set_control("budget", "synopses", "bytes", value)
+    assert db.core.synopsis_bytes == before
+    db.set_control("budget", "synopses", "bytes", str(2**63 - 1))
+    check_sum(db)
+
+
 def test_bad_alterations_are_refused_by_name(db: Engine) -> None:
     db.register("a", DISTINCT)
     for text in ("0", "-1", "nan", "x", "1e10", ""):
