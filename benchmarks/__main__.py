@@ -58,8 +58,14 @@ def apart(name: str) -> str:
 
 
 def merged(page: str, measured: dict[str, str]) -> str:
-    """The page with these sections, by benchmark, in place of its own; of others, as it was."""
+    """The page with these sections, by benchmark, in place of its own; of others, as it was.
+
+    Raises:
+      ValueError: a section of the page has a heading that is no benchmark's any more.
+    """
     standing = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", page, flags=re.M)[1:]}
+    if strangers := set(standing) - set(map(heading, names())):
+        raise ValueError(f"no benchmark has these headings of the page: {sorted(strangers)}")
     sections = []
     for name in names():
         if name in measured:
