@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.measure import Report
 from shedder.archive.commit import Entry, GroupCommit
-from shedder.archive.entries import StreamEntry
+from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import OsFiles
 from shedder.archive.log import Log
 from shedder.archive.parquet import ROW_GROUP_ROWS_MAX, open_writer
@@ -154,16 +154,17 @@ def _runs(folder: Path) -> list[tuple[str, str, str]]:
     table = pa.Table.from_batches([batch])
     (folder / "tmp").mkdir()
     snappy, zstd = folder / "snappy.parquet", folder / "zstd.parquet"
+    runs: list[Run] = []
     works: dict[str, Callable[[], object]] = {
         "Parquet: defaults, snappy": partial(pq.write_table, table, snappy, compression="snappy"),
         "Parquet: defaults, zstd": partial(pq.write_table, table, zstd, compression="zstd"),
-        "run: encodings chosen, basics, checksums, fsync": partial(
-            write_run, OsFiles(), folder, STREAM, 0, [batch]
+        "run: encodings chosen, basics, checksums, fsync": lambda: runs.append(
+            write_run(OsFiles(), folder, STREAM, 0, [batch])
         ),
     }
     took = _fastest(list(works.values()))
-    (path,) = (folder / "runs" / "1").iterdir()
-    sizes = [file.stat().st_size for file in (snappy, zstd, path)]
+    written = folder / "runs" / runs[-1].file
+    sizes = [file.stat().st_size for file in (snappy, zstd, written)]
     return [
         (name, f"{table.nbytes / MEBI / t:,.0f}", f"{size / table.nbytes:.2f}")
         for name, t, size in zip(works, took, sizes, strict=True)
