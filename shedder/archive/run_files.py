@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Self
 
@@ -25,6 +25,7 @@ from shedder.archive.layouts.checked_file import Footers
 from shedder.archive.layouts.open_files import OpenFiles
 from shedder.archive.layouts.parts import Part
 from shedder.archive.layouts.shells import read_shells
+from shedder.archive.layouts.small_blocks import SmallBlocks
 from shedder.archive.progress import Told, nobody
 from shedder.archive.runs import verify_run
 from shedder.cql.render import POSITION
@@ -49,6 +50,7 @@ class RunFiles:
         self._keepers = 0
         self._footers = Footers()
         self._open = OpenFiles()
+        self._small = SmallBlocks()
         self._path = lru_cache(1024)(self._root.joinpath)  # Of each run in each scan.
 
     @contextmanager
@@ -114,13 +116,26 @@ class RunFiles:
         """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
         if run.footer is None:
             self.verified((run,))
+        are_small = SmallBlocks.fit(run, numbers, wanted)
+        if are_small and (known := self._small.find(run, numbers, wanted)) is not None:
+            return iter(known)
         kept = self._footers, told, self._open
-        return read_blocks(self._files, self._path(run.file), run, numbers, wanted, *kept)
+        blocks = read_blocks(self._files, self._path(run.file), run, numbers, wanted, *kept)
+        if not are_small:
+            return blocks
+        return self._small.keeping(wanted, blocks, partial(self._stored_bytes, run, wanted))
+
+    def _stored_bytes(self, run: Run, wanted: Wanted, number: int) -> int:
+        """What a block's wanted columns take in the file; nothing is known of files of version 1."""
+        footer = self._footers.find(run)
+        stretches = [] if footer is None else footer.stretches([number], wanted.read)
+        return sum(size for _, size in stretches)
 
     def distrust(self, run: Run) -> None:
         """A part of the file was found to be damaged: verify it before its next use."""
         self._footers.forget()
         self._open.forget(run.file)
+        self._small.forget(run.file)
         self._verified.discard(run.file)
 
     def damaged(
@@ -143,6 +158,7 @@ class RunFiles:
         """Keep what is left of a damaged file in quarantine/; False when that does not work."""
         self._verified.discard(run.file)
         self._open.forget(run.file)
+        self._small.forget(run.file)
         aside = self._directory / "quarantine" / run.file.replace("/", "-")
         try:
             if not aside.exists():
@@ -188,6 +204,7 @@ class RunFiles:
                 self._doomed.discard(name)
                 self._verified.discard(name)
                 self._open.forget(name)
+                self._small.forget(name)
                 with suppress(OSError):  # an orphan then, which the next start removes
                     self._files.unlink(self._root / name)
 
