@@ -28,6 +28,8 @@ from shedder.errors import Cancelled
 
 RUNS: Final = 3
 TIMES: Final = int(os.environ.get("BENCH_CANCEL_TIMES", "20"))
+TIMES_MIN: Final = 6
+KIND_S: Final = 12.0  # That the moments of one kind take together, about, were all called off.
 AIM_S: Final = 0.2
 STREAM: Final = 1
 
@@ -49,7 +51,8 @@ _DATA: Final = (
     "purge are of one of them."
 )
 _MOMENTS: Final = (
-    f"{TIMES} moments each, spread evenly over what the work takes when nobody calls it off; "
+    f"{TIMES} moments each, fewer of what takes long, but {TIMES_MIN}, spread evenly over what "
+    "the work takes when nobody calls it off; "
     "waits are from `cancel` in another thread to the end. After each: no task, no file in tmp/, "
     "in runs/ what the catalog names, no target of a copy."
 )
@@ -201,13 +204,14 @@ def _measured(db: Engine, name: str, whole: Work, part: Work) -> tuple[str, ...]
     began = time.perf_counter()
     whole(lambda _: None)
     takes_s = time.perf_counter() - began
+    times = min(TIMES, max(TIMES_MIN, round(2 * KIND_S / takes_s)))
     waits = [
-        wait for at in range(TIMES) if (wait := _wait_s(db, part, takes_s * at / TIMES)) is not None
+        wait for at in range(times) if (wait := _wait_s(db, part, takes_s * at / times)) is not None
     ]
     return (
         name,
         f"{takes_s:.2f} s",
-        f"{len(waits)} of {TIMES}",
+        f"{len(waits)} of {times}",
         f"{1e3 * np.median(waits):.0f} ms" if waits else "",
         f"{1e3 * max(waits):.0f} ms" if waits else "",
     )
