@@ -126,7 +126,7 @@ class RunFiles:
         return self._small.keeping(wanted, blocks, partial(self._stored_bytes, run, wanted))
 
     def _stored_bytes(self, run: Run, wanted: Wanted, number: int) -> int:
-        """What a block's wanted columns take in the file; nothing is known of files of version 1."""
+        """What a block's wanted columns take in the file; 0 in one of version 1."""
         footer = self._footers.find(run)
         stretches = [] if footer is None else footer.stretches([number], wanted.read)
         return sum(size for _, size in stretches)

@@ -1,4 +1,4 @@
-"""Small blocks that were read last, kept decoded: a look into many runs asks each for the same few."""
+"""Small blocks that were read last, kept decoded: a look into many runs asks for the same few."""
 
 from __future__ import annotations
 
