@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from shedder.cli.main import app
+from shedder.cli.commands import app
 
 _HEAD = """# Commands
 

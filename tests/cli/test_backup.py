@@ -11,8 +11,8 @@ import shedder
 from examples.requests import requests
 from shedder.archive import backup as archive_backup
 from shedder.archive.progress import Progress
+from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
-from shedder.cli.main import run
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded, TargetExists
 
 STREAM = """

@@ -12,8 +12,8 @@ import pytest
 
 import shedder
 from examples.requests import requests
+from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
-from shedder.cli.main import run
 
 ROWS = 3_000
 

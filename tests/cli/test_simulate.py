@@ -8,8 +8,8 @@ import tomllib
 import pytest
 import structlog
 
+from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
-from shedder.cli.main import run
 
 SCENARIO = """
 title = "small"

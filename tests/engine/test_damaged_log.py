@@ -13,8 +13,8 @@ import pytest
 from shedder.archive.holes import holes
 from shedder.archive.records import Kind
 from shedder.archive.segment import RECORD_HEAD_BYTES
+from shedder.cli.commands import run as command
 from shedder.cli.exits import ExitCode
-from shedder.cli.main import run as command
 from shedder.engine.engine import Engine
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.streams.conform import conform

@@ -7,8 +7,8 @@ import shutil
 import pyarrow as pa
 import pytest
 
+from shedder.cli.commands import run as command
 from shedder.cli.exits import ExitCode
-from shedder.cli.main import run as command
 from shedder.engine.engine import Engine
 from shedder.errors import CorruptData
 from synopses.estimate import Bound

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import shedder
+from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
-from shedder.cli.main import run
 from shedder.errors import PermissionDenied
 from shedder.server import query as server_query
 from shedder.server.identity import Identity, Scope

@@ -1,0 +1,70 @@
+"""The process of a command: how it begins, how it ends, and what Ctrl-C does before it listens."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shedder.version import __version__
+
+_CALLED = "import sys; sys.argv[1:] = {arguments!r}; from shedder.cli.main import main; main()"
+_WHEN_LOADED = """
+import atexit, os, signal, sys
+class Taken:
+    def __del__(self):
+        print("taken apart")
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        global taken
+        if name == "shedder.cli.commands":
+            {}
+sys.meta_path.insert(0, Finder())
+"""
+_CTRL_C = _WHEN_LOADED.format("os.kill(os.getpid(), signal.SIGINT)")
+_LEFT = _WHEN_LOADED.format("taken = Taken(); atexit.register(print, 'done at the end')")
+
+
+def process(*before: str, arguments=("--version",), **options):
+    code = "\n".join([*before, _CALLED.format(arguments=list(arguments))])
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--version"], 0), (["restore", "/nowhere", "/x"], 5), (["no"], 2)]
+)
+def test_it_ends_with_its_code_and_everything_was_said(arguments, code):
+    ended = process(arguments=arguments)
+    assert ended.returncode == code
+    said = ended.stdout if code == 0 else ended.stderr
+    assert said.strip()
+
+
+def test_what_was_left_for_the_end_is_done_and_no_module_is_taken_apart():
+    assert process(_LEFT).stdout.splitlines() == [f"shedder {__version__}", "done at the end"]
+
+
+def test_ctrl_c_while_modules_are_loaded_ends_it_without_a_word():
+    ended = process(_CTRL_C)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_who_ignores_ctrl_c_goes_on_ignoring_it():
+    ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    ended = process(ignored, _CTRL_C)
+    assert (ended.returncode, ended.stdout) == (0, f"shedder {__version__}\n")
+
+
+def test_output_that_cannot_be_written_is_told():
+    with open("/dev/full", "w") as full:
+        code = _CALLED.format(arguments=["--version"])
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode != 0
+    assert "No space left on device" in ended.stderr
