@@ -14,6 +14,7 @@ from synopses.cell_counts import SPREAD, CellCounts, Slots
 from synopses.cell_pages import CellPages
 from synopses.errors import CannotSubtract
 from synopses.inputs import UNGROUPED, as_input
+from synopses.page_kernels import differ
 
 _ENTRIES_MIN = 320  # Up to here the map is smaller than the tables that lead to pages.
 _GROUP_MIN = 16  # Entries of a group from which on its pages are about as small.
@@ -97,11 +98,15 @@ class BucketCounts:
 
         ids: int32 [n]; size 0: all values are of group 0.
         """
+        bounds = None
+        if ids.size >= ROWS_MIN * counts.size and self._are_many(ids.size, counts.size):
+            bounds, values = by_group(ids, values, counts.size)
+            if self.pages is None:
+                self._expect(bounds, values)
         while values.size:
             if self.pages is not None:
                 self.pages.grow(counts.size)
-                if ids.size >= ROWS_MIN * counts.size and 2 * self.pages.held.size > counts.size:
-                    bounds, values = by_group(ids, values, counts.size)
+                if bounds is not None:
                     rest, wrapped = self.pages.tally_runs(bounds, values, counts, extremes)
                     ids = groups_of(bounds) if rest.size or wrapped.size else UNGROUPED
                 else:
@@ -110,7 +115,9 @@ class BucketCounts:
                     self._carry(_only(ids, wrapped), values[wrapped])
                 if not rest.size:
                     return
-                ids, values = _only(ids, rest), _only(values, rest)
+                ids, values, bounds = _only(ids, rest), _only(values, rest), None
+            elif bounds is not None:
+                ids, bounds = groups_of(bounds), None
             bits = values.view(np.int64)
             row, self.map.used = _add(
                 self.map.slots, self.map.used, self.map.used_max, ids, values, bits, self.shift,
@@ -120,6 +127,23 @@ class BucketCounts:
                 return
             ids, values = ids[row:], values[row:]
             self._make_room(counts.size, ids)
+
+    def _are_many(self, rows: int, groups: int) -> bool:
+        """Whether most groups of such a batch have pages, or have rows enough to be given some."""
+        if self.pages is None:
+            return rows >= 2 * _GROUP_MIN * groups
+        return 2 * self.pages.held.size > groups
+
+    def _expect(self, bounds: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """Give groups pages at once whose first values differ, before a map grows for them.
+
+        bounds, values: a batch in the order of its groups, of many rows each (by_group.py).
+        """
+        heavy = differ(
+            bounds, values.view(np.uint64), self.shift, 2 * _GROUP_MIN, 2 * _SEVERAL, _SEVERAL
+        )
+        if np.count_nonzero(heavy) * _SEVERAL >= _ENTRIES_MIN:
+            self._hold(self.map.unordered(), heavy.size, heavy)
 
     def _carry(self, ids: NDArray[np.int32], values: NDArray[np.float64]) -> None:
         """Count 2^16 of each of these values."""

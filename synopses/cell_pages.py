@@ -158,14 +158,11 @@ class CellPages:
         """
         if ids.size or not self.rows[0] or values.size < _FEW:
             return self._tally_many(ids, values, counts, extremes)
-        bits, row = values.view(np.uint64), int(self.rows[0])
         rest, wrapped = kernels.tally_one(
-            bits, self.stretches, self.columns, row, self.directory, self.counters, self.shift
-        )
-        if rest.size < values.size:
-            counts[0] += values.size - rest.size
-            extremes[0, 0] = np.fmin(extremes[0, 0], np.fmin.reduce(values))  # NaN is left out.
-            extremes[0, 1] = np.fmax(extremes[0, 1], np.fmax.reduce(values))
+            values, values.view(np.uint64), self.stretches, self.columns, int(self.rows[0]),
+            self.directory, self.counters, self.shift, extremes[0],
+        )  # fmt: skip
+        counts[0] += values.size - rest.size
         if not rest.size:
             return rest, wrapped
         late, more = self._tally_many(ids, values[rest], counts, extremes)

@@ -29,7 +29,6 @@ NONE = PER_STRETCH  # The first pages count what has no place; of them only page
 _CHUNK = 4096
 _BLOCK = 128
 _WITHIN = np.uint64(PAGE - 1)
-_IN_STRETCH = np.uint64((1 << STRETCH_BITS) - 1)
 _SUB = np.uint64(PER_STRETCH - 1)
 _TO_PAGE = np.uint64(PAGE_BITS)
 _TO_STRETCH = np.uint64(STRETCH_BITS)
@@ -42,10 +41,12 @@ Longs = NDArray[np.int64]
 Ints = NDArray[np.int32]
 Places = NDArray[np.uint16]
 Counters = NDArray[np.uint16]
+Flags = NDArray[np.bool_]
 
 
 @njit(nogil=True, cache=True)
 def tally_one(
+    values: NDArray[np.float64],
     bits: Words,
     stretches: Longs,
     columns: Places,
@@ -53,49 +54,77 @@ def tally_one(
     directory: Ints,
     counters: Counters,
     shift: int,
+    extremes: NDArray[np.float64],
 ) -> tuple[Longs, Longs]:
     """Count values of the group whose directory row begins at `row`, where it has whole stretches.
 
     Values without are counted in the pages that are none, so that the loop does not branch; a chunk
-    in which any were is looked at again.
+    in which any were is looked at again. So are zeros, whose key is not one more than their bits.
+
+    extremes: float64 [2], widened to all values that are no NaN.
 
     Returns:
       rows that were not counted; rows whose counter went round to 0.
     """
     move = np.uint64(shift) & np.uint64(63)
-    starts = np.zeros(columns.size, np.uint32)
+    starts = np.empty(columns.size, np.uint32)  # What leads from a key to its counter.
+    for stretch in range(starts.size):
+        starts[stretch] = np.uint32(-(stretch << STRETCH_BITS) & 0xFFFFFFFF)
+    zero_start = np.int64(0)
     for stretch in stretches:
         slot = row + np.int64(columns[stretch])
-        page = directory[slot]
+        page = np.int64(directory[slot])
         whole = page > 0
         for sub in range(1, PER_STRETCH):
             whole &= directory[slot + sub] == page + sub
-        starts[stretch] = np.uint32(page << PAGE_BITS) if whole else np.uint32(0)
-    rest, wrapped = np.empty(0, np.int64), np.empty(0, np.int64)
+        start = (page << PAGE_BITS) * whole
+        if stretch == 0:
+            zero_start = start
+        else:
+            starts[stretch] += np.uint32(start)
+    rest, rests, wrapped = np.empty(0, np.int64), 0, np.empty(0, np.int64)
     found = np.empty(_CHUNK, np.int64)
+    least, most = extremes[0], extremes[1]
     for first in range(0, bits.size, _CHUNK):
-        part, size = bits[first : first + _CHUNK], 0
+        part, numbers, size = bits[first : first + _CHUNK], values[first : first + _CHUNK], 0
         for at in range(part.size):
-            key = (part[at] >> move) + np.uint64((part[at] << _ONE) != _NOTHING)
-            cell = np.uint64(starts[key >> _TO_STRETCH]) + (key & _IN_STRETCH)
+            key = (part[at] >> move) + _ONE
+            cell = np.uint64(np.uint32(np.uint32(key) + starts[key >> _TO_STRETCH]))
             count = np.uint16(counters[cell] + np.uint16(1))
             counters[cell] = count
             if count == 0:
                 found[size] = first + at
                 size += 1
+            x = numbers[at]
+            least = x if x < least else least
+            most = x if x > most else most
         if size:
             wrapped = np.append(wrapped, found[:size])
-        if not counters[: NONE * PAGE].any():
+        outside = np.int64(counters[: NONE * PAGE].sum())
+        if not outside:
             continue
         counters[: NONE * PAGE] = 0
-        size = 0
+        if zero_start:
+            zeros = np.int64(0)
+            for at in range(part.size):
+                zeros += part[at] << _ONE == _NOTHING
+            outside -= zeros
+            zeros += np.int64(counters[zero_start])
+            counters[zero_start] = np.uint16(zeros & (_WRAP - 1))
+            if zeros >= _WRAP:
+                wrapped = np.append(wrapped, first + np.flatnonzero(part << _ONE == _NOTHING)[:1])
+        if not outside:
+            continue
+        if not rest.size:
+            rest = np.empty(bits.size + 1, np.int64)
         for at in range(part.size):
-            key = (part[at] >> move) + np.uint64((part[at] << _ONE) != _NOTHING)
-            if starts[key >> _TO_STRETCH] == 0:
-                found[size] = first + at
-                size += 1
-        rest = np.append(rest, found[:size])
-    return rest, wrapped
+            key = (part[at] >> move) + _ONE
+            if np.uint32(np.uint32(key) + starts[key >> _TO_STRETCH]) >= NONE * PAGE:
+                continue
+            rest[rests] = first + at
+            rests += (zero_start == 0) | (part[at] << _ONE != _NOTHING)
+    extremes[0], extremes[1] = least, most
+    return rest[:rests], wrapped
 
 
 @njit(nogil=True, cache=True)
@@ -187,6 +216,28 @@ def tally_many(
             return start + done, used
     found[0], found[1] = rests, wraps
     return bits.size, used
+
+
+@njit(nogil=True, cache=True)
+def differ(bounds: Longs, bits: Words, shift: int, rows: int, first: int, least: int) -> Flags:
+    """Which groups have so many rows, and at least so many cells among the first of them.
+
+    Returns:
+      bool [groups].
+    """
+    found = np.zeros(bounds.size - 1, np.bool_)
+    for group in range(found.size):
+        begin = bounds[group]
+        if bounds[group + 1] - begin < rows:
+            continue
+        different = 0
+        for at in range(begin, begin + first):
+            is_new = True
+            for other in range(begin, at):
+                is_new &= (bits[at] ^ bits[other]) >> np.uint64(shift) != _NOTHING
+            different += is_new
+        found[group] = different >= least
+    return found
 
 
 @njit(nogil=True, cache=True)

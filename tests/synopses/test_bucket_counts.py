@@ -126,6 +126,30 @@ def test_counters_that_go_round_are_carried(groups: int) -> None:
         np.testing.assert_array_equal(found, exact)
 
 
+def test_zeros_among_numbers_of_one_group_are_counted_in_a_counter_that_goes_round() -> None:
+    values = np.where(np.random.default_rng(6).random(200_000) < 0.5, mixed(6, 200_000), 0.0)
+    buckets = GroupedLogBuckets(1)
+    for start in range(0, values.size, 40_000):
+        buckets.update(None, values[start : start + 40_000])
+    for found, exact in zip(
+        buckets._cells.entries(), counted(np.zeros(values.size, np.int32), values), strict=True
+    ):
+        np.testing.assert_array_equal(found, exact)
+    assert buckets.counts[0] == np.count_nonzero(~np.isnan(values))
+
+
+def test_a_long_batch_gives_pages_at_once_to_the_groups_whose_values_differ() -> None:
+    ids = np.repeat(np.arange(200, dtype=np.int32), 50)
+    values = np.where(ids % 2 == 0, truth.draw("lognormal-1", 3, ids.size), 7.0 + ids)
+    order = np.random.default_rng(3).permutation(ids.size)
+    buckets = GroupedLogBuckets(200)
+    buckets.update(ids[order], values[order])
+    assert buckets._cells.pages is not None
+    assert np.sort(buckets._cells.pages.held).tolist() == list(range(0, 200, 2))
+    for found, exact in zip(buckets._cells.entries(), counted(ids, values), strict=True):
+        np.testing.assert_array_equal(found, exact)
+
+
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_a_coarser_cell_holds_its_finer_ones(shift: int) -> None:
     values = mixed(3, 3000)
