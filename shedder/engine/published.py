@@ -183,9 +183,20 @@ class Published:
             if self._whole_from is None or each >= self._whole_from:  # Who listens since is told
                 self.publish(stream, grid.window(each))  # of whole windows only.
         self.emitted_to = end
-        needed = grid.first_needed(watermark)
-        assert needed is not None
-        self.standing.drop_before(needed)
+        self._drop_unneeded(watermark)
+
+    def begin(self, stream: StreamFacts) -> None:
+        """The past has been read: answer for it, and hold no more of it than windows need."""
+        watermark = stream.watermark_us
+        self.standing.close(watermark)
+        self.emitted_to = self.standing.grid.window_end(watermark)
+        self.refresh(stream)
+        self._drop_unneeded(watermark)
+
+    def _drop_unneeded(self, watermark_us: int | None) -> None:
+        needed = self.standing.grid.first_needed(watermark_us)
+        if needed is not None:
+            self.standing.drop_before(needed)
 
     @property
     def stale(self) -> bool:

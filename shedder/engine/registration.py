@@ -128,11 +128,9 @@ class Registrar:
         standing.watch = core.machine.stopwatch(
             standing.name, standing.plan, grouped=standing.keys is not None
         )
-        standing.close(stream.watermark_us)
-        published.emitted_to = standing.grid.window_end(stream.watermark_us)
         for hole in stream.lost.without(core.store.holes(stream.id)):
             published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
-        published.refresh(stream)
+        published.begin(stream)
         entry = QueryEntry(
             standing.name,
             query.text,

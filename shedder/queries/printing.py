@@ -11,7 +11,7 @@ from shedder.cql.intervals import duration_text
 from shedder.queries.allocation_layout import ALLOCATION, LAYOUT, laid_out
 
 if TYPE_CHECKING:
-    from shedder.queries.answer import Answer
+    from shedder.queries.answer import Answer, MissingGroups
 
 ROWS_PRINTED = 50
 _EXACT, _NONE = "exact", "none"
@@ -34,6 +34,8 @@ def printed(answer: Answer) -> str:
     hidden = answer.table.num_rows - len(rows)
     if hidden > 0:
         lines.append(f"… {hidden:,} more rows")
+    if answer.missing is not None:
+        lines.append(f"groups: {_missing(answer.missing)}")
     if answer.certified is False:
         lines.append("NOT CERTIFIED: audited answers did not hold what they said (see the notes)")
     return "\n".join(lines)
@@ -41,15 +43,7 @@ def printed(answer: Answer) -> str:
 
 def explained(answer: Answer) -> str:
     """Window, watermark, sources and every caveat of an answer, a line each."""
-    missing = "none can be missing"
-    if answer.missing is not None:
-        bound = answer.missing
-        missing = (
-            bound.reason or "no bound"
-            if bound.weight_max is None
-            else f"none of {bound.weight_max:,.0f} tuples or more is missing "
-            f"({_percent(bound.confidence)})"
-        )
+    missing = "none can be missing" if answer.missing is None else _missing(answer.missing)
     stretch = stretch_text(answer.start_us, answer.end_us)
     lines = [
         ("window", f"{stretch} {'complete' if answer.complete else 'open'}"),
@@ -68,6 +62,13 @@ def explained(answer: Answer) -> str:
         *(("note", note) for note in answer.notes),
     ]
     return "\n".join(f"{name + ':':<14}{text}" for name, text in lines)
+
+
+def _missing(bound: MissingGroups) -> str:
+    if bound.weight_max is None:
+        return bound.reason or "no bound"
+    odds = _percent(bound.confidence)
+    return f"none of {bound.weight_max:,.0f} tuples or more is missing ({odds})"
 
 
 def _resolution(answer: Answer) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shedder.errors import PrecisionUnavailable
+from shedder.queries.answer import MissingGroups
 from shedder.queries.finish import finish, needs_exact
 from synopses.estimate import Bound, Estimates, TopItem
 from tests.queries.asking import ask, between, evidence, known
@@ -29,6 +30,18 @@ def test_group_keys_and_functions_of_them_are_plain():
     answer = finish(query, evidence(query, [["a", None]], known(1, 2)))
     assert answer.table.column_names == ["d", "n", "n_low", "n_high", "n_bound", "n_met"]
     assert answer.table["d"].to_pylist() == ["A", None]
+
+
+def test_who_prints_an_answer_is_told_which_groups_may_be_missing():
+    query = ask(GROUPED)
+    found = evidence(query, [["a"]], known(1))
+    assert "missing" not in str(finish(query, found))
+    bound = replace(found, missing=MissingGroups(460.0, 0.99))
+    assert str(finish(query, bound)).endswith(
+        "\ngroups: none of 460 tuples or more is missing (99 %)"
+    )
+    unknown = replace(found, missing=MissingGroups(None, 1.0, "the archive lost a run"))
+    assert str(finish(query, unknown)).endswith("\ngroups: the archive lost a run")
 
 
 def test_ends_of_whole_numbers_move_inward_to_whole_numbers():
