@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -107,6 +108,7 @@ def builder(part: Part) -> Callable[[Batches], Batches]:
             made.add(batch)
         summaries = made.summaries()
         yield _row(summaries.rows, part.keep(poison), summaries.to_bytes())
+        _settle()
 
     return build
 
@@ -122,6 +124,7 @@ def merger(plans: str) -> Callable[[Batches], Batches]:
                 poison += bad.as_py()
         summaries = whole.summaries()
         yield _row(summaries.rows, poison, summaries.to_bytes())
+        _settle()
 
     return merge
 
@@ -143,6 +146,7 @@ def sender(
                 sequence = out.push(batch, sequence=sequence)
                 rows += batch.num_rows
         yield _row(rows, part.keep(poison), b"")
+        _settle()
 
     return send
 
@@ -210,6 +214,16 @@ def _row(rows: int, poison: int, data: bytes) -> pa.RecordBatch:
         ],
         schema=_SCHEMA,
     )
+
+
+def _settle() -> None:
+    """What a worker has loaded by the end of its first task is not looked at for garbage again.
+
+    Spark keeps workers and has each of them look after every task, for 50 ms, whatever that was.
+    """
+    if TaskContext.get() is not None and not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 def _partition() -> int:

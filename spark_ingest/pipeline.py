@@ -21,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from shedder.client.client import Client
 from shedder.engine.summarise import Plans
@@ -30,10 +31,10 @@ from spark_ingest.executors import BUILT, Part, Service, builder, check_columns,
 from spark_ingest.files import ParquetFiles
 from spark_ingest.poison import Aside
 from spark_ingest.session import (
-    PUSHED_ROWS,
-    SUMMARISED_ROWS,
     check_spark,
     cut_alike,
+    pushed_rows,
+    summarised_rows,
     without_pandas,
 )
 
@@ -112,7 +113,7 @@ def summarise(
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
       UnsupportedSpark: the session is of a Spark that is too old.
     """
-    work = _Work(_summarised, SUMMARISED_ROWS)
+    work = _Work(_summarised, summarised_rows)
     return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
@@ -133,16 +134,16 @@ def forward(
 
     Args, Raises: as `summarise`.
     """
-    work = _Work(_forwarded, PUSHED_ROWS)
+    work = _Work(_forwarded, pushed_rows)
     return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done with a micro-batch, and of how many rows its batches are."""
+    """What is done with a micro-batch, and of how many rows its batches are, by its columns."""
 
     do: Callable[[_Sink, Client, DataFrame, Part], Done]
-    rows: int
+    rows: Callable[[StructType], int]
 
 
 @dataclass(slots=True)
@@ -164,7 +165,7 @@ class _Sink:
         self.ready.wait()
         try:
             session = frame.sparkSession
-            cut = cut_alike(session, self.work.rows)
+            cut = cut_alike(session, self.work.rows(frame.schema))
             with self.service.connect() as client, without_pandas(), cut:
                 self._do(client, frame, batch)
         except ShedderError as error:

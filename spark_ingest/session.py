@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
+import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from shedder.errors import FailedPrecondition
 from shedder.streams.batches import ROWS_PER_BATCH
@@ -35,6 +38,12 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 _BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 # Hundreds of conditions are one long method, which the JVM by itself would never compile.
 _LONG_METHODS = " -XX:-DontCompileHugeMethods"
+
+_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"  # Unknown before Spark 4.1, and harmless.
+_ANY_BYTES = (1 << 31) - 1
+
+_SOCKET_NAME_MAX = 103  # bytes; of sun_path on macOS, which has less than Linux.
 
 SUMMARISED_ROWS = ROWS_PER_BATCH
 """Of the batches that Spark hands to who summarises: as many as synopses like best."""
@@ -125,19 +134,43 @@ def without_pandas() -> Iterator[None]:
 
 @contextmanager
 def having(session: SparkSession, setting: str, value: int) -> Iterator[None]:
-    """A setting of the session, with a default, has another value for a while."""
-    before = session.conf.get(setting)
-    assert before is not None, setting
+    """A setting of the session has another value for a while."""
+    before = session.conf.get(setting, None)
     session.conf.set(setting, value)
     try:
         yield
     finally:
-        session.conf.set(setting, before)
+        if before is None:  # Nobody has set it.
+            session.conf.unset(setting)
+        else:
+            session.conf.set(setting, before)
 
 
-def cut_alike(session: SparkSession, rows: int) -> AbstractContextManager[None]:
-    """Rows come to Python in batches of so many, whatever the session says."""
-    return having(session, "spark.sql.execution.arrow.maxRecordsPerBatch", rows)
+@contextmanager
+def cut_alike(session: SparkSession, rows: int) -> Iterator[None]:
+    """Rows come to Python in batches of so many, whatever the session says.
+
+    However many bytes these are: to look after each row how many they are by now takes Spark as
+    long as all else that it does with a row on its way to Python; and what is pushed again would be
+    cut otherwise when somebody had changed how many they may be.
+    """
+    with having(session, _ROWS, rows), having(session, _BYTES, _ANY_BYTES):
+        yield
+
+
+def summarised_rows(schema: StructType) -> int:
+    """Of how many rows the batches are that Spark hands to who summarises rows of these columns.
+
+    As many as synopses like best; fewer where nobody knows how large each is.
+    """
+    any_size = any(isinstance(field.dataType, StringType | BinaryType) for field in schema.fields)
+    return PUSHED_ROWS if any_size else SUMMARISED_ROWS
+
+
+def pushed_rows(schema: StructType) -> int:
+    """Of how many rows the batches are that are pushed, whatever their columns."""
+    del schema
+    return PUSHED_ROWS
 
 
 def _start(settings: SparkSettings, scratch: Path) -> SparkSession:
@@ -155,12 +188,19 @@ def _start(settings: SparkSettings, scratch: Path) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.unix.domain.socket.enabled": str(_has_local_sockets(scratch)).lower(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     for name, value in options.items():
         builder = builder.config(name, value)
     return builder.master(f"local[{settings.cores}]").appName("shedder judge").getOrCreate()
+
+
+def _has_local_sockets(scratch: Path) -> bool:
+    """Whether JVM and workers can talk without TCP, on which each task waits 40 ms for an ACK."""
+    name = scratch / f".{uuid.UUID(int=0)}.sock"  # As the JVM and PySpark's daemon name theirs.
+    return hasattr(socket, "AF_UNIX") and len(os.fsencode(name)) <= _SOCKET_NAME_MAX
 
 
 def _stop(session: SparkSession) -> None:

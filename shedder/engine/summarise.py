@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from shedder.engine.pane import Pane
 from shedder.engine.plan import opened, plan, sizes_from_json
 from shedder.engine.received_groups import GroupsReader
 from shedder.engine.received_pane import groups_bytes, read_summary
+from shedder.engine.slices import slices
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
 from shedder.engine.summaries import PaneSummary, SegmentSummary, Summaries
@@ -194,21 +196,22 @@ class _Building:
 
     def read(self, frame: Frame) -> None:
         """Read a frame that is in time order."""
-        grid = self.standing.grid
-        _count(self._tuples, grid.panes_of(frame.times_us))
+        in_panes = self._in_panes(frame)
+        _count(self._tuples, in_panes)
         matching = frame.where(self._where)
-        _count(self._matching, grid.panes_of(matching.times_us))
+        _count(self._matching, in_panes if matching is frame else self._in_panes(matching))
         if not any(self.standing.levels):
             self.standing.apply(frame, watermark_us=None, limit_us=None)
             return
-        panes = grid.panes_of(frame.times_us)
-        firsts = np.flatnonzero(np.diff(panes, prepend=panes[0] - 1))
-        for first, last in zip(firsts, [*firsts[1:], len(panes)], strict=True):
+        for pane, first, last in in_panes:
             before = np.array(self.standing.thinned)
-            self.standing.apply(
-                frame.between(int(first), int(last)), watermark_us=None, limit_us=None
-            )
-            self._thinned[int(panes[first])] += np.array(self.standing.thinned) - before
+            self.standing.apply(frame.between(first, last), watermark_us=None, limit_us=None)
+            self._thinned[pane] += np.array(self.standing.thinned) - before
+
+    def _in_panes(self, frame: Frame) -> list[tuple[int, int, int]]:
+        """Pane, first row and last row, of a frame in time order."""
+        grid = self.standing.grid
+        return list(slices(frame, grid.panes_of if grid.slides else None)) if len(frame) else []
 
     def take_in(self, summary: PaneSummary, groups: GroupsReader) -> None:
         """Fold in another builder's pane; groups: reads those of all of its panes."""
@@ -250,6 +253,7 @@ class _Building:
         )
 
 
+@lru_cache(maxsize=256)  # Each partition of each micro-batch asks for the same ones.
 def bound(schema: StreamSchema, query: QueryPlan) -> BoundQuery:
     """The query of a plan, bound again."""
     return bind(read_stored(query.text), schema)
@@ -269,8 +273,6 @@ def _segments(held: Pane) -> Iterable[SegmentSummary]:
         yield SegmentSummary(part, level, segment.basics, segment.synopsis.to_bytes(), shape)
 
 
-def _count(counts: dict[int, int], panes: NDArray[np.int64]) -> None:
-    for pane, count in zip(
-        *(c.tolist() for c in np.unique(panes, return_counts=True)), strict=True
-    ):
-        counts[pane] += count
+def _count(counts: dict[int, int], in_panes: Iterable[tuple[int, int, int]]) -> None:
+    for pane, first, last in in_panes:
+        counts[pane] += last - first

@@ -6,8 +6,18 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from spark_ingest.session import UnsupportedSpark, check_spark
+from spark_ingest.session import (
+    PUSHED_ROWS,
+    SUMMARISED_ROWS,
+    UnsupportedSpark,
+    check_spark,
+    cut_alike,
+    having,
+    pushed_rows,
+    summarised_rows,
+)
 
 SCRIPT = """
 import json
@@ -30,6 +40,24 @@ def test_new_enough_versions_of_spark_are_taken(version):
 def test_a_spark_that_is_too_old_is_refused_with_what_would_do(version):
     with pytest.raises(UnsupportedSpark, match=rf"Spark {version} is not supported, 4\.0 or newer"):
         check_spark(version)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_batches_are_cut_alike_for_a_while_and_then_as_the_session_says(spark):
+    settings = [f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes")]
+    with having(spark, settings[0], 77):
+        with cut_alike(spark, 5):
+            assert [spark.conf.get(name) for name in settings] == ["5", str(2**31 - 1)]
+        assert [spark.conf.get(name, None) for name in settings] == ["77", None]
+    assert [spark.conf.get(name, None) for name in settings] == [None, None]
+
+
+def test_texts_may_be_long_so_fewer_come_at_once():
+    number, text = StructField("x", LongType()), StructField("s", StringType())
+    assert summarised_rows(StructType([number])) == SUMMARISED_ROWS
+    assert summarised_rows(StructType([number, text])) == PUSHED_ROWS
+    assert pushed_rows(StructType([number])) == pushed_rows(StructType([text])) == PUSHED_ROWS
 
 
 @pytest.mark.spark
