@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from shedder.errors import FailedPrecondition, SchemaMismatch, UnknownQuery, Unk
 from shedder.streams.batches import ROWS_PER_BATCH
 from spark_ingest.executors import Service
 from spark_ingest.pipeline import forward, summarise
-from spark_ingest.session import without_pandas
+from spark_ingest.session import having, without_pandas
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -222,8 +222,13 @@ def test_a_query_that_comes_between_micro_batches_is_fed_from_then_on(
         assert 0.6 * ROWS < found["all_built"].thinned < 0.9 * ROWS
 
 
-def dropping_once(frame: DataFrame, marker: Path, address: str, query: str) -> DataFrame:
-    """The same rows; but the first worker drops a query after the first batch it handed on."""
+def meanwhile(
+    frame: DataFrame, marker: Path, address: str, change: Callable[[Client], object]
+) -> DataFrame:
+    """The same rows; but the first worker changes something after the first batch it handed on.
+
+    It hands on no other before the service has done it.
+    """
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -231,7 +236,7 @@ def dropping_once(frame: DataFrame, marker: Path, address: str, query: str) -> D
             if not marker.exists():
                 marker.touch()
                 with shedder.connect(address, insecure=True) as client:
-                    client.query(query).drop()
+                    change(client)
 
     with without_pandas():
         return frame.mapInArrow(rows, frame.schema)
@@ -241,8 +246,11 @@ def test_a_query_that_is_dropped_in_mid_batch_costs_the_others_nothing(
     spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:
     source = files(tmp_path / "source", [table(0)])
-    frame = dropping_once(
-        stream_of(spark, source), tmp_path / "dropped", server.address, "by_g_built"
+    frame = meanwhile(
+        stream_of(spark, source),
+        tmp_path / "dropped",
+        server.address,
+        lambda client: client.query("by_g_built").drop(),
     )
     running = summarise(frame, service(server), "built", checkpoint=str(tmp_path / "c"))
     running.wait()
@@ -253,6 +261,49 @@ def test_a_query_that_is_dropped_in_mid_batch_costs_the_others_nothing(
         assert (left.query, left.read) == ("all_built", ROWS)
         with pytest.raises(UnknownQuery):
             client.query("by_g_built")
+
+
+LATER = "SELECT g, COUNT(*) AS n, SUM(k) AS s FROM {} GROUP BY g"
+
+
+@pytest.mark.parametrize(
+    ("stream", "way", "known"),
+    # What is built is built again for the new query, too; of what is pushed it gets what comes.
+    [("built", summarise, {2 * ROWS}), ("sent", forward, range(ROWS, 2 * ROWS + 1))],
+)
+def test_a_query_that_is_registered_in_mid_batch_costs_the_others_nothing(
+    spark: SparkSession,
+    server: ServerProcess,
+    tmp_path: Path,
+    stream: str,
+    way: Any,
+    known: Container[int],
+) -> None:
+    source = files(tmp_path / "source", [table(n) for n in range(2)])
+    frame = meanwhile(
+        stream_of(spark, source, per_batch=1),
+        tmp_path / "registered",
+        server.address,
+        lambda client: client.register("later", LATER.format(stream)),
+    )
+    running = way(frame, service(server), stream, checkpoint=str(tmp_path / "c"))
+    running.wait()
+    assert (tmp_path / "registered").exists()
+    assert [(done.rows, done.duplicate) for done in running.done] == [(ROWS, False)] * 2
+    with server.connect() as client:
+        ledger = client.ledger(stream)
+        assert (ledger.accepted, ledger.applied, ledger.duplicate) == (2 * ROWS, 2 * ROWS, 0)
+        read = {query.query: query.read for query in ledger.queries}
+        later = read.pop("later")
+        assert later in known
+        assert set(read.values()) == {2 * ROWS}
+        client.push("pushed", pa.concat_tables([table(n) for n in range(2)]))
+        assert answers(client, stream) == answers(client, "pushed")
+        groups = client.query("later").answer().rows()
+        assert sum(row["n"] for row in groups) == later
+        if later == 2 * ROWS:
+            [at_once] = [client.execute(LATER.format("pushed"))]
+            assert sorted(groups, key=str) == sorted(at_once.rows(), key=str)
 
 
 def somebody_calls(address: str) -> None:
@@ -321,15 +372,18 @@ def test_a_worker_that_is_killed_in_mid_batch_costs_nothing_but_time(
     rows = ROWS_PER_BATCH + 5_000  # Dead between its first batch and its second.
     source = files(tmp_path / "source", [table(n, rows) for n in range(2)])
     frame = dying_once(stream_of(spark, source), tmp_path / "killed", ROWS_PER_BATCH + 1_000)
-    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    try:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 3_000)
-        with pytest.raises(StreamingQueryException):  # local[2] tries a task once.
-            way(frame, service(server), stream, checkpoint=str(tmp_path / "c")).wait()
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 7_000)
+    arrow = "spark.sql.execution.arrow"
+    with (
+        having(spark, f"{arrow}.maxRecordsPerBatch", 3_000),
+        having(spark, f"{arrow}.maxBytesPerBatch", 50_000),
+        pytest.raises(StreamingQueryException),  # local[2] tries a task once.
+    ):
         way(frame, service(server), stream, checkpoint=str(tmp_path / "c")).wait()
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+    with (
+        having(spark, f"{arrow}.maxRecordsPerBatch", 7_000),
+        having(spark, f"{arrow}.maxBytesPerBatch", 90_000),
+    ):
+        way(frame, service(server), stream, checkpoint=str(tmp_path / "c")).wait()
     with server.connect() as client:
         client.push("pushed", pa.concat_tables([table(n, rows) for n in range(2)]))
         ledger = client.ledger(stream)
