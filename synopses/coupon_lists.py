@@ -111,11 +111,16 @@ class CouponLists:
         self._used = kernels.repack(self._arena, self._lists, arena)
         self._arena = arena
 
-    def heavy(self, rows: NDArray[np.int32], dense: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The sparse groups (rows < 0) that have too many different coupons for a list."""
+    def heavy(
+        self,
+        rows: NDArray[np.int32],
+        dense: NDArray[np.uint8],
+        ids: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.int64]:
+        """The sparse groups (rows < 0), of some, with too many different coupons for a list."""
         most = held_max(self._lg_k)
-        self.see_to(np.flatnonzero((self.held > most) & (rows < 0)), rows, dense)
-        return np.flatnonzero((self.held > most) & (rows < 0))
+        self.see_to(_where((self.held > most) & (rows < 0), ids), rows, dense)
+        return _where((self.held > most) & (rows < 0), ids)
 
     def see_to(
         self, groups: NDArray[np.int64], rows: NDArray[np.int32], dense: NDArray[np.uint8]
@@ -125,10 +130,14 @@ class CouponLists:
         most = held_max(self._lg_k)
         kernels.see_to_all(self._arena, self._lists, self._taken, most, seats, rows, dense, groups)
 
-    def settle(self, rows: NDArray[np.int32], dense: NDArray[np.uint8]) -> None:
-        """Dense groups have no coupons from now on, others no repeated ones."""
-        waiting = self.held > self._lists[:, kernels.CLEAN]
-        self.see_to(np.flatnonzero(waiting), rows, dense)
+    def settle(
+        self,
+        rows: NDArray[np.int32],
+        dense: NDArray[np.uint8],
+        ids: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Dense groups, of some, have no coupons from now on, others no repeated ones."""
+        self.see_to(_where(self.held > self._lists[:, kernels.CLEAN], ids), rows, dense)
 
     def narrow(self, groups: NDArray[np.int64], *, full: bool = False) -> None:
         """These dense groups, whose lists are empty, need less room; `full`: none."""
@@ -146,14 +155,26 @@ class CouponLists:
         """The arena, where the lists of the first groups are in it, and what these have taken."""
         return self._arena, self._lists[:groups], self._taken[:groups]
 
-    def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """Groups, slots and registers of all coupons, in order; shapes [n]."""
-        found = np.empty(int(self.held.sum()), np.uint64)
-        kernels.entries_of(self._arena, self._lists, found)
+    def entries(
+        self, ids: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Groups, slots and registers of all coupons, in order; shapes [n].
+
+        ids: only of these groups, by their places among them.
+        """
+        lists = self._lists if ids is None else self._lists[ids]
+        held = lists[:, kernels.END] - lists[:, kernels.START]
+        found = np.empty(int(held.sum(dtype=np.int64)), np.uint64)
+        kernels.entries_of(self._arena, lists, found)
         found.sort()
         registers = (found & np.uint64(63)).astype(np.uint8)
         slots = (found >> np.uint64(6)).astype(np.int64) & (SLOTS - 1)
         return (found >> np.uint64(32)).astype(np.int64), slots, registers
+
+
+def _where(so: NDArray[np.bool_], ids: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The groups of which something is so; of these alone, each once."""
+    return np.flatnonzero(so) if ids is None else np.unique(ids[so[ids]])
 
 
 def packed(slots: NDArray[np.int64], registers: NDArray[np.uint8]) -> NDArray[np.uint32]:

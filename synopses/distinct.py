@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from synopses import coupon_kernels, register_kernels
 from synopses.by_group import ROWS_MIN, by_group
 from synopses.cardinality import estimate_distinct
-from synopses.cell_counts import checked_entries, placing
+from synopses.cell_counts import checked_entries
 from synopses.coupon_lists import CouponLists, packed
 from synopses.coupons import SLOTS, counted
 from synopses.distinct_profile import DISTINCT, LG_K_MAX, LG_K_MIN
@@ -154,12 +154,15 @@ class GroupedDistinct(Resizable):
             self._dense = self._dense[: self._dense_used].copy()
         self._coupons.narrow(np.flatnonzero(self._rows[: self._groups] >= 0), full=True)
 
-    def _settle(self) -> None:
-        """Sparse groups of too many coupons become dense, lists are cleaned: no answer changes."""
-        heavy = self._coupons.heavy(self._rows, self._dense)
+    def _settle(self, ids: NDArray[np.int64] | None = None) -> None:
+        """Sparse groups of too many coupons become dense, lists are cleaned: no answer changes.
+
+        ids: of these groups; None: of all.
+        """
+        heavy = self._coupons.heavy(self._rows, self._dense, ids)
         if heavy.size:
             self._make_dense(heavy)
-        self._coupons.settle(self._rows, self._dense)
+        self._coupons.settle(self._rows, self._dense, ids)
 
     def _make_dense(self, groups: NDArray[np.int64]) -> None:
         """Give these sparse groups rows of registers and move their coupons there."""
@@ -293,29 +296,32 @@ class GroupedDistinct(Resizable):
 
     def select(self, ids: NDArray[np.int64]) -> Self:
         """A new summary of these groups, in this order."""
-        self._settle()
+        self._settle(ids)
         taken = self._coupons.taken[ids]
-        return self._moved(placing(ids, self._groups), taken, self._rows[ids])
+        return self._moved(self._coupons.entries(ids), taken, self._rows[ids])
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """A new summary with `groups` groups in which group i of this one is group ids[i]."""
         self._settle()
         taken = scattered(self._coupons.taken[: self._groups], ids, groups)
-        return self._moved(ids, taken, scattered(self._rows[: self._groups], ids, groups, -1))
+        of, slots, registers = self._coupons.entries()
+        rows = scattered(self._rows[: self._groups], ids, groups, -1)
+        return self._moved((ids[of], slots, registers), taken, rows)
 
     def _moved(
-        self, places: NDArray[np.int64], taken: NDArray[np.int64], rows: NDArray[np.int32]
+        self,
+        coupons: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]],
+        taken: NDArray[np.int64],
+        rows: NDArray[np.int32],
     ) -> Self:
-        """Group g goes to places[g] (-1: nowhere); rows are its dense rows here, in new order."""
+        """What there is of groups in a new order: their coupons, and their dense rows here."""
         made = type(self)(taken.size, self.lg_k)
         made._coupons.count(slice(taken.size), taken)
         dense = np.flatnonzero(rows >= 0)
         made._dense = self._dense[rows[dense]]
         made._dense_used = dense.size
         made._rows[dense] = np.arange(dense.size, dtype=np.int32)
-        groups, slots, registers = self._coupons.entries()
-        kept = places[groups] >= 0
-        made._absorb(places[groups][kept], slots[kept], registers[kept])
+        made._absorb(*coupons)
         return made
 
     def to_bytes(self) -> bytes:

@@ -295,12 +295,15 @@ class GroupedFrequent(Resizable):
 
     # --- questions ---------------------------------------------------------------------------
 
-    def _entries(self) -> Entries:
-        """All entries, by group, then in an order that depends on their keys alone."""
-        size = int(self._active[: self._groups].sum())
+    def _entries(self, ids: NDArray[np.int64] | None = None) -> Entries:
+        """All entries, by group, then in an order that depends on their keys alone.
+
+        ids: only of these groups, by their places among them.
+        """
+        which = slice(self._groups) if ids is None else ids
+        size = int(self._active[which].sum())
         groups, entries = np.empty(size, np.int64), np.empty((size, kernels.CELLS), np.int64)
-        rooms = self._rooms[: self._groups]
-        kernels.gather(self._arena, self._starts, rooms, groups, entries)
+        kernels.gather(self._arena, self._starts[which], self._rooms[which], groups, entries)
         keys, counts, lates, refs = entries.T
         return Entries(groups, keys.view(np.uint64), counts, lates, self._store[refs])
 
@@ -382,21 +385,19 @@ class GroupedFrequent(Resizable):
 
     def select(self, ids: NDArray[np.int64]) -> Self:
         """A new summary of these groups, in this order."""
-        places = np.full(self._groups, -1, np.int64)
-        places[ids] = np.arange(ids.size)
-        return self._moved(places, self._offsets[ids], self._totals[ids])
+        return self._moved(self._entries(ids), self._offsets[ids], self._totals[ids])
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """A new summary with `groups` groups in which group i of this one is group ids[i]."""
         offsets = scattered(self._offsets[: self._groups], ids, groups)
-        return self._moved(ids, offsets, scattered(self._totals[: self._groups], ids, groups))
+        totals = scattered(self._totals[: self._groups], ids, groups)
+        return self._moved(self._entries().moved(ids), offsets, totals)
 
     def _moved(
-        self, places: NDArray[np.int64], offsets: NDArray[np.int64], totals: NDArray[np.int64]
+        self, entries: Entries, offsets: NDArray[np.int64], totals: NDArray[np.int64]
     ) -> Self:
-        entries = self._entries()
         made = type(self)(offsets.size, self.entries, self.items)
-        made._absorb(entries.moved(places), offsets, totals)
+        made._absorb(entries, offsets, totals)
         return made
 
     def _absorb(

@@ -137,8 +137,9 @@ class RankSketches(Resizable):
     def _settle(self) -> None:
         """What groups with a sketch have in their buffers goes into it."""
         self._flush()
-        for group in self._sketches:
-            self._buffers.drain(group, self._take)
+        for group in np.flatnonzero(self._buffers.held).tolist():
+            if group in self._sketches:
+                self._buffers.drain(group, self._take)
 
     def _exact(self, q: float) -> NDArray[np.float64]:
         """The discrete q-quantile of the groups without sketch; float64 [groups], else 0."""
@@ -163,8 +164,11 @@ class RankSketches(Resizable):
         self._flush()
         other._flush()
         for group, sketch in other._sketches.items():
-            self._sketch(group).merge(self._to_merge(sketch))
-        self._buffers.add(*other._buffers.entries(), self._take)
+            if group in self._sketches:
+                self._sketches[group].merge(self._to_merge(sketch))
+            else:  # There is nothing: a copy will do.
+                self._sketches[group] = copy.copy(self._to_merge(sketch))
+        self._wait(*other._buffers.entries())
         return self
 
     def resize(self, k: int, /) -> Self:
@@ -181,7 +185,7 @@ class RankSketches(Resizable):
             self._sketches[group] = self._made(k)
             self._sketches[group].merge(self._to_merge(sketch))
         waiting, self._buffers = self._buffers, ValueBuffers(self._groups, self._batch(k))
-        self._buffers.add(*waiting.entries(), self._take)
+        self._wait(*waiting.entries())
         return self
 
     def counts(self) -> NDArray[np.int64]:
@@ -206,9 +210,7 @@ class RankSketches(Resizable):
         for place, group in enumerate(ids.tolist()):
             if group in self._sketches:
                 chosen._sketches[place] = copy.copy(self._sketches[group])
-        places = np.full(self._groups, -1, np.int32)
-        places[ids] = np.arange(len(ids))
-        self._hand_on(chosen, places)
+        chosen._wait(*self._buffers.entries(ids))
         return chosen
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
@@ -217,15 +219,14 @@ class RankSketches(Resizable):
         spread = self._empty(groups)
         for group, sketch in self._sketches.items():
             spread._sketches[int(ids[group])] = copy.copy(sketch)
-        self._hand_on(spread, ids.astype(np.int32))
+        waiting, values = self._buffers.entries()
+        spread._wait(ids.astype(np.int32)[waiting], values)
         return spread
 
-    def _hand_on(self, other: Self, places: NDArray[np.int32]) -> None:
-        """Values that wait, to groups places[g] of the other one; -1 is nowhere."""
-        groups, values = self._buffers.entries()
-        to = places[groups]
-        other._buffers.add(to[to >= 0], values[to >= 0], other._take)
-        other._buffers.trim()
+    def _wait(self, groups: NDArray[np.int32], values: NDArray[np.float64]) -> None:
+        """Values come that wait, and no more for now."""
+        self._buffers.reserve(np.bincount(groups, minlength=self._groups))
+        self._buffers.add(groups, values, self._take)
 
     def _packed(self) -> list[NDArray[Any] | bytes]:
         """Which groups have a sketch, a bit each; the lengths of their images, the images; values

@@ -78,6 +78,19 @@ class ValueBuffers:
             else:
                 self._widen()
 
+    def reserve(self, coming: Integers) -> None:
+        """Give groups that have no room just enough for so many values; int64 [groups]."""
+        rooms = self._rooms[: coming.size]
+        fresh = np.flatnonzero((rooms == 0) & (coming > 0))
+        sizes = np.minimum(coming[fresh], self.room_max)
+        end = self._used + int(sizes.sum())
+        if end > self._arena.size:
+            self._widen(end - self._used)
+            end = self._used + int(sizes.sum())
+        self._starts[fresh] = self._used + np.cumsum(sizes) - sizes
+        self._rooms[fresh] = sizes
+        self._used = end
+
     def drain(self, group: int, full: Full) -> None:
         """Give a group's values away, if it has any."""
         held = int(self._held[group])
@@ -86,12 +99,16 @@ class ValueBuffers:
             full(group, self._arena[start : start + held])
             self._held[group] = 0
 
-    def entries(self) -> tuple[NDArray[np.int32], Floats]:
-        """Group and value of all that is held, by group and then as it came."""
-        held = self._held[: self._groups]
+    def entries(self, ids: Integers | None = None) -> tuple[NDArray[np.int32], Floats]:
+        """Group and value of all that is held, by group and then as it came.
+
+        ids: only of these groups, by their places among them.
+        """
+        which = slice(self._groups) if ids is None else ids
+        starts, held = self._starts[which], self._held[which]
         values = np.empty(int(held.sum()))
-        _gather(self._arena, self._starts, held, values)
-        return np.repeat(np.arange(self._groups, dtype=np.int32), held), values
+        _gather(self._arena, starts, held, values)
+        return np.repeat(np.arange(held.size, dtype=np.int32), held), values
 
     def trim(self) -> None:
         """Give back the room that nothing is in."""
@@ -101,11 +118,11 @@ class ValueBuffers:
         self._rooms[: self._groups] = held
         self._starts[: self._groups] = np.cumsum(held) - held
 
-    def _widen(self) -> None:
-        """Give the arena more room, without the gaps that buffers left when they moved."""
+    def _widen(self, least: int = 0) -> None:
+        """Give the arena more room, so much at least, without the gaps of buffers that moved."""
         rooms = self._rooms[: self._groups]
         room = int(rooms.sum())
-        wider = np.empty(room + max(room // 4, 2 * int(rooms.max()), 2 * _ROOM_MIN))
+        wider = np.empty(room + max(room // 4, 2 * int(rooms.max(initial=0)), 2 * _ROOM_MIN, least))
         self._used = _repack(self._arena, self._starts, rooms, self._held, wider)
         self._arena = wider
 

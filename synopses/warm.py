@@ -45,6 +45,7 @@ from synopses.key_kernels import chosen_joined, joined_below, positions_at_least
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
+from synopses.resizing import Resizable
 from synopses.small_keys import SmallKeys
 from synopses.stratified_sample import StratifiedBottomK
 from synopses.theta import GroupedTheta
@@ -69,6 +70,7 @@ def compile_kernels() -> None:
     _fill_pages()
     many = GroupedDistinct(_ROWS, 7)  # Their coupons need a larger arena.
     many.update(np.arange(_ROWS, dtype=np.int32), h1, h2)
+    _merge(many)
     _look_up_keys(ids, keys, values)
     for grouped in (ids, None):
         for summary, columns in (
@@ -138,7 +140,10 @@ def _exercise(summary: Any) -> None:
 
 def _merge(summary: Any) -> None:
     type(summary).from_bytes(summary.to_bytes()).merge(summary)
-    summary.select(np.zeros(1, np.int64)).scatter(np.zeros(1, np.int64), 2).merge(summary)
+    one = summary.select(np.zeros(1, np.int64))
+    one.scatter(np.zeros(1, np.int64), summary.groups + 1).merge(summary)
+    if isinstance(summary, Resizable):
+        summary.resize(summary.size)
     if isinstance(summary, GroupedDistinct):
         summary.distinct(0.95)
     if isinstance(summary, GroupedTheta):

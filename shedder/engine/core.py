@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from functools import partial
 
 import pyarrow as pa
 import structlog
 
 from shedder.archive.commit import Entry
-from shedder.archive.directory import FORMAT_DROPS, FORMAT_LEVELS, FORMAT_LOAD
-from shedder.archive.records import Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
+from shedder.archive.directory import FORMAT_DROPS
+from shedder.archive.records import Batch, Built, Heartbeat, Level, Sizes
 from shedder.archive.store import Store
 from shedder.cql.on_overload import Policy
 from shedder.cql.query import StreamSchema
@@ -23,6 +22,7 @@ from shedder.engine.feeding import part
 from shedder.engine.indexer import Indexer
 from shedder.engine.intake import Arrived, Intake
 from shedder.engine.levels_by_load import LevelsByLoad
+from shedder.engine.levels_in_force import LevelsInForce
 from shedder.engine.machine import Machine
 from shedder.engine.ownership import OPERATOR, Asker, own_streams
 from shedder.engine.published import Published
@@ -32,7 +32,6 @@ from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
 from shedder.engine.tenants import Tenants
 from shedder.errors import (
-    BadSetting,
     Overloaded,
     RateExceeded,
     ShedderError,
@@ -57,7 +56,7 @@ REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets
 _log = structlog.get_logger("shedder.engine")
 
 
-class Core(SizesInForce):
+class Core(LevelsInForce, SizesInForce):
     """Streams and standing queries in memory, the store below them, the threads that serve them.
 
     Threads: callers (intake), disk (group commit), apply (this object's actor: all of `streams`),
@@ -337,15 +336,6 @@ class Core(SizesInForce):
             stream.heartbeat(header.watermark_us, header.arrival_us)
             self._after(stream)
 
-    def apply_level(self, header: Level | LevelFrom) -> None:
-        """From the next batch on, a query's synopses read at these levels."""
-        name = self._stream_name(header.stream)
-        published = None if name is None else self.streams[name].queries.get(header.query)
-        if published is not None and not published.failed:  # Else it was dropped meanwhile.
-            forced = header.forced if isinstance(header, Level) else None
-            published.standing.set_levels(header.levels, forced)
-            self.streams[published.standing.query.schema.name].share_panes()
-
     def forget_query(self, stream: Stream, published: Published) -> None:
         """Drop a query; those that took its panes go on with their own, or with each other's."""
         name = published.standing.name
@@ -363,31 +353,12 @@ class Core(SizesInForce):
             stream.queries[name] = published
             raise
 
-    def change_levels(
-        self, stream: Stream, query: str, levels: tuple[int, ...], forced: Iterable[int] = ()
-    ) -> None:
-        """Log the levels of a query's synopses; returns when they are durable and in force."""
-        self.submit_levels(stream, query, levels, forced).result()
-        self.actor.call(lambda: None).result()
-
-    def submit_levels(
-        self, stream: Stream, query: str, levels: tuple[int, ...], forced: Iterable[int] = ()
-    ) -> Future[int]:
-        """Log the levels of a query's synopses; in force behind what is in the log before them.
-
-        forced: the synopses whose level load does not change from then on.
-        """
-        header = Level(stream.id, query, levels, self.clock_us(), frozenset(forced))
-        if not header.fits:
-            raise BadSetting(f"the name of query {query[:40]!r}... is too long for a log record")
-        self.store.allow(FORMAT_LOAD if header.forced else FORMAT_LEVELS)
-        return self.commit.submit(Kind.LEVEL, [header.to_bytes()], header)
-
     def _after(self, stream: Stream) -> None:
         stretch = self.stretch if stream.schema.on_overload.policy is Policy.THIN else 1
         for published in list(stream.queries.values()):
             published.guard(partial(published.standing.close, stream.watermark_us))
             published.guard(partial(published.windows_closed, stream, stretch))
+        self.shrink_soon()
 
     def _intake_of(self, stream_id: int) -> Intake | None:
         """The door of a stream; None once it is dropped. From any thread."""

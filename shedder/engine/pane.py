@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.types import ColumnType
 from shedder.engine.plan import BY_HASH, Kind, Part, Plan
-from shedder.engine.resizing import merged, settle, shrunk, size_of
+from shedder.engine.resizing import merged, settle, size_of
 from shedder.engine.segment import Segment, selected
 from shedder.engine.stopwatch import Stopwatch
 from shedder.streams.frame import Frame
@@ -139,8 +139,10 @@ class PartInput:
         self._ids = ids if ids is None or self._rows is None else ids[self._rows]
         self._is_count = part.kind is Kind.COUNT
 
-    def feed(self, synopsis: Any, first: int, last: int) -> int:
+    def feed(self, synopsis: Any, first: int, last: int, *, groups: int | None = None) -> int:
         """Update the synopsis with the view's rows first to last (exclusive).
+
+        groups: the synopsis has only the first groups; None: all.
 
         Returns:
           How many values there were in these rows.
@@ -152,8 +154,12 @@ class PartInput:
         ids = None if self._ids is None else self._ids[first:last]
         if self._is_count:
             synopsis.update(ids, int(last - first))
-        else:
-            synopsis.update(ids, *[array[first:last] for array in self._arrays])
+            return int(last - first)
+        arrays = [array[first:last] for array in self._arrays]
+        if ids is not None and groups is not None:
+            rows = np.flatnonzero(ids < groups)
+            ids, arrays = ids[rows], [array[rows] for array in arrays]
+        synopsis.update(ids, *arrays)
         return int(last - first)
 
     def feed_shape(self, shape: GroupedCrossMoments | None, first: int, last: int) -> None:
@@ -185,6 +191,17 @@ class TextValues:
         return self._values.take(rows).to_numpy(zero_copy_only=False)
 
 
+Place = tuple[int, int]
+"""Of a synopsis in a pane: which part of the plan, and the level it is read at; 0: in full."""
+
+
+class HandedOn(Protocol):
+    """Who reads what a pane reads."""
+
+    def read(self, place: Place, given: PartInput, first: int, last: int) -> None:
+        """The synopsis there has read these rows of its input."""
+
+
 def _gatherable(values: Any) -> Any:
     return TextValues(values) if isinstance(values, pa.Array) else values
 
@@ -193,6 +210,7 @@ class Pane:
     """One synopsis per part of a plan, over the same group ids, and its segments of other levels.
 
     parts: what was read in full. segments: by part and level (1 and up), what was read thinned.
+    handed_on_to: who reads what is read here; nobody any more once something else is merged in.
     """
 
     def __init__(
@@ -207,7 +225,8 @@ class Pane:
         self._plan = plan
         self._of_any_size = of_any_size
         self.parts = [make(part, groups) for part in plan.parts] if parts is None else parts
-        self.segments: dict[tuple[int, int], Segment] = {}
+        self.segments: dict[Place, Segment] = {}
+        self.handed_on_to: HandedOn | None = None
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
@@ -218,6 +237,8 @@ class Pane:
         """Read the rows first to last of the inputs' view, each part by the watch."""
         for part, (synopsis, given) in enumerate(zip(self.parts, inputs, strict=True)):
             given.feed(synopsis, first, last)
+            if self.handed_on_to is not None:
+                self.handed_on_to.read((part, 0), given, first, last)
             watch.lap(part, last - first)
 
     def update_at(
@@ -228,6 +249,8 @@ class Pane:
         Returns:
           How many values there were in these rows.
         """
+        if self.handed_on_to is not None:
+            self.handed_on_to.read((part, level), given, *rows)
         if not level:
             self.parts[part].grow(groups)
             return given.feed(self.parts[part], *rows)
@@ -254,46 +277,45 @@ class Pane:
 
     def is_larger_than(self, plan: Plan) -> bool:
         """Whether any synopsis is larger than it is in this plan."""
-        return any(size_of(synopsis) > size for synopsis, size in self._sizes_in(plan))
+        return any(True for _ in self.larger_than(plan))
 
-    def settle(self, plan: Plan) -> None:
-        """Nothing more is counted: what is larger than in this plan takes its size there."""
-        self._plan = plan
-        for synopsis, size in self._sizes_in(plan):
-            settle(synopsis, size)
+    def larger_than(self, plan: Plan) -> Iterator[tuple[Place, Any, int]]:
+        """The synopses that are larger than in this plan: where, and their size there."""
+        for place, synopsis, size in self._sizes_in(plan):
+            if size_of(synopsis) > size:
+                yield place, synopsis, size
 
-    def shrunk(self, plan: Plan, limit: Plan | None = None) -> Pane:
-        """A version in which nothing is larger than in a plan; this one stays what it is.
+    def settle(self, plan: Plan, *, shrinks: bool = True) -> None:
+        """Nothing more is counted: what is larger than in this plan takes its size there.
 
-        Args:
-          plan: of the new version. limit: the plan that nothing is larger than; None: that one.
+        shrinks: else it stays as large as it is.
         """
-        smaller = Pane(plan, 0)
-        sizes = iter([size for _, size in self._sizes_in(limit or plan)])
-        smaller.parts = [
-            shrunk(synopsis, size) if size_of(synopsis) > size else synopsis
-            for synopsis, size in zip(self.parts, sizes, strict=False)
-        ]
-        smaller.segments = {
-            key: replace(segment, synopsis=shrunk(segment.synopsis, size))
-            if size_of(segment.synopsis) > size
-            else segment
-            for (key, segment), size in zip(self.segments.items(), sizes, strict=True)
-        }
-        return smaller
+        self._plan, self.handed_on_to = plan, None
+        for _, synopsis, size in self._sizes_in(plan):
+            settle(synopsis, size if shrinks else size_of(synopsis))
 
-    def _sizes_in(self, plan: Plan) -> list[tuple[Any, int]]:
+    def with_others(self, others: Mapping[Place, Any], plan: Plan) -> Pane:
+        """A version with other synopses in some places, and a plan for segments that it begins."""
+        parts = [others.get((at, 0), synopsis) for at, synopsis in enumerate(self.parts)]
+        version = Pane(plan, 0, parts=parts)
+        version.segments = {
+            place: replace(segment, synopsis=others[place]) if place in others else segment
+            for place, segment in self.segments.items()
+        }
+        return version
+
+    def _sizes_in(self, plan: Plan) -> list[tuple[Place, Any, int]]:
         """Each synopsis, those of segments last, with the size that it has in a plan."""
-        sizes = [
-            (synopsis, part.size) for synopsis, part in zip(self.parts, plan.parts, strict=True)
-        ]
+        whole = zip(self.parts, plan.parts, strict=True)
+        sizes = [((at, 0), synopsis, part.size) for at, (synopsis, part) in enumerate(whole)]
         return sizes + [
-            (segment.synopsis, _thinned_size(plan.parts[part]))
-            for (part, _), segment in self.segments.items()
+            ((part, level), segment.synopsis, _thinned_size(plan.parts[part]))
+            for (part, level), segment in self.segments.items()
         ]
 
     def merge(self, other: Pane) -> Self:
         """Fold in another pane over the same group ids."""
+        self.handed_on_to = None
         if self._of_any_size:
             self._take_sizes(other)
         self.parts = [merged(*two) for two in zip(self.parts, other.parts, strict=True)]

@@ -15,6 +15,7 @@ from shedder.engine.group_cap import groups_max
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Kind, Part, Plan, opened, with_sizes
 from shedder.engine.resizing import size_of
+from shedder.engine.shrinking import Shrinking
 from shedder.engine.synopsis_curves import SIZED
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid
@@ -35,7 +36,8 @@ class Resizable(ABC):
     opened_plan: Plan
     _open: set[int]
     closed: ClosedPanes
-    _to_shrink: list[int]
+    _to_shrink: dict[int, Plan]
+    _shrinking: Shrinking | None
     _cells_max: NDArray[np.int64]
 
     @abstractmethod
@@ -48,8 +50,9 @@ class Resizable(ABC):
     def set_sizes(self, sizes: Sequence[int], part_bytes_max: int) -> None:
         """From now on new panes have these sizes, and groups this room; larger panes are to shrink.
 
-        Panes that are smaller stay so: what was forgotten does not come back. They shrink one by
-        one, by `shrink_one`: in which order, and when, makes no difference to what they hold.
+        Panes that are smaller stay so: what was forgotten does not come back. They shrink bit by
+        bit, by `shrink_some`: in which order, and when, makes no difference to what they hold, nor
+        do sizes that are set before all have shrunk to the last ones.
 
         Args:
           sizes: of each part of the plan, 0 where it has none.
@@ -57,7 +60,6 @@ class Resizable(ABC):
         """
         if len(sizes) != len(self.plan.parts):  # The record is of another query of this name.
             return
-        self.shrink_all()
         self.plan = with_sizes(self.plan, sizes)
         self.opened_plan = opened(self.query, self.plan)
         if self.keys is not None and part_bytes_max != self.part_bytes_max:
@@ -67,10 +69,19 @@ class Resizable(ABC):
         self.look_for_larger()
 
     def look_for_larger(self) -> None:
-        """Find the panes that are to shrink."""
-        closed, limit = self.closed.numbers, self._limit_while_open
-        self._to_shrink = [n for n in sorted(self._open) if self.panes[n].is_larger_than(limit)]
-        self._to_shrink += [n for n in closed if self.panes[n].is_larger_than(self.plan)]
+        """Find the panes that are to shrink, beside those that are."""
+        for number in sorted(self._open):
+            self.shrink_to(number, self._limit_while_open)
+        for number in self.closed.numbers:
+            self.shrink_to(number, self.plan)
+
+    def shrink_to(self, number: int, limit: Plan) -> None:
+        """From now on a pane is to shrink to a plan's sizes, or to smaller ones that it had to."""
+        if self.panes[number].is_larger_than(limit):
+            before = self._to_shrink.setdefault(number, limit)
+            least = _least(limit, before)
+            if least.parts != before.parts:
+                self._to_shrink[number] = least
 
     @property
     def _limit_while_open(self) -> Plan:
@@ -99,19 +110,33 @@ class Resizable(ABC):
         """Whether panes are left that are to shrink."""
         return bool(self._to_shrink)
 
-    def shrink_one(self) -> None:
-        """Shrink one of the panes that are to."""
-        number = self._to_shrink.pop()
-        pane = self.panes.get(number)
-        if number in self._open and pane is not None:
-            self.panes[number] = pane.shrunk(self.opened_plan, self._limit_while_open)
-        elif pane is not None:  # Else it was dropped meanwhile.
-            self.replace(number, pane.shrunk(self.plan))
+    def shrink_some(self) -> None:
+        """Shrink some groups of one of the panes that are to, the newest first."""
+        number, limit = next(reversed(self._to_shrink.items()))
+        pane, at_it = self.panes.get(number), self._shrinking
+        if pane is None or not pane.is_larger_than(limit):  # It was dropped or replaced meanwhile.
+            self._shrunk(number)
+            return
+        is_open = number in self._open
+        if at_it is None or not at_it.is_still(pane, limit, closed=not is_open):
+            at_it = self._shrinking = Shrinking(pane, limit, closed=not is_open)
+        if at_it.step():
+            return
+        smaller = at_it.finish(_least(self.opened_plan if is_open else self.plan, limit))
+        self._shrunk(number)
+        if is_open:
+            self.panes[number] = smaller
+        else:
+            self.replace(number, smaller)
+
+    def _shrunk(self, number: int) -> None:
+        del self._to_shrink[number]
+        self._shrinking = None
 
     def shrink_all(self) -> None:
         """Shrink all panes that are to, now."""
         while self._to_shrink:
-            self.shrink_one()
+            self.shrink_some()
 
     def halved(self) -> tuple[float, ...]:
         """The share of its bytes that the groups of each part keep in sketches of half the size.
@@ -129,6 +154,12 @@ class Resizable(ABC):
         for pane in self.panes.values():
             found = list(map(min, found, map(size_of, pane.parts)))
         return tuple(found)
+
+
+def _least(plan: Plan, other: Plan) -> Plan:
+    """A plan with the smaller sizes of two."""
+    sizes = zip(plan.parts, other.parts, strict=True)
+    return with_sizes(plan, [min(one.size, two.size) for one, two in sizes])
 
 
 def _kept_by_halving(part: Part, synopsis: Any) -> float:

@@ -32,9 +32,10 @@ def settle(synopsis: Any, size: int) -> None:
         synopsis.settle()
 
 
-def shrunk(synopsis: Any, size: int) -> Any:
-    """A smaller version of a synopsis, which stays what it is."""
-    return synopsis.select(np.arange(synopsis.groups)).resize(size)
+def shrunk(synopsis: Any, size: int, groups: range | None = None) -> Any:
+    """A smaller version of a synopsis, which stays what it is; groups: of these alone."""
+    chosen = range(synopsis.groups) if groups is None else groups
+    return synopsis.select(np.arange(chosen.start, chosen.stop)).resize(size)
 
 
 def alike(synopses: Sequence[Any]) -> list[Any]:

@@ -29,6 +29,7 @@ class SizesInForce(ABC):
     machine: Machine
     streams: dict[str, Stream]
     clock_us: Callable[[], int]
+    _shrinks_soon = False
 
     @abstractmethod
     def _stream_name(self, stream_id: int) -> str | None: ...
@@ -41,11 +42,7 @@ class SizesInForce(ABC):
             standing = published.standing
             published.guard(partial(standing.set_sizes, header.sizes, header.group_bytes))
             self.streams[standing.query.schema.name].share_panes()
-            if self.actor.is_alive():
-                with suppress(Draining, InternalError):  # Closed meanwhile.
-                    self.actor.post(self._shrink)
-            else:  # Recovering: nobody waits.
-                standing.shrink_all()
+            self.shrink_soon()
 
     def submit_sizes(
         self, stream: Stream, query: str, sizes: tuple[int, ...], group_bytes: int
@@ -57,16 +54,27 @@ class SizesInForce(ABC):
         self.store.allow(FORMAT_SIZES)
         return self.commit.submit(Kind.SIZES, [header.to_bytes()], header)
 
+    def shrink_soon(self) -> None:
+        """Have panes shrink that are to, when what has been posted by now is done."""
+        if not self.shrinks():
+            return
+        if not self.actor.is_alive():  # Recovering: nobody waits.
+            self._shrink()
+        elif not self._shrinks_soon:
+            with suppress(Draining, InternalError):  # Closed meanwhile.
+                self.actor.post(self._shrink)
+                self._shrinks_soon = True
+
     def _shrink(self) -> None:
         """Shrink panes for a moment; what has been posted meanwhile comes first, then the rest."""
+        self._shrinks_soon = False
         end_s = self.machine.monotonic_s() + SLICE_SECONDS
         for stream in self.streams.values():
             for published in stream.queries.values():
                 while published.standing.shrinks and not published.failed:
-                    published.guard(published.standing.shrink_one)
+                    published.guard(published.standing.shrink_some)
                     if self.machine.monotonic_s() >= end_s and self.actor.is_alive():
-                        with suppress(Draining, InternalError):  # Closed meanwhile.
-                            self.actor.post(self._shrink)
+                        self.shrink_soon()
                         return
 
     def shrinks(self) -> bool:

@@ -25,6 +25,7 @@ from shedder.engine.late_panes import LatePanes
 from shedder.engine.pane import Pane, PartInput
 from shedder.engine.plan import BY_HASH, Plan, opened
 from shedder.engine.resizable import Resizable
+from shedder.engine.shrinking import Shrinking
 from shedder.engine.slices import first_at, slices
 from shedder.engine.stopwatch import Stopwatch
 from shedder.engine.stored_pane import pane_from_bytes, pane_to_bytes
@@ -95,7 +96,8 @@ class Standing(Versions, Resizable):
         self._where = with_time_range(query)
         self.part_bytes_max = part_bytes_max
         self._roomy: tuple[bytes, bytes, bytes, int] | None = None  # Sizes that found room enough.
-        self._to_shrink: list[int] = []
+        self._to_shrink: dict[int, Plan] = {}
+        self._shrinking: Shrinking | None = None
         self.closed = self._none_closed()
         self.widths = BucketWidths.of(query, plan)
         self._open: set[int] = set()
@@ -320,8 +322,9 @@ class Standing(Versions, Resizable):
         take(self, first_open, watermark_us)
         for pane in sorted(p for p in self._open if p < first_open):
             self._open.remove(pane)
-            self.panes[pane].settle(self.plan)
+            self.panes[pane].settle(self.plan, shrinks=self.keys is None)
             self.closed.add(pane, self.panes[pane])
+            self.shrink_to(pane, self.plan)  # Many groups at once would be waited for.
 
     def unstored(self) -> list[int]:
         """The closed panes that the pane store does not have yet."""
@@ -355,13 +358,14 @@ class Standing(Versions, Resizable):
         self.folded_to_us = end_us
         if bounds == self.closed.bounds:
             return
-        self.shrink_all()  # Cells are the same, however many panes had shrunk by now.
         cells, gone = self.closed.fold(bounds)
         for number in gone:
             self.panes.pop(number, None)  # A cell may have come and gone in this one fold.
         self.panes |= cells
         self._folded.update(self._stored.intersection([*gone, *cells]))
         self._stored.difference_update([*gone, *cells])
+        for number in cells:  # The same cells, however many panes had shrunk by now.
+            self.shrink_to(number, self.plan)
 
     def drop_before(self, pane: int) -> None:
         """Forget panes that no window needs any more, and groups that only they had."""
@@ -432,6 +436,7 @@ class Standing(Versions, Resizable):
         """What the panes, their merges and the keys hold in memory."""
         closed = self.closed.pane_bytes + self.closed.merge_bytes
         panes = int(closed.sum() + self._open_bytes().sum())
+        panes += 0 if self._shrinking is None else self._shrinking.size_bytes
         return panes + (0 if self.keys is None else self.keys.size_bytes)
 
     @property

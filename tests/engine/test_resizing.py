@@ -194,7 +194,7 @@ def test_ingest_goes_on_between_two_panes_that_shrink(
     stream, published = db.core.published("q")
     standing = published.standing
     left: list[int] = []
-    shrink = standing.shrink_one
+    shrink = standing.shrink_some
 
     def one() -> None:
         shrink()
@@ -202,7 +202,7 @@ def test_ingest_goes_on_between_two_panes_that_shrink(
         if len(left) == 1:  # Posted while panes are being shrunk, read before the next one.
             db.core.actor.post(lambda: left.append(-1))
 
-    monkeypatch.setattr(type(standing), "shrink_one", lambda _: one())
+    monkeypatch.setattr(type(standing), "shrink_some", lambda _: one())
     resize(db, "q", -3)
     assert left[1] == -1
     assert len(left) > 5
