@@ -30,10 +30,9 @@ from shedder.engine.footprint import (
 from shedder.engine.plan import RANKED, Kind, Part, Plan
 from shedder.engine.synopsis_curves import SIZED, Curve, curve_of, fixed_error
 from shedder.engine.thinning_error import skipping_error
+from shedder.engine.weights import present_weights
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 
-NEGLIGIBLE = 1e-6
-"""Of its weight that a query which is not active has."""
 _MOVING = 0.02  # Of what a synopsis loses now: a change has to be worth so much.
 _GROUPS_UNKNOWN = 1 << 20  # Bytes that the groups of a synopsis are taken to need before any came.
 _MORE = 16  # A cap that is just enough leaves a part of so many free: what is needed, varies.
@@ -311,13 +310,14 @@ def _readers(
 ) -> tuple[Readers, list[tuple[int, Aggregate | None]]]:
     """Every aggregate reads its synopsis."""
     synopsis, weight, scale, target, forfeit, promised = [], [], [], [], [], []
+    weights = present_weights([(one.weight, one.active) for one in asked])
     known: list[tuple[int, Aggregate | None]] = []
     for at, drawn in enumerate(rows):
         one = asked[drawn.row.asked]
         for aggregate, by, accepted in drawn.scales:
             wanted = accepted if one.active else np.inf
             synopsis.append(at)
-            weight.append(one.weight * (1.0 if one.active else NEGLIGIBLE))
+            weight.append(weights[drawn.row.asked])
             scale.append(by)
             target.append(wanted)
             forfeit.append(_forfeit(one.query.contract, wanted))

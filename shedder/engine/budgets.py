@@ -60,8 +60,8 @@ class Budgets(ABC):
                 before[1] if active is None else active,
             )
             self._durably(lambda: _put(published, after), lambda: _put(published, before))
-            try:
-                self.sharing.settle([name])
+            try:  # Who counts no more keeps what it has, until somebody needs it.
+                self.sharing.settle([name] if after[1] else [])
             except BudgetExceeded:  # It was so before: the query is altered all the same.
                 self.sharing.soon()
 

@@ -13,6 +13,7 @@ from shedder.engine.core import Core
 from shedder.engine.give_back import give_back
 from shedder.engine.thinnable import Costs, Modelled, units_of
 from shedder.engine.thinning import by_load
+from shedder.engine.weights import weights_by_query
 from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, State, step
 from shedder.overload.fair_steps import Caps, FairSteps
 from shedder.overload.load import NS, Load
@@ -258,9 +259,11 @@ class Overload:
             _log.warning(word, age_ms=round(self.load.age_ms), load=core.load())
         self.state = state
         core.stretch = state.stretch
+        streams = list(core.streams.items())
+        by_query = weights_by_query([stream for _, stream in streams])
         weights = {
-            name: max((p.present_weight for p in list(s.queries.values())), default=1.0)
-            for name, s in list(core.streams.items())
+            name: max((by_query.get(query, 1.0) for query in list(s.queries)), default=1.0)
+            for name, s in streams
             if s.schema.on_overload.policy is Policy.THIN
         }
         owners = {

@@ -12,7 +12,6 @@ import structlog
 
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
-from shedder.engine.allocation import NEGLIGIBLE
 from shedder.engine.asked import Given
 from shedder.engine.listeners import Listeners, News
 from shedder.engine.lost import Lost
@@ -221,11 +220,6 @@ class Published:
             self.latest = self._news(stream, Span(None, None) if end is None else grid.window(end))
         else:
             self.publish(stream, grid.span)
-
-    @property
-    def present_weight(self) -> float:
-        """What its errors count now, as it was altered: next to nothing while it is not active."""
-        return self.weight * (1.0 if self.active else NEGLIGIBLE)
 
     def publish(self, stream: StreamFacts, span: Span) -> None:
         """Answer one window, keep the answer and tell it."""

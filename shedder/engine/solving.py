@@ -44,8 +44,8 @@ def solved(
 
     Args:
       found: the problem. budget: what there is for its options.
-      changed: rows that choose anew (or for the first time) while the others stay; None: everybody
-        chooses anew.
+      changed: rows that choose anew (or for the first time) while the others stay; none: all stay
+        if they can; None: everybody chooses anew.
       last: the newest solution, whose prices hold still; None: there is none.
       quotas: bytes of all synopses by tenant, with what their queries take beside; others have no
         bound.
@@ -56,7 +56,7 @@ def solved(
 
     def solve(rows: Integers, there_is: Budget) -> Allocation:
         demands = found.demands.only(rows) if len(rows) < len(found.rows) else found.demands
-        if changed is None or last is None:
+        if changed is None or (last is None and len(changed)):
             return allocate(demands, there_is)
         return _fitted(demands, np.flatnonzero(np.isin(rows, changed)), last, there_is)
 
@@ -84,7 +84,9 @@ def solved(
     )
 
 
-def _fitted(demands: Demands, changed: Integers, last: Allocation, budget: Budget) -> Allocation:
+def _fitted(
+    demands: Demands, changed: Integers, last: Allocation | None, budget: Budget
+) -> Allocation:
     """Some rows choose anew; if that breaks a target, all do."""
     try:
         fitted = _changed(demands, changed, last, budget)
@@ -96,12 +98,14 @@ def _fitted(demands: Demands, changed: Integers, last: Allocation, budget: Budge
 
 
 def _changed(
-    demands: Demands, changed: Integers, last: Allocation, budget: Budget
+    demands: Demands, changed: Integers, last: Allocation | None, budget: Budget
 ) -> Allocation | None:
-    if len(changed):
+    if last is not None and len(changed):
         yields = Yields.of(demands, np.maximum(demands.present, 0))
         return change(demands, changed, last, yields, budget)
-    prices = Prices(last.per_byte, last.per_ns, last.bound, None)
+    prices = Prices(0.0, 0.0, 0.0, None)
+    if last is not None:
+        prices = Prices(last.per_byte, last.per_ns, last.bound, None)
     stays = describe(demands, budget, demands.present, prices)
     return stays if stays.free_bytes >= 0 else None
 

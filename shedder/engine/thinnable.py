@@ -16,6 +16,7 @@ from shedder.engine.costs import costs_ns
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
+from shedder.engine.weights import weights_by_query
 from shedder.overload.costs import Factors
 from shedder.overload.steps import FREE, Unit
 
@@ -141,33 +142,35 @@ def units_of(
       streams: live ones. costs: what they cost. rates: tuples/s by stream.
     """
     total = sum(rates.values())
+    live = list(streams)
+    weights = weights_by_query(live)
     known = [
-        (unit, rates.get(stream.schema.name, 0.0), stream)
-        for stream in streams
+        (unit, rates.get(stream.schema.name, 0.0))
+        for stream in live
         for published in list(stream.queries.values())
         if not published.failed
         for unit in modelled(
             published.standing, thins=stream.schema.on_overload.policy is Policy.THIN
         )
     ]
-    costs.learn([unit for unit, *_ in known])
+    costs.learn([unit for unit, _ in known])
     units = [
         Unit(
             query=unit.key[0],
             parts=unit.key[1],
-            weight=_weight(unit.standing, stream, rate),
+            weight=_weight(unit.standing, weights, rate),
             cost_ns=costs.corrected(unit),
             tuples=_tuples_per_value(unit.standing, rate),
             spread=_spread(unit),
             forced=unit.forced if unit.thins else max(unit.forced, 0),
             share=rate / total if total > 0 else 1.0,
         )
-        for unit, rate, stream in known
+        for unit, rate in known
     ]
-    return [unit for unit, *_ in known], units
+    return [unit for unit, _ in known], units
 
 
-def _weight(standing: Standing, stream: Stream, rate: float) -> float:
+def _weight(standing: Standing, weights: Mapping[str, float], rate: float) -> float:
     """What a relative error of a query's answers counts; of those it reads for, with theirs.
 
     What it skips is missing in their panes, too. With other windows they err by another multiple of
@@ -176,10 +179,9 @@ def _weight(standing: Standing, stream: Stream, rate: float) -> float:
     own = _tuples_per_value(standing, rate)
     total = 0.0
     for each in (standing, *standing.takers):
-        published = stream.queries.get(each.name)
-        if published is not None:
+        if each.name in weights:
             times = np.sqrt(own / _tuples_per_value(each, rate))
-            total += published.present_weight / _wanted_error(each) * times
+            total += weights[each.name] / _wanted_error(each) * times
     return float(total)
 
 

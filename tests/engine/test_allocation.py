@@ -10,13 +10,14 @@ import pytest
 from allocator.allocate import allocate
 from allocator.demands import Budget
 from shedder.cql.shares import LEVEL_MAX
-from shedder.engine.allocation import NEGLIGIBLE, problem
+from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.cpu_prices import cpu_prices
 from shedder.engine.footprint import window_bytes
 from shedder.engine.grant import negotiate
 from shedder.engine.plan import Kind, plan, with_sizes
 from shedder.engine.thinning_error import skipping_error
+from shedder.engine.weights import NEGLIGIBLE, present_weights
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from tests.engine.allocation_world import CAP, KIB, MIB, bound, standing
 
@@ -83,6 +84,21 @@ def test_an_inactive_query_weighs_next_to_nothing_and_is_promised_nothing() -> N
     assert idle == active * NEGLIGIBLE
     assert found.demands.readers.promised.tolist() == [True, False]
     assert np.isinf(found.demands.readers.target[1])
+
+
+def test_heavy_idle_queries_are_negligible_beside_the_lightest_active_one() -> None:
+    weights = present_weights([(1e9, False), (0.5, True), (1e6, True), (3e9, False)])
+    assert weights[1:3] == [0.5, 1e6]
+    assert weights[0] + weights[3] == pytest.approx(0.5 * NEGLIGIBLE)
+    assert weights[3] == pytest.approx(3 * weights[0])
+    assert sum(present_weights([(1e9, False)])) == pytest.approx(NEGLIGIBLE)
+    heavy = replace(standing("idle", DISTINCT), weight=1e9, active=False)
+    light = standing("light", DISTINCT)
+    found = problem([heavy, light], group_bytes_max=CAP)
+    budget = Budget(int(found.demands.options.size_bytes[3].max() * 1.3))
+    given = found.given(allocate(found.demands, budget).choice)
+    assert max(given[1].sizes) == max(light.sizes)
+    assert max(given[0].sizes) < max(heavy.sizes)
 
 
 def test_a_measured_factor_scales_the_curve_and_what_the_target_needs() -> None:

@@ -180,6 +180,23 @@ def test_who_reads_for_others_is_thinned_as_late_as_the_heaviest_of_them_wants(d
     assert weights() == alone
 
 
+def test_who_is_set_inactive_keeps_what_nobody_needs_however_heavy_the_others(db: Engine) -> None:
+    for name, weight in (("a", 1e6), ("b", 1e-3)):
+        db.register(name, f"{DISTINCT} WEIGHT {weight:g}")
+    before = log_registers(db)
+    seen: list[tuple[str, tuple[int, ...]]] = []
+    submit = db.core.submit_sizes
+    db.core.submit_sizes = lambda *given: (seen.append((given[1], given[2])), submit(*given))[1]  # type: ignore[method-assign]
+    for name in ("a", "b"):
+        db.execute(f"ALTER QUERY {name} SET INACTIVE")
+        assert log_registers(db) == before
+    assert not seen  # Not a pane was touched.
+    db.execute("ALTER QUERY b SET ACTIVE")
+    db.set_synopsis_bytes(int(db.core.published("b")[1].granted["bytes"]) * 4 // 3)
+    assert log_registers(db)["b"] == before["b"]  # A thousand millionth of the other's weight.
+    assert log_registers(db)["a"] < before["a"]
+
+
 def test_an_inactive_query_yields_and_gets_its_own_back(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.execute(CREATE)
