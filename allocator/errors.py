@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 class AllocatorError(ValueError):
     """The root of the allocator's errors."""
@@ -13,10 +15,10 @@ class BudgetExceeded(AllocatorError):
     def __init__(
         self, *, least_bytes: int, budget_bytes: int, least_ns: float, budget_ns: float
     ) -> None:
-        super().__init__(
-            f"nothing fits: alone, the least of bytes is {least_bytes:,} of {budget_bytes:,}, "
-            f"the least of CPU {least_ns:,.0f} of {budget_ns:,.0f} ns per second"
-        )
+        why = f"nothing fits: alone, the least of bytes is {least_bytes:,} of {budget_bytes:,}"
+        if budget_ns < math.inf:
+            why += f", the least of CPU {least_ns:,.0f} of {budget_ns:,.0f} ns per second"
+        super().__init__(why)
         self.least_bytes, self.budget_bytes = least_bytes, budget_bytes
         self.least_ns, self.budget_ns = least_ns, budget_ns
 

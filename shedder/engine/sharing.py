@@ -18,7 +18,8 @@ from shedder.cql.query import BoundQuery
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.core import Core
-from shedder.engine.grant import Granted, facts_of, negotiate
+from shedder.engine.grant import Granted, negotiate
+from shedder.engine.grant_facts import facts_of
 from shedder.engine.grouped_sizes import solved_with_sizes
 from shedder.engine.plan import with_sizes
 from shedder.engine.published import Published
@@ -33,7 +34,7 @@ _RARE = 4  # Groups that found no room take so many times the bytes of others, b
 _FROZEN = 4  # ... but no more than so many times what the others take.
 _DRIFT_STEPS = 4  # Per factor of two: a quarter of it is a drift, less is noise.
 
-_BY_TIME = ("missed", "limited_by")  # Facts that are told only where they are so.
+_BY_TIME = ("missed", "limited_by", "not_planned")  # Facts that are told only where they are so.
 
 _log = structlog.get_logger("shedder.allocation")
 

@@ -113,7 +113,9 @@ def test_a_budget_is_an_amount(size_bytes):
 
 def test_a_budget_below_the_minima_says_what_they_need():
     demands = demands_of([[(5, 2, 1.0)], [(6, 3, 1.0)]], [])
-    with pytest.raises(BudgetExceeded, match=r"least of bytes is 11 of 10, .* CPU 5 of inf"):
+    with pytest.raises(BudgetExceeded, match=r"least of bytes is 11 of 10, .* CPU 5 of 9 ns"):
+        allocate(demands, Budget(10, 9.0))
+    with pytest.raises(BudgetExceeded, match=r"least of bytes is 11 of 10$"):  # CPU has no limit.
         allocate(demands, Budget(10))
     with pytest.raises(BudgetExceeded, match="CPU 5 of 4 ns"):
         allocate(demands, Budget(100, 4.0))

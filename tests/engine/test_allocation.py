@@ -185,8 +185,49 @@ def test_a_heavier_promise_does_not_break_one_that_was_given() -> None:
 
 
 def test_without_room_for_the_least_a_query_is_refused_with_what_is_free() -> None:
-    with pytest.raises(BudgetExceeded, match=r"free; .* least of bytes"):
+    needs = (
+        r"100 KiB of the synopsis budget are free; its smallest synopses take 15 KiB and its panes "
+        r"as such 148 KiB; with these, count distinct: 1.000% needs 4,776 KiB, .* get 21.949%, and "
+        r"0.0064 less for each KiB more, .* for each ns"
+    )
+    with pytest.raises(BudgetExceeded, match=needs):
         negotiate(bound(DISTINCT), 100 * KIB, group_bytes_max=CAP)
+
+
+def test_who_would_break_a_promise_is_told_what_else_there_is() -> None:
+    stands = [standing("kept", DISTINCT + " ELSE FAIL")]
+    free = problem(stands, group_bytes_max=CAP).present_bytes + 400 * KIB
+    told = r"kept lost what was promised; with what is free, count distinct: .*"
+    had = r"1.000% needs 4,776 KiB, 400 KiB are free; you would get \d+.\d+%, and .* for each KiB"
+    with pytest.raises(PrecisionUnavailable, match=told + had):
+        negotiate(bound(DISTINCT + " ELSE FAIL WEIGHT 100"), free, stands, group_bytes_max=CAP)
+    plain = bound(f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WEIGHT 100")
+    told = (
+        r"promised; its smallest synopses .* predicted error .* falls by .* per KiB and .* per ns"
+    )
+    with pytest.raises(BudgetExceeded, match=told):
+        negotiate(plain, free - 300 * KIB, stands, group_bytes_max=CAP)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["TOP(k, 3) AS t", "COUNT(DISTINCT k) AS t", "FREQUENT(k, 0.01) AS t", "QUANTILE(v, 0.5) AS t"],
+)
+def test_a_promise_that_nobody_can_plan_is_granted_only_with_that_said(asked: str) -> None:
+    target = "5 PERCENT" if asked.startswith(("TOP", "FREQUENT")) else "100 ABSOLUTE"
+    text = f"SELECT {asked} FROM s {MINUTE} WITHIN {target} ELSE"
+    facts = negotiate(bound(f"{text} FAIL"), 64 * MIB, group_bytes_max=CAP).facts
+    assert "nothing is set aside for it; an answer that misses it fails" in facts["not_planned"]
+    widened = negotiate(bound(f"{text} WIDEN"), 64 * MIB, group_bytes_max=CAP).facts
+    assert "not_planned" not in widened
+    exact = f"SELECT SUM(v) AS t FROM s {MINUTE} WITHIN {target} ELSE FAIL"
+    assert "not_planned" not in negotiate(bound(exact), 64 * MIB, group_bytes_max=CAP).facts
+
+
+def test_small_targets_are_told_with_their_digits() -> None:
+    tiny = f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WITHIN 0.0001 PERCENT ELSE FAIL"
+    with pytest.raises(PrecisionUnavailable, match=r"no size reaches 0.0001%; .* gives 0.399%"):
+        negotiate(bound(tiny), 64 * MIB, group_bytes_max=CAP)
 
 
 def test_what_is_granted_names_needs_and_prices() -> None:

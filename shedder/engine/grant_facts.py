@@ -1,0 +1,195 @@
+"""What a query is granted, in words: synopses, predicted errors, needs, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from allocator.allocate import Allocation
+from allocator.quotes import Quotes, quote
+from shedder.cql.expression import Aggregate
+from shedder.cql.query import BoundQuery
+from shedder.cql.statement import Contract
+from shedder.engine.allocation import Problem, Row
+from shedder.engine.cpu_prices import cpu_prices
+from shedder.engine.plan import Kind, kind_of
+from shedder.engine.solving import Solved, bytes_by_query
+from shedder.engine.synopsis_curves import Curve
+
+_KIB = 1024
+_SMALL = 1e-4  # Of what is smaller, three places behind the point of a percentage say little.
+
+
+def facts_of(
+    found: Problem,
+    solution: Solved,
+    numbers: Sequence[int],
+    group_bytes_max: int,
+    free_bytes: int | None = None,
+) -> list[dict[str, str]]:
+    """What queries are granted, for humans: bytes, synopses, predictions, needs and prices.
+
+    Args:
+      found, solution: the problem, and who gets what.
+      numbers: of the queries in it.
+      group_bytes_max: as in `problem`.
+      free_bytes: before it was solved; None: after.
+    """
+    allocation = solution.allocation
+    quotes, given = quote(found.demands, allocation), found.given(allocation.choice)
+    totals = bytes_by_query(found, allocation)
+    asked = [found.asked[number] for number in numbers]
+    has = [given[number] for number in numbers]
+    per_ns = cpu_prices(asked, has, group_bytes_max=group_bytes_max)
+    readers: dict[int, list[int]] = {number: [] for number in numbers}
+    for at, (query, _) in enumerate(found.readers):
+        if query in readers:
+            readers[query].append(at)
+    free = allocation.free_bytes if free_bytes is None else free_bytes
+    first, all_facts = 0, []
+    for number, one, got in zip(numbers, asked, has, strict=True):
+        tenant = one.query.schema.tenant
+        room = _room(solution, tenant, free)
+        left_bytes = min(allocation.free_bytes, solution.left(tenant))
+        facts = {"bytes": str(int(totals[number])), "free_bytes": str(left_bytes)}
+        if one.query.groups:
+            facts["group_bytes"] = str(got.group_bytes)
+        own = readers[number]
+        prices = per_ns[first : first + len(own)].tolist()
+        first += len(own)
+        told, missed = _told(found, allocation, quotes, zip(own, prices, strict=True), room)
+        facts |= told or {"synopses": _kinds(one.query)}
+        if missed:
+            facts["missed"] = "; ".join(missed)
+        unplanned = _unplanned(found, number)
+        if unplanned:
+            facts["not_planned"] = unplanned
+        if tenant in solution.held:
+            facts["limited_by"] = f"the quota of tenant {tenant!r}"
+        all_facts.append(facts)
+    return all_facts
+
+
+def _told(
+    found: Problem,
+    allocation: Allocation,
+    quotes: Quotes,
+    readers: Iterable[tuple[int, float]],
+    room: str,
+) -> tuple[dict[str, str], list[str]]:
+    """What is kept for each sized aggregate of a query, with its prices; what is missed.
+
+    readers: of the query, with what a ns is worth to each. room: what is free, in words.
+    """
+    facts: dict[str, str] = {}
+    missed: list[str] = []
+    for at, price_ns in readers:
+        row = found.rows[int(found.demands.readers.synopsis[at])]
+        aggregate, curve = found.readers[at][1], row.curve
+        if aggregate is None:
+            continue
+        predicted, target = float(quotes.error[at]), float(found.demands.readers.target[at])
+        name = _name(aggregate)
+        if curve is None:
+            kind = kind_of(aggregate, found.asked[row.asked].query).value
+            if predicted > 0:
+                facts[name] = f"{kind}, predicted error {percent(predicted)}"
+            if predicted > target:
+                missed.append(f"{name}: {_unsized_shortfall(kind, quotes, at, target)}")
+            continue
+        size = row.size(int(allocation.choice[found.demands.readers.synopsis[at]]))
+        of_what = "" if curve.tables == 1 else " for columns that are alike"
+        facts[name] = f"{curve.words(size)}, predicted error {percent(predicted)}{of_what}"
+        if np.isfinite(target):
+            facts[f"{name} needs"] = _needs(quotes, at)
+        facts[f"{name} price"] = (
+            f"error falls by {quotes.saved_per_kib[at]:.2g} per KiB and "
+            f"{price_ns:.2g} per ns of each tuple"
+        )
+        if predicted > target:
+            why = _shortfall(curve, row, quotes, at, target, room)
+            if quotes.needed_bytes[at] >= 0:
+                why += f", {price_ns:.2g} for each ns of each tuple"
+            missed.append(f"{name}: {why}")
+    return facts, missed
+
+
+def _unplanned(found: Problem, number: int) -> str:
+    """What a query was not promised, though it asks for it: what it needs is known by its values.
+
+    That is a list of items whose counts decide, or a distance from a count that is yet to come.
+    """
+    query = found.asked[number].query
+    if query.contract is not Contract.FAIL or query.target is None:
+        return ""
+    readers = found.demands.readers
+    names = [
+        _name(aggregate)
+        for at, (asked, aggregate) in enumerate(found.readers)
+        if asked == number
+        and aggregate is not None
+        and np.isinf(readers.target[at])
+        and found.demands.options.error[readers.synopsis[at]].min() > 0
+    ]
+    if not names or not found.asked[number].active:
+        return ""
+    return (
+        f"{', '.join(names)}: what the target needs depends on values yet to come, so nothing is "
+        "set aside for it; an answer that misses it fails"
+    )
+
+
+def _kinds(query: BoundQuery) -> str:
+    """The synopses of a query none of which has a size that could be granted."""
+    kinds = dict.fromkeys(kind_of(one, query) for one in query.aggregates)
+    return ", ".join(kind.value for kind in kinds or (Kind.COUNT,))
+
+
+def _needs(quotes: Quotes, at: int) -> str:
+    needed = int(quotes.needed_bytes[at])
+    if needed < 0:
+        return f"no size reaches the target; the best gives {percent(quotes.best_error[at])}"
+    if needed == 0:
+        return "nothing beyond the cap on its groups for its target"
+    return f"{needed / _KIB:,.0f} KiB for its target"
+
+
+def _room(solution: Solved, tenant: str, free_bytes: int) -> str:
+    """What is free, in words, and where: what bounds a tenant is told to it."""
+    if tenant not in solution.held:
+        return f"{max(0, free_bytes) // _KIB:,} KiB are free"
+    left = max(0, solution.held[tenant]) // _KIB
+    return f"{left:,} KiB are free in the quota of tenant {tenant!r}"
+
+
+def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float, room: str) -> str:
+    """Why a target is missed, what can be had, and what more would buy."""
+    if quotes.needed_bytes[at] < 0:
+        return (
+            f"no size reaches {percent(target)}; the largest, "
+            f"{curve.bytes_of(row.sizes[-1]) // _KIB:,} KiB a pane, "
+            f"gives {percent(quotes.best_error[at])}"
+        )
+    return (
+        f"{percent(target)} needs {quotes.needed_bytes[at] // _KIB:,} KiB, "
+        f"{room}; you would get {percent(quotes.error[at])}, "
+        f"and {quotes.saved_per_kib[at]:.2g} less for each KiB more"
+    )
+
+
+def _unsized_shortfall(kind: str, quotes: Quotes, at: int, target: float) -> str:
+    """Why a target is missed by a synopsis whose size is not chosen."""
+    if quotes.needed_bytes[at] < 0:
+        return f"no size reaches {percent(target)}; {kind} give {percent(quotes.best_error[at])}"
+    return f"{percent(target)} needs more of the tuples; you would get {percent(quotes.error[at])}"
+
+
+def percent(error: float) -> str:
+    """An error, in percent: with three places, or of a small one three digits."""
+    return f"{error:.3%}" if error >= _SMALL or not error else f"{error * 100:.3g}%"
+
+
+def _name(aggregate: Aggregate) -> str:
+    name = aggregate.function.value.replace("_", " ").lower()
+    return f"{name} {aggregate.parameter:g}" if aggregate.parameter is not None else name
