@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.by_group import by_group
 from synopses.inputs import as_input
 
 _BITS = 11  # Of a digit: as many buckets as a cache of 32 KiB takes pointers of.
@@ -42,6 +43,23 @@ def smallest(keys: Words, k: int) -> tuple[NDArray[np.int64], np.uint64]:
     places = np.empty(k + 1, np.int64)
     _places(keys, limit, places)
     return places[:k], limit
+
+
+def smallest_by_group(
+    keys: Words, ids: NDArray[np.int32], limits: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], Words]:
+    """Places (ascending) of the limits[g] smallest keys of each group g, and the next key of each.
+
+    Args:
+      keys: uint64 [n]; of equal ones of a group the first are taken. ids: int32 [n].
+      limits: int64 [groups], >= 0. Groups with no more keys than that are taken whole; their next
+        key is 2^64 - 1.
+    """
+    keys, ids = as_input(keys, np.uint64), as_input(ids, np.int32)
+    bounds, dealt = by_group(ids, keys, limits.size)
+    nexts, places = np.empty(limits.size, np.uint64), np.empty(keys.size + 1, np.int64)
+    size = _below(keys, ids, bounds, dealt, limits, nexts, places)
+    return places[:size], nexts
 
 
 @njit(nogil=True, cache=True)
@@ -119,3 +137,38 @@ def _places(keys: Words, limit: np.uint64, places: NDArray[np.int64]) -> None:
         places[size] = row
         size += int(key < limit) + (same & int(equal > 0))
         equal -= same
+
+
+@njit(nogil=True, cache=True)
+def _below(
+    keys: Words,
+    ids: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+    dealt: Words,
+    limits: NDArray[np.int64],
+    nexts: Words,
+    places: NDArray[np.int64],
+) -> int:
+    """Fill nexts and places, [n + 1], of smallest_by_group; returns how many places there are.
+
+    dealt: keys in the order of their groups, of which bounds say where they begin.
+    """
+    equal = np.zeros(limits.size, np.int64)  # To be taken of those that are the next key, too.
+    for group in range(limits.size):
+        mine, limit = dealt[bounds[group] : bounds[group + 1]], limits[group]
+        nexts[group] = np.uint64(0xFFFFFFFFFFFFFFFF)
+        if limit >= mine.size:
+            equal[group] = mine.size
+            continue
+        nexts[group] = ranked(mine, limit)
+        equal[group] = limit
+        for key in mine:
+            equal[group] -= int(key < nexts[group])
+    size = 0
+    for row in range(keys.size):
+        stratum = np.uint32(ids[row])
+        same = int(keys[row] == nexts[stratum]) & int(equal[stratum] > 0)
+        places[size] = row
+        size += int(keys[row] < nexts[stratum]) + same
+        equal[stratum] -= same
+    return size

@@ -20,6 +20,7 @@ from synopses.grouped import grown
 from synopses.hashing import GOLDEN, chosen_keys, splitmix
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
+from synopses.ordering import smallest_by_group
 from synopses.profile import Profile
 from synopses.resizing import ResizableSample
 from synopses.sample_profiles import STRATIFIED
@@ -227,22 +228,20 @@ class StratifiedBottomK(ResizableSample):
 
     def _keep(self, sizes: Integers, cut: NDArray[np.bool_]) -> Kept:
         """Keep the `sizes` smallest keys of the strata that are cut."""
-        ranks, order = self._ranks()
-        limit = np.where(cut, sizes, np.iinfo(np.int64).max)[self._ids[order]]
-        first_out = order[ranks == limit]
-        self._thresholds[self._ids[first_out]] = self._keys[first_out]
+        limits = np.where(cut, sizes, np.iinfo(np.int64).max)
+        stay, nexts = smallest_by_group(self._keys, self._ids, limits)
+        shrunk = np.flatnonzero(nexts != KEY_MAX)
+        self._thresholds[shrunk] = nexts[shrunk]
         self._base[: self._groups][cut] = sizes[cut]
         self._base_population[: self._groups][cut] = self.population[cut]
         held = len(self._keys)
-        stay = np.sort(order[ranks < limit])
         self._keys, self._ids = self._keys[stay], self._ids[stay]
         self._keys_room, self._ids_room = np.zeros(0, np.uint64), np.zeros(0, np.int32)
         return Kept.of(stay, held, _NOTHING)
 
     def chosen(self) -> Strata:
         """The samples as they are to be read; changes nothing."""
-        ranks, order = self._ranks()
-        rows = np.sort(order[ranks < self.available()[self._ids[order]]])
+        rows, _ = smallest_by_group(self._keys, self._ids, self.available())
         ids = self._ids[rows]
         read = np.bincount(ids, minlength=self._groups)
         return Strata(rows, ids, self.population.copy(), read)
@@ -251,15 +250,6 @@ class StratifiedBottomK(ResizableSample):
     def _cut_once(self) -> NDArray[np.bool_]:
         cut: NDArray[np.bool_] = self._thresholds[: self._groups] != KEY_MAX
         return cut
-
-    def _ranks(self) -> tuple[Integers, Integers]:
-        """The held rows by stratum and key, and the rank of each in its stratum, from 0."""
-        order = np.argsort(self._keys)
-        narrow = np.uint16 if self._groups <= 1 << 16 else np.int32  # 16 bits are sorted by radix.
-        order = order[np.argsort(self._ids[order].astype(narrow), kind="stable")]
-        strata = self._ids[order]
-        starts = np.searchsorted(strata, np.arange(self._groups))
-        return np.arange(order.size) - starts[strata], order
 
     def to_bytes(self) -> bytes:
         """The state in its envelope: per stratum its counts and threshold, then held keys."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from synopses.ordering import ranked, smallest, sorted_floats
+from synopses.ordering import ranked, smallest, smallest_by_group, sorted_floats
 
 SIZES = (0, 1, 2, 64, 65, 1_000, 70_000)
 
@@ -76,3 +76,21 @@ def test_the_smallest_are_chosen(kind: str, size: int) -> None:
         first = np.flatnonzero(keys == limit)
         taken = np.intersect1d(places, first)  # Of equal ones, the first.
         np.testing.assert_array_equal(taken, first[: taken.size])
+
+
+@pytest.mark.parametrize("most", [3, 2**64 - 1])  # Many equal keys, and none.
+@pytest.mark.parametrize("groups", [1, 7, 300])
+def test_the_smallest_of_each_group_are_chosen(groups: int, most: int) -> None:
+    rng = np.random.default_rng(groups)
+    keys = rng.integers(0, most, 5000, np.uint64)
+    ids = rng.integers(0, groups, 5000).astype(np.int32)
+    limits = rng.integers(0, 2 * (5000 // groups), groups)
+    places, nexts = smallest_by_group(keys, ids, limits)
+    expected = []
+    for group in range(groups):
+        rows = np.flatnonzero(ids == group)
+        order = rows[np.argsort(keys[rows], kind="stable")]
+        expected += order[: limits[group]].tolist()
+        cut = limits[group] < rows.size
+        assert nexts[group] == (keys[order[limits[group]]] if cut else 2**64 - 1)
+    assert places.tolist() == sorted(expected)
