@@ -62,6 +62,72 @@ def smallest_by_group(
     return places[:size], nexts
 
 
+def distinct_pairs(
+    keys: NDArray[np.int64], groups: NDArray[np.uint16]
+) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
+    """Each key with each of its groups, once, in ascending order, in new arrays; [pairs].
+
+    Args:
+      keys: int64 [n]. groups: uint16 [n], none smaller than the one before.
+    """
+    keys, groups = as_input(keys, np.int64), as_input(groups, np.uint16)
+    found, of = np.empty_like(keys), np.empty_like(groups)
+    size = _distinct_pairs(keys, groups, found, of) if keys.size else 0
+    return found[:size], of[:size]
+
+
+@njit(nogil=True, cache=True)
+def _distinct_pairs(
+    keys: NDArray[np.int64],
+    groups: NDArray[np.uint16],
+    found: NDArray[np.int64],
+    of: NDArray[np.uint16],
+) -> int:
+    """Write the pairs into the last two, which are as long as the first two; how many there are.
+
+    Places are sorted by key, digit by digit, so that equal keys stay in the order of their groups.
+    """
+    low, high = keys[0], keys[0]
+    for key in keys:
+        low, high = min(low, key), max(high, key)
+    mask, base = np.uint64(_BUCKETS - 1), np.uint64(low)
+    digits = 0
+    while digits < _DIGITS and (np.uint64(high) - base) >> np.uint64(digits * _BITS):
+        digits += 1
+    words, spare = np.empty(keys.size, np.uint64), np.empty(keys.size, np.uint64)
+    sides, side_spare = groups.copy(), np.empty(keys.size, np.uint16)
+    counts = np.zeros((_DIGITS, _BUCKETS), np.uint32)
+    for row in range(keys.size):
+        word = np.uint64(keys[row]) - base  # From 0, modulo 2^64.
+        words[row] = word
+        for digit in range(digits):
+            counts[digit, (word >> np.uint64(digit * _BITS)) & mask] += 1
+    for digit in range(digits):
+        shift, places = np.uint64(digit * _BITS), counts[digit]
+        if places[(words[0] >> shift) & mask] == words.size:
+            continue  # All have the same digit.
+        place = np.uint32(0)
+        for bucket in range(_BUCKETS):
+            count = places[bucket]
+            places[bucket] = place
+            place += count
+        for row in range(words.size):
+            word = words[row]
+            bucket = (word >> shift) & mask
+            spare[places[bucket]] = word
+            side_spare[places[bucket]] = sides[row]
+            places[bucket] += np.uint32(1)
+        words, spare = spare, words
+        sides, side_spare = side_spare, sides
+    size = 0
+    for row in range(words.size):
+        if row == 0 or words[row] != words[row - 1] or sides[row] != sides[row - 1]:
+            found[size] = np.int64(words[row] + base)
+            of[size] = sides[row]
+            size += 1
+    return size
+
+
 @njit(nogil=True, cache=True)
 def _sorted(words: Words, keys: Words, spare: Words, counts: NDArray[np.uint32]) -> Words:
     """The bits of doubles in the order of their values, in one of the two arrays; counts: zeros."""

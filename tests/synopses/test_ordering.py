@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from synopses.ordering import ranked, smallest, smallest_by_group, sorted_floats
+from synopses.ordering import (
+    distinct_pairs,
+    ranked,
+    smallest,
+    smallest_by_group,
+    sorted_floats,
+)
 
 SIZES = (0, 1, 2, 64, 65, 1_000, 70_000)
 
@@ -94,3 +100,26 @@ def test_the_smallest_of_each_group_are_chosen(groups: int, most: int) -> None:
         cut = limits[group] < rows.size
         assert nexts[group] == (keys[order[limits[group]]] if cut else 2**64 - 1)
     assert places.tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 64, 5_000])
+@pytest.mark.parametrize("ends", [(0, 1), (7, 8), (-5, 2_000_000_000), (-(2**63), 2**63 - 1)])
+def test_pairs_are_distinct_and_in_order(size: int, ends: tuple[int, int]) -> None:
+    rng = np.random.default_rng(size)
+    keys = rng.integers(*ends, size, endpoint=True)
+    keys[size // 2 :] = keys[: size - size // 2]
+    groups = np.sort(rng.integers(0, 70, size)).astype(np.uint16)
+    before = keys.copy()
+    found, of = distinct_pairs(keys, groups)
+    expected = sorted(set(zip(keys.tolist(), groups.tolist(), strict=True)))
+    assert list(zip(found.tolist(), of.tolist(), strict=True)) == expected
+    np.testing.assert_array_equal(keys, before)
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**16 - 1))))
+def test_any_pairs_are_distinct_and_in_order(pairs: list[tuple[int, int]]) -> None:
+    pairs.sort(key=lambda pair: pair[1])
+    keys = np.array([key for key, _ in pairs], np.int64)
+    groups = np.array([group for _, group in pairs], np.uint16)
+    found, of = distinct_pairs(keys, groups)
+    assert list(zip(found.tolist(), of.tolist(), strict=True)) == sorted(set(pairs))
