@@ -70,6 +70,11 @@ class Place:
         """What a prompt shows."""
         return self.connect if self.connect is not None else str(self.data)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it is a directory that opening would make."""
+        return self.data is not None and not (self.data / "FORMAT").exists()
+
 
 @contextmanager
 def opened(place: Place) -> Iterator[Database]:
@@ -82,7 +87,7 @@ def opened(place: Place) -> Iterator[Database]:
 
     if place.connect is None:
         assert place.data is not None
-        is_new = not (place.data / "FORMAT").exists()
+        is_new = place.is_new
         with closing(shedder.open(place.data)) as database:
             if is_new:  # A mistyped path would else look like lost data.
                 say(f"new data directory {place.data}", "yellow")

@@ -103,6 +103,22 @@ def push(
     place = Place(data, connect, token_file, ca, cert, key)
     with _on_disk(files) as paths:
         rows = [RowFile(path, file_format or format_of(path), time_format) for path in paths]
+
+        def made() -> CreateStream:
+            wanted = _wanted(rows[0].schema(), columns, types)
+            moment = _time_column(wanted, time_column, rows[0].schema())
+            wanted[moment] = ColumnType.TIMESTAMP
+            new = _new_stream(stream, wanted, moment, round(lateness_s * 1e6))
+            _check_first_rows(rows[0], Reading(wanted, time_format, time_unit), new)
+            return new
+
+        if place.is_new:  # What is refused leaves no directory behind.
+            if not create:
+                raise UnknownStream.from_message(
+                    f"{place.name} is no data directory yet, so it has no stream {stream!r}. "
+                    "--create makes it from the file"
+                )
+            made()
         with opened(place) as database:
             known, moment = _known_columns(database, stream, missing_is_fine=create)
             if time_column is not None and known and time_column != moment:
@@ -110,13 +126,10 @@ def push(
                     f"--time {time_column!r}: the event time of {stream} is {moment!r}"
                 )
             if not known:
-                known = _wanted(rows[0].schema(), columns, types)
-                moment = _time_column(known, time_column, rows[0].schema())
-                known[moment] = ColumnType.TIMESTAMP
-                new = _new_stream(stream, known, moment, round(lateness_s * 1e6))
-                _check_first_rows(rows[0], Reading(known, time_format, time_unit), new)
+                new = made()
                 database.execute(text_of_stream(new))
                 say(text_of_stream(new), "dim")
+                known = {column.name: column.type for column in new.columns}
             elif columns is not None:
                 known = {name: known[name] for name in _listed(columns, list(known))}
             reading = Reading(known, time_format, time_unit)

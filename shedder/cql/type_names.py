@@ -36,6 +36,7 @@ def column_type(node: exp.DataType, source: Source) -> ColumnType:
     shown = getattr(node.this, "value", str(node.this))
     if kind is None:
         hint = "; use DOUBLE" if shown == "DECIMAL" else ""
+        shown = "BLOB or VARBINARY" if shown == "VARBINARY" else shown  # The parser has one word.
         raise Unimplemented(f"no type {shown}{hint}; there are {_KNOWN_TYPES}")
     if node.expressions:
         raise source.wrong(node, f"{shown} takes no length; a {kind.value} is of any length")

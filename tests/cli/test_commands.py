@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -104,6 +105,7 @@ def test_a_file_that_lacks_a_column_is_refused_with_those_it_has(tmp_path, data,
 def test_a_stream_that_is_not_there_is_not_made_without_being_asked(tmp_path, parquet, capfd):
     assert run(["push", "requests", parquet, "-d", str(tmp_path / "data")]) == ExitCode.USAGE
     assert "--create makes it" in capfd.readouterr().err
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
@@ -132,6 +134,10 @@ def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, tex
     path.write_text(text)
     assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.USAGE
     assert said in capfd.readouterr().err
+    assert not Path(directory).exists()
+    assert run(["sql", "-d", directory, "-c", "SHOW STREAMS"]) == ExitCode.FINE
+    assert run(["push", "s", str(path), "-d", directory, "--create", *told]) == ExitCode.USAGE
+    capfd.readouterr()
     assert rows(capfd, "sql", "-d", directory, "-o", "ndjson", "-c", "SHOW STREAMS") == []
 
 
