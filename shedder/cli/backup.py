@@ -22,6 +22,7 @@ from shedder.cli.connection import (
 )
 from shedder.cli.talk import say
 from shedder.cli.waiting import executed, shown
+from shedder.errors import BadSetting
 
 Result = TypeVar("Result")
 
@@ -58,6 +59,11 @@ def backup(
     """
     place = Place(data, connect, token_file, ca, cert, key)
     if place.connect is not None:
+        if copy:
+            raise BadSetting(
+                "--copy goes with --data: a server links what is on the disk of its "
+                "backup_directory, and copies to any other; restore --copy makes copies of that"
+            )
         quoted = target.replace("'", "''")
         with opened(place) as database:
             answer = executed(database, f"BACKUP TO '{quoted}'")

@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import shedder
+from shedder.cli.backup import backup
 from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
-from shedder.errors import PermissionDenied
+from shedder.errors import BadSetting, PermissionDenied
 from shedder.server import query as server_query
 from shedder.server.identity import Identity, Scope
 from shedder.settings import Settings
@@ -26,6 +27,12 @@ def test_the_command_makes_a_servers_backup(client, address, tmp_path, capfd):
     assert "backup monday made" in capfd.readouterr().err
     with shedder.open(tmp_path / "backups" / "monday") as copy:
         assert copy.execute("SELECT COUNT(*) AS n FROM trades").rows()[0]["n"] == 1_000
+
+
+def test_a_server_is_not_told_how_to_copy(address, tmp_path):
+    with pytest.raises(BadSetting, match="--copy goes with --data"):
+        backup("monday", connect=address, copy=True)
+    assert not (tmp_path / "backups").exists()
 
 
 def test_a_client_that_goes_away_ends_its_backup(client, engine, tmp_path):
