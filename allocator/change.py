@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,39 +11,22 @@ from allocator.demands import Budget, Demands, Floats, Integers, Options
 from allocator.prices import Prices, best_response
 
 _ROUNDS_MAX = 64
+_AT_ONCE = 128  # Synopses that are asked together what they would lose.
+_ASKED_ENOUGH = 512  # After so many at random, those of them who lose least are good enough.
+_NEAR = 1.1  # Times the price of a byte or ns: who loses no more than that is as good as any.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Yields:
-    """Each synopsis' cheapest way to give something up, kept from a full solution.
-
-    option: int64 [n, 2]; what it would become to free bytes, and to free CPU.
-    loss: float64 [n, 2]; weighted error lost per byte, per ns; inf where nothing can be freed.
-    penalty: of a broken promise, as it was then.
-    """
-
-    option: Integers
-    loss: Floats
-    penalty: float
-
-    @classmethod
-    def of(cls, demands: Demands, choice: Integers) -> Yields:
-        """The ways of all synopses."""
-        penalty = demands.penalty()
-        found = _ways(demands.ranked_loss(penalty), demands.options, choice)
-        return cls(*found, penalty)
-
-
-def change(
-    demands: Demands, changed: Integers, last: Allocation, yields: Yields, budget: Budget
-) -> Allocation:
+def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget) -> Allocation:
     """Fit changed (or new) demands in at the last prices.
+
+    At the optimum nobody loses less per byte than its price is. So not all are asked who might
+    yield: some at random are, until those who lose hardly more than the price free enough, or until
+    the best of some hundreds are known.
 
     Args:
       demands: all of them; `present` is what the others have, and stays theirs unless they yield.
       changed: int64 [c]; rows that choose anew.
       last: whose prices hold still.
-      yields: of a full solution of these rows; those of changed rows are not used.
       budget: what there is.
 
     Returns:
@@ -55,35 +38,70 @@ def change(
     """
     choice = demands.present.copy()
     changing = demands.only(changed)
-    options = demands.options
+    options, penalty = demands.options, demands.penalty()
     choice[changed], _ = best_response(
-        changing.ranked_loss(yields.penalty), changing.options, last.per_byte, last.per_ns
+        changing.ranked_loss(penalty), changing.options, last.per_byte, last.per_ns
     )
-    option, loss = yields.option.copy(), yields.loss.copy()
-
-    def look_again(rows: Integers) -> None:
-        some = demands.only(rows)
-        objective = some.ranked_loss(yields.penalty)
-        option[rows], loss[rows] = _ways(objective, some.options, choice[rows])
-
-    look_again(changed)
-    for resource, column, there_is in (
-        (0, options.size_bytes.astype(np.float64), float(budget.size_bytes)),
-        (1, options.cost_ns, budget.cost_ns),
+    ways = _Ways(demands, choice, penalty)
+    for resource, column, there_is, price in (
+        (0, options.size_float, float(budget.size_bytes), last.per_byte),
+        (1, options.cost_ns, budget.cost_ns, last.per_ns),
     ):
         for _ in range(_ROUNDS_MAX):
             over = _spent(column, choice) - there_is
             if over <= 0:
                 break
-            able = _first_that_free(column, choice, option[:, resource], loss[:, resource], over)
+            able = ways.to_free(resource, column, over, price)
             if not len(able):
                 raise exceeded(demands, budget)
-            choice[able] = option[able, resource]
-            look_again(able)
+            choice[able] = ways.option[able, resource]
+            ways.look(able)
         else:
             raise exceeded(demands, budget)
     prices = Prices(last.per_byte, last.per_ns, last.bound, choice)
     return describe(demands, budget, choice, prices)
+
+
+@dataclass(slots=True, eq=False)
+class _Ways:
+    """Each synopsis' cheapest way to give something up, of as many as were asked.
+
+    choice: what they have; option: int64 [n, 2], what each would become to free bytes, and to free
+    CPU; loss: float64 [n, 2], weighted error lost per byte, per ns; inf where nothing can be freed,
+    or nobody asked. penalty: of a broken promise.
+    """
+
+    demands: Demands
+    choice: Integers
+    penalty: float
+    option: Integers = field(init=False)
+    loss: Floats = field(init=False)
+    _order: Integers = field(init=False)
+    _asked: int = 0
+
+    def __post_init__(self) -> None:
+        n = len(self.choice)
+        self.option, self.loss = np.zeros((n, 2), np.int64), np.full((n, 2), np.inf)
+        self._order = np.random.default_rng(0).permutation(n)  # Or the first would always yield.
+
+    def look(self, rows: Integers) -> None:
+        """Ask some of them."""
+        some = self.demands.only(rows)
+        objective = some.ranked_loss(self.penalty)
+        self.option[rows], self.loss[rows] = _ways(objective, some.options, self.choice[rows])
+
+    def to_free(self, resource: int, column: Floats, over: float, price: float) -> Integers:
+        """Who yields, so that so much is freed; all who can, where that is not enough."""
+        while self._asked < len(self._order):
+            most = _NEAR * price if self._asked < _ASKED_ENOUGH else np.finfo(np.float64).max
+            near = np.flatnonzero(self.loss[:, resource] <= most)
+            freed = column[near, self.choice[near]] - column[near, self.option[near, resource]]
+            if freed.sum() >= over:
+                break
+            self.look(self._order[self._asked : self._asked + _AT_ONCE])
+            self._asked += _AT_ONCE
+        option, loss = self.option[:, resource], self.loss[:, resource]
+        return _first_that_free(column, self.choice, option, loss, over)
 
 
 def _ways(objective: Floats, options: Options, choice: Integers) -> tuple[Integers, Floats]:

@@ -32,7 +32,7 @@ class Options:
       tuples/s at the present rate.
     error: float64 [n, k], >= 0; what the synopsis' answers are then predicted to err by, in the
       unit that its readers weigh.
-    best_error: float64 [n]; of the best option of each.
+    best_error, worst_error: float64 [n]; of the best and the worst option of each.
     size_float: size_bytes as float64, which prices are multiplied with again and again.
     """
 
@@ -41,6 +41,7 @@ class Options:
     cost_ns: Floats
     error: Floats
     best_error: Floats = field(init=False)
+    worst_error: Floats = field(init=False)
     size_float: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +52,8 @@ class Options:
         self._require("cost_ns", ">= 0 and finite", cost, np.isfinite(cost) & (cost >= 0))
         self._require("error", ">= 0, or inf for no option", self.error, self.error >= 0)
         object.__setattr__(self, "best_error", self.error.min(1, initial=np.inf))
+        worst = np.where(np.isfinite(self.error), self.error, 0.0).max(1, initial=0.0)
+        object.__setattr__(self, "worst_error", worst)
         object.__setattr__(self, "size_float", self.size_bytes.astype(np.float64))
         none = np.isinf(self.best_error)
         if none.any():
@@ -186,10 +189,8 @@ class Demands:
     def _require_finite_losses(self) -> None:
         """What is weighed must stay a number, or an option would look like none."""
         readers, options = self.readers, self.options
-        possible = np.isfinite(options.error)
-        largest = np.where(possible, options.error, 0.0).max(1, initial=0.0)
         with np.errstate(over="ignore"):
-            lost = largest[readers.synopsis] * readers.scale + readers.forfeit
+            lost = options.worst_error[readers.synopsis] * readers.scale + readers.forfeit
             weighed = np.cumsum(readers.weight * lost)
             spent = options.cost_ns.max(1, initial=0.0).sum()
         if not np.isfinite(weighed).all():
@@ -275,9 +276,10 @@ class Demands:
 
     def penalty(self) -> float:
         """What a broken promise of unit weight counts: more than anything else that is lost."""
-        error = self.options.error
-        largest = np.where(np.isfinite(error), error, 0.0).max(1, initial=0.0)
-        lost = largest[self.readers.synopsis] * self.readers.scale + self.readers.forfeit
+        lost = (
+            self.options.worst_error[self.readers.synopsis] * self.readers.scale
+            + self.readers.forfeit
+        )
         return _BROKEN * max(float(lost.max(initial=0.0)), _LOSS_MIN)
 
     def only(self, rows: Integers) -> Demands:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from allocator.allocate import Allocation, allocate, describe
 from allocator.bounded import bounded
-from allocator.change import Yields, change
+from allocator.change import change
 from allocator.demands import BYTES_END, Budget, Demands, Integers
 from allocator.errors import BudgetExceeded as NothingFits
 from allocator.prices import Prices
@@ -101,8 +101,7 @@ def _changed(
     demands: Demands, changed: Integers, last: Allocation | None, budget: Budget
 ) -> Allocation | None:
     if last is not None and len(changed):
-        yields = Yields.of(demands, np.maximum(demands.present, 0))
-        return change(demands, changed, last, yields, budget)
+        return change(demands, changed, last, budget)
     prices = Prices(0.0, 0.0, 0.0, None)
     if last is not None:
         prices = Prices(last.per_byte, last.per_ns, last.bound, None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from allocator.allocate import allocate
-from allocator.change import Yields, _ways, change
+from allocator.change import _ways, change
 from allocator.demands import Budget
 from allocator.errors import BudgetExceeded
 from allocator.quotes import quote
@@ -40,13 +40,7 @@ def test_a_newcomer_fits_in_and_few_others_move(seed):
     others = np.arange(299)
     before = allocate(demands.only(others), budget)
     grown = replace(demands, present=np.append(before.choice, -1))
-    yields = Yields.of(demands.only(others), before.choice)
-    wider = Yields(
-        np.append(yields.option, [[0, 0]], 0),
-        np.append(yields.loss, [[np.inf, np.inf]], 0),
-        yields.penalty,
-    )
-    after = change(grown, np.array([299]), before, wider, budget)
+    after = change(grown, np.array([299]), before, budget)
     assert fits(demands, after.choice, budget)
     anew = allocate(demands, budget)
     assert moved(after, before) <= 15
@@ -61,7 +55,7 @@ def test_nobody_moves_for_one_that_chooses_what_it_had():
     budget = Budget(int(size_bytes * 0.1), cost_ns * 0.3)
     last = allocate(demands, budget)
     new = np.array([17])
-    again = change(standing(demands, last, new), new, last, Yields.of(demands, last.choice), budget)
+    again = change(standing(demands, last, new), new, last, budget)
     assert (again.choice != last.choice).sum() <= 1
 
 
@@ -72,7 +66,7 @@ def test_the_one_that_loses_least_yields():
     first = allocate(demands.only(np.array([0, 1])), Budget(10))
     assert first.choice.tolist() == [1, 1]
     grown = replace(demands, present=np.array([1, 1, -1]))
-    after = change(grown, np.array([2]), first, Yields.of(grown, np.array([1, 1, 0])), Budget(10))
+    after = change(grown, np.array([2]), first, Budget(10))
     assert after.choice.tolist() == [1, 0, 0]
 
 
@@ -89,7 +83,7 @@ def test_where_nobody_can_yield_it_says_so():
     last = allocate(demands.only(np.array([0])), Budget(10))
     grown = replace(demands, present=np.array([0, -1]))
     with pytest.raises(BudgetExceeded, match="11 of 10"):
-        change(grown, np.array([1]), last, Yields.of(grown, np.zeros(2, np.int64)), Budget(10))
+        change(grown, np.array([1]), last, Budget(10))
 
 
 def test_quotes_say_what_a_target_needs_and_what_more_buys():
