@@ -53,7 +53,7 @@ def thinned(error: Floats, skipped: Floats) -> Floats:
     return np.asarray(np.sqrt(squares), np.float64)
 
 
-def bound_by_panes(error: Floats, coarsest: float) -> Floats:
+def bound_by_panes(error: Floats | np.float64, coarsest: float) -> Floats | np.float64:
     """Errors of options while a window still holds panes of an earlier, coarser one.
 
     A new size acts on new panes; until the old ones have left, the window errs as they do.

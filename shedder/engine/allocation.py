@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.curves import falling, table, thinned
+from allocator.curves import bound_by_panes, falling, table, thinned
 from allocator.demands import Demands, Integers, Readers
 from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
@@ -122,6 +122,17 @@ class Problem:
             for part in row.parts:
                 found[row.asked][part] = row.level(option)
         return [(min(levels), *levels[1:]) for levels in found]
+
+    def error_now(self, row: Row, error: float, scale: float = 1.0) -> float:
+        """What windows err by of a row that errs so in new panes: as the coarsest, till that left.
+
+        scale: of a reader of that row.
+        """
+        coarsest = self.asked[row.asked].coarsest
+        if row.curve is None or not coarsest:
+            return error
+        of_panes = scale * row.curve.error(coarsest[row.parts[0]])
+        return float(bound_by_panes(np.float64(error), of_panes))
 
     def rows_of(self, asked: Collection[int]) -> Integers:
         """The rows of some queries, by their numbers."""

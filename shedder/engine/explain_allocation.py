@@ -10,7 +10,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from allocator.allocate import Allocation, describe
-from allocator.curves import bound_by_panes
 from allocator.demands import Budget
 from allocator.prices import Prices
 from allocator.quotes import Quotes, quote
@@ -125,7 +124,7 @@ def _synopsis(
     facts["answers"] = ", ".join(
         text_of(aggregate) for r in readers if (aggregate := found.readers[r][1]) is not None
     )
-    facts["predicted_error"] = float(_bound_by_panes(found, row, present.error[at]))
+    facts["predicted_error"] = found.error_now(row, float(present.error[at]))
     if asked.measured and np.isfinite(asked.measured[part]):
         facts["measured_error"] = asked.measured[part]
     if asked.factors and row.curve is not None:
@@ -139,14 +138,6 @@ def _synopsis(
         facts["saved_per_kib"] = float(quotes.saved_per_kib[reader])
         facts["saved_per_ns"] = float(of_cpu[reader])
     return facts
-
-
-def _bound_by_panes(found: Problem, row: Row, error: float) -> NDArray[np.float64]:
-    """A window errs as its coarsest pane, until that has left."""
-    asked = found.asked[row.asked]
-    if row.curve is None or not asked.coarsest:
-        return np.asarray(error)
-    return bound_by_panes(np.asarray(error), row.curve.error(asked.coarsest[row.parts[0]]))
 
 
 def _name(found: Problem, row: Row) -> str:

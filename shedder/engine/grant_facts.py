@@ -100,7 +100,9 @@ def _told(
             continue
         size = row.size(int(allocation.choice[found.demands.readers.synopsis[at]]))
         of_what = "" if curve.tables == 1 else " for columns that are alike"
-        facts[name] = f"{curve.words(size)}, predicted error {percent(predicted)}{of_what}"
+        now = found.error_now(row, predicted, float(found.demands.readers.scale[at]))
+        then = f" while older panes live, then {percent(predicted)}" if now > predicted else ""
+        facts[name] = f"{curve.words(size)}, predicted error {percent(now)}{then}{of_what}"
         if np.isfinite(target):
             facts[f"{name} needs"] = _needs(quotes, at)
         facts[f"{name} price"] = (

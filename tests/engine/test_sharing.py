@@ -407,3 +407,17 @@ def test_a_stream_that_is_made_anew_has_a_pace_of_its_own(tmp_path: Path) -> Non
             assert asked.tuples == pytest.approx(8 * rows, rel=0.01)
             db.execute("DROP QUERY a")
             db.execute("DROP STREAM s")
+
+
+def test_what_is_told_is_bound_by_the_coarsest_live_pane(db: Engine) -> None:
+    """More bytes help once the panes of fewer have left; until then a window errs as they do."""
+    query = db.register("a", DISTINCT)
+    whole = int(query.granted["bytes"])
+    db.set_synopsis_bytes(whole // 16)
+    coarse = db.core.published("a")[1].granted["count distinct"]
+    db.push("s", second(0))
+    db.set_synopsis_bytes(None)
+    told = db.core.published("a")[1].granted["count distinct"]
+    error = coarse.split("predicted error ")[1]
+    assert f"2^16 registers, predicted error {error} while older panes live, then 0.802%" in told
+    assert f"{explained(db, 'a', 'HLL')['predicted_error']:.3%}" == error
