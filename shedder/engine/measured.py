@@ -50,10 +50,12 @@ class Measured:
         self._fresh = evidence.thinning == 1.0 and not evidence.late and evidence.others is None
         self.errors = [np.nan] * self.parts
         for aggregate, part in zip(query.aggregates, plan.answers, strict=True):
-            if plan.parts[part].kind is Kind.FREQUENT:
-                continue  # Each item has an interval of its own.
-            ranks = evidence.rank_errors.get(aggregate)
-            error = half_width(evidence.estimates[aggregate], ranks)
+            if plan.parts[part].kind is Kind.FREQUENT:  # Each item has an interval of its own.
+                shares = evidence.share_errors.get(aggregate)
+                error = np.nan if shares is None else _median(shares)
+            else:
+                ranks = evidence.rank_errors.get(aggregate)
+                error = half_width(evidence.estimates[aggregate], ranks)
             self.errors[part] = float(np.fmax(self.errors[part], error))
         sized = any(part.kind in SIZED for part in plan.parts)
         self.wanted = sized and not np.isfinite(self.errors).any()  # There was no window yet.
@@ -91,8 +93,7 @@ def half_width(column: Estimates, ranks: NDArray[np.float64] | None) -> float:
     By rank, what the sketch says; else the larger half of the interval, relative to the value.
     """
     if ranks is not None:
-        found = ranks[:GROUPS_MAX]
-        return float(np.median(found)) if found.size else np.nan
+        return _median(ranks)
     if column.value.dtype.kind in "OB":  # Texts, lists, truth values.
         return np.nan
     some = slice(0, GROUPS_MAX)
@@ -107,6 +108,11 @@ def half_width(column: Estimates, ranks: NDArray[np.float64] | None) -> float:
     exact = column.bound[some][known] == Bound.EXACT
     errors = np.where(exact, 0.0, np.maximum(high - value, value - low) / np.abs(value))
     return float(np.median(errors))
+
+
+def _median(errors: NDArray[np.float64]) -> float:
+    found = errors[:GROUPS_MAX]
+    return float(np.median(found)) if found.size else np.nan
 
 
 def predictions(query: BoundQuery, plan: Plan, sizes: Sequence[int]) -> list[float]:

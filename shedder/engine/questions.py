@@ -94,6 +94,13 @@ def rank_error(
     return synopsis.rank_error(aggregate.parameter, confidence)
 
 
+def share_error(synopsis: Any) -> NDArray[np.float64] | None:
+    """By what share of a group's values the count of one may be too low; None where none counts."""
+    if not isinstance(synopsis, GroupedFrequent):
+        return None
+    return synopsis.error / np.maximum(synopsis.totals, 1)
+
+
 def present_counts(synopsis: Any, partner: Any = None) -> NDArray[np.int64] | None:
     """How many values each group of the synopsis (and its partner) holds, where it knows.
 

@@ -17,6 +17,7 @@ from shedder.engine.questions import (
     present_counts,
     quantiles_of,
     rank_error,
+    share_error,
     times_of,
 )
 from shedder.engine.standing import Merged, Standing
@@ -82,6 +83,7 @@ def window_evidence(
         a: thinned[a].rank_error(a, asked[a]) if a in thinned else rank_error(synopsis, a, asked[a])
         for a, synopsis in synopses.items()
     }
+    shares = {a: share_error(synopsis) for a, synopsis in synopses.items() if a not in thinned}
     evidence = Evidence(
         keys=() if merged.ids is None or standing.keys is None else standing.keys.keys(merged.ids),
         estimates=estimates,
@@ -93,6 +95,7 @@ def window_evidence(
         complete=_is_complete(span, watermark_us),
         sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
         rank_errors={a: error for a, error in ranks.items() if error is not None},
+        share_errors={a: error for a, error in shares.items() if error is not None},
     )
     if merged.late:
         counts = {

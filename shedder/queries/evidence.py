@@ -30,6 +30,8 @@ class Evidence:
       archive, sources, notes: as in Answer.
     rank_errors: for quantiles that were asked by rank: float64 [groups], as a fraction of rank,
       at the confidence of the estimate; absent means unknown.
+    share_errors: for lists of items: float64 [groups], by what share of all values of a group the
+      count of one may be too low; absent means unknown.
     counts: how many values an aggregate is made of, int64 [groups], where the source knows;
     quantiles: q -> the discrete q-quantile, for those that can be asked again; and
     frequents: late -> the values of a share with up to so many more tuples, for FREQUENT; and
@@ -55,6 +57,7 @@ class Evidence:
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     rank_errors: Mapping[Aggregate, NDArray[np.float64]] = field(default_factory=dict)
+    share_errors: Mapping[Aggregate, NDArray[np.float64]] = field(default_factory=dict)
     counts: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
     quantiles: Mapping[Aggregate, Callable[[float], Estimates]] = field(default_factory=dict)
     frequents: Mapping[Aggregate, Callable[[int], Estimates]] = field(default_factory=dict)

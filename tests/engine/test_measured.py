@@ -101,3 +101,17 @@ def test_what_was_not_measured_corrects_nothing() -> None:
     measured.correct(asked.query, asked.plan, asked.sizes)
     assert measured.factors == [1.0, 1.0]
     assert measured.wanted  # The next answer may tell.
+
+
+def test_lists_of_items_are_measured_by_the_share_that_a_count_may_lack() -> None:
+    asked = standing("q", "SELECT TOP(k, 3) AS t FROM s [RANGE INTERVAL '8' SECOND]")
+    measured = Measured(len(asked.plan.parts))
+    [aggregate] = asked.query.aggregates
+    [predicted] = [each for each in predictions(asked.query, asked.plan, asked.sizes) if each]
+    lists = {aggregate: column([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])}
+    shares = {aggregate: np.array([0.1, 0.7, 0.9]) * predicted}
+    for _ in range(12):
+        measured.look(asked.query, asked.plan, Evidence((), lists, share_errors=shares))
+        measured.correct(asked.query, asked.plan, asked.sizes)
+    assert measured.errors[1] == pytest.approx(0.7 * predicted)
+    assert measured.factors[1] == pytest.approx(0.7, rel=1e-2)

@@ -421,3 +421,17 @@ def test_what_is_told_is_bound_by_the_coarsest_live_pane(db: Engine) -> None:
     error = coarse.split("predicted error ")[1]
     assert f"2^16 registers, predicted error {error} while older panes live, then 0.802%" in told
     assert f"{explained(db, 'a', 'HLL')['predicted_error']:.3%}" == error
+
+
+def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
+    query = db.register("q", f"SELECT TOP(k, 3) AS top FROM s {WINDOW}")
+    for number in range(12):
+        db.push("s", second(number, rows=4_000))
+    db.share_out()  # It looks at the next answer.
+    db.heartbeat("s", (START + 12) * SECOND)
+    [row] = query.answer().rows()
+    told = explained(db, "q", "frequent items")
+    lacks = max(item["high"] - item["low"] for item in row["top"])
+    assert lacks > 0  # 20,000 values are too many for the table.
+    assert told["measured_error"] == pytest.approx(lacks / 32_000, rel=0.2)
+    assert told["factor"] < 1.0  # A worst case was predicted.
