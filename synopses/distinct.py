@@ -25,6 +25,7 @@ from synopses.inputs import as_ids, as_input, same_rows
 from synopses.resizing import Resizable
 
 _PARAMETERS = struct.Struct("<qi")
+_SPARE = 12  # When dense groups grow, there is room for one in so many more of them.
 _UNKNOWN = 1 << 48  # Tuples behind an image: it does not say, and thousands may be merged.
 
 
@@ -168,7 +169,7 @@ class GroupedDistinct(Resizable):
         """Give these sparse groups rows of registers and move their coupons there."""
         first, self._dense_used = self._dense_used, self._dense_used + groups.size
         if self._dense_used > len(self._dense):
-            dense = np.zeros((self._dense_used + first // 4, 1 << self.lg_k), np.uint8)
+            dense = np.zeros((self._dense_used + first // _SPARE, 1 << self.lg_k), np.uint8)
             dense[:first] = self._dense[:first]
             self._dense = dense
         self._rows[groups] = np.arange(first, self._dense_used, dtype=np.int32)

@@ -318,6 +318,24 @@ def test_the_precision_curve_is_what_is_measured(
     assert 0.5 * predicted <= trial.held <= 1.25 * predicted  # Rows grow by a quarter.
 
 
+@pytest.mark.parametrize("lg_k", [7, 9, 10, 12])
+@pytest.mark.parametrize("groups", [100, 1_000, 3_000])
+def test_open_groups_of_many_distinct_values_take_the_bytes_of_their_profile(
+    groups: int, lg_k: int
+) -> None:
+    """Groups come one after the other, so that there is room for more of them."""
+    rng = np.random.default_rng(groups + lg_k)
+    summary = GroupedDistinct(0, lg_k)
+    for number in range(16):
+        known = min(groups, (number + 1) * groups // 8)
+        ids = np.repeat(np.arange(known, dtype=np.int32), (1 << lg_k) // 8)
+        first, second = rng.integers(0, 1 << 63, (2, ids.size)).astype(np.uint64)
+        summary.grow(known)
+        summary.update(ids, first, second)
+    predicted = groups * GroupedDistinct.profile.bytes_of(lg_k, TYPICAL)
+    assert 0.9 * predicted <= summary.size_bytes <= 1.1 * predicted
+
+
 @pytest.mark.parametrize("bits", [7, 5, 2])
 @pytest.mark.parametrize("decades", [2, 6])
 def test_log_buckets_take_the_bytes_and_have_the_error_of_their_profile(
