@@ -17,7 +17,7 @@ class CurveRepaired(UserWarning):
 
 
 def falling(name: str, error: Floats) -> Floats:
-    """An error curve over growing sizes, [k], without its rises.
+    """An error curve over growing sizes, [k] or [k, levels], without its rises.
 
     More bytes never hurt, because a synopsis may leave them unused; so a rise is a measurement's
     noise, and the curve is lowered to the least error so far.
@@ -32,11 +32,11 @@ def falling(name: str, error: Floats) -> Floats:
     least = np.minimum.accumulate(error)
     rises = error > least
     if rises.any():
-        at = int(rises.argmax())
         if (error > least * (1 + _STEPS_MAX)).any():
             raise BadCurve(name, "falling in bytes", error.tolist())
+        low, high = float(least[rises][0]), float(error[rises][0])
         warnings.warn(
-            f"{name}: its error rises from {least[at]:g} to {error[at]:g}; taken as {least[at]:g}",
+            f"{name}: its error rises from {low:g} to {high:g}; taken as {low:g}",
             CurveRepaired,
             stacklevel=2,
         )
@@ -79,7 +79,7 @@ def table(
       options [n, the largest k * levels]; option (i, j) of a synopsis is at i * levels + j.
 
     Raises:
-      BadDemand: a value that no synopsis can have.
+      BadDemand: a value that no synopsis can have. BadCurve: as `falling`; sizes ascend or not.
     """
     width = max((error.size for error in errors), default=0)
     size_bytes = np.zeros((len(names), width), np.int64)
@@ -87,10 +87,23 @@ def table(
     error_of = np.full((len(names), width), np.inf)
     for row, (size, cost, error) in enumerate(zip(sizes, costs, errors, strict=True)):
         assert error.shape == (len(size), len(cost))
+        if np.asarray(size).dtype.kind not in "iu":
+            raise BadDemand(names[row], "size_bytes", "whole numbers", np.asarray(size).tolist())
+        order = np.argsort(size, kind="stable")
+        error_of[row, : error.size] = _fallen(names[row], error, order).ravel()
         largest = max(map(int, size), default=0)
         if largest >= BYTES_END:  # As int64 it would be negative.
             raise BadDemand(names[row], "size_bytes", "below 2^63", largest)
         size_bytes[row, : error.size] = np.repeat(size, len(cost))
         cost_ns[row, : error.size] = np.tile(cost, len(size))
-        error_of[row, : error.size] = error.ravel()
     return Options(names, size_bytes, cost_ns, error_of)
+
+
+def _fallen(name: str, error: Floats, order: Integers) -> Floats:
+    """The errors of sizes, [k, levels], without rises in the order of the sizes."""
+    known = ~np.isnan(error) & (error >= 0)  # Whatever else is wrong, Options names.
+    if not known.all():
+        return error
+    fallen = np.empty_like(error)
+    fallen[order] = falling(name, error[order])
+    return fallen

@@ -141,6 +141,8 @@ class Budget:
     cost_ns: float = np.inf
 
     def __post_init__(self) -> None:
+        if not isinstance(self.size_bytes, int | np.integer):
+            raise BadBudget("size_bytes", "a whole number", self.size_bytes)
         if not 0 <= self.size_bytes < BYTES_END:
             raise BadBudget("size_bytes", "in [0, 2^63)", self.size_bytes)
         if not self.cost_ns >= 0:

@@ -212,7 +212,9 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
             offered = offered_sizes(asked, parts, curve, skipped=float(skipped[level]))
             sizes = tuple(sorted({*offered, *((first.size,) if asked.stands else ())}))
             name = curve.words(first.size)
-            error = falling(name, np.array([curve.error(size) for size in sizes]))
+            error = falling(
+                f"{asked.name}: {name}", np.array([curve.error(size) for size in sizes])
+            )
         size_bytes = np.zeros(len(sizes), np.int64)
         more_bytes: tuple[int, ...] = ()
         if not query.groups:  # The bytes of groups are in their cap.

@@ -111,6 +111,32 @@ def test_a_budget_is_an_amount(size_bytes):
         Budget(1, np.nan)
 
 
+@pytest.mark.parametrize("size_bytes", [1.5, 8.0, np.nan])
+def test_a_budget_is_whole_bytes(size_bytes):
+    with pytest.raises(BadBudget, match=f"size_bytes must be a whole number, got {size_bytes}"):
+        Budget(size_bytes)
+    assert Budget(np.int64(8)).size_bytes == 8
+
+
+def test_a_table_refuses_what_is_no_size_and_what_rises():
+    def made(sizes, *errors):
+        columns = np.array(errors, float).T
+        return table(["q: hll"], [np.array(sizes)], [np.zeros(len(errors))], [columns])
+
+    with pytest.raises(
+        BadDemand, match=r"q: hll: size_bytes must be whole numbers, got \[1.0, nan"
+    ):
+        made([1.0, np.nan], [2.0, 1.0])
+    with pytest.raises(BadCurve, match="q: hll: its curve must be falling in bytes"):
+        made([1, 2, 3], [3.0, 2.0, 1.0], [3.0, 1.0, 2.0])
+    with pytest.raises(BadCurve, match="falling in bytes"):
+        made([3, 2, 1], [3.0, 2.0, 1.0])  # In the order of the sizes it rises.
+    assert made([3, 2, 1], [1.0, 2.0, 3.0]).error.tolist() == [[1.0, 2.0, 3.0]]
+    with pytest.warns(CurveRepaired, match="q: hll: its error rises from 1 to 1.001"):
+        repaired = made([1, 2, 3], [3.0, 1.0, 1.001])
+    assert repaired.error.tolist() == [[3.0, 1.0, 1.0]]
+
+
 def test_a_budget_below_the_minima_says_what_they_need():
     demands = demands_of([[(5, 2, 1.0)], [(6, 3, 1.0)]], [])
     with pytest.raises(BudgetExceeded, match=r"least of bytes is 11 of 10, .* CPU 5 of 9 ns"):
