@@ -15,18 +15,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+import google_crc32c
 import numpy as np
-from numba import njit
 from numpy.typing import DTypeLike, NDArray
 
 from synopses.errors import BadParameter, CorruptSynopsis, OtherLayout
-from synopses.inputs import as_input
 
 MAGIC = b"SYNO"
 _FIXED = struct.Struct("<4sBBHQQ")
 _CHECKSUM = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
-_CASTAGNOLI = 0x82F63B78  # RFC 3720, reflected.
+_RESIDUE = 0x48674BC7  # The CRC-32C of any bytes that their own CRC-32C follows.
 
 
 class Kind(IntEnum):
@@ -59,54 +58,6 @@ LAYOUTS: Final[Mapping[Kind, int]] = {
 """The layout of each kind's parameters and parts. One that changes gets the next number."""
 
 
-def _crc_tables() -> NDArray[np.uint32]:
-    """Tables of slicing-by-8 (Kounavis & Berry 2005): uint32 [8, 256]."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(_CASTAGNOLI), table >> 1)
-    tables = [table.astype(np.uint32)]
-    for _ in range(7):
-        last = tables[-1]
-        tables.append((last >> np.uint32(8)) ^ tables[0][last & np.uint32(255)])
-    return np.stack(tables).astype(np.uint32)
-
-
-_TABLES = as_input(_crc_tables(), np.uint32)
-
-
-@njit(nogil=True, cache=True)
-def _crc32c(data: NDArray[np.uint8], tables: NDArray[np.uint32]) -> int:
-    crc = np.uint32(0xFFFFFFFF)
-    whole = data.size - data.size % 8
-    for at in range(0, whole, 8):
-        low = crc ^ (
-            np.uint32(data[at])
-            | np.uint32(data[at + 1]) << np.uint32(8)
-            | np.uint32(data[at + 2]) << np.uint32(16)
-            | np.uint32(data[at + 3]) << np.uint32(24)
-        )
-        crc = np.uint32(
-            tables[7, low & np.uint32(255)]
-            ^ tables[6, (low >> np.uint32(8)) & np.uint32(255)]
-            ^ tables[5, (low >> np.uint32(16)) & np.uint32(255)]
-            ^ tables[4, (low >> np.uint32(24)) & np.uint32(255)]
-            ^ tables[3, data[at + 4]]
-            ^ tables[2, data[at + 5]]
-            ^ tables[1, data[at + 6]]
-            ^ tables[0, data[at + 7]]
-        )
-    for at in range(whole, data.size):
-        crc = np.uint32(
-            tables[0, (crc ^ np.uint32(data[at])) & np.uint32(255)] ^ (crc >> np.uint32(8))
-        )
-    return int(crc ^ np.uint32(0xFFFFFFFF))
-
-
-def crc32c(data: bytes | memoryview) -> int:
-    """CRC-32C (Castagnoli) of the bytes, as iSCSI, ext4 and the log compute it."""
-    return int(_crc32c(as_input(np.frombuffer(data, np.uint8), np.uint8), _TABLES))
-
-
 def seal(
     kind: Kind, parameters: bytes, body: Sequence[NDArray[Any] | bytes], seed: int = 0
 ) -> bytes:
@@ -122,7 +73,7 @@ def seal(
     length = sum(len(part) for part in parts)
     fixed = _FIXED.pack(MAGIC, LAYOUTS[kind], kind, len(parameters), seed, length)
     whole = b"".join((fixed, parameters, *parts))
-    return whole + _CHECKSUM.pack(crc32c(whole))
+    return whole + _CHECKSUM.pack(google_crc32c.value(whole))
 
 
 def _sized(part: NDArray[Any] | bytes) -> bytes:
@@ -210,14 +161,13 @@ def unseal(data: bytes, kind: Kind) -> Body:
     whole = _FIXED.size + parameters + length
     if len(data) != whole + _CHECKSUM.size:
         raise CorruptSynopsis("length", len(data), whole + _CHECKSUM.size)
-    view = memoryview(data)
-    (checksum,) = _CHECKSUM.unpack_from(data, whole)
-    actual = crc32c(view[:whole])
-    if checksum != actual:
+    if google_crc32c.value(data) != _RESIDUE:
+        (checksum,) = _CHECKSUM.unpack_from(data, whole)
+        actual = google_crc32c.value(data[:whole])
         raise CorruptSynopsis("checksum", f"{actual:#010x}", f"{checksum:#010x}")
     if found == kind and layout != LAYOUTS[kind]:
         raise OtherLayout(f"layout of {kind.name.lower()}", layout, LAYOUTS[kind])
     if found != kind:
         raise CorruptSynopsis("kind", found, f"{int(kind)} ({kind.name.lower()})")
-    start = _FIXED.size + parameters
+    start, view = _FIXED.size + parameters, memoryview(data)
     return Body(bytes(view[_FIXED.size : start]), seed, view[start:whole])
