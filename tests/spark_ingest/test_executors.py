@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import shedder
 from shedder.client import Client
+from shedder.client.failures import LONGEST_S, Patience
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser
-from shedder.errors import FailedPrecondition
+from shedder.errors import FailedPrecondition, Unreachable
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import ROWS_PER_BATCH
@@ -142,3 +143,21 @@ def test_a_try_that_ended_early_is_the_beginning_of_the_next(
         ledger = client.ledger("s")
         assert ledger.applied == 12_000 * (micro_batch + 1)
         assert ledger.duplicate == before.duplicate + 1_000 * first
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_service_that_is_away_for_minutes_is_found_soon_after_it_is_back() -> None:
+    for away_s in (60.0, 590.0):
+        clock = Clock()
+        patience = Patience(Service("localhost:1").patience_s, clock)
+        while clock.now < away_s:
+            clock.now += patience.wait_s(Unreachable("gone"))
+        assert clock.now - away_s <= LONGEST_S
