@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 import pyarrow as pa
 
@@ -127,15 +129,13 @@ def main(arguments: Sequence[str]) -> None:
     print(PAGE.format(trials=trials))
     print("| aggregate | distribution | stopped on the way | share read | held |")
     print("|---|---|---:|---:|---:|")
-    for aggregate in wanted:
-        for distribution in DRAWN:
-            cell = measured(aggregate, distribution, trials)
+    cells = [(aggregate, distribution) for aggregate in wanted for distribution in DRAWN]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for cell in pool.map(measured, *zip(*cells, strict=True), [trials] * len(cells)):
             partly = f"{cell.partly:,} of {cell.trials:,}"
             held = "" if not cell.claimed else f"{cell.coverage:.4f}"
-            print(
-                f"| {aggregate} | {distribution} | {partly} | {cell.share:.3f} | {held} |",
-                flush=True,
-            )
+            of = f"{cell.aggregate} | {cell.distribution}"
+            print(f"| {of} | {partly} | {cell.share:.3f} | {held} |", flush=True)
 
 
 if __name__ == "__main__":
