@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
 import structlog
 
-from shedder.archive.commit import Entry
 from shedder.archive.directory import FORMAT_DROPS
-from shedder.archive.records import Batch, Built, Heartbeat, Level, Sizes
+from shedder.archive.records import Batch, Built, Heartbeat
 from shedder.archive.store import Store
 from shedder.cql.on_overload import Policy
 from shedder.cql.query import StreamSchema
@@ -18,9 +17,10 @@ from shedder.engine.built import Checked
 from shedder.engine.checkpoint import write_checkpoint
 from shedder.engine.cutter import TAILS_SHARE, Cutter
 from shedder.engine.door_drops import DoorDrops
+from shedder.engine.durable import DurableQueue
 from shedder.engine.feeding import part
 from shedder.engine.indexer import Indexer
-from shedder.engine.intake import Arrived, Intake
+from shedder.engine.intake import Intake
 from shedder.engine.levels_by_load import LevelsByLoad
 from shedder.engine.levels_in_force import LevelsInForce
 from shedder.engine.machine import Machine
@@ -50,7 +50,6 @@ from shedder.streams.windows import Span
 
 SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
-PASS_BY_MS = 250.0  # Of a stream with DROP OLDEST a batch waits so long to be read, or is not.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 _log = structlog.get_logger("shedder.engine")
@@ -73,8 +72,9 @@ class Core(LevelsInForce, SizesInForce):
         self.intakes: dict[str, Intake] = {}
         self.applied_sequence = 0  # The log's number of the next record to apply.
         self.actor = machine.actor("shedder-apply", self._idle)
+        self.durable = DurableQueue(self)
         self.commit = machine.commit(
-            store.log, self._durable, self._lost, bytes_max=settings.ingest_queue_bytes
+            store.log, self.durable.came, self.durable.lost, bytes_max=settings.ingest_queue_bytes
         )
         self.go_exact: Callable[[Published, Span], None] = _no_exact
         self.go_vacuum: Callable[[str], None] = _no_vacuum
@@ -222,81 +222,15 @@ class Core(LevelsInForce, SizesInForce):
 
     # --- from the log to the panes -------------------------------------------------------------
 
-    def _durable(self, entries: list[Entry]) -> None:
-        """On the disk thread: these are on disk; number them and queue them for application."""
-        size = tuples = dropped = 0
-        for entry in entries:
-            size += entry.size_bytes
-            if isinstance(entry.token, Arrived):
-                header = entry.token.header
-                tuples += header.rows if isinstance(header, Batch) else 0
-                dropped += 0 if entry.token.dropped is None else entry.token.dropped.rows
-                intake = self._intake_of(entry.token.header.stream)
-                if intake is not None:
-                    intake.made_durable(entry.token)
-        self.meter.came(tuples, size, dropped)
-        self.actor.post(partial(self._apply_group, entries, size))
-
-    def _lost(self, entries: list[Entry], error: ShedderError) -> None:
-        """On the disk thread: these will never be durable, and neither will what is in flight."""
-        _log.error("log_write_failed", lost_records=len(entries), error=str(error))
-        for intake in list(self.intakes.values()):
-            intake.lost_in_flight()
-        self._left_queues(entries)
-
-    def _left_queues(self, entries: Iterable[Entry]) -> None:
-        """What tenants had in the queue, and have not any more."""
-        for entry in entries:
-            if isinstance(entry.token, Arrived):
-                self.queues.left(entry.token.tenant, entry.size_bytes)
-
-    def _apply_group(self, entries: list[Entry], size: int) -> None:
-        for entry in entries:
-            match entry.token:
-                case Arrived(Built() as header, Checked() as checked) as arrived:
-                    name = self._stream_name(header.stream)
-                    if name is not None:
-                        self.apply_built(header, checked)
-                        self.streams[name].accepted = arrived.accepted
-                case Arrived(Batch() as header, pa.RecordBatch() as batch) as arrived:
-                    name = self._stream_name(header.stream)
-                    if name is not None:
-                        self.by_load.take(entry.sequence)
-                        self._apply_one(self.streams[name], arrived, batch, entry.sequence)
-                        self.streams[name].accepted = arrived.accepted
-                case Heartbeat() as header:
-                    self.apply_heartbeat(header)
-                case Level() as header:
-                    self.apply_level(header)
-                case Sizes() as header:
-                    self.apply_sizes(header)
-            self.applied_sequence = entry.sequence + 1
-        self._bytes_since += size
-        self._left_queues(entries)
-        self.meter.done()
+    def after_group(self, size_bytes: int) -> None:
+        """On the apply thread: so much of the log has been applied; do what is due between."""
+        self._bytes_since += size_bytes
         self.cutter.cut_what_is_due()
         now = self.machine.monotonic_s()
         if now >= self._refresh_at:
             self._refresh_stale(now)
         self._checkpoint_if_due(now)
         self._share_if_due(now)
-
-    def _apply_one(
-        self, stream: Stream, arrived: Arrived, batch: pa.RecordBatch, sequence: int
-    ) -> None:
-        """One batch, by the meter."""
-        header = arrived.header
-        assert isinstance(header, Batch)
-        self.meter.begin()
-        before = stream.synopses_ns
-        self.store.add(stream.id, header.first_position, batch, sequence=sequence)
-        too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
-        self.apply(stream, header, batch, dropped=arrived.dropped, passed_by=too_old)
-        self.meter.applied(header.rows, stream.synopses_ns - before)
-
-    def _too_old(self) -> bool:
-        """Whether the batch that is applied now has waited too long for DROP OLDEST to read it."""
-        return self.sheds and self.meter.age_ms > PASS_BY_MS
 
     def apply(
         self,
@@ -322,7 +256,7 @@ class Core(LevelsInForce, SizesInForce):
 
     def apply_built(self, header: Built, checked: Checked) -> None:
         """Fold what was built of tuples elsewhere into panes, and answer the windows it closes."""
-        name = self._stream_name(header.stream)
+        name = self.stream_name(header.stream)
         if name is not None:
             stream = self.streams[name]
             stream.apply_built(header, checked)
@@ -330,7 +264,7 @@ class Core(LevelsInForce, SizesInForce):
 
     def apply_heartbeat(self, header: Heartbeat) -> None:
         """Raise a watermark, and answer the windows that this closes."""
-        name = self._stream_name(header.stream)
+        name = self.stream_name(header.stream)
         if name is not None:
             stream = self.streams[name]
             stream.heartbeat(header.watermark_us, header.arrival_us)
@@ -360,11 +294,11 @@ class Core(LevelsInForce, SizesInForce):
             published.guard(partial(published.windows_closed, stream, stretch))
         self.shrink_soon()
 
-    def _intake_of(self, stream_id: int) -> Intake | None:
+    def intake_of(self, stream_id: int) -> Intake | None:
         """The door of a stream; None once it is dropped. From any thread."""
         return next((i for i in list(self.intakes.values()) if i.stream_id == stream_id), None)
 
-    def _stream_name(self, stream_id: int) -> str | None:
+    def stream_name(self, stream_id: int) -> str | None:
         """None for a stream that was dropped while its records were on the way."""
         return next((n for n, s in list(self.streams.items()) if s.id == stream_id), None)
 

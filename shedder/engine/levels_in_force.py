@@ -25,11 +25,12 @@ class LevelsInForce(ABC):
     clock_us: Callable[[], int]
 
     @abstractmethod
-    def _stream_name(self, stream_id: int) -> str | None: ...
+    def stream_name(self, stream_id: int) -> str | None:
+        """None for a stream that was dropped while its records were on the way."""
 
     def apply_level(self, header: Level | LevelFrom) -> None:
         """From the next batch on, a query's synopses read at these levels."""
-        name = self._stream_name(header.stream)
+        name = self.stream_name(header.stream)
         published = None if name is None else self.streams[name].queries.get(header.query)
         if published is not None and not published.failed:  # Else it was dropped meanwhile.
             forced = header.forced if isinstance(header, Level) else None

@@ -139,6 +139,7 @@ class Overload:
         except Exception as error:
             _log.error("overload_tick_failed", exc_info=error)
             self._core.stretch = 1
+            self._core.durable.together = False
             self._let_in(ALL)
             self._core.door.hold(float("inf"), {}, self.load.at_s, TICK_S)
 
@@ -259,6 +260,7 @@ class Overload:
             _log.warning(word, age_ms=round(self.load.age_ms), load=core.load())
         self.state = state
         core.stretch = state.stretch
+        core.durable.together = state.overloaded
         streams = list(core.streams.items())
         by_query = weights_by_query([stream for _, stream in streams])
         weights = {

@@ -32,11 +32,12 @@ class SizesInForce(ABC):
     _shrinks_soon = False
 
     @abstractmethod
-    def _stream_name(self, stream_id: int) -> str | None: ...
+    def stream_name(self, stream_id: int) -> str | None:
+        """None for a stream that was dropped while its records were on the way."""
 
     def apply_sizes(self, header: Sizes) -> None:
         """From now on, new panes of a query have these sizes; larger ones shrink, bit by bit."""
-        name = self._stream_name(header.stream)
+        name = self.stream_name(header.stream)
         published = None if name is None else self.streams[name].queries.get(header.query)
         if published is not None and not published.failed:  # Else it was dropped meanwhile.
             standing = published.standing

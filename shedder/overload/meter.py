@@ -82,6 +82,14 @@ class Meter:
                 return inf
             return tuples * self._applying_ns / last.free_share / 1e6
 
+    def tuples_in(self, ms: float) -> float:
+        """How many tuples are applied in so much of the apply thread's time, as it goes now.
+
+        0 where nobody has seen yet how long a tuple takes.
+        """
+        applying_ns = self._applying_ns
+        return 1e6 * ms / applying_ns if applying_ns > 0 else 0.0
+
     def came(self, tuples: int, size_bytes: int, dropped: int = 0) -> None:
         """Batches have become durable together, and wait to be applied.
 

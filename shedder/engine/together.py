@@ -1,0 +1,89 @@
+"""Batches that wait one behind the other, read as if they had come as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shedder.archive.records import Batch
+from shedder.cql.on_overload import Policy
+from shedder.engine.intake import Arrived
+from shedder.engine.stream import Stream
+from shedder.streams.frame import Frame
+
+ROWS_MAX = 65_536  # More would push what queries derive from a batch out of the caches.
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive batches of one stream.
+
+    Whoever sent them could have sent them as one batch. They are read so only where that makes no
+    difference to what is late: none of them has tuples that the watermark of those before it has
+    passed, and all are believed as of the arrival of the first one.
+
+    ends_us: of the event times of several; None: nobody has looked yet.
+    """
+
+    arrived: tuple[Arrived, ...]
+    ends_us: tuple[int, int] | None = None
+
+    @property
+    def header(self) -> Batch:
+        """As of one batch."""
+        first, last = _header(self.arrived[0]), _header(self.arrived[-1])
+        if len(self.arrived) == 1:
+            return first
+        rows = last.end_position - first.first_position
+        return Batch(first.stream, "", 0, 0, first.first_position, rows, last.arrival_us)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """All rows."""
+        batches = [batch_of(each) for each in self.arrived]
+        if len(batches) == 1:
+            return batches[0]
+        [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        return batch
+
+    def with_next(self, stream: Stream, token: object, rows_max: float) -> Run | None:
+        """The run with one more batch; None: what comes next does not belong to it.
+
+        stream: whose batches they are; none of them has been read. token: of the next record.
+        rows_max: of a run.
+        """
+        if not isinstance(token, Arrived) or not isinstance(token.header, Batch):
+            return None
+        first, last, own = _header(self.arrived[0]), _header(self.arrived[-1]), token.header
+        follows = own.stream == last.stream and own.first_position == last.end_position
+        if not follows or own.end_position - first.first_position > rows_max:
+            return None
+        known = self.ends_us or _believed(stream, self.arrived[0], first.arrival_us)
+        more = _believed(stream, token, first.arrival_us)
+        if known is None or more is None or more[0] < stream.watermark.after(known[1]):
+            return None
+        return Run((*self.arrived, token), (min(known[0], more[0]), max(known[1], more[1])))
+
+
+def batch_of(arrived: Arrived) -> pa.RecordBatch:
+    """Its rows."""
+    assert isinstance(arrived.content, pa.RecordBatch)
+    return arrived.content
+
+
+def _header(arrived: Arrived) -> Batch:
+    assert isinstance(arrived.header, Batch)
+    return arrived.header
+
+
+def _believed(stream: Stream, arrived: Arrived, arrival_us: int) -> tuple[int, int] | None:
+    """The oldest and the newest event time; None: it is no batch that is read with others.
+
+    arrival_us: as of when it is to be believed.
+    """
+    batch, thins = batch_of(arrived), stream.schema.on_overload.policy is Policy.THIN
+    if not thins or arrived.dropped is not None or _header(arrived).flags or not batch.num_rows:
+        return None
+    oldest, newest = Frame(batch, stream.schema.time_column).time_ends_us
+    return (oldest, newest) if newest <= stream.watermark.limit_us(arrival_us) else None
