@@ -44,17 +44,22 @@ class Actor:
         """Hand over work whose result nobody waits for. It must not raise."""
         self._add(work, None)
 
-    def _add(self, work: Callable[[], None], future: Future[Any] | None) -> None:
+    def _add(
+        self, work: Callable[[], None], future: Future[Any] | None, *, ahead: bool = False
+    ) -> None:
         with self._wake:
             if self._halted:
                 raise InternalError(self._halted)
             if self._closed:
                 raise Draining("the engine is closed")
-            self._work.append((work, future))
+            (self._work.appendleft if ahead else self._work.append)((work, future))
             self._wake.notify()
 
-    def call(self, work: Callable[[], Result]) -> Future[Result]:
-        """Hand over work; its result or error is the future's."""
+    def call(self, work: Callable[[], Result], *, ahead: bool = False) -> Future[Result]:
+        """Hand over work; its result or error is the future's.
+
+        ahead: of all that waits.
+        """
         future: Future[Result] = Future()
 
         def run() -> None:
@@ -65,7 +70,7 @@ class Actor:
             except BaseException as error:
                 future.set_exception(error)
 
-        self._add(run, future)
+        self._add(run, future, ahead=ahead)
         return future
 
     def is_alive(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import structlog
@@ -38,6 +39,7 @@ from shedder.errors import (
     UnknownQuery,
     UnknownStream,
 )
+from shedder.overload.controller import AGE_MS
 from shedder.overload.door import Door
 from shedder.overload.memory import NONE
 from shedder.settings import Settings
@@ -51,6 +53,8 @@ from shedder.streams.windows import Span
 SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
+
+Result = TypeVar("Result")
 
 _log = structlog.get_logger("shedder.engine")
 
@@ -103,6 +107,15 @@ class Core(LevelsInForce, SizesInForce):
     def load(self) -> float:
         """How full the queue of what waits to be applied is: 0 idle, 1 refuses. From any thread."""
         return min(1.0, self.meter.queue_bytes / self.settings.ingest_queue_bytes)
+
+    def look(self, work: Callable[[], Result]) -> Result:
+        """What is to be seen on the apply thread: of all that is durable, as a rule.
+
+        Where work is shed by load, and that would take longer to apply than the signal of an
+        overload, of what is applied: whoever looks at a flood must not wait for its end.
+        """
+        ahead = self.sheds and self.meter.drain_ms(0) >= AGE_MS
+        return self.actor.call(work, ahead=ahead).result()
 
     @property
     def synopsis_bytes(self) -> int:

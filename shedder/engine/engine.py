@@ -375,7 +375,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
 
     def control(self) -> pa.Table:
         """The control table of every entity: entity, name, key, value."""
-        rows = self.core.actor.call(lambda: describe.control(self.core)).result()
+        rows = self.core.look(lambda: describe.control(self.core))
         allocation = self.allocation()
         shares = describe.allocation(allocation, self.core.synopsis_bytes)
         tenants = describe.tenants(

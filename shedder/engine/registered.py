@@ -118,4 +118,4 @@ class Registered(ABC):
     def explain_standing(self, stream: Stream, published: Published) -> str:
         """What a standing query keeps and predicts."""
         costs = self.overload.cost_ns(published.standing.name)
-        return self.core.actor.call(lambda: describe.standing(stream, published, costs)).result()
+        return self.core.look(lambda: describe.standing(stream, published, costs))

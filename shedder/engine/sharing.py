@@ -92,7 +92,7 @@ class Sharing:
                 names = list(stream.queries)
                 for first in range(0, len(names), _AT_ONCE):
                     look = partial(self._look, stream, names[first : first + _AT_ONCE])
-                    found += self._core.actor.call(look).result()
+                    found += self._core.look(look)
         return found
 
     def _look(self, stream: Stream, names: Sequence[str]) -> list[Asked]:

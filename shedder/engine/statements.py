@@ -145,11 +145,9 @@ def execute(
         case Show("TENANTS"):
             return Answer(engine.tenants(asker))
         case Show(what):
-            return Answer(
-                engine.core.actor.call(lambda: describe.show(engine.core, what, asker)).result()
-            )
+            return Answer(engine.core.look(lambda: describe.show(engine.core, what, asker)))
         case Describe(name):
-            return Answer(engine.core.actor.call(lambda: describe.one(engine.core, name)).result())
+            return Answer(engine.core.look(lambda: describe.one(engine.core, name)))
         case _:
             assert_never(statement)
 

@@ -195,9 +195,9 @@ class SteppedActor(Actor):
         finally:
             self._depth -= 1
 
-    def call(self, work: Callable[[], Result]) -> Future[Result]:
+    def call(self, work: Callable[[], Result], *, ahead: bool = False) -> Future[Result]:
         """Do all that was posted before, and then this, now: who asks would wait for it."""
-        future = super().call(work)
+        future = super().call(work, ahead=ahead)
         while not future.done():
             self._wait()
         return future

@@ -52,6 +52,19 @@ def test_levels_are_in_force_for_what_waits_already(flooded):
     assert applied < 60 * ROWS  # Much still waits, and the levels are there.
 
 
+def test_whoever_looks_at_a_flood_does_not_wait_for_its_end(flooded):
+    flooded.flood()
+    for _ in range(200):
+        flooded.send()
+    stream = flooded.engine.core.streams["s"]
+    before = stream.applied
+    assert facts(flooded.engine)["overloaded"] == "1"
+    assert flooded.engine.execute("SHOW QUERIES").table.num_rows == len(QUERIES)
+    assert stream.applied == before < len(flooded.sent) * ROWS
+    assert flooded.engine.ledger("s").applied == len(flooded.sent) * ROWS
+    assert stream.applied > before
+
+
 def test_the_cheapest_are_left_alone_and_counts_of_one_group_stay_exact(flooded):
     flooded.flood()
     plan = flooded.engine.core.published("wide")[1].standing.plan
