@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from benchmarks.trades import CREATE
 
 WINDOW = "[RANGE INTERVAL '2' SECOND SLIDE INTERVAL '1' SECOND]"
-UNGROUPED = 25
+UNGROUPED = 24
 GROUPED = 15
-AGGREGATES = 5 * (UNGROUPED + GROUPED)
+JOINS = 5
+AGGREGATES = 5 * (UNGROUPED + GROUPED) + JOINS
 GROUPS = 20
 
 __all__ = ["AGGREGATES", "CREATE", "queries"]
 
 
 def queries(stream: str = "trades", window: str = WINDOW) -> Iterator[tuple[str, str]]:
-    """Name and text: counts, sums of heavy tails, distinct, quantiles, lists, and group-bys.
+    """Name and text: counts, sums of heavy tails, distinct, quantiles, lists, group-bys, joins.
 
     Each has expressions of its own, so that none shares its panes with another.
     """
@@ -38,4 +39,9 @@ def queries(stream: str = "trades", window: str = WINDOW) -> Iterator[tuple[str,
                 f"QUANTILE(value + {at}, 0.5) AS middle "
                 f"FROM {stream} {window} GROUP BY key % {GROUPS + at}"
             ),
+        )
+    for at in range(JOINS):
+        yield (
+            f"joined_{at}",
+            f"SELECT JOIN_SIZE(key + {at}, key % {GROUPS + at}) AS pairs FROM {stream} {window}",
         )

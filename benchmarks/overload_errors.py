@@ -43,6 +43,7 @@ KINDS = {
         "keys": "COUNT(DISTINCT) by group",
         "middle": "QUANTILE 0.5 by group",
     },
+    "joined": {"pairs": "JOIN_SIZE"},
 }
 
 
@@ -108,7 +109,7 @@ def run() -> Report:
             ),
             (
                 "After random drop counts, sums and lists are scaled to the tuples that came; "
-                "distinct counts cannot be."
+                "distinct counts cannot be, and sizes of joins are not."
             ),
             (
                 f"Each of the {WINDOWS} windows that end while tuples still come is asked for, of "
