@@ -13,7 +13,7 @@ from synopses import cross_moment_kernels as kernels
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_ids, as_input, same_rows
+from synopses.inputs import as_column, as_ids, same_rows
 from synopses.out_of_range import in_range, known_in_range
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
@@ -106,7 +106,7 @@ class GroupedCrossMoments:
         same_rows(len(first), second=second)
         if ids is None:
             self.grow(1)
-        x, y = as_input(first, np.float64), as_input(second, np.float64)
+        x, y = as_column(first, np.float64), as_column(second, np.float64)
         groups = as_ids(ids, x.size, self._groups)
         kernels.add_pairs(self._floats, self._ints, self._infinite, groups, x, y)
 

@@ -21,7 +21,7 @@ from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.hll_images import coupons_max, folded, read_image, write_coupons, write_image
-from synopses.inputs import as_ids, as_input, same_rows
+from synopses.inputs import as_column, as_ids, same_rows
 from synopses.resizing import Resizable
 
 _PARAMETERS = struct.Struct("<qi")
@@ -105,7 +105,7 @@ class GroupedDistinct(Resizable):
         same_rows(len(h1), h2=h2)
         if ids is None and not self._groups:
             self.grow(1)
-        first, second = as_input(h1, np.uint64), as_input(h2, np.uint64)
+        first, second = as_column(h1, np.uint64), as_column(h2, np.uint64)
         if ids is not None:
             groups = as_ids(ids, first.size, self._groups)
             if first.size >= ROWS_MIN * self._groups:

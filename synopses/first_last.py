@@ -13,7 +13,7 @@ from synopses.errors import CannotMerge
 from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_ids, as_input, same_rows
+from synopses.inputs import as_column, as_ids, same_rows
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q?")
@@ -96,8 +96,8 @@ class GroupedFirstLast:
         same_rows(len(values), times=times, positions=positions)
         if ids is None:
             self.grow(1)
-        bits = as_input(values, np.int64 if self.integer else np.float64).view(np.int64)
-        at, numbers = as_input(times, np.int64), as_input(positions, np.int64)
+        bits = as_column(values, np.int64 if self.integer else np.float64).view(np.int64)
+        at, numbers = as_column(times, np.int64), as_column(positions, np.int64)
         groups = as_ids(ids, bits.size, self._groups)
         kernels.add_values(self._cells, groups, at, numbers, bits)
 

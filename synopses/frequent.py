@@ -27,7 +27,7 @@ from synopses.frequent_lists import Counted, frequent_lists, top_lists
 from synopses.frequent_profile import ENTRIES_MAX, ENTRIES_MIN, FREQUENT
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
-from synopses.inputs import as_ids, as_input, same_rows
+from synopses.inputs import as_column, as_ids, as_input, same_rows
 from synopses.resizing import Resizable
 from synopses.threshold import Promise, check_share
 
@@ -139,8 +139,8 @@ class GroupedFrequent(Resizable):
         """
         if ids is None and not self._groups:
             self.grow(1)
-        amounts = _NONE if weights is None else as_input(weights, np.int64)
-        words = as_input(keys, np.uint64)
+        amounts = _NONE if weights is None else as_column(weights, np.int64)
+        words = as_column(keys, np.uint64)
         groups = as_ids(ids, words.size, self._groups)
         if weights is not None:
             same_rows(words.size, weights=amounts)

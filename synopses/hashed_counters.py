@@ -14,7 +14,7 @@ from synopses.counter_kernels import DEPTH, multipliers
 from synopses.errors import BadParameter, CannotMerge, CannotSubtract, CorruptSynopsis
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_ids, as_input
+from synopses.inputs import as_column, as_ids, as_input
 from synopses.profile import Statistics
 from synopses.resizing import Resizable
 
@@ -126,7 +126,7 @@ class GroupedHashedCounters(Resizable):
         """
         if ids is None and not self._groups:
             self.grow(1)
-        words = as_input(hashes, np.uint64)
+        words = as_column(hashes, np.uint64)
         if ids is None and self._rows[0] >= 0:
             table = self._dense[self._rows[0]]
             kernels.add_to_one(table, self._multipliers, self.lg_width, self._bits, words)
@@ -305,7 +305,7 @@ class GroupedHashedCounters(Resizable):
     def cells(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Where keys count in each row, -1 - cell for down; int64 [DEPTH, n]."""
         out = np.empty((DEPTH, hashes.size), np.int64)
-        words = as_input(hashes, np.uint64)
+        words = as_column(hashes, np.uint64)
         kernels.cells_of(self._multipliers, self.lg_width, self._bits, words, out)
         return out
 

@@ -33,6 +33,17 @@ def as_input(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     return array
 
 
+def as_column(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """The same of what a caller gives as a column.
+
+    Raises:
+      BadParameter: as above, or it has not one axis.
+    """
+    if array.ndim != 1:
+        raise BadParameter("shape of a column", array.shape, "one axis")
+    return as_input(array, dtype)
+
+
 def _converted(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         raise BadParameter("dtype of an array", str(array.dtype), str(dtype))

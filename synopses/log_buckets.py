@@ -30,7 +30,7 @@ from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import check_taken, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_ids, as_input
+from synopses.inputs import as_column, as_ids
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.resizing import Resizable
 
@@ -151,7 +151,7 @@ class GroupedLogBuckets(Resizable):
         """
         if ids is None and not self._groups:
             self.grow(1)
-        column = as_input(values, np.float64)
+        column = as_column(values, np.float64)
         groups = as_ids(ids, column.size, self._groups)
         self._cells.update(groups, column, self._counts, self._extremes)
 

@@ -15,7 +15,7 @@ from synopses.errors import BadParameter, CannotMerge
 from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_ids, as_input
+from synopses.inputs import as_column, as_ids
 from synopses.out_of_range import in_range, known_in_range
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
@@ -111,7 +111,7 @@ class GroupedMoments:
         """
         if ids is None and not self._groups:
             self.grow(1)
-        column = as_input(values, np.int64 if self.integer else np.float64)
+        column = as_column(values, np.int64 if self.integer else np.float64)
         groups, step = as_ids(ids, column.size, self._groups), 1
         if self.spread:
             step = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -145,8 +146,9 @@ class Profile:
         """The precision curve: the error of the largest summary within these bytes.
 
         Raises:
-          BadParameter: the smallest takes more bytes.
+          BadParameter: the smallest takes more bytes, or the confidence is not in (0, 1).
         """
+        _checked(confidence)
         return self.error_of(self.size_within(size_bytes, statistics), statistics, confidence)
 
     def for_error(
@@ -155,8 +157,11 @@ class Profile:
         """The smallest size whose error at this confidence is at most `error`.
 
         Raises:
-          BadParameter: not even the largest one's is.
+          BadParameter: not even the largest one's is, or the confidence is not in (0, 1).
         """
+        _checked(confidence)
+        if math.isnan(error):
+            raise BadParameter("error", error, "a number >= 0")
         at = bisect_left(
             self.sizes, -error, key=lambda size: -self.error_of(size, statistics, confidence)
         )
@@ -164,6 +169,11 @@ class Profile:
             least = self.error_of(self.sizes[-1], statistics, confidence)
             raise BadParameter("error", error, f">= {least:.4g} {self.share.value}")
         return self.sizes[at]
+
+
+def _checked(confidence: float) -> None:
+    if not 0.0 < confidence < 1.0:
+        raise BadParameter("confidence", confidence, "between 0 and 1")
 
 
 def exactly(_size: int, _statistics: Statistics, _confidence: float) -> float:

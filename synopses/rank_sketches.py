@@ -13,7 +13,7 @@ from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import same_kind
 from synopses.header import Body
-from synopses.inputs import UNGROUPED, as_ids, as_input
+from synopses.inputs import UNGROUPED, as_column, as_ids
 from synopses.log_buckets import discrete_rank
 from synopses.resizing import Resizable
 from synopses.value_buffers import ValueBuffers, quantiles
@@ -105,7 +105,7 @@ class RankSketches(Resizable):
         Raises:
           BadParameter: an id is not that of a group, or there are not as many as values.
         """
-        column = as_input(values, np.float64)
+        column = as_column(values, np.float64)
         if ids is not None:
             self._buffers.add(as_ids(ids, column.size, self._groups), column, self._take)
             return

@@ -14,7 +14,7 @@ from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_ids, as_input
+from synopses.inputs import as_column, as_ids
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.resizing import Resizable
 from synopses.theta_images import THRESHOLD_MAX, read_image, write_image
@@ -114,7 +114,7 @@ class GroupedTheta(Resizable):
         """
         if ids is None and not self._groups:
             self.grow(1)
-        words = as_input(hashes, np.uint64)
+        words = as_column(hashes, np.uint64)
         groups = None if ids is None else as_ids(ids, words.size, self._groups)
         row = 0
         while True:

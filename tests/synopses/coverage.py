@@ -36,6 +36,7 @@ from tests.truth import DISTRIBUTIONS, draw, exact_quantile
 RATES = (1 / 2, 1 / 8, 1 / 64, 1 / 512)
 SELECTIVITIES = (1.0, 0.1, 0.01, 0.001)
 CONFIDENCES = (0.95, 0.99)
+ALL_CONFIDENCES = (0.68, *CONFIDENCES)  # Of the full grid.
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +396,7 @@ def measure(cell: Cell, *, size: int, trials: int) -> Outcome | None:
     )
 
 
-def full_grid(confidences: tuple[float, ...] = CONFIDENCES) -> list[Cell]:
+def full_grid(confidences: tuple[float, ...] = ALL_CONFIDENCES) -> list[Cell]:
     """Every cell: aggregate and source, distribution, rate, filter, confidence."""
     return [
         Cell(method, distribution, rate, selectivity, confidence)

@@ -19,6 +19,8 @@ from synopses.frequent import GroupedFrequent
 from synopses.hashing import murmur_int64
 from synopses.inputs import as_input
 from synopses.join_sizes import join_size, self_join_size
+from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 from synopses.theta import GroupedTheta
 from tests.laws import Part, Subject
@@ -164,3 +166,9 @@ def test_confidences_outside_their_range_are_refused(confidence: float, rows: in
     for question in questions:
         with pytest.raises(BadParameter, match=f"confidence is {confidence}"):
             question()
+
+
+def test_a_column_of_two_axes_is_refused() -> None:
+    for summary in (GroupedLogBuckets(1), GroupedKll(1), GroupedMoments(1, False, True)):
+        with pytest.raises(BadParameter, match=r"shape of a column is \(2, 3\), expected one axis"):
+            summary.update(None, np.ones((2, 3)))

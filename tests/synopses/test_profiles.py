@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,6 +120,17 @@ def test_the_default_size_has_an_error_at_any_confidence(kind: Any) -> None:
     ]
     assert np.isfinite(errors).all()
     assert errors == sorted(errors)
+
+
+@pytest.mark.parametrize("kind", SIZED, ids=name)
+def test_what_is_no_error_and_no_confidence_is_refused(kind: Any) -> None:
+    with pytest.raises(BadParameter, match="error is nan"):
+        kind.profile.for_error(math.nan, confidence=0.95)
+    for confidence in (0.0, 1.0, 1.5, -1.0, math.nan):
+        with pytest.raises(BadParameter, match="confidence is"):
+            kind.profile.for_error(0.01, confidence=confidence)
+        with pytest.raises(BadParameter, match="confidence is"):
+            kind.profile.error_at(10**6, confidence=confidence)
 
 
 @pytest.mark.parametrize("kind", SIZED, ids=name)
