@@ -112,6 +112,14 @@ def judge_value(
     )
 
 
+def _held_by(ranks: Ranks) -> str:
+    """The ranks of the values that equal a claimed one, as text."""
+    first, last = ranks.below + 1, ranks.upto
+    if first > last:
+        return f"none, between {last:,} and {first:,}"
+    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
+
+
 def judge_quantile(claim: Claim, q: float, ranks: Ranks, target: Target | None) -> Verdict:
     """Judge a claimed discrete quantile: the value of rank max(1, ceil(q n)) by ascending order.
 
@@ -134,7 +142,7 @@ def judge_quantile(claim: Claim, q: float, ranks: Ranks, target: Target | None) 
         attained = held  # The interval is within the target around the value, and so is the truth.
     return Verdict(
         claim,
-        f"rank {rank:,} of {ranks.n:,}; claimed value has {ranks.below + 1:,}–{ranks.upto:,}",
+        f"rank {rank:,} of {ranks.n:,}; claimed value has {_held_by(ranks)}",
         held,
         off / ranks.n,
         width / abs(value) if width is not None and value else None,

@@ -117,3 +117,12 @@ def test_an_item_that_is_not_in_the_exact_list_occurs_at_most_as_often_as_its_la
     held = [one.held for one in judge_listed(claim(items), exactly, complete=True)]
     assert held == [True, False, False]
     assert judge_listed(claim(items), {}, complete=False) == []
+
+
+@pytest.mark.parametrize(
+    ("below", "upto", "said"), [(4, 7, "5–7"), (4, 5, "5"), (4, 4, "none, between 4 and 5")]
+)
+def test_the_ranks_of_a_claimed_quantile_are_said_as_people_count(below, upto, said):
+    ranks = Ranks(n=10, below=below, upto=upto, below_low=0, to_high=10)
+    verdict = judge_quantile(claim(3.0, 1.0, 5.0), 0.5, ranks, None)
+    assert verdict.truth == f"rank 5 of 10; claimed value has {said}"
