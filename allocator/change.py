@@ -47,15 +47,20 @@ def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget
         (0, options.size_float, float(budget.size_bytes), last.per_byte),
         (1, options.cost_ns, budget.cost_ns, last.per_ns),
     ):
+        spent = _spent(column, choice)
         for _ in range(_ROUNDS_MAX):
-            over = _spent(column, choice) - there_is
+            over = spent - there_is
             if over <= 0:
                 break
             able = ways.to_free(resource, column, over, price)
             if not len(able):
                 raise exceeded(demands, budget)
+            spent -= float(column[able, choice[able]].sum())
             choice[able] = ways.option[able, resource]
-            ways.look(able)
+            spent += float(column[able, choice[able]].sum())
+            if spent <= there_is:  # As near as adding and taking away can tell.
+                spent = _spent(column, choice)
+            ways.moved(able)
         else:
             raise exceeded(demands, budget)
     prices = Prices(last.per_byte, last.per_ns, last.bound, choice)
@@ -78,6 +83,7 @@ class _Ways:
     loss: Floats = field(init=False)
     _order: Integers = field(init=False)
     _asked: int = 0
+    _again: list[Integers] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         n = len(self.choice)
@@ -90,8 +96,15 @@ class _Ways:
         objective = some.ranked_loss(self.penalty)
         self.option[rows], self.loss[rows] = _ways(objective, some.options, self.choice[rows])
 
+    def moved(self, rows: Integers) -> None:
+        """These have something else now; they are asked again before anybody yields."""
+        self._again.append(rows)
+
     def to_free(self, resource: int, column: Floats, over: float, price: float) -> Integers:
         """Who yields, so that so much is freed; all who can, where that is not enough."""
+        if self._again:
+            self.look(np.unique(np.concatenate(self._again)))
+            self._again.clear()
         while self._asked < len(self._order):
             most = _NEAR * price if self._asked < _ASKED_ENOUGH else np.finfo(np.float64).max
             near = np.flatnonzero(self.loss[:, resource] <= most)

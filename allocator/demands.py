@@ -33,6 +33,7 @@ class Options:
     error: float64 [n, k], >= 0; what the synopsis' answers are then predicted to err by, in the
       unit that its readers weigh.
     best_error, worst_error: float64 [n]; of the best and the worst option of each.
+    most_ns: float64 [n]; of the dearest option of each.
     size_float: size_bytes as float64, which prices are multiplied with again and again.
     """
 
@@ -42,6 +43,7 @@ class Options:
     error: Floats
     best_error: Floats = field(init=False)
     worst_error: Floats = field(init=False)
+    most_ns: Floats = field(init=False)
     size_float: Floats = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,6 +56,7 @@ class Options:
         object.__setattr__(self, "best_error", self.error.min(1, initial=np.inf))
         worst = np.where(np.isfinite(self.error), self.error, 0.0).max(1, initial=0.0)
         object.__setattr__(self, "worst_error", worst)
+        object.__setattr__(self, "most_ns", cost.max(1, initial=0.0))
         object.__setattr__(self, "size_float", self.size_bytes.astype(np.float64))
         none = np.isinf(self.best_error)
         if none.any():
@@ -194,15 +197,15 @@ class Demands:
         with np.errstate(over="ignore"):
             lost = options.worst_error[readers.synopsis] * readers.scale + readers.forfeit
             weighed = np.cumsum(readers.weight * lost)
-            spent = options.cost_ns.max(1, initial=0.0).sum()
+            spent = options.most_ns.sum()
         if not np.isfinite(weighed).all():
             at = int(np.isinf(weighed).argmax())
             rule = "small enough that all losses together stay finite"
             raise BadDemand(f"reader {at}", "weight", rule, readers.weight[at].item())
         if not np.isfinite(spent):
-            at = int(options.cost_ns.max(1).argmax())
+            at = int(options.most_ns.argmax())
             rule = "small enough that all costs together stay finite"
-            raise BadDemand(options.names[at], "cost_ns", rule, options.cost_ns[at].max().item())
+            raise BadDemand(options.names[at], "cost_ns", rule, options.most_ns[at].item())
 
     def loss(self) -> Floats:
         """[n, k]: what each option loses: weighted errors, forfeits, and what moving costs.

@@ -76,7 +76,7 @@ class Shrinking:
     @property
     def size_bytes(self) -> int:
         """What is held beside the pane."""
-        return sum(int(each.made.size_bytes) for each in self._made.values())
+        return sum(int(each.made.size_bytes) for each in list(self._made.values()))
 
     def step(self) -> bool:
         """Take some groups of one synopsis; returns whether there was anything left to take."""

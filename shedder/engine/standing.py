@@ -436,7 +436,8 @@ class Standing(Versions, Resizable):
         """What the panes, their merges and the keys hold in memory."""
         closed = self.closed.pane_bytes + self.closed.merge_bytes
         panes = int(closed.sum() + self._open_bytes().sum())
-        panes += 0 if self._shrinking is None else self._shrinking.size_bytes
+        at_it = self._shrinking  # Another thread may ask.
+        panes += 0 if at_it is None else at_it.size_bytes
         return panes + (0 if self.keys is None else self.keys.size_bytes)
 
     @property
