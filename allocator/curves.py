@@ -101,9 +101,9 @@ def table(
 
 def _fallen(name: str, error: Floats, order: Integers) -> Floats:
     """The errors of sizes, [k, levels], without rises in the order of the sizes."""
-    known = ~np.isnan(error) & (error >= 0)  # Whatever else is wrong, Options names.
-    if not known.all():
-        return error
+    ordered = error[order]
+    if (ordered[1:] <= ordered[:-1]).all() or not (error >= 0).all():
+        return error  # What is no error at all, Options names.
     fallen = np.empty_like(error)
-    fallen[order] = falling(name, error[order])
+    fallen[order] = falling(name, ordered)
     return fallen
