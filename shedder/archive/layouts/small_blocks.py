@@ -13,7 +13,7 @@ import numpy as np
 from shedder.archive.entries import Run
 from shedder.archive.layouts.blocks import Block, Wanted
 
-SMALL_ROWS: Final = 4_096  # To open, verify and decode takes longer than so many rows do.
+SMALL_ROWS: Final = 16_384  # A question reads as many rows of few runs as of many: so few of each.
 SMALL_BYTES: Final = 16 << 20
 _ENTRY_BYTES: Final = 1_024  # Of the objects that hold a block, roughly.
 
