@@ -58,7 +58,7 @@ class Resizable(ABC):
           sizes: of each part of the plan, 0 where it has none.
           part_bytes_max: the cap on the groups of each part.
         """
-        if len(sizes) != len(self.plan.parts):  # The record is of another query of this name.
+        if not _are_sizes_of(self.plan, sizes):  # The record is of another query of this name.
             return
         self.plan = with_sizes(self.plan, sizes)
         self.opened_plan = opened(self.query, self.plan)
@@ -154,6 +154,19 @@ class Resizable(ABC):
         for pane in self.panes.values():
             found = list(map(min, found, map(size_of, pane.parts)))
         return tuple(found)
+
+
+def _are_sizes_of(plan: Plan, sizes: Sequence[int]) -> bool:
+    """Whether the parts of a plan may have these sizes."""
+    if len(sizes) != len(plan.parts):
+        return False
+    for part, size in zip(plan.parts, sizes, strict=True):
+        if not part.size or not size:
+            if part.size != size:
+                return False
+        elif not SIZED[part.kind].profile.sizes[0] <= size <= SIZED[part.kind].profile.sizes[-1]:
+            return False
+    return True
 
 
 def _least(plan: Plan, other: Plan) -> Plan:

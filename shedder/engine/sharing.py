@@ -74,7 +74,7 @@ class Sharing:
         self.last: Allocation | None = None
         self.over: dict[str, int] = {}
         self._paces: dict[int, _Pace] = {}  # By a stream's id: its name may come again.
-        self._given: dict[str, Given] = {}  # Logged, and perhaps not in force yet.
+        self._given: dict[str, tuple[object, Given]] = {}  # Logged, perhaps not in force yet.
         self._seen: tuple[object, ...] | None = None
         self._looking = threading.Lock()
         self._worker = core.machine.pool("shedder-allocation")
@@ -121,8 +121,10 @@ class Sharing:
             held = needed = max(foreseen)
             roomless = min(standing.others_share, 1 - 1e-9)
             needed = round(held * min(_FROZEN, 1 + _RARE * roomless / (1 - roomless)))
-        given = self._given.get(standing.name)
-        if given is not None:
+        whose, given = self._given.get(standing.name, (None, None))
+        if given is not None and whose is not standing:  # Of another query that had this name.
+            del self._given[standing.name]
+        elif given is not None:
             if given == Given(tuple(part.size for part in plan.parts), _cap(query, cap)):
                 del self._given[standing.name]
             plan, cap = with_sizes(plan, given.sizes), given.group_bytes
@@ -263,15 +265,15 @@ class Sharing:
         before = {one.name: sum(one.sizes) + one.group_bytes for one in asked}
         order = sorted(given, key=lambda name: _total(given[name]) - before[name])
         for name in order:
-            stream, _ = self._core.published(name)
+            stream, published = self._core.published(name)
             has = given[name]
-            self._given[name] = has
+            self._given[name] = published.standing, has
             written = self._core.submit_sizes(stream, name, has.sizes, has.group_bytes)
             written.add_done_callback(partial(self._written, name, has))
 
     def _written(self, name: str, given: Given, future: Future[int]) -> None:
         """What could not be logged is not in force, and never will be."""
-        if future.exception() is not None and self._given.get(name) == given:
+        if future.exception() is not None and self._given.get(name, (None, None))[1] == given:
             del self._given[name]
 
     def _tell(self, found: Problem, solution: Solved) -> None:

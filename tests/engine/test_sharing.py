@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shedder
+from shedder.engine.asked import Given
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from shedder.engine.resizing import size_of
@@ -435,3 +436,17 @@ def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
     assert lacks > 0  # 20,000 values are too many for the table.
     assert told["measured_error"] == pytest.approx(lacks / 32_000, rel=0.2)
     assert told["factor"] < 1.0  # A worst case was predicted.
+
+
+def test_what_was_given_to_a_query_is_not_that_of_the_next_one_of_its_name(db: Engine) -> None:
+    db.register("q", f"SELECT COUNT(DISTINCT k) AS d, SUM(v) AS t FROM s {WINDOW}")
+    standing = db.core.published("q")[1].standing
+    sizes = tuple(part.size for part in standing.plan.parts)
+    lost = Given(tuple(size and size - 1 for size in sizes), 0)
+    db.sharing._given["q"] = standing, lost  # Logged; dropped before it was in force.
+    db.execute("DROP QUERY q")
+    db.register("q", f"SELECT SUM(v) AS t, QUANTILE(v, 0.5) AS m FROM s {WINDOW} WITHIN 0.01 RANK")
+    [asked] = db.sharing.asked()
+    assert asked.sizes == tuple(part.size for part in asked.plan.parts) != lost.sizes
+    assert not db.sharing._given
+    check_sum(db)

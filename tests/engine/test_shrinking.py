@@ -185,3 +185,13 @@ def test_what_shrinks_counts_as_memory_while_there_are_two() -> None:
     assert query.size_bytes > before
     query.shrink_all()
     assert query.size_bytes < before
+
+
+def test_sizes_that_were_those_of_another_query_of_this_name_are_left_alone() -> None:
+    query = started(GROUPED)
+    before = query.plan
+    sizes = [part.size for part in before.parts]
+    ranks = [part.kind for part in before.parts].index(Kind.KLL)
+    for at, size in ((ranks, 0), (0, 12), (1, 400)):  # No sketch; a size of rows; no registers.
+        query.set_sizes([*sizes[:at], size, *sizes[at + 1 :]], query.part_bytes_max)
+        assert query.plan == before
