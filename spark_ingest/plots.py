@@ -14,7 +14,7 @@ from spark_ingest.scores import MISSING, Attainment, Judged, Score
 _LABEL = 280  # px left of the axes for names
 _ROW = 28
 _POINTS_MAX = 3_000
-_DECADES_MAX = 10
+_DECADES_MAX = 6
 _WIDEST = 2  # 10,000 %: what is wider lies at the edge
 
 

@@ -88,8 +88,14 @@ class Report:
 
     @property
     def worst(self) -> list[Judged]:
-        """The largest true errors among intervals that held."""
-        held = [j for j in self.judged if j.verdict.held and j.verdict.error]
+        """The largest true errors among intervals that held and had two ends."""
+        held = [
+            j
+            for j in self.judged
+            if j.verdict.held
+            and j.verdict.error
+            and None not in (j.verdict.claim.low, j.verdict.claim.high)
+        ]
         return sorted(held, key=lambda j: -(j.verdict.error or 0.0))[:_WORST]
 
 

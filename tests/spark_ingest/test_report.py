@@ -62,6 +62,11 @@ def test_the_page_needs_nothing_else_and_escapes_what_data_say(mixed):
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page)
 
 
+def test_the_worst_are_those_that_an_interval_held(mixed):
+    assert mixed.worst
+    assert {one.question for one in mixed.worst}.isdisjoint({14})  # From nowhere to anywhere.
+
+
 def test_every_plot_is_well_formed(mixed):
     pictures = re.findall(r"<svg.*?</svg>", to_html(mixed), re.DOTALL)
     assert len(pictures) == 5
