@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.backfill import backfill
 from spark_ingest.executors import Service
-from spark_ingest.session import without_pandas
+from spark_ingest.session import having, without_pandas
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -209,14 +209,10 @@ def test_an_executor_that_is_killed_costs_nothing_but_time(
     spark: SparkSession, server: ServerProcess, source: Path, tmp_path: Path
 ) -> None:
     frame = dying_once(spark.read.parquet(str(source)), tmp_path / "killed")
-    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 500)
-    try:
+    with having(spark, "spark.sql.execution.arrow.maxRecordsPerBatch", 500):
         with pytest.raises(Exception, match="exited unexpectedly"):  # local[2] tries a task once.
             backfill(frame, service(server), "s", name="years", part_rows=4_000)
         assert backfill(frame, service(server), "s", name="years").rows == FILES * ROWS
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
     assert asked(server) == truth(str(source / "*.parquet"))
 
 
