@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shedder.errors import Unavailable, Unreachable
+from shedder.client import PATIENCE_S
+from shedder.client.failures import Patience
+from shedder.errors import Overloaded, Unavailable, Unreachable
 from shedder.queries.database import Database
 from spark_ingest.flights import STREAM
 
@@ -41,9 +43,11 @@ def replay(
     """Push all batches with their numbers, evenly over about `seconds`; yield after each one.
 
     When the server cannot be reached, reconnect, go back a few batches, and go on: what was stored
-    before is acknowledged again and not stored again.
+    before is acknowledged again and not stored again. When it says that more comes than it can
+    apply, as after a restart with a long log, wait as long as it says.
     """
     progress = Progress()
+    patience = Patience(PATIENCE_S)
     began = time.monotonic()
     number = 0
     while number < len(stream_batches):
@@ -55,6 +59,10 @@ def replay(
             database = reconnect()
             number = max(0, number - _REWIND)
             continue
+        except Overloaded as full:
+            time.sleep(patience.wait_s(full))
+            continue
+        patience = Patience(PATIENCE_S)
         if receipt.duplicate:
             progress.rows_again += batch.num_rows
         progress.rows = max(progress.rows, receipt.position)

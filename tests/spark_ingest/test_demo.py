@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 import shedder
-from shedder.errors import Unreachable
+from shedder.errors import Overloaded, Unreachable
 from spark_ingest.demo.replay import batches, replay
 from spark_ingest.flights import CREATE, STREAM, load_flights
 
@@ -17,11 +17,15 @@ from spark_ingest.flights import CREATE, STREAM, load_flights
 class LossyDatabase:
     """A real database behind a connection that breaks, before or after a batch is stored."""
 
-    def __init__(self, database, breaks: dict[int, bool]) -> None:
+    def __init__(self, database, breaks: dict[int, bool], full: set[int]) -> None:
         self.database = database
         self.breaks = breaks  # by sequence: whether the batch is stored first
+        self.full = full  # sequences that are not taken at first
 
     def push(self, stream, data, *, producer, sequence):
+        if sequence in self.full:
+            self.full.remove(sequence)
+            raise full_for(1)
         stored_first = self.breaks.pop(sequence, None)
         if stored_first is False:
             raise Unreachable("gone before the batch was stored")
@@ -31,14 +35,21 @@ class LossyDatabase:
         return receipt
 
 
+def full_for(wait_ms: int) -> Overloaded:
+    error = Overloaded("more comes than can be applied")
+    error.retry_after_ms = wait_ms
+    return error
+
+
 def test_a_replay_over_a_breaking_connection_stores_every_row_once(tmp_path):
     flights = load_flights().slice(0, 3_000)
     with closing(shedder.open(tmp_path / "data")) as database:
         database.execute(CREATE)
-        lossy = LossyDatabase(database, {3: True, 7: False, 0: False, 11: True})
+        lossy = LossyDatabase(database, {3: True, 7: False, 0: False, 11: True}, {0, 5, 7})
         progress = list(replay(batches(flights, 200), lossy, lambda: lossy, seconds=0))[-1]
         assert progress.rows == 3_000
         assert progress.failures == 4
+        assert not lossy.full
         assert progress.rows_again > 0
         count = database.execute(f"SELECT COUNT(*) AS n FROM {STREAM}").rows()[0]["n"]
         assert count == 3_000
