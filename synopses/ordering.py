@@ -77,6 +77,16 @@ def distinct_pairs(
 
 
 @njit(nogil=True, cache=True)
+def _to_starts(counts: NDArray[np.uint32]) -> None:
+    """How many there are of each digit becomes where its first one goes."""
+    place = np.uint32(0)
+    for bucket in range(counts.size):
+        count = counts[bucket]
+        counts[bucket] = place
+        place += count
+
+
+@njit(nogil=True, cache=True)
 def _distinct_pairs(
     keys: NDArray[np.int64],
     groups: NDArray[np.uint16],
@@ -106,11 +116,7 @@ def _distinct_pairs(
         shift, places = np.uint64(digit * _BITS), counts[digit]
         if places[(words[0] >> shift) & mask] == words.size:
             continue  # All have the same digit.
-        place = np.uint32(0)
-        for bucket in range(_BUCKETS):
-            count = places[bucket]
-            places[bucket] = place
-            place += count
+        _to_starts(places)
         for row in range(words.size):
             word = words[row]
             bucket = (word >> shift) & mask
@@ -143,11 +149,7 @@ def _sorted(words: Words, keys: Words, spare: Words, counts: NDArray[np.uint32])
         shift, places = np.uint64(digit * _BITS), counts[digit]
         if places[(keys[0] >> shift) & mask] == keys.size if keys.size else True:
             continue  # All have the same digit.
-        place = np.uint32(0)
-        for bucket in range(_BUCKETS):
-            count = places[bucket]
-            places[bucket] = place
-            place += count
+        _to_starts(places)
         for row in range(keys.size):
             key = keys[row]
             bucket = (key >> shift) & mask
