@@ -103,12 +103,14 @@ class BlockSample:
         """Bytes that were read from files."""
         return sum(each.bytes_read for each in self.runs)
 
-    def fitted(self, shares: Sequence[float]) -> list[float]:
+    def fitted(self, shares: Sequence[float], *, at_least: bool = False) -> list[float]:
         """Shares that fit whole blocks, one per run: of each wanted share, what its blocks give.
 
         A share is taken up to the next number of blocks, and then down by as much as keeps the
         binomial draw inside them; where that would cost too much it stays as it is, and a run
         that draws more reads one block more.
+
+        at_least: no less than is wanted, except of copies: there more would be all of a finer one.
         """
         fitting: dict[float, float] = {}
         alike: dict[tuple[int, ...], int] = {}  # Runs of one size, read as far, are many.
@@ -122,12 +124,17 @@ class BlockSample:
             if held < each.rows:
                 whole = held / each.rows
                 slack = _DEVIATIONS * math.sqrt(whole * (1.0 - whole) / each.rows)
-                fitting[share] = min(fitting.get(share, 1.0), whole - slack)
+                fit = whole - slack
+                if at_least and not each.nested:
+                    fit = max(fit, share)
+                fitting[share] = min(fitting.get(share, 1.0), fit)
         found = {s: (fit if fit >= _FIT * s else s) for s, fit in fitting.items()}
         return [found.get(share, 1.0) for share in shares]
 
-    def extend(self, shares: Sequence[float], deadline: Deadline) -> None:
+    def extend(self, shares: Sequence[float], deadline: Deadline, planned: int = 0) -> None:
         """Read on until every run is sampled at its share; a share that is lower changes nothing.
+
+        planned: tuples that the samples hold after later calls, if more: to tell how far it is.
 
         Raises:
           Cancelled, DeadlineExceeded: by the deadline. CorruptData: a file is damaged.
@@ -138,7 +145,7 @@ class BlockSample:
         keys = self._rng.integers(0, 1 << 64, len(due), np.uint64)
         for each, key in zip(due, keys.tolist(), strict=True):
             each.choose(key)
-        deadline.progress.total = self.rows_kept
+        deadline.progress.total = max(self.rows_kept, planned)
         deadline.progress.done = sum(min(each.kept, each.rows_read) for each in self.runs)
         rows = sum(each.kept - each.rows_read for each in due)
         if self._threads == 1 or len(due) < 2 or rows < _ASIDE_ROWS * len(due):
@@ -151,6 +158,9 @@ class BlockSample:
             reading = [pool.submit(self._read_some, part, deadline) for part in parts]
             for future in reading:
                 deadline.progress.done += future.result()
+        except KeyboardInterrupt:  # Of this thread alone; the others look at the progress.
+            deadline.progress.cancel()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -80,7 +80,7 @@ class OneTime:
           PrecisionUnavailable: contract FAIL and the target is missed.
         """
         query = _asked_once(select, stream)
-        reduction = reduction_for(query, self._core.load)
+        reduction = reduction_for(query, self._core.load, deadline)
         moment = self._moment(stream, query, deadline)
         with moment.snapshot as snapshot:
             rng = np.random.default_rng(self._core.machine.random_bits(128))
@@ -118,7 +118,7 @@ class OneTime:
         """Which source would answer, and why."""
         query = _asked_once(select, stream)
         deadline = Deadline()
-        reduction = reduction_for(query, self._core.load)
+        reduction = reduction_for(query, self._core.load, deadline)
         moment = self._moment(stream, query, deadline)
         with moment.snapshot as snapshot:
             rng = np.random.default_rng(self._core.machine.random_bits(128))

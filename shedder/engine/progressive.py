@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,6 +27,8 @@ TAIL: Final = "tail"
 WORTH_A_PART: Final = 0.4  # Of all tuples; who needs more gets all of them sooner, and exactly.
 LOOKS_MAX: Final = 24  # The parts of delta that are left for later ones are next to nothing.
 BYTES_MAX: Final = 256 << 20  # Of tuples held by a scan in part.
+PART_RUNS: Final = 8  # So that threads have enough to share.
+PART_ROWS: Final = 1 << 19  # Some milliseconds.
 _ASIDE_ROWS: Final = 100_000  # That take longer to estimate from than one waits gladly.
 _VALUE_BYTES: Final = 16  # Of one value, roughly, while it is being estimated from.
 _SHARES_MAX: Final = 8  # More different shares are brought to halves, quarters ... as strata.
@@ -37,8 +39,8 @@ class Scan:
     """One question to a stream's archive, by a reduction.
 
     stretch: of event time; narrow: whether runs reach beyond it, so that rows must be filtered.
-    position: after the last tuple that there is. asked: the reduction of each run that was wanted
-    last.
+    position: after the last tuple that there is. part_runs, part_rows: that are read, both at
+    least, before the r-UDF is asked again. asked: what was wanted last, of each run.
     """
 
     query: BoundQuery
@@ -49,6 +51,8 @@ class Scan:
     position: int
     deadline: Deadline
     rng: np.random.Generator
+    part_runs: int = PART_RUNS
+    part_rows: int = PART_ROWS
     asked: list[float] = field(default_factory=list)
 
     def read(self, before: Look | None) -> Look | None:
@@ -65,12 +69,9 @@ class Scan:
         scan = self._first(before)
         asked = self._wanted(scan)
         while True:
-            self.asked[:] = asked
-            shares = self._shares(asked)
-            if self._is_too_much(shares):
-                return None
             try:
-                self.sample.extend(shares, self.deadline)
+                if not self._extend(scan, asked):
+                    return None
                 last = self._look(scan, asked)
             except DeadlineExceeded:
                 if last is None:
@@ -94,30 +95,73 @@ class Scan:
         read = int(before.share * rows)
         return ScanStatistics(rows, read, 1, before.error, confidence)
 
-    def _wanted(self, scan: ScanStatistics) -> list[float]:
-        """The reduction of every run, as the r-UDF wants it now."""
-        newest_us = max((each.run.high_us for each in self.sample.runs), default=0)
-        return [
-            self.reduction.wanted(
-                BlockStatistics(
-                    each.rows,
-                    each.blocks,
-                    each.run.low_us,
-                    each.run.high_us,
-                    newest_us,
-                    each.run.basics,
-                    scan,
-                )
+    def _wanted(self, scan: ScanStatistics, begin: int = 0, end: int | None = None) -> list[float]:
+        """The reduction of runs [begin, end), as the r-UDF wants it now."""
+        runs = self.sample.runs
+        newest_us = max((each.run.high_us for each in runs), default=0)
+        blocks = [
+            BlockStatistics(
+                each.rows,
+                each.blocks,
+                each.run.low_us,
+                each.run.high_us,
+                newest_us,
+                each.run.basics,
+                scan,
             )
-            for each in self.sample.runs
+            for each in runs[begin:end]
         ]
+        return self.reduction.wanted_of(blocks, self.deadline.check)
 
-    def _shares(self, reductions: Sequence[float]) -> list[float]:
-        """The share of every run that is read, at least what is wanted, of few different ones."""
-        shares = [1.0 - reduction for reduction in reductions]
-        if len(set(shares)) > _SHARES_MAX:
-            shares = [2.0 ** np.ceil(np.log2(share)) for share in shares]
-        return self.sample.fitted(shares)
+    def _extend(self, scan: ScanStatistics, asked: list[float]) -> bool:
+        """Read what is wanted; False where everything should be read instead.
+
+        One that is not asked after looks is asked again when the scan comes to a run, for it may
+        follow the live load, or what was read so far; `asked` is what was wanted last.
+        """
+        runs, given = self.sample.runs, dict[float, float]()
+        for begin, end in list(self._parts(asked)):
+            if begin:
+                now = replace(scan, rows_read=self.sample.rows_read)
+                asked[begin:end] = self._wanted(now, begin, end)
+            self.asked[:] = asked
+            shares = self._shares(asked, begin, given)
+            if self._is_too_much(shares):
+                return False
+            rows = sum(share * each.rows for share, each in zip(shares, runs, strict=True))
+            planned = 0 if end == len(runs) else math.ceil(rows)
+            part = [share if at < end else 0.0 for at, share in enumerate(shares)]
+            self.sample.extend(part, self.deadline, planned)
+        return True
+
+    def _parts(self, reductions: Sequence[float]) -> Iterator[tuple[int, int]]:
+        """Runs [begin, end) that are read between two questions to the r-UDF."""
+        runs = self.sample.runs
+        begin, rows = 0, 0.0
+        for at, (reduction, each) in enumerate(zip(reductions, runs, strict=True)):
+            rows += (1.0 - reduction) * each.rows
+            is_part = at + 1 - begin >= self.part_runs and rows >= self.part_rows
+            if is_part and at + 1 < len(runs) and not self.reduction.reads_on:
+                yield begin, at + 1
+                begin, rows = at + 1, 0.0
+        yield begin, len(runs)
+
+    def _shares(
+        self, reductions: Sequence[float], begin: int, given: dict[float, float]
+    ) -> list[float]:
+        """The share of every run that is read, at least what is wanted, of few different ones.
+
+        Those before begin have been read. given: by wanted share, so that it is given alike later.
+        """
+        runs = self.sample.runs
+        wanted = [1.0 - reduction for reduction in reductions[begin:]]
+        if len({*wanted, *given}) > _SHARES_MAX:
+            wanted = [float(2.0 ** np.ceil(np.log2(share))) for share in wanted]
+        at_least = not self.reduction.reads_on  # Else it asks again.
+        fitting = self.sample.fitted([1.0] * begin + wanted, at_least=at_least)[begin:]
+        for share, fit in zip(wanted, fitting, strict=True):
+            given.setdefault(share, fit)
+        return [each.share for each in runs[:begin]] + [given[share] for share in wanted]
 
     def _is_too_much(self, shares: Sequence[float]) -> bool:
         """Whether reading everything, exactly, is the better way."""

@@ -29,16 +29,19 @@ from shedder.queries.choose import Look, Partly, Stretch
 THREADS: Final = min(4, os.cpu_count() or 1)
 
 
-def reduction_for(query: BoundQuery, load: Callable[[], float]) -> NamedReduction | None:
+def reduction_for(
+    query: BoundQuery, load: Callable[[], float], deadline: Deadline
+) -> NamedReduction | None:
     """The reduction that a query names; `until_error()` for others with a target, else none.
 
     Raises:
       UnknownReduction, BadReduction. BadQuery: wrong arguments, or it needs a target.
+      Cancelled, DeadlineExceeded: before it was made.
     """
     if query.reduction is None and query.target is None:
         return None
     asked = query.reduction or UNTIL_ERROR
-    named = reduction_of(asked, Surroundings(query.schema, load))
+    named = reduction_of(asked, Surroundings(query.schema, load), told=deadline.check)
     if named.reads_on and query.target is None:
         raise BadQuery(
             f"REDUCE BY {named.text} reads until a target is met, and there is none: "

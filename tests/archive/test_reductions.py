@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import ClassVar
 
 import pytest
@@ -129,7 +130,7 @@ class Says:
     reads_on: ClassVar[bool] = False
 
     def wanted(self, block: BlockStatistics) -> float:
-        if isinstance(self.word, Exception):
+        if isinstance(self.word, BaseException):
             raise self.word
         return self.word
 
@@ -148,9 +149,47 @@ def test_one_that_raises_fails_with_its_name():
         NamedReduction("mine()", Says(KeyError("speed"))).wanted(BLOCK)
 
 
-def test_an_error_of_ours_goes_through_as_it_is():
-    with pytest.raises(Cancelled):
-        NamedReduction("mine()", Says(Cancelled("enough"))).wanted(BLOCK)
+@pytest.mark.parametrize("error", [Cancelled("enough"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_it_raises_is_its_own_failure(error):
+    """Else it would call off the question, or end the server."""
+    with pytest.raises(BadReduction, match=rf"mine\(\) failed: {type(error).__name__}"):
+        NamedReduction("mine()", Says(error)).wanted_of([BLOCK])
+
+
+class Evasive:
+    """Not a word of whether it reads on; what it wants is no number, whatever it looks like."""
+
+    def wanted(self, block: BlockStatistics) -> object:
+        return self
+
+    def __float__(self) -> float:
+        raise OverflowError("too much")
+
+
+def test_one_that_is_no_reduction_fails_by_name():
+    mine = NamedReduction("mine()", Evasive())
+    with pytest.raises(BadReduction, match=r"mine\(\) failed: AttributeError: .*reads_on"):
+        assert mine.reads_on
+    with pytest.raises(BadReduction, match=r"mine\(\) failed: OverflowError: too much"):
+        mine.wanted_of([BLOCK])
+
+
+def test_one_that_hangs_is_not_waited_for_by_who_is_called_off():
+    begun, go = Event(), Event()
+
+    class Hanging(Says):
+        def wanted(self, block: BlockStatistics) -> float:
+            begun.set()
+            go.wait()
+            return 0.5
+
+    def told() -> None:
+        if begun.is_set():
+            raise Cancelled("nobody wants it any more")
+
+    with pytest.raises(Cancelled, match="nobody"):
+        NamedReduction("mine()", Hanging(0)).wanted_of([BLOCK], told)
+    go.set()
 
 
 def test_one_that_cannot_be_made_fails_with_its_name():

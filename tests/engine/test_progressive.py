@@ -124,8 +124,8 @@ def test_a_uniform_reduction_is_given_by_whole_blocks(reduction):
     part = look.evidence.archive
     assert (part.asked_min, part.asked_max) == (reduction, reduction)
     whole = 2 * np.ceil((1 - reduction) * 64)
-    assert 0.9 * whole <= part.blocks_read <= whole
-    assert part.given_min == part.given_max < 1 - 0.9 * (1 - reduction)
+    assert 0.9 * whole <= part.blocks_read <= whole + 2  # Of each run one more at most.
+    assert part.given_min == part.given_max <= reduction
     assert finish(query, look.evidence).met is None
 
 

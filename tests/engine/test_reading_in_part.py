@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -214,7 +216,11 @@ def test_a_reduction_that_misses_the_target_keeps_the_contract(db, contract, met
 # --- r-UDFs that a package brings -----------------------------------------------------------------
 
 ACME = """
+import sys
 from dataclasses import dataclass
+from threading import Event
+
+GO = Event()
 
 @dataclass(frozen=True)
 class Says:
@@ -223,23 +229,33 @@ class Says:
     def wanted(self, block):
         if self.word == "raise":
             raise RuntimeError(f"no idea of {block.rows} rows")
+        if self.word == "exit":
+            sys.exit(3)
+        if self.word == "hang":
+            GO.wait()
+            return 0.5
         return self.word
 
 def half(surroundings): return Says(0.5)
 def nan(surroundings): return Says(float("nan"))
 def one(surroundings): return Says(1)
 def broken(surroundings): return Says("raise")
+def leaving(surroundings): return Says("exit")
+def hanging(surroundings): return Says("hang")
+def slow(surroundings): GO.wait()
+def empty(surroundings): return None
+thing = 5
 """
 
 
 @pytest.fixture
 def acme(tmp_path, monkeypatch):
     """An installed package with reductions of its own, one of which cannot even be loaded."""
-    names = ("half", "nan", "one", "broken", "missing")
+    names = ("half", "nan", "one", "broken", "missing", "leaving", "hanging", "slow", "empty")
     info = tmp_path / "acme-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    points = "".join(f"{name} = {BACKGROUND}:{name}\n" for name in names)
+    points = "".join(f"{name} = {BACKGROUND}:{name}\n" for name in (*names, "thing"))
     (info / "entry_points.txt").write_text(f"[shedder.reductions]\n{points}")
     (tmp_path / f"{BACKGROUND}.py").write_text(ACME)
     monkeypatch.syspath_prepend(tmp_path)
@@ -258,12 +274,29 @@ def test_a_reduction_of_another_package_is_found_by_its_name(db, acme):
         ("one", r"one\(\) wants 1"),
         ("broken", r"broken\(\) failed: RuntimeError: no idea of 40000 rows"),
         ("missing", r"missing\(\) cannot be loaded: AttributeError"),
+        ("leaving", r"leaving\(\) failed: SystemExit: 3"),
+        ("empty", r"empty\(\) failed: AttributeError"),
+        ("thing", r"thing\(\) cannot be made: TypeError: 5 is not a callable"),
     ],
 )
 def test_one_that_fails_fails_its_query_by_name_and_nothing_else(db, acme, name, says):
     with pytest.raises(BadReduction, match=says):
         db.execute(f"{COUNTED} REDUCE BY {name}()")
     assert db.execute(COUNTED).rows()[0]["n"] == true_count()
+
+
+@pytest.mark.parametrize("name", ["hanging", "slow"])
+def test_one_that_hangs_is_called_off_and_runs_out_of_time_as_all_others_do(db, acme, name):
+    go = importlib.import_module(BACKGROUND).GO
+    go.clear()
+    text = f"{COUNTED} REDUCE BY {name}()"
+    with pytest.raises(DeadlineExceeded):
+        db.execute(text, timeout_s=0.1)
+    with pytest.raises(Cancelled):
+        db.execute(text, watch=lambda progress: progress.cancel())
+    assert db.tasks.facts() == []
+    assert not +db.core.store._run_files._pins
+    go.set()
 
 
 def test_the_names_of_other_packages_are_listed_too(db, acme):

@@ -12,7 +12,7 @@ from shedder.archive.reductions.reduction import BlockStatistics, Surroundings
 
 @dataclass(frozen=True, slots=True)
 class ByLoad:
-    """A reduction in proportion to the live load, looked at anew before every run."""
+    """A reduction in proportion to the live load, looked at anew as the scan comes to a run."""
 
     reduction_max: float
     load: Callable[[], float]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
+from shedder.archive.aside import aside
+from shedder.archive.progress import Told, nobody
 from shedder.archive.reductions.by_age import ByAge
 from shedder.archive.reductions.by_load import ByLoad
 from shedder.archive.reductions.by_value import ByValue
@@ -16,7 +19,7 @@ from shedder.archive.reductions.reduction import BlockStatistics, Maker, Reducti
 from shedder.archive.reductions.uniform import Uniform
 from shedder.archive.reductions.until_error import UntilError
 from shedder.cql import statement
-from shedder.errors import BadQuery, BadReduction, ShedderError, UnknownReduction
+from shedder.errors import BadQuery, BadReduction, UnknownReduction
 
 GROUP: Final = "shedder.reductions"
 UNTIL_ERROR: Final = statement.Reduction("until_error", ())
@@ -31,15 +34,27 @@ BUILT_IN: Final[Mapping[str, Maker]] = {
 
 @dataclass(frozen=True, slots=True)
 class NamedReduction:
-    """A reduction under the text that it was asked for with; what it says is checked."""
+    """A reduction under the text that it was asked for with; what it says is checked.
+
+    is_ours: built in. Others run in threads of their own, so that one who waits for a reduction
+    that hangs can be called off, and whatever they raise is theirs.
+    """
 
     text: str
     reduction: Reduction
+    is_ours: bool = False
 
     @property
     def reads_on(self) -> bool:
-        """Whether it is asked again after each look."""
-        return bool(self.reduction.reads_on)
+        """Whether it is asked again after each look.
+
+        Raises:
+          BadReduction: it does not say.
+        """
+        try:
+            return bool(self.reduction.reads_on)
+        except self._theirs as error:
+            raise _failed(self.text, "failed", error) from error
 
     def wanted(self, block: BlockStatistics) -> float:
         """The reduction's word, in [0, 1).
@@ -49,23 +64,38 @@ class NamedReduction:
         """
         try:
             said = self.reduction.wanted(block)
-        except ShedderError:
-            raise
-        except Exception as error:
-            raise BadReduction(
-                f"the reduction {self.text} failed: {type(error).__name__}: {error}"
-            ) from error
-        if not _is_reduction(said):
-            raise BadReduction(
-                f"the reduction {self.text} wants {said!r}; it must be a number in [0, 1)"
-            )
-        return float(said)
+            if _is_reduction(said):
+                return float(said)
+            shown = reprlib.repr(said)
+        except self._theirs as error:
+            raise _failed(self.text, "failed", error) from error
+        raise BadReduction(
+            f"the reduction {self.text} wants {shown}; it must be a number in [0, 1)"
+        )
+
+    def wanted_of(self, blocks: Sequence[BlockStatistics], told: Told = nobody) -> list[float]:
+        """Its word on each; told is called meanwhile, and what that raises ends the waiting.
+
+        Raises:
+          BadReduction: as `wanted`.
+        """
+
+        def ask() -> list[float]:
+            return [self.wanted(block) for block in blocks]
+
+        return ask() if self.is_ours else aside(ask, told)
+
+    @property
+    def _theirs(self) -> type[BaseException]:
+        """What to take for theirs: Ctrl-C meets the thread that works for who pressed it."""
+        return Exception if self.is_ours else BaseException
 
 
 def reduction_of(
     asked: statement.Reduction,
     surroundings: Surroundings,
     known: Mapping[str, Maker] | None = None,
+    told: Told = nobody,
 ) -> NamedReduction:
     """The reduction that a query asks for.
 
@@ -73,13 +103,40 @@ def reduction_of(
       asked: REDUCE BY name(arguments).
       surroundings: what it may see.
       known: makers by name beside those that packages bring; None: those built in.
+      told: called while a package makes its reduction; what it raises ends the waiting.
 
     Raises:
       UnknownReduction: no such name. BadQuery: wrong arguments. BadReduction: it cannot be made.
     """
     text = f"{asked.name}({', '.join(_shown(each) for each in asked.arguments)})"
-    maker = _maker(asked.name, BUILT_IN if known is None else known, text)
-    signature = inspect.signature(maker)
+    maker = (BUILT_IN if known is None else known).get(asked.name.lower())
+    if maker is not None:
+        made = _made(maker, asked, surroundings, text, Exception)
+        return NamedReduction(text, made, is_ours=True)
+    point = _brought(asked.name, BUILT_IN if known is None else known)
+
+    def make() -> NamedReduction:
+        try:
+            brought: Maker = point.load()
+        except BaseException as error:
+            raise _failed(text, "cannot be loaded", error) from error
+        return NamedReduction(text, _made(brought, asked, surroundings, text, BaseException))
+
+    return aside(make, told)
+
+
+def _made(
+    maker: Maker,
+    asked: statement.Reduction,
+    surroundings: Surroundings,
+    text: str,
+    theirs: type[BaseException],
+) -> Reduction:
+    """What a maker makes of the arguments; theirs: what it may raise that is its own fault."""
+    try:
+        signature = inspect.signature(maker)
+    except (TypeError, ValueError) as error:
+        raise _failed(text, "cannot be made", error) from error
     try:
         signature.bind(surroundings, *asked.arguments)
     except TypeError as error:
@@ -87,15 +144,15 @@ def reduction_of(
             f"REDUCE BY {text}: {error}; it is {asked.name}({_parameters(signature)})"
         ) from error
     try:
-        return NamedReduction(text, maker(surroundings, *asked.arguments))
+        return maker(surroundings, *asked.arguments)
     except ValueError as error:
         raise BadQuery(f"REDUCE BY {text}: {error}") from error
-    except ShedderError:
-        raise
-    except Exception as error:
-        raise BadReduction(
-            f"the reduction {text} cannot be made: {type(error).__name__}: {error}"
-        ) from error
+    except theirs as error:
+        raise _failed(text, "cannot be made", error) from error
+
+
+def _failed(text: str, how: str, error: BaseException) -> BadReduction:
+    return BadReduction(f"the reduction {text} {how}: {type(error).__name__}: {error}")
 
 
 def _is_reduction(said: object) -> bool:
@@ -105,20 +162,16 @@ def _is_reduction(said: object) -> bool:
     return math.isfinite(number) and 0.0 <= number < 1.0
 
 
-def _maker(name: str, known: Mapping[str, Maker], text: str) -> Maker:
-    """What is built in goes before what packages bring; theirs is loaded when it is asked for."""
-    if name.lower() in known:
-        return known[name.lower()]
+def _brought(name: str, known: Mapping[str, Maker]) -> EntryPoint:
+    """What a package brings under a name; it is loaded when it is asked for.
+
+    Raises:
+      UnknownReduction: none does.
+    """
     brought = {point.name.lower(): point for point in entry_points(group=GROUP)}
     if name.lower() not in brought:
         raise UnknownReduction(name, sorted({*known, *brought}))
-    try:
-        maker: Maker = brought[name.lower()].load()
-    except Exception as error:
-        raise BadReduction(
-            f"the reduction {text} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    return maker
+    return brought[name.lower()]
 
 
 def _parameters(signature: inspect.Signature) -> str:
