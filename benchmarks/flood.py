@@ -19,6 +19,7 @@ from benchmarks.trades import KEYS, SCHEMA
 from shedder.client.target import Target
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch
+from shedder.wire.declared import declared_metadata
 from shedder.wire.heap import keep_big_blocks
 
 ROWS = 16_384
@@ -29,11 +30,15 @@ METHOD = "/shedder.v1.Ingest/Append"
 
 
 class Templates:
-    """Requests that are ready but for their event times."""
+    """Requests that are ready but for their event times.
+
+    declared: of each, for the metadata of its call.
+    """
 
     def __init__(self, stream: str = "trades", rows: int = ROWS) -> None:
         rng = np.random.default_rng(7)
         self._stream, self.rows = stream, rows
+        self.declared: tuple[tuple[str, bytes], ...] = ()
         self._made = [self._make(rng) for _ in range(TEMPLATES)]
         self._next = 0
 
@@ -48,7 +53,9 @@ class Templates:
             ],
             schema=SCHEMA,
         )
-        message = AppendRequest(stream=self._stream, batch=Batch(rows=rows, arrow=encode(batch)))
+        arrow = encode(batch)
+        self.declared = (declared_metadata(self._stream, rows, len(arrow)),)  # All alike.
+        message = AppendRequest(stream=self._stream, batch=Batch(rows=rows, arrow=arrow))
         request = message.SerializeToString()
         return request, request.index(marks.tobytes())
 
@@ -65,6 +72,7 @@ async def flood(target: Target, rate: float, seconds: float, templates: Template
     keep_big_blocks()
     rows = templates.rows
     found, acked_ms = Counter[str](), list[float]()
+    metadata = (*target.metadata, *templates.declared)
     async with target.aio_channel() as channel:
         append = channel.unary_unary(METHOD, response_deserializer=AppendResponse.FromString)
 
@@ -72,7 +80,7 @@ async def flood(target: Target, rate: float, seconds: float, templates: Template
             request = templates.at(time.time_ns() // 1_000, 1e6 / rate)
             began = time.perf_counter()
             try:
-                await append(request, timeout=30.0, metadata=target.metadata)
+                await append(request, timeout=30.0, metadata=metadata)
             except grpc.RpcError as error:
                 found[error.code().name] += 1
             else:

@@ -14,6 +14,7 @@ from shedder.archive.records import Batch, Built, Heartbeat
 from shedder.archive.store import Store
 from shedder.cql.on_overload import Policy
 from shedder.cql.query import StreamSchema
+from shedder.engine.admission import Admission
 from shedder.engine.built import Checked
 from shedder.engine.checkpoint import write_checkpoint
 from shedder.engine.cutter import TAILS_SHARE, Cutter
@@ -34,7 +35,6 @@ from shedder.engine.stream import Stream
 from shedder.engine.tenants import Tenants
 from shedder.errors import (
     Overloaded,
-    RateExceeded,
     ShedderError,
     UnknownQuery,
     UnknownStream,
@@ -93,6 +93,7 @@ class Core(LevelsInForce, SizesInForce):
         self.door = Door()
         self.tenants = Tenants(settings.tenants_file)
         self.queues = QueueShares(lambda tenant: self.tenants.quota(tenant).weight)
+        self.admission = Admission(self)
         self.stretch = 1  # Refresh periods are so many times as long.
         self.sheds = False  # Whether anything is shed by load.
         self.pressure = NONE  # Of memory.
@@ -176,53 +177,6 @@ class Core(LevelsInForce, SizesInForce):
         if tail_bytes > self.settings.memory_bytes // TAILS_SHARE:
             raise Overloaded(f"{tail_bytes} bytes wait to be written into runs")
         return intake
-
-    def admit(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> Intake:
-        """Let a batch in, by what it declares: its tenant's rates, the load, room in the queue.
-
-        waits: it stands in line, and will be asked for again: it is not offered once more then.
-
-        Raises:
-          UnknownStream. RateExceeded, Overloaded: not now; it says when to come back.
-        """
-        self.admit_by_rate(name, rows, size_bytes)
-        self.queues.check(self.stream(name).schema.tenant, self.settings.ingest_queue_bytes)
-        self._admit_by_load(name, size_bytes, waits=waits)
-        return self.intake(name)
-
-    def admit_by_rate(self, name: str, rows: int, size_bytes: int) -> None:
-        """Let in what a stream's tenant may send.
-
-        Raises:
-          UnknownStream. RateExceeded: not now; it says when to come back.
-        """
-        tenant = self.stream(name).schema.tenant
-        self.tenants.admit(tenant, rows, size_bytes, self.machine.monotonic_s())
-
-    def turned_away(
-        self, name: str, rows: int, size_bytes: int, error: Overloaded, *, for_good: bool
-    ) -> None:
-        """A batch was not taken; for good, it counts in the ledger. Load uses up nobody's quota."""
-        intake = self.intakes.get(name)
-        if intake is None:
-            return
-        by_rate, tenant = isinstance(error, RateExceeded), intake.schema.tenant
-        if not by_rate:
-            self.tenants.rates.give_back(tenant, rows, size_bytes)
-        if for_good:
-            intake.refuse(rows)
-            if by_rate:
-                self.tenants.refuse(tenant, rows)
-
-    def _admit_by_load(self, name: str, size_bytes: int, *, waits: bool) -> None:
-        wait_ms = self.door.wait_ms(name, size_bytes, self.machine.monotonic_s())
-        if wait_ms:
-            self.meter.refused(0 if waits else size_bytes)
-            error = Overloaded(
-                f"more comes than can be applied; {name!r} may go on in {wait_ms} ms"
-            )
-            error.retry_after_ms = wait_ms
-            raise error
 
     def published(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, Published]:
         """A standing query by name, and its stream, if somebody may use it."""

@@ -49,14 +49,12 @@ from shedder.engine.sharing import Sharing
 from shedder.engine.statements import execute
 from shedder.engine.tasks import Tasks, Watch
 from shedder.engine.tenant_quotas import TenantQuotas
-from shedder.engine.tenants import check_archive, tenants_table
+from shedder.engine.tenants import tenants_table
 from shedder.engine.told_levels import ToldLevels
 from shedder.engine.upkeep import Upkeep
 from shedder.errors import (
     BadSetting,
     Draining,
-    Overloaded,
-    QuotaExceeded,
     StreamExists,
     StreamInUse,
     UnknownStream,
@@ -264,6 +262,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         rows: int | None = None,
         waits: bool = False,
         summarised: bool = False,
+        is_let_in: bool = False,
     ) -> Future[Receipt]:
         """Append one encoded batch; the future's receipt says that it is durable.
 
@@ -273,18 +272,21 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
             None: it does not say, and does not count.
           waits: whoever sends it tries again, so it is not refused for good.
           summarised: summaries of it came before; it is for the archive.
+          is_let_in: with just these rows and bytes, by `Admission.let_in`.
 
         Raises:
-          what `Intake.append` and `Core.admit` raise. QuotaExceeded: the tenant's archive is as
-          large as it may be.
+          what `Intake.append` and `Admission.admit` raise.
         """
-        size_bytes = memoryview(payload).nbytes
-        try:
-            check_archive(self.core, self.core.stream(stream).schema.tenant)
-            intake = self.core.admit(stream, rows or 0, size_bytes, waits=waits)
+        core, size_bytes = self.core, memoryview(payload).nbytes
+        for_good = rows is not None and not waits
+        with core.admission.counted(stream, rows or 0, size_bytes, for_good=for_good):
+            if is_let_in:
+                intake = core.intake(stream)
+            else:
+                intake = core.admission.admit(stream, rows or 0, size_bytes, waits=waits)
             if summarised:
                 check_summarised(
-                    self.core,
+                    core,
                     stream,
                     producer=producer,
                     epoch=epoch,
@@ -299,13 +301,6 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 rows=rows,
                 summarised=summarised,
             )
-        except QuotaExceeded:
-            self.core.intakes[stream].refuse(rows or 0)
-            raise
-        except Overloaded as error:
-            for_good = rows is not None and not waits
-            self.core.turned_away(stream, rows or 0, size_bytes, error, for_good=for_good)
-            raise
 
     def blocks(self, stream: str) -> bool:
         """Whether whoever appends waits for room, however long (ON OVERLOAD BLOCK)."""

@@ -78,7 +78,7 @@ def append_summaries(
     core.stream(name)
     rows = 0
     try:
-        core.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
+        core.admission.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
         intake = core.intake(name)
         if len(data) > core.limits.bytes_max:
             raise BatchTooLarge(
@@ -103,7 +103,7 @@ def append_summaries(
             tuples_follow=tuples_follow,
         )
     except Overloaded as error:
-        core.turned_away(name, 0, len(data), error, for_good=True)
+        core.admission.turned_away(name, 0, len(data), error, for_good=True)
         raise
     except ShedderError:
         core.intakes[name].refuse(rows)

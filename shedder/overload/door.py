@@ -135,3 +135,10 @@ class Door:
                 return 0
             missing_ms = (1.0 - bucket.tokens) / max(bucket.rate, 1.0) * 1e3
             return int(min(max(missing_ms, RETRY_MS_MIN), RETRY_MS_MAX))
+
+    def give_back(self, stream: str, size_bytes: int) -> None:
+        """A batch that was let in has not come after all."""
+        with self._lock:
+            bucket = self._buckets.get(stream)
+            if bucket is not None and self._held:
+                bucket.tokens += size_bytes

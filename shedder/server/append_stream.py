@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from shedder.engine.engine import Engine
 from shedder.engine.ownership import Asker, check_stream
@@ -28,6 +29,7 @@ HELLO_S_MAX = 10.0
 PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
 LOOK_MS_MIN, LOOK_MS_MAX = 5, 50
 
+Received = TypeVar("Received")
 Request = Carrying[ingest_pb2.AppendStreamRequest]
 Requests = AsyncIterator[Request]
 
@@ -92,7 +94,7 @@ class AppendCall:
         end: _End = None
         try:
             while True:
-                request = await self._drain.race(_next(requests))
+                request = await self._drain.race(next_of(requests))
                 if request is None:
                     break
                 await self._taken.put(await self._take(request))
@@ -162,11 +164,13 @@ def append(
     *,
     asker: Asker,
     is_last_try: bool = True,
+    is_let_in: bool = False,
 ) -> Future[Receipt]:
     """Hand one batch, whose payload lies beside it, to the engine.
 
     asker: whose stream it must be.
     is_last_try: if there is no room, it counts as refused; else it is tried again.
+    is_let_in: it was, as it is, before it was received.
 
     Raises:
       what `Engine.append` raises, and BadBatch: the payload has other rows than it declares.
@@ -183,12 +187,20 @@ def append(
         rows=batch.rows,
         waits=not is_last_try,
         summarised=batch.summarised,
+        is_let_in=is_let_in,
     )
 
 
-async def _next(requests: Requests) -> Request | None:
-    """The next request; None when the client is done."""
-    return await anext(requests, None)
+async def next_of(requests: AsyncIterator[Received]) -> Received | None:
+    """The next request; None when the client is done.
+
+    Raises:
+      InvalidRequest: its bytes are no request.
+    """
+    try:
+        return await anext(requests, None)
+    except DecodeError as error:
+        raise InvalidRequest(f"the request cannot be read: {error}") from None
 
 
 async def read_hello(requests: Requests, drain: Drain) -> ingest_pb2.AppendStreamRequest.Hello:
@@ -197,7 +209,7 @@ async def read_hello(requests: Requests, drain: Drain) -> ingest_pb2.AppendStrea
     Raises:
       InvalidRequest: it is something else, or did not come in time.
     """
-    first = await drain.race(_next(requests), HELLO_S_MAX)
+    first = await drain.race(next_of(requests), HELLO_S_MAX)
     if first is None or first.request.WhichOneof("message") != "hello":
         raise InvalidRequest("an AppendStream begins with hello")
     return first.request.hello

@@ -48,6 +48,9 @@ READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
     }
 )
 
+# Behaviours that read their one request themselves, once they have looked at the call's metadata.
+READS_LATE = frozenset({"/shedder.v1.Ingest/Append"})
+
 # Responses that are bytes already.
 AS_BYTES = frozenset({"/shedder.v1.Query/Invoke"})
 
@@ -98,9 +101,10 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         if handler.response_streaming:
             behaviour = self._streaming(handler.unary_stream, method)
             return grpc.unary_stream_rpc_method_handler(behaviour, **codec)
-        return grpc.unary_unary_rpc_method_handler(
-            self._unary(handler.unary_unary, method), **codec
-        )
+        behaviour = self._unary(handler.unary_unary, method)
+        if method in READS_LATE:
+            return grpc.stream_unary_rpc_method_handler(behaviour, **codec)
+        return grpc.unary_unary_rpc_method_handler(behaviour, **codec)
 
     def _unary(self, behaviour: Behaviour, method: str) -> Behaviour:
         async def call(request: Any, context: Context) -> Any:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import time
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 import grpc
 
 from shedder.engine.engine import Engine
 from shedder.engine.ownership import check_stream
-from shedder.errors import Overloaded, ShedderError, StorageFailed
+from shedder.errors import InvalidRequest, Overloaded, ShedderError, StorageFailed
 from shedder.queries.database import Receipt
-from shedder.server.append_stream import CREDITS, AppendCall, Requests, append, read_hello
+from shedder.server.append_stream import CREDITS, AppendCall, Requests, append, next_of, read_hello
 from shedder.server.calls import Drain, Workers, settled
 from shedder.server.health import Health
 from shedder.server.identity import caller
@@ -23,9 +24,12 @@ from shedder.settings import Settings
 from shedder.v1 import ingest_pb2
 from shedder.v1.ingest_pb2_grpc import IngestServicer
 from shedder.wire.batches import Carrying
+from shedder.wire.declared import check_declared, declared_in
 from shedder.wire.ingest import ledger_to_wire, receipt_to_wire, schema_to_wire
 
+Appended = AsyncIterator[Carrying[ingest_pb2.AppendRequest]]
 Context = grpc.aio.ServicerContext[Any, Any]
+Result = TypeVar("Result")
 
 
 class Ingest(IngestServicer):
@@ -49,13 +53,13 @@ class Ingest(IngestServicer):
         self._health = health
         self._lines = Lines()
 
-    async def Append(  # type: ignore[override]  # the boundary reads requests that carry a batch
-        self, carrying: Carrying[ingest_pb2.AppendRequest], context: Context
+    async def Append(  # type: ignore[override]  # the boundary lets it read its request itself
+        self, requests: Appended, context: Context
     ) -> ingest_pb2.AppendResponse:
         """One batch; answered when it is durable."""
         began = time.perf_counter()
         try:
-            receipt = await settled(await self._appended(carrying))
+            receipt = await settled(await self._appended(requests, context))
         except ShedderError as error:
             await self._refused(error)
             raise
@@ -63,22 +67,55 @@ class Ingest(IngestServicer):
         return ingest_pb2.AppendResponse(receipt=receipt_to_wire(receipt))
 
     async def _appended(
-        self, carrying: Carrying[ingest_pb2.AppendRequest]
+        self, requests: Appended, context: Context
     ) -> concurrent.futures.Future[Receipt]:
-        """The batch on its way to the disk; where a stream's policy is to block, it waits here."""
-        request = carrying.request
+        """The batch on its way to the disk. What it declares lets it in before it is received."""
+        declared = declared_in(context.invocation_metadata())
+        if declared is None:
+            return await self._handed_over(await _request_of(requests))
+        check_stream(self._engine.core, caller.get().asker, declared.stream)
+        admission = self._engine.core.admission
+        batch = declared.stream, declared.rows, declared.size_bytes
+        await self._patiently(declared.stream, lambda waits: admission.let_in(*batch, waits=waits))
+        try:
+            carrying = await _request_of(requests)
+            check_declared(declared, carrying)
+        except BaseException:
+            admission.give_back(*batch)
+            raise
+        return await self._handed_over(carrying, is_let_in=True)
+
+    async def _handed_over(
+        self, carrying: Carrying[ingest_pb2.AppendRequest], *, is_let_in: bool = False
+    ) -> concurrent.futures.Future[Receipt]:
+        """The batch on its way to the disk, checked."""
+        request, asker = carrying.request, caller.get().asker
+
+        def hand_over(waits: bool) -> concurrent.futures.Future[Receipt]:
+            nonlocal is_let_in  # Once: if there is no room then, it stands in line like others.
+            was_let_in, is_let_in = is_let_in, False
+            return append(
+                self._engine,
+                request.stream,
+                request.producer,
+                request.batch,
+                carrying.payload,
+                asker=asker,
+                is_last_try=not waits,
+                is_let_in=was_let_in,
+            )
+
+        return await self._patiently(request.stream, hand_over)
+
+    async def _patiently(self, stream: str, work: Callable[[bool], Result]) -> Result:
+        """What work returns; where the stream's policy is to block, it waits for room.
+
+        work: is told whether it is tried again when there is none.
+        """
         while True:
-            blocks = self._engine.blocks(request.stream)
+            blocks = self._engine.blocks(stream)
             try:
-                return append(
-                    self._engine,
-                    request.stream,
-                    request.producer,
-                    request.batch,
-                    carrying.payload,
-                    asker=caller.get().asker,
-                    is_last_try=not blocks,
-                )
+                return work(blocks)
             except Overloaded as full:
                 if not blocks:
                     raise
@@ -139,3 +176,11 @@ class Ingest(IngestServicer):
         if last is not None:
             response.last.epoch, response.last.sequence = last
         return response
+
+
+async def _request_of(requests: Appended) -> Carrying[ingest_pb2.AppendRequest]:
+    """What a call of Append carries: it is received now, and not before."""
+    carrying = await next_of(requests)
+    if carrying is None:
+        raise InvalidRequest("an Append has one request, and this one has none")
+    return carrying

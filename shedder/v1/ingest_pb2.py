@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shedder/v1/ingest.proto\x12\nshedder.v1\"m\n\x05\x42\x61tch\x12\x15\n\x08sequence\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\r\n\x05\x61rrow\x18\x03 \x01(\x0c\x12\x0f\n\x07padding\x18\x04 \x01(\x0c\x12\x12\n\nsummarised\x18\x05 \x01(\x08\x42\x0b\n\t_sequence\"\'\n\x08Producer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"]\n\x07Receipt\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12\x11\n\tduplicate\x18\x04 \x01(\x08\x12\x0f\n\x07\x64ropped\x18\x05 \x01(\x03\"i\n\rAppendRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12&\n\x08producer\x18\x02 \x01(\x0b\x32\x14.shedder.v1.Producer\x12 \n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x11.shedder.v1.Batch\"6\n\x0e\x41ppendResponse\x12$\n\x07receipt\x18\x01 \x01(\x0b\x32\x13.shedder.v1.Receipt\"\xbd\x01\n\x13\x41ppendStreamRequest\x12\x36\n\x05hello\x18\x01 \x01(\x0b\x32%.shedder.v1.AppendStreamRequest.HelloH\x00\x12\"\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x11.shedder.v1.BatchH\x00\x1a?\n\x05Hello\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12&\n\x08producer\x18\x02 \x01(\x0b\x32\x14.shedder.v1.ProducerB\t\n\x07message\"\xa6\x01\n\x14\x41ppendStreamResponse\x12\x35\n\x07welcome\x18\x01 \x01(\x0b\x32\".shedder.v1.DescribeStreamResponseH\x00\x12&\n\x07receipt\x18\x02 \x01(\x0b\x32\x13.shedder.v1.ReceiptH\x00\x12\x0f\n\x07\x63redits\x18\x03 \x01(\x05\x12\x13\n\x0bhelp_wanted\x18\x04 \x01(\x08\x42\t\n\x07message\"8\n\x10HeartbeatRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x14\n\x0cwatermark_us\x18\x02 \x01(\x03\"\x13\n\x11HeartbeatResponse\"9\n\x15\x44\x65scribeStreamRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x10\n\x08producer\x18\x02 \x01(\t\"\x8d\x03\n\x16\x44\x65scribeStreamResponse\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12:\n\x07\x63olumns\x18\x02 \x03(\x0b\x32).shedder.v1.DescribeStreamResponse.Column\x12\x13\n\x0btime_column\x18\x03 \x01(\t\x12\x13\n\x0blateness_us\x18\x04 \x01(\x03\x12\x16\n\tretain_us\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06layout\x18\x06 \x01(\t\x12\x16\n\x0e\x62\x61tch_rows_max\x18\x07 \x01(\x03\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x08 \x01(\x03\x12\x35\n\x04last\x18\t \x01(\x0b\x32\'.shedder.v1.DescribeStreamResponse.Last\x1a\x36\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x10\n\x08nullable\x18\x03 \x01(\x08\x1a\'\n\x04Last\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x42\x0c\n\n_retain_us\"\"\n\x10GetLedgerRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\"\x88\x03\n\x11GetLedgerResponse\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x03\x12\x0f\n\x07\x61pplied\x18\x03 \x01(\x03\x12\x11\n\tduplicate\x18\x04 \x01(\x03\x12\x17\n\x0frefused_batches\x18\x05 \x01(\x03\x12\x14\n\x0crefused_rows\x18\x06 \x01(\x03\x12\x0c\n\x04late\x18\x07 \x01(\x03\x12:\n\x07queries\x18\x08 \x03(\x0b\x32).shedder.v1.GetLedgerResponse.QueryLedger\x12\x0f\n\x07\x64\x65leted\x18\t \x01(\x03\x12\x0f\n\x07\x64ropped\x18\n \x01(\x03\x12\x12\n\nsummarised\x18\x0b \x01(\x03\x12\x11\n\tto_follow\x18\x0c \x01(\x03\x12\x12\n\nbackfilled\x18\r \x01(\x03\x12\x0c\n\x04lost\x18\x0e \x01(\x03\x1aI\n\x0bQueryLedger\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0c\n\x04read\x18\x02 \x01(\x03\x12\x0f\n\x07thinned\x18\x03 \x01(\x03\x12\x0c\n\x04late\x18\x04 \x01(\x03\x32\x8d\x03\n\x06Ingest\x12?\n\x06\x41ppend\x12\x19.shedder.v1.AppendRequest\x1a\x1a.shedder.v1.AppendResponse\x12U\n\x0c\x41ppendStream\x12\x1f.shedder.v1.AppendStreamRequest\x1a .shedder.v1.AppendStreamResponse(\x01\x30\x01\x12H\n\tHeartbeat\x12\x1c.shedder.v1.HeartbeatRequest\x1a\x1d.shedder.v1.HeartbeatResponse\x12W\n\x0e\x44\x65scribeStream\x12!.shedder.v1.DescribeStreamRequest\x1a\".shedder.v1.DescribeStreamResponse\x12H\n\tGetLedger\x12\x1c.shedder.v1.GetLedgerRequest\x1a\x1d.shedder.v1.GetLedgerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shedder/v1/ingest.proto\x12\nshedder.v1\"m\n\x05\x42\x61tch\x12\x15\n\x08sequence\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\r\n\x05\x61rrow\x18\x03 \x01(\x0c\x12\x0f\n\x07padding\x18\x04 \x01(\x0c\x12\x12\n\nsummarised\x18\x05 \x01(\x08\x42\x0b\n\t_sequence\"\'\n\x08Producer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"]\n\x07Receipt\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12\x11\n\tduplicate\x18\x04 \x01(\x08\x12\x0f\n\x07\x64ropped\x18\x05 \x01(\x03\"i\n\rAppendRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12&\n\x08producer\x18\x02 \x01(\x0b\x32\x14.shedder.v1.Producer\x12 \n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x11.shedder.v1.Batch\"<\n\x08\x44\x65\x63lared\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\"6\n\x0e\x41ppendResponse\x12$\n\x07receipt\x18\x01 \x01(\x0b\x32\x13.shedder.v1.Receipt\"\xbd\x01\n\x13\x41ppendStreamRequest\x12\x36\n\x05hello\x18\x01 \x01(\x0b\x32%.shedder.v1.AppendStreamRequest.HelloH\x00\x12\"\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x11.shedder.v1.BatchH\x00\x1a?\n\x05Hello\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12&\n\x08producer\x18\x02 \x01(\x0b\x32\x14.shedder.v1.ProducerB\t\n\x07message\"\xa6\x01\n\x14\x41ppendStreamResponse\x12\x35\n\x07welcome\x18\x01 \x01(\x0b\x32\".shedder.v1.DescribeStreamResponseH\x00\x12&\n\x07receipt\x18\x02 \x01(\x0b\x32\x13.shedder.v1.ReceiptH\x00\x12\x0f\n\x07\x63redits\x18\x03 \x01(\x05\x12\x13\n\x0bhelp_wanted\x18\x04 \x01(\x08\x42\t\n\x07message\"8\n\x10HeartbeatRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x14\n\x0cwatermark_us\x18\x02 \x01(\x03\"\x13\n\x11HeartbeatResponse\"9\n\x15\x44\x65scribeStreamRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x10\n\x08producer\x18\x02 \x01(\t\"\x8d\x03\n\x16\x44\x65scribeStreamResponse\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12:\n\x07\x63olumns\x18\x02 \x03(\x0b\x32).shedder.v1.DescribeStreamResponse.Column\x12\x13\n\x0btime_column\x18\x03 \x01(\t\x12\x13\n\x0blateness_us\x18\x04 \x01(\x03\x12\x16\n\tretain_us\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06layout\x18\x06 \x01(\t\x12\x16\n\x0e\x62\x61tch_rows_max\x18\x07 \x01(\x03\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x08 \x01(\x03\x12\x35\n\x04last\x18\t \x01(\x0b\x32\'.shedder.v1.DescribeStreamResponse.Last\x1a\x36\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x10\n\x08nullable\x18\x03 \x01(\x08\x1a\'\n\x04Last\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x42\x0c\n\n_retain_us\"\"\n\x10GetLedgerRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\"\x88\x03\n\x11GetLedgerResponse\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x03\x12\x0f\n\x07\x61pplied\x18\x03 \x01(\x03\x12\x11\n\tduplicate\x18\x04 \x01(\x03\x12\x17\n\x0frefused_batches\x18\x05 \x01(\x03\x12\x14\n\x0crefused_rows\x18\x06 \x01(\x03\x12\x0c\n\x04late\x18\x07 \x01(\x03\x12:\n\x07queries\x18\x08 \x03(\x0b\x32).shedder.v1.GetLedgerResponse.QueryLedger\x12\x0f\n\x07\x64\x65leted\x18\t \x01(\x03\x12\x0f\n\x07\x64ropped\x18\n \x01(\x03\x12\x12\n\nsummarised\x18\x0b \x01(\x03\x12\x11\n\tto_follow\x18\x0c \x01(\x03\x12\x12\n\nbackfilled\x18\r \x01(\x03\x12\x0c\n\x04lost\x18\x0e \x01(\x03\x1aI\n\x0bQueryLedger\x12\r\n\x05query\x18\x01 \x01(\t\x12\x0c\n\x04read\x18\x02 \x01(\x03\x12\x0f\n\x07thinned\x18\x03 \x01(\x03\x12\x0c\n\x04late\x18\x04 \x01(\x03\x32\x8d\x03\n\x06Ingest\x12?\n\x06\x41ppend\x12\x19.shedder.v1.AppendRequest\x1a\x1a.shedder.v1.AppendResponse\x12U\n\x0c\x41ppendStream\x12\x1f.shedder.v1.AppendStreamRequest\x1a .shedder.v1.AppendStreamResponse(\x01\x30\x01\x12H\n\tHeartbeat\x12\x1c.shedder.v1.HeartbeatRequest\x1a\x1d.shedder.v1.HeartbeatResponse\x12W\n\x0e\x44\x65scribeStream\x12!.shedder.v1.DescribeStreamRequest\x1a\".shedder.v1.DescribeStreamResponse\x12H\n\tGetLedger\x12\x1c.shedder.v1.GetLedgerRequest\x1a\x1d.shedder.v1.GetLedgerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,32 +39,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECEIPT']._serialized_end=284
   _globals['_APPENDREQUEST']._serialized_start=286
   _globals['_APPENDREQUEST']._serialized_end=391
-  _globals['_APPENDRESPONSE']._serialized_start=393
-  _globals['_APPENDRESPONSE']._serialized_end=447
-  _globals['_APPENDSTREAMREQUEST']._serialized_start=450
-  _globals['_APPENDSTREAMREQUEST']._serialized_end=639
-  _globals['_APPENDSTREAMREQUEST_HELLO']._serialized_start=565
-  _globals['_APPENDSTREAMREQUEST_HELLO']._serialized_end=628
-  _globals['_APPENDSTREAMRESPONSE']._serialized_start=642
-  _globals['_APPENDSTREAMRESPONSE']._serialized_end=808
-  _globals['_HEARTBEATREQUEST']._serialized_start=810
-  _globals['_HEARTBEATREQUEST']._serialized_end=866
-  _globals['_HEARTBEATRESPONSE']._serialized_start=868
-  _globals['_HEARTBEATRESPONSE']._serialized_end=887
-  _globals['_DESCRIBESTREAMREQUEST']._serialized_start=889
-  _globals['_DESCRIBESTREAMREQUEST']._serialized_end=946
-  _globals['_DESCRIBESTREAMRESPONSE']._serialized_start=949
-  _globals['_DESCRIBESTREAMRESPONSE']._serialized_end=1346
-  _globals['_DESCRIBESTREAMRESPONSE_COLUMN']._serialized_start=1237
-  _globals['_DESCRIBESTREAMRESPONSE_COLUMN']._serialized_end=1291
-  _globals['_DESCRIBESTREAMRESPONSE_LAST']._serialized_start=1293
-  _globals['_DESCRIBESTREAMRESPONSE_LAST']._serialized_end=1332
-  _globals['_GETLEDGERREQUEST']._serialized_start=1348
-  _globals['_GETLEDGERREQUEST']._serialized_end=1382
-  _globals['_GETLEDGERRESPONSE']._serialized_start=1385
-  _globals['_GETLEDGERRESPONSE']._serialized_end=1777
-  _globals['_GETLEDGERRESPONSE_QUERYLEDGER']._serialized_start=1704
-  _globals['_GETLEDGERRESPONSE_QUERYLEDGER']._serialized_end=1777
-  _globals['_INGEST']._serialized_start=1780
-  _globals['_INGEST']._serialized_end=2177
+  _globals['_DECLARED']._serialized_start=393
+  _globals['_DECLARED']._serialized_end=453
+  _globals['_APPENDRESPONSE']._serialized_start=455
+  _globals['_APPENDRESPONSE']._serialized_end=509
+  _globals['_APPENDSTREAMREQUEST']._serialized_start=512
+  _globals['_APPENDSTREAMREQUEST']._serialized_end=701
+  _globals['_APPENDSTREAMREQUEST_HELLO']._serialized_start=627
+  _globals['_APPENDSTREAMREQUEST_HELLO']._serialized_end=690
+  _globals['_APPENDSTREAMRESPONSE']._serialized_start=704
+  _globals['_APPENDSTREAMRESPONSE']._serialized_end=870
+  _globals['_HEARTBEATREQUEST']._serialized_start=872
+  _globals['_HEARTBEATREQUEST']._serialized_end=928
+  _globals['_HEARTBEATRESPONSE']._serialized_start=930
+  _globals['_HEARTBEATRESPONSE']._serialized_end=949
+  _globals['_DESCRIBESTREAMREQUEST']._serialized_start=951
+  _globals['_DESCRIBESTREAMREQUEST']._serialized_end=1008
+  _globals['_DESCRIBESTREAMRESPONSE']._serialized_start=1011
+  _globals['_DESCRIBESTREAMRESPONSE']._serialized_end=1408
+  _globals['_DESCRIBESTREAMRESPONSE_COLUMN']._serialized_start=1299
+  _globals['_DESCRIBESTREAMRESPONSE_COLUMN']._serialized_end=1353
+  _globals['_DESCRIBESTREAMRESPONSE_LAST']._serialized_start=1355
+  _globals['_DESCRIBESTREAMRESPONSE_LAST']._serialized_end=1394
+  _globals['_GETLEDGERREQUEST']._serialized_start=1410
+  _globals['_GETLEDGERREQUEST']._serialized_end=1444
+  _globals['_GETLEDGERRESPONSE']._serialized_start=1447
+  _globals['_GETLEDGERRESPONSE']._serialized_end=1839
+  _globals['_GETLEDGERRESPONSE_QUERYLEDGER']._serialized_start=1766
+  _globals['_GETLEDGERRESPONSE_QUERYLEDGER']._serialized_end=1839
+  _globals['_INGEST']._serialized_start=1842
+  _globals['_INGEST']._serialized_end=2239
 # @@protoc_insertion_point(module_scope)

@@ -151,6 +151,38 @@ class AppendRequest(_message.Message):
 Global___AppendRequest: _TypeAlias = AppendRequest  # noqa: Y015
 
 @_typing.final
+class Declared(_message.Message):
+    """What a call of Append may say of its request, as the metadata `shedder-declared-bin`: by this it
+    is let in, or refused, before anything of the request is received. The request must be as
+    declared.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    stream: _builtins.str
+    rows: _builtins.int
+    """As `Batch.rows`."""
+    size_bytes: _builtins.int
+    """The length of `Batch.arrow`."""
+    def __init__(
+        self,
+        *,
+        stream: _builtins.str = ...,
+        rows: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "size_bytes", b"size_bytes", "stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Declared: _TypeAlias = Declared  # noqa: Y015
+
+@_typing.final
 class AppendResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -67,7 +67,8 @@ class IngestServicer:
     """
 
     def Append(self, request, context):
-        """Appends one batch.
+        """Appends one batch. With `Declared` in its metadata a call is refused before its request is
+        received.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class IngestStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> IngestAsyncStub: ...
     Append: _grpc.UnaryUnaryMultiCallable[_ingest_pb2.AppendRequest, _ingest_pb2.AppendResponse]
-    """Appends one batch."""
+    """Appends one batch. With `Declared` in its metadata a call is refused before its request is
+    received.
+    """
     AppendStream: _grpc.StreamStreamMultiCallable[_ingest_pb2.AppendStreamRequest, _ingest_pb2.AppendStreamResponse]
     """Appends many batches with several in flight. The first request is `hello`, the first response
     `welcome`; then each batch is answered by one receipt, in order. A client never has more
@@ -54,7 +56,9 @@ class IngestAsyncStub(IngestStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Append: _aio.UnaryUnaryMultiCallable[_ingest_pb2.AppendRequest, _ingest_pb2.AppendResponse]  # type: ignore[assignment]
-    """Appends one batch."""
+    """Appends one batch. With `Declared` in its metadata a call is refused before its request is
+    received.
+    """
     AppendStream: _aio.StreamStreamMultiCallable[_ingest_pb2.AppendStreamRequest, _ingest_pb2.AppendStreamResponse]  # type: ignore[assignment]
     """Appends many batches with several in flight. The first request is `hello`, the first response
     `welcome`; then each batch is answered by one receipt, in order. A client never has more
@@ -77,7 +81,9 @@ class IngestServicer(metaclass=_abc_1.ABCMeta):
         request: _ingest_pb2.AppendRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ingest_pb2.AppendResponse, _abc.Awaitable[_ingest_pb2.AppendResponse]]:
-        """Appends one batch."""
+        """Appends one batch. With `Declared` in its metadata a call is refused before its request is
+        received.
+        """
 
     @_abc_1.abstractmethod
     def AppendStream(

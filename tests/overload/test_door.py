@@ -92,3 +92,18 @@ def test_tenants_share_before_their_streams_do():
         door.hold(900.0, weights, tick / 10, 0.1, owners)
     rates = {name: bucket.rate for name, bucket in door._buckets.items()}
     assert rates == pytest.approx({"a1": 150.0, "a2": 300.0, "b": 450.0})
+
+
+def test_what_has_not_come_makes_room_for_others():
+    door = Door()
+    door.hold(1_000_000, {"s": 1.0}, 0.0, 0.1)
+    assert door.wait_ms("s", 1 << 30, 0.1) == 0
+    assert door.wait_ms("s", 1, 1.0) > 0
+    door.give_back("s", 1 << 30)
+    assert door.wait_ms("s", 1, 1.0) == 0
+    door.give_back("unknown", 1)
+    door.hold(OPEN, {"s": 1.0}, 2.0, 0.1)
+    door.give_back("s", 1 << 30)  # Of an open door nothing was taken.
+    door.hold(1_000_000, {"s": 1.0}, 3.0, 0.1)
+    assert door.wait_ms("s", 200_000, 4.0) == 0
+    assert door.wait_ms("s", 1, 4.0) > 0  # No more has gathered than the burst.
