@@ -39,7 +39,6 @@ from shedder.errors import (
     UnknownQuery,
     UnknownStream,
 )
-from shedder.overload.controller import AGE_MS
 from shedder.overload.door import Door
 from shedder.overload.memory import NONE
 from shedder.settings import Settings
@@ -52,6 +51,7 @@ from shedder.streams.windows import Span
 
 SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
+LOOK_S = 0.25  # Who looks at a flood waits so long to see his own writes.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 Result = TypeVar("Result")
@@ -110,13 +110,22 @@ class Core(LevelsInForce, SizesInForce):
         return min(1.0, self.meter.queue_bytes / self.settings.ingest_queue_bytes)
 
     def look(self, work: Callable[[], Result]) -> Result:
-        """What is to be seen on the apply thread: of all that is durable, as a rule.
+        """What is to be seen on the apply thread, of all that was durable when it was asked.
 
-        Where work is shed by load, and that would take longer to apply than the signal of an
-        overload, of what is applied: whoever looks at a flood must not wait for its end.
+        While work is shed by load, of what is applied, if the other cannot be had within LOOK_S:
+        whoever looks at a flood must not wait for its end.
         """
-        ahead = self.sheds and self.meter.drain_ms(0) >= AGE_MS
-        return self.actor.call(work, ahead=ahead).result()
+        ahead = self.durable.together and self.meter.drain_ms(0) > 1e3 * LOOK_S
+        seen = self.actor.call(work, ahead=ahead)
+        while self.sheds and not ahead:
+            try:
+                return seen.result(LOOK_S)
+            except TimeoutError:
+                if seen.done():  # Just now; or the work itself says so.
+                    break
+                if self.durable.together and seen.cancel():  # Else it is being looked at.
+                    return self.actor.call(work, ahead=True).result()
+        return seen.result()
 
     @property
     def synopsis_bytes(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -63,6 +65,33 @@ def test_whoever_looks_at_a_flood_does_not_wait_for_its_end(flooded):
     assert stream.applied == before < len(flooded.sent) * ROWS
     assert flooded.engine.ledger("s").applied == len(flooded.sent) * ROWS
     assert stream.applied > before
+
+
+def test_without_overload_everybody_sees_his_own_writes(flooded):
+    for _ in range(3):  # Nobody has seen yet how long a tuple takes.
+        flooded.send()
+    assert facts(flooded.engine)["overloaded"] == "0"
+    assert flooded.engine.execute("SHOW STREAMS").table.num_rows == 1
+    assert flooded.engine.core.streams["s"].applied == 3 * ROWS
+
+
+def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp_path, monkeypatch):
+    monkeypatch.setattr("shedder.engine.core.LOOK_S", 0.01)
+    blocked, order = threading.Event(), []
+    with Engine.open(tmp_path / "db", overload="on") as engine:
+        engine.overload.close()  # No tick says otherwise.
+        core = engine.core
+        core.sheds = core.durable.together = True
+        core.actor.post(blocked.wait)
+        core.actor.post(lambda: order.append("flood"))
+        looking = threading.Thread(target=lambda: core.look(lambda: order.append("look")))
+        looking.start()
+        ends = time.monotonic() + 30
+        while core.actor._work[0][1] is None and time.monotonic() < ends:
+            pass  # Still at the end of the line.
+        blocked.set()
+        looking.join()
+    assert order == ["look", "flood"]
 
 
 def test_the_cheapest_are_left_alone_and_counts_of_one_group_stay_exact(flooded):
