@@ -108,14 +108,19 @@ class BlockSample:
 
         A share is taken up to the next number of blocks, and then down by as much as keeps the
         binomial draw inside them; where that would cost too much it stays as it is, and a run
-        that draws more reads one block more.
+        that draws more reads one block more. Of runs with copies it is a copy's.
 
-        at_least: no less than is wanted, except of copies: there more would be all of a finer one.
+        at_least: no less than is wanted.
         """
         fitting: dict[float, float] = {}
         alike: dict[tuple[int, ...], int] = {}  # Runs of one size, read as far, are many.
         for share, each in zip(shares, self.runs, strict=True):
             near = share if share >= 1.0 else _NEAR * share
+            if each.nested:
+                least = share if at_least else near
+                fine = (held for held, rows in each.copied.items() if rows and held >= least)
+                fitting[share] = min(fitting.get(share, 1.0), next(fine, 1.0))
+                continue
             wanted = math.ceil(near * each.rows - 1e-6) - each.rows_read
             of = wanted, *each.sizes
             if of not in alike:
@@ -124,9 +129,7 @@ class BlockSample:
             if held < each.rows:
                 whole = held / each.rows
                 slack = _DEVIATIONS * math.sqrt(whole * (1.0 - whole) / each.rows)
-                fit = whole - slack
-                if at_least and not each.nested:
-                    fit = max(fit, share)
+                fit = max(whole - slack, share) if at_least else whole - slack
                 fitting[share] = min(fitting.get(share, 1.0), fit)
         found = {s: (fit if fit >= _FIT * s else s) for s, fit in fitting.items()}
         return [found.get(share, 1.0) for share in shares]

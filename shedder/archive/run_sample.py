@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Protocol
@@ -41,7 +41,8 @@ class RunSample:
     """What was read of one run. There may be many runs, and little is read of each: so lists.
 
     rows: tuples in the run. unread: its blocks that were not read, small ones first and by size,
-    others in random order; sizes: tuples in each. nested: they can only be read in this order.
+    others in random order; sizes: tuples in each. copied: of a run with copies, by the share that
+    each was drawn with, coarsest first, how many it holds; then blocks are read in this order.
     kept: tuples drawn. due: blocks that hold them, to be read next. key: of the random order in
     which rows of the last block that was read are left out, as many as are too many.
     """
@@ -50,7 +51,7 @@ class RunSample:
     rows: int
     unread: list[int]
     sizes: list[int]
-    nested: bool
+    copied: Mapping[float, int] = field(default_factory=dict)
     share: float = 0.0
     kept: int = 0
     rows_read: int = 0
@@ -58,6 +59,11 @@ class RunSample:
     tables: list[pa.Table] = field(default_factory=list)
     due: list[int] = field(default_factory=list)
     key: int = 0
+
+    @property
+    def nested(self) -> bool:
+        """Whether blocks can only be read in order, from a coarse copy out."""
+        return bool(self.copied)
 
     @property
     def blocks_read(self) -> int:
@@ -75,8 +81,14 @@ class RunSample:
         return self.rows_read - self.kept
 
     def draw(self, share: float, rng: np.random.Generator) -> None:
-        """Keep tuples with a probability that only grows: those kept before stay."""
+        """Keep tuples with a probability that only grows: those kept before stay.
+
+        Those of a copy were kept with its share, each independently: no draw is needed for that.
+        """
         if share <= self.share:
+            return
+        if share in self.copied and (self.share == 0.0 or self.share in self.copied):
+            self.kept, self.share = self.copied[share], share
             return
         more = 1.0 if share >= 1.0 else (share - self.share) / (1.0 - self.share)
         self.kept += int(rng.binomial(self.rows - self.kept, more))
@@ -157,7 +169,8 @@ def unread_runs(runs: Sequence[tuple[Run, int]], rng: np.random.Generator) -> li
     for at, (run, blocks) in enumerate(runs):
         if run.copies:
             sizes = shell_sizes(run)
-            found[at] = RunSample(run, run.rows, list(range(len(sizes))), sizes, nested=True)
+            copied = {1.0 - copy.reduction: copy.rows for copy in reversed(run.copies)}
+            found[at] = RunSample(run, run.rows, list(range(len(sizes))), sizes, copied)
         else:
             alike.setdefault((blocks, *run.block_sizes.tolist()), []).append(at)
     for (blocks, *sizes), places in alike.items():
@@ -166,7 +179,7 @@ def unread_runs(runs: Sequence[tuple[Run, int]], rng: np.random.Generator) -> li
         numbers = np.take_along_axis(order, by_size, axis=1).tolist()
         for at, unread in zip(places, numbers, strict=True):
             run = runs[at][0]
-            found[at] = RunSample(run, run.rows, unread, sorted(sizes), nested=False)
+            found[at] = RunSample(run, run.rows, unread, sorted(sizes))
     return [found[at] for at in range(len(runs))]
 
 
