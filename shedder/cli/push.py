@@ -9,11 +9,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -27,16 +26,13 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
-from shedder.cli.files import FileFormat, Reading, RowFile, TimeUnit, column_type, format_of
+from shedder.cli.files import FileFormat, Reading, RowFile, TimeUnit, format_of
+from shedder.cli.made_stream import Wishes, listed, naming, stream_of
 from shedder.cli.talk import console, say
-from shedder.cql.layout import DEFAULT_LAYOUT
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, CreateStream
 from shedder.cql.text import text_of_stream
 from shedder.cql.types import ColumnType
-from shedder.errors import BadSetting, InvalidRequest, UnknownColumn, UnknownStream
+from shedder.errors import BadSetting, UnknownStream
 from shedder.queries.database import Database
-from shedder.streams.conform import conform
 
 STDIN = Path("-")
 
@@ -103,134 +99,40 @@ def push(
     place = Place(data, connect, token_file, ca, cert, key)
     with _on_disk(files) as paths:
         rows = [RowFile(path, file_format or format_of(path), time_format) for path in paths]
-
-        def made() -> CreateStream:
-            wanted = _wanted(rows[0].schema(), columns, types)
-            moment = _time_column(wanted, time_column, rows[0].schema())
-            wanted[moment] = ColumnType.TIMESTAMP
-            new = _new_stream(stream, wanted, moment, round(lateness_s * 1e6))
-            _check_first_rows(rows[0], Reading(wanted, time_format, time_unit), new)
-            return new
-
+        reading = Reading({}, time_format, time_unit)
+        wishes = Wishes(columns, types, time_column, round(lateness_s * 1e6))
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:
                 raise UnknownStream.from_message(
                     f"{place.name} is no data directory yet, so it has no stream {stream!r}. "
                     "--create makes it from the file"
                 )
-            made()
+            stream_of(stream, rows[0], reading, wishes)
         with opened(place) as database:
-            known, moment = _known_columns(database, stream, missing_is_fine=create)
-            if time_column is not None and known and time_column != moment:
-                raise BadSetting(
-                    f"--time {time_column!r}: the event time of {stream} is {moment!r}"
-                )
+            known = _known_columns(database, stream, wishes, missing_is_fine=create)
             if not known:
-                new = made()
+                new = stream_of(stream, rows[0], reading, wishes)
                 database.execute(text_of_stream(new))
                 say(text_of_stream(new), "dim")
                 known = {column.name: column.type for column in new.columns}
-            elif columns is not None:
-                known = {name: known[name] for name in _listed(columns, list(known))}
-            reading = Reading(known, time_format, time_unit)
-            _push_all(database, stream, rows, reading, producer)
-
-
-def _new_stream(
-    name: str, columns: dict[str, ColumnType], time_column: str, lateness_us: int
-) -> CreateStream:
-    """A stream of these columns that keeps everything; only its event time may not be null."""
-    defined = tuple(
-        ColumnDefinition(column, kind, nullable=column != time_column)
-        for column, kind in columns.items()
-    )
-    return CreateStream(name, defined, time_column, lateness_us, None, DEFAULT_LAYOUT, False)
+            _push_all(database, stream, rows, replace(reading, columns=known), producer)
 
 
 def _known_columns(
-    database: Database, stream: str, *, missing_is_fine: bool
-) -> tuple[dict[str, ColumnType], str]:
-    """The columns of a stream and its event time; nothing of a stream that is to be made."""
+    database: Database, stream: str, wishes: Wishes, *, missing_is_fine: bool
+) -> dict[str, ColumnType]:
+    """The columns of a stream that are wished for; none of a stream that is to be made."""
     try:
         schema = database.schema(stream)  # A call, not a statement: pushing needs no scope to ask.
     except UnknownStream as error:
         if missing_is_fine:
-            return {}, ""
+            return {}
         raise UnknownStream.from_message(f"{error}. --create makes it from the file") from error
-    return {column.name: column.type for column in schema.columns}, schema.time_column
-
-
-def _wanted(
-    schema: pa.Schema, columns: str | None, types: list[str] | None
-) -> dict[str, ColumnType]:
-    """The columns to make a stream of, as the file has them or as the caller says."""
-    said = dict(_said_type(text) for text in types or [])
-    names = _listed(columns, schema.names)
-    for name in said:
-        if name not in names:
-            raise UnknownColumn(name, names)
-    return {
-        name: said[name] if name in said else column_type(name, schema.field(name).type)
-        for name in names
-    }
-
-
-def _listed(columns: str | None, known: list[str]) -> list[str]:
-    if columns is None:
-        return known
-    names = [name.strip() for name in columns.split(",")]
-    for name in names:
-        if name not in known:
-            raise UnknownColumn(name, known)
-    return names
-
-
-def _said_type(text: str) -> tuple[str, ColumnType]:
-    name, _, kind = text.rpartition("=")
-    try:
-        return name, ColumnType(kind.upper())
-    except ValueError:
-        known = ", ".join(kind.value for kind in ColumnType)
-        raise BadSetting(f"--type {text!r}: say COLUMN=TYPE with one of {known}") from None
-
-
-def _time_column(columns: dict[str, ColumnType], said: str | None, schema: pa.Schema) -> str:
-    """The event time: as said, or the only column that can be it."""
-    if said is not None:
-        if said not in columns:
-            raise UnknownColumn(said, list(columns))
-        return said
-    moments = [name for name, kind in columns.items() if kind is ColumnType.TIMESTAMP]
-    if len(moments) == 1:
-        return moments[0]
-    found = ", ".join(f"{name} ({schema.field(name).type})" for name in columns)
-    raise BadSetting(f"which column is the event time? Say --time COLUMN; the file has {found}")
-
-
-def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream) -> None:
-    """Read the first rows as the stream will take them: a bad file leaves no stream behind."""
-    first = next(file.batches(reading, lambda _share: None), None)
-    if first is None:
-        raise BadSetting(
-            f"{file.path.name} has no rows, which say what types the columns have: "
-            "push a file with rows first, or run CREATE STREAM with shedder sql"
-        )
-    schema = StreamSchema(
-        new.name, new.columns, new.time_column, new.lateness_us, new.retain_us, new.layout, seed=0
-    )
-    with _naming(file, 0, first.num_rows):
-        for _ in conform(first, schema):
-            pass
-
-
-@contextmanager
-def _naming(file: RowFile, first: int, rows: int) -> Iterator[None]:
-    """A refusal of rows says whose they are."""
-    try:
-        yield
-    except InvalidRequest as error:
-        place = f"{file.path.name}, rows {first + 1:,} to {first + rows:,}"
-        raise type(error).from_message(f"{place}: {error}") from error
+    moment = schema.time_column
+    if wishes.time_column not in (None, moment):
+        raise BadSetting(f"--time {wishes.time_column!r}: the event time of {stream} is {moment!r}")
+    known = {column.name: column.type for column in schema.columns}
+    return {name: known[name] for name in listed(wishes.columns, list(known))}
 
 
 def _push_all(
@@ -245,7 +147,7 @@ def _push_all(
         with _progress(file.path.name, tally) as show:
             for number, batch in enumerate(file.batches(reading, show)):
                 sequence = None if name is None else number
-                with _naming(file, tally.rows - before, batch.num_rows):
+                with naming(file, tally.rows - before, batch.num_rows):
                     receipt = database.push(stream, batch, producer=name, sequence=sequence)
                 tally.count(batch.num_rows, duplicate=receipt.duplicate)
     elapsed_s = time.monotonic() - started
