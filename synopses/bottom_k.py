@@ -20,6 +20,7 @@ from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_input
 from synopses.key_kernels import below, heaviest
 from synopses.ordering import ranked, smallest
+from synopses.parameters import INT64_MAX, as_whole
 from synopses.profile import Profile
 from synopses.resizing import ResizableSample
 from synopses.sample_profiles import BY_HASH, BY_WEIGHT, UNIFORM
@@ -76,8 +77,8 @@ class BottomK(ResizableSample):
     _room: NDArray[Any] = field(default_factory=lambda: _NO_ROOM, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise BadParameter("k", self.k, "1 or more")
+        self.k = as_whole("k", self.k, 1, INT64_MAX)
+        self.threshold = as_whole("threshold", self.threshold, 0, KEY_MAX)
 
     @property
     def size_bytes(self) -> int:
@@ -120,9 +121,7 @@ class BottomK(ResizableSample):
 
     def resize(self, k: int, /) -> Kept:
         """Change k. A larger k fills up with the tuples still to come below the threshold."""
-        if k < 1:
-            raise BadParameter("k", k, "1 or more")
-        self.k = k
+        self.k = as_whole("k", k, 1, INT64_MAX)
         return self.settle()
 
     def lower(self, threshold: int) -> Kept:
@@ -188,8 +187,8 @@ class HashSample(ResizableSample):
     _room: NDArray[Any] = field(default_factory=lambda: _NO_ROOM, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.rows_max < 1:
-            raise BadParameter("rows_max", self.rows_max, "1 or more")
+        self.rows_max = as_whole("rows_max", self.rows_max, 1, INT64_MAX)
+        self.threshold = as_whole("threshold", self.threshold, 0, KEY_MAX)
 
     @property
     def size_bytes(self) -> int:
@@ -234,9 +233,7 @@ class HashSample(ResizableSample):
 
     def resize(self, rows_max: int, /) -> Kept:
         """Change how many rows may be held; values that went out do not come back."""
-        if rows_max < 1:
-            raise BadParameter("rows_max", rows_max, "1 or more")
-        self.rows_max = rows_max
+        self.rows_max = as_whole("rows_max", rows_max, 1, INT64_MAX)
         return self.settle()
 
     def to_bytes(self) -> bytes:
@@ -286,8 +283,9 @@ class WeightedBottomK(ResizableSample):
     _priorities_room: NDArray[Any] = field(default_factory=lambda: _NO_ROOM, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise BadParameter("k", self.k, "1 or more")
+        self.k = as_whole("k", self.k, 1, INT64_MAX)
+        if not (isinstance(self.tau, (int, float)) and self.tau >= 0.0):
+            raise BadParameter("tau", self.tau, "a number, 0 or more")
 
     @property
     def size_bytes(self) -> int:
@@ -343,9 +341,7 @@ class WeightedBottomK(ResizableSample):
 
     def resize(self, k: int, /) -> Kept:
         """Change k. A larger k fills up with the tuples still to come above tau."""
-        if k < 1:
-            raise BadParameter("k", k, "1 or more")
-        self.k = k
+        self.k = as_whole("k", k, 1, INT64_MAX)
         return self.settle()
 
     def to_bytes(self) -> bytes:

@@ -14,6 +14,7 @@ from synopses.estimate import Estimates
 from synopses.grouped import check_taken, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_ids
+from synopses.parameters import as_groups
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q")
@@ -44,8 +45,12 @@ class GroupedCount:
     __slots__ = ("_counts", "_groups")
 
     def __init__(self, groups: int) -> None:
-        """Make the counts of so many empty groups."""
-        self._groups = groups
+        """Make the counts of so many empty groups.
+
+        Raises:
+          BadParameter: there is no such number of groups.
+        """
+        self._groups = as_groups(groups)
         self._counts = np.zeros(max(groups, 1), np.int64)
 
     @property

@@ -15,6 +15,7 @@ from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids, same_rows
 from synopses.out_of_range import in_range, known_in_range
+from synopses.parameters import as_groups
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q")
@@ -65,8 +66,12 @@ class GroupedCrossMoments:
     __slots__ = ("_floats", "_groups", "_infinite", "_ints")
 
     def __init__(self, groups: int) -> None:
-        """Make the moments of so many empty groups."""
-        self._groups = groups
+        """Make the moments of so many empty groups.
+
+        Raises:
+          BadParameter: there is no such number of groups.
+        """
+        self._groups = as_groups(groups)
         self._hold(np.zeros((max(groups, 1), kernels.CELLS), np.int64))
         self._infinite = np.zeros(max(groups, 1), np.int64)
 

@@ -16,12 +16,13 @@ from synopses.cell_counts import checked_entries
 from synopses.coupon_lists import CouponLists, packed
 from synopses.coupons import SLOTS, counted
 from synopses.distinct_profile import DISTINCT, LG_K_MAX, LG_K_MIN
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.errors import CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.hll_images import coupons_max, folded, read_image, write_coupons, write_image
 from synopses.inputs import as_column, as_ids, same_rows
+from synopses.parameters import as_groups, as_whole
 from synopses.resizing import Resizable
 
 _PARAMETERS = struct.Struct("<qi")
@@ -59,11 +60,12 @@ class GroupedDistinct(Resizable):
         Args:
           groups: how many.
           lg_k: log2 of the registers per group, 7 to 21.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if not LG_K_MIN <= lg_k <= LG_K_MAX:
-            raise BadParameter("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
-        self.lg_k = lg_k
-        self._groups = groups
+        self.lg_k = as_whole("lg_k", lg_k, LG_K_MIN, LG_K_MAX)
+        self._groups = as_groups(groups)
         room = max(groups, 1)
         self._rows = np.full(room, -1, np.int32)
         self._coupons = CouponLists(room, lg_k)
@@ -207,8 +209,7 @@ class GroupedDistinct(Resizable):
         Raises:
           BadParameter: lg_k is more than now; what was forgotten does not come back.
         """
-        if not LG_K_MIN <= lg_k <= self.lg_k:
-            raise BadParameter("lg_k", lg_k, f"{LG_K_MIN} to {self.lg_k}")
+        lg_k = as_whole("lg_k", lg_k, LG_K_MIN, self.lg_k)
         self._settle()
         smaller = type(self)(self._groups, lg_k)
         heavy = np.flatnonzero(self._rows[: self._groups] >= 0)

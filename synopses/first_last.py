@@ -14,6 +14,7 @@ from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids, same_rows
+from synopses.parameters import as_flag, as_groups
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q?")
@@ -50,9 +51,12 @@ class GroupedFirstLast:
         Args:
           groups: how many.
           integer: the column is int64, else float64.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        self.integer = integer
-        self._groups = groups
+        self.integer = as_flag("integer", integer)
+        self._groups = as_groups(groups)
         self._cells = np.tile(_EMPTY, (max(groups, 1), 1))
 
     @property

@@ -28,6 +28,7 @@ from synopses.frequent_profile import ENTRIES_MAX, ENTRIES_MIN, FREQUENT
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_column, as_ids, as_input, same_rows
+from synopses.parameters import as_groups, as_whole
 from synopses.resizing import Resizable
 from synopses.threshold import Promise, check_share
 
@@ -63,12 +64,18 @@ class GroupedFrequent(Resizable):
           groups: how many.
           entries: size of a group's table, a power of two, 8 to 2^20.
           items: what the counted values are.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if not ENTRIES_MIN <= entries <= ENTRIES_MAX or entries & (entries - 1):
-            raise BadParameter("entries", entries, "a power of two, 8 to 2^20")
-        self.entries = entries
+        powers = "a power of two, 8 to 2^20"
+        self.entries = as_whole("entries", entries, ENTRIES_MIN, ENTRIES_MAX, expected=powers)
+        if entries & (entries - 1):
+            raise BadParameter("entries", entries, powers)
+        if not isinstance(items, ItemKind):
+            raise BadParameter("items", items, "INTEGER, DOUBLE or TEXT of ItemKind")
         self.items = items
-        self._groups = groups
+        self._groups = as_groups(groups)
         room = max(groups, 1)
         self._starts = np.zeros(room, np.int64)
         self._rooms = np.zeros(room, np.int64)

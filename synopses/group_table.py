@@ -8,15 +8,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.errors import BadParameter
-from synopses.header import Kind, seal, unseal
+from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_input
+from synopses.parameters import as_whole
 from synopses.prefetch import prefetch
 
 OTHERS = 0
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, TAOCP 3, 6.4).
 _FREE = np.uint64(0)  # `others` is never looked up, so its id marks a free place.
 _SMALLEST = 64
+_GROUPS_MAX = (1 << 30) - 1
 _ROOMY = 1 << 16  # Groups up to which there are four places for each; beyond, two.
 _NEAR = 1 << 13  # Places that stay in the nearest caches.
 _AHEAD = 16  # Rows between bringing a place near and looking at it.
@@ -101,11 +102,12 @@ class GroupTable:
         """Make an empty table.
 
         Args:
-          groups_max: how many groups find room, `others` not counted, >= 0.
+          groups_max: how many groups find room, `others` not counted, 0 to 2^30 - 1.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if not 0 <= groups_max < 2**30:
-            raise BadParameter("groups_max", groups_max, "0 to 2^30 - 1")
-        self.groups_max = groups_max
+        self.groups_max = as_whole("groups_max", groups_max, 0, _GROUPS_MAX)
         self._size = 1
         self._known = np.zeros(_SMALLEST, np.uint64)
         self._slots = _free_slots(_SMALLEST)
@@ -191,7 +193,8 @@ class GroupTable:
         (groups_max,) = body.unpack(_PARAMETERS)
         hashes = body.array(np.uint64)
         body.end()
-        table = cls(groups_max)
+        with parameters_of_bytes():
+            table = cls(groups_max)
         table._known = hashes
         table.keep(np.arange(1, hashes.size))
         return table

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from synopses import counter_kernels as kernels
 from synopses.counter_entries import Entries, check_entries, less, readable
 from synopses.counter_kernels import DEPTH, multipliers
-from synopses.errors import BadParameter, CannotMerge, CannotSubtract, CorruptSynopsis
+from synopses.errors import CannotMerge, CannotSubtract, CorruptSynopsis
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids, as_input
+from synopses.parameters import WORD_MAX, as_groups, as_whole
 from synopses.profile import Statistics
 from synopses.resizing import Resizable
 
@@ -60,14 +61,17 @@ class GroupedHashedCounters(Resizable):
         Args:
           groups: how many.
           lg_width: log2 of the cells per row, 4 to 24.
-          seed: of the rows' hashes; only summaries of one seed can be merged or compared.
+          seed: of the rows' hashes, 0 to 2^64 - 1; only summaries of one seed can be merged or
+            compared.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if not LG_WIDTH_MIN <= lg_width <= LG_WIDTH_MAX:
-            raise BadParameter("lg_width", lg_width, f"{LG_WIDTH_MIN} to {LG_WIDTH_MAX}")
-        self.lg_width, self.seed = lg_width, seed
-        self._multipliers = multipliers(seed)
+        self.lg_width = as_whole("lg_width", lg_width, LG_WIDTH_MIN, LG_WIDTH_MAX)
+        self.seed = as_whole("seed", seed, 0, WORD_MAX)
+        self._multipliers = multipliers(self.seed)
+        self._groups = as_groups(groups)
         room = max(groups, 1)
-        self._groups = groups
         self._rows = np.full(room, _SMALL, np.int32)
         self._starts = np.zeros(room, np.int64)
         self._rooms = np.zeros(room, np.int64)
@@ -266,8 +270,7 @@ class GroupedHashedCounters(Resizable):
         Raises:
           BadParameter: wider than it is, or narrower than 2^4.
         """
-        if not LG_WIDTH_MIN <= lg_width <= self.lg_width:
-            raise BadParameter("lg_width", lg_width, f"{LG_WIDTH_MIN} to {self.lg_width}")
+        lg_width = as_whole("lg_width", lg_width, LG_WIDTH_MIN, self.lg_width)
         folded = self._dense[: self._dense_used].reshape(
             self._dense_used, DEPTH, 1 << lg_width, 1 << (self.lg_width - lg_width)
         )

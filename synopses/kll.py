@@ -12,7 +12,7 @@ from datasketches import kll_doubles_sketch
 from numpy.typing import NDArray
 
 from synopses.cardinality import z_of
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.errors import CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.kll_batches import update_sorted
@@ -57,7 +57,7 @@ def _bytes_of(k: int, statistics: Statistics) -> int:
 
 
 class GroupedKll(RankSketches):
-    """Quantiles of one column per group with rank error about 1.7/k of the group's size.
+    """Quantiles of one column per group with a rank error of about 2/k of its size, at 95 %.
 
     Used where a query asks for rank error; log buckets answer value error, faster and for certain.
     Batches are sorted and enter the library's sketches at their level. Random bits are not seeded
@@ -82,7 +82,7 @@ class GroupedKll(RankSketches):
         power=0.9,
         cost=Cost(read=6.2, read_grouped=23.3, kept=9.3, kept_grouped=33.0, always=1.0),
     )
-    k_min, item_bytes, sketch_bytes = K_MIN, _ITEM_BYTES, _SKETCH_BYTES
+    item_bytes, sketch_bytes = _ITEM_BYTES, _SKETCH_BYTES
     __slots__ = ()
 
     def __init__(self, groups: int, k: int = 200) -> None:
@@ -91,9 +91,10 @@ class GroupedKll(RankSketches):
         Args:
           groups: how many.
           k: size and accuracy of each sketch, 8 to 65,535.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if not K_MIN <= k <= K_MAX:
-            raise BadParameter("k", k, f"{K_MIN} to {K_MAX}")
         super().__init__(groups, k)
 
     def _made(self, k: int) -> Any:

@@ -31,6 +31,7 @@ from synopses.estimate import Bound, Estimates
 from synopses.grouped import check_taken, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids
+from synopses.parameters import as_groups, as_whole
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.resizing import Resizable
 
@@ -111,8 +112,12 @@ class GroupedLogBuckets(Resizable):
     __slots__ = ("_cells", "_counts", "_extremes", "_groups")
 
     def __init__(self, groups: int) -> None:
-        """Make the histograms of so many empty groups."""
-        self._groups = groups
+        """Make the histograms of so many empty groups.
+
+        Raises:
+          BadParameter: there is no such number of groups.
+        """
+        self._groups = as_groups(groups)
         self._cells = BucketCounts()
         self._counts = np.zeros(max(groups, 1), np.int64)
         self._extremes = _no_extremes(max(groups, 1))
@@ -197,8 +202,7 @@ class GroupedLogBuckets(Resizable):
         Raises:
           BadParameter: that is more than now; what was collapsed does not come back.
         """
-        if not 0 <= mantissa_bits <= self.mantissa_bits:
-            raise BadParameter("mantissa_bits", mantissa_bits, f"0 to {self.mantissa_bits}")
+        mantissa_bits = as_whole("mantissa_bits", mantissa_bits, 0, self.mantissa_bits)
         self._cells.collapse(52 - mantissa_bits, self._counts.size)
         return self
 

@@ -17,6 +17,7 @@ from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids
 from synopses.out_of_range import in_range, known_in_range
+from synopses.parameters import as_flag, as_groups
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q??")
@@ -68,11 +69,14 @@ class GroupedMoments:
           groups: how many.
           integer: the column is int64, else float64.
           variance: keep what VAR and STDDEV need, too (about 3 ns a tuple).
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        self.integer = integer
-        self.spread = variance
-        self._empty = _empty_row(integer)
-        self._groups = groups
+        self.integer = as_flag("integer", integer)
+        self.spread = as_flag("variance", variance)
+        self._empty = _empty_row(self.integer)
+        self._groups = as_groups(groups)
         self._hold(np.repeat(self._empty[np.newaxis], max(groups, 1), axis=0))
         self._infinite = np.zeros((1 if integer else max(groups, 1), 2), np.int64)
 

@@ -15,6 +15,7 @@ from synopses.grouped import same_kind
 from synopses.header import Body
 from synopses.inputs import UNGROUPED, as_column, as_ids
 from synopses.log_buckets import discrete_rank
+from synopses.parameters import as_groups, as_whole
 from synopses.resizing import Resizable
 from synopses.value_buffers import ValueBuffers, quantiles
 
@@ -29,18 +30,29 @@ class RankSketches(Resizable):
     are exact. Values that come without groups gather until there are 65,536 of them.
     """
 
-    k_min: ClassVar[int]
     item_bytes: ClassVar[int]  # Of a value that a sketch keeps.
     sketch_bytes: ClassVar[int]  # What the library holds beside the values, about.
     __slots__ = ("_buffers", "_groups", "_pending", "_rows", "_sketches", "k")
 
     def __init__(self, groups: int, k: int) -> None:
-        self.k = k
-        self._groups = groups
+        self.k = self._checked(k, self.profile.sizes[-1])
+        self._groups = as_groups(groups)
         self._sketches: dict[int, Any] = {}
         self._buffers = ValueBuffers(groups, self._batch(k))
         self._pending: list[NDArray[np.float64]] = []
         self._rows = 0
+
+    @classmethod
+    def _checked(cls, k: int, most: int) -> int:
+        """The k, which is one of the profile's sizes up to `most`."""
+        sizes = cls.profile.sizes
+        expected = f"{sizes[0]} to {most}"
+        if sizes[1] - sizes[0] > 1:
+            expected = f"even, {expected}"
+        whole = as_whole("k", k, sizes[0], most, expected=expected)
+        if whole not in sizes:
+            raise BadParameter("k", k, expected)
+        return whole
 
     @staticmethod
     @abstractmethod
@@ -175,10 +187,9 @@ class RankSketches(Resizable):
         """Keep sketches of this k from now on, in place; their error is that of the smaller k.
 
         Raises:
-          BadParameter: k is more than now; what was forgotten does not come back.
+          BadParameter: k is no size, or more than now; what was forgotten does not come back.
         """
-        if not self.k_min <= k <= self.k:
-            raise BadParameter("k", k, f"{self.k_min} to {self.k}")
+        k = self._checked(k, self.k)
         self._flush()
         self.k = k
         for group, sketch in self._sketches.items():

@@ -11,12 +11,13 @@ from datasketches import req_floats_sketch
 from numpy.typing import NDArray
 
 from synopses.cardinality import z_of
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.errors import CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, same_kind
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.log_buckets import discrete_rank
 from synopses.ordering import sorted_floats
+from synopses.parameters import as_flag
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.rank_sketches import RankSketches, at_rank
 from synopses.req_images import K_MAX, SECTION_MIN, SECTIONS_MIN, read_image, times_kept, unpaired
@@ -111,7 +112,7 @@ class GroupedReq(RankSketches):
         power=0.9,
         cost=Cost(read=41.0, read_grouped=73.0, kept=41.0, kept_grouped=85.0, always=1.0),
     )
-    k_min, item_bytes, sketch_bytes = K_MIN, _ITEM_BYTES, _SKETCH_BYTES + 8 * _LEVEL_BYTES
+    item_bytes, sketch_bytes = _ITEM_BYTES, _SKETCH_BYTES + 8 * _LEVEL_BYTES
     __slots__ = ("_range", "high")
 
     def __init__(self, groups: int, k: int = 50, *, high: bool = True) -> None:
@@ -121,11 +122,12 @@ class GroupedReq(RankSketches):
           groups: how many.
           k: size and accuracy of each sketch, even, 12 to 254.
           high: whether quantiles near 1 are asked, rather than near 0.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if not K_MIN <= k <= K_MAX or k % 2:
-            raise BadParameter("k", k, f"even, {K_MIN} to {K_MAX}")
         super().__init__(groups, k)
-        self.high = high
+        self.high = as_flag("high", high)
         self._range = _no_range(groups)
 
     def _made(self, k: int) -> Any:

@@ -15,12 +15,13 @@ from scipy.special import betaincinv
 from synopses.allocation import neyman
 from synopses.appending import appended
 from synopses.bottom_k import KEY_MAX, Kept
-from synopses.errors import BadParameter, CorruptSynopsis
+from synopses.errors import CorruptSynopsis
 from synopses.grouped import grown
 from synopses.hashing import GOLDEN, chosen_keys, splitmix
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_input
 from synopses.ordering import smallest_by_group
+from synopses.parameters import INT64_MAX, as_groups, as_whole
 from synopses.profile import Profile
 from synopses.resizing import ResizableSample
 from synopses.sample_profiles import STRATIFIED
@@ -98,11 +99,12 @@ class StratifiedBottomK(ResizableSample):
 
         Args:
           groups: how many strata there are. k: rows that they have in all, >= 1.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if k < 1:
-            raise BadParameter("k", k, "1 or more")
-        self.k = k
-        self._groups = groups
+        self.k = as_whole("k", k, 1, INT64_MAX)
+        self._groups = as_groups(groups)
         room = max(groups, 1)
         self._thresholds = np.full(room, KEY_MAX, np.uint64)
         self._population = np.zeros(room, np.int64)
@@ -219,9 +221,7 @@ class StratifiedBottomK(ResizableSample):
 
     def resize(self, k: int, /, deviation: NDArray[np.float64] | None = None) -> Kept:
         """Change k, and cut if more are held than that allows; deviation as for `cut`, or equal."""
-        if k < 1:
-            raise BadParameter("k", k, "1 or more")
-        self.k = k
+        self.k = as_whole("k", k, 1, INT64_MAX)
         if not self.is_full:
             return Kept(None, _NOTHING)
         return self.cut(np.ones(self._groups) if deviation is None else deviation)

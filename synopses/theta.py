@@ -16,6 +16,7 @@ from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids
 from synopses.intervals.distinct import distinct_by_hash
+from synopses.parameters import as_groups, as_whole
 from synopses.resizing import Resizable
 from synopses.theta_images import THRESHOLD_MAX, read_image, write_image
 from synopses.theta_profile import LG_K_MAX, LG_K_MIN, THETA
@@ -47,11 +48,12 @@ class GroupedTheta(Resizable):
         Args:
           groups: how many.
           lg_k: log2 of the hashes that a group keeps, 5 to 26.
+
+        Raises:
+          BadParameter: a parameter is outside of its range.
         """
-        if not LG_K_MIN <= lg_k <= LG_K_MAX:
-            raise BadParameter("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
-        self.lg_k = lg_k
-        self._groups = groups
+        self.lg_k = as_whole("lg_k", lg_k, LG_K_MIN, LG_K_MAX)
+        self._groups = as_groups(groups)
         room = max(groups, 1)
         self._thresholds = np.full(room, THRESHOLD_MAX, np.uint64)
         self._starts = np.zeros(room, np.int64)
@@ -228,9 +230,7 @@ class GroupedTheta(Resizable):
         Raises:
           BadParameter: lg_k is not 5 to 26.
         """
-        if not LG_K_MIN <= lg_k <= LG_K_MAX:
-            raise BadParameter("lg_k", lg_k, f"{LG_K_MIN} to {LG_K_MAX}")
-        self.lg_k = lg_k
+        self.lg_k = as_whole("lg_k", lg_k, LG_K_MIN, LG_K_MAX)
         resized = type(self).from_bytes(self.to_bytes())
         return self._become(resized)
 

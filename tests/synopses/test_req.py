@@ -205,7 +205,7 @@ def test_sketches_that_differ_are_refused_with_what_differs() -> None:
         GroupedReq(1).merge(GroupedReq(1, high=False))
     with pytest.raises(BadParameter, match="k is 13, expected even, 12 to 254"):
         GroupedReq(1, 13)
-    with pytest.raises(BadParameter, match="k is 60, expected 12 to 50"):
+    with pytest.raises(BadParameter, match="k is 60, expected even, 12 to 50"):
         GroupedReq(1).resize(60)
 
 
