@@ -196,8 +196,17 @@ def quantile(world: World, share: float) -> Trials:
     seen = round(len(matching) * sample.read / sample.population)
     if seen * min(share, 1 - share) < 30:
         return Trials(found, truth)
-    ideal = narrowest_width(matching, seen, share=share, confidence=world.cell.confidence)
+    ideal = ideal_width(matching, seen, share=share, confidence=world.cell.confidence)
     return Trials(found, truth, ideal, gated=True)
+
+
+def ideal_width(
+    members: NDArray[np.float64], seen: int, *, share: float, confidence: float
+) -> float:
+    """The mean width that intervals are held to: the narrowest; of an atom, the shortest."""
+    is_atom = int(np.count_nonzero(members == exact_quantile(members, share))) > 1
+    width = shortest_width if is_atom else narrowest_width
+    return width(members, seen, share=share, confidence=confidence)
 
 
 def narrowest_width(
@@ -218,7 +227,44 @@ def narrowest_width(
       share: q in (0, 1).
       confidence: in (0, 1).
     """
-    size, delta = len(members), 1 - confidence
+    widths = [
+        _mean_of_rank(members, seen, high) - _mean_of_rank(members, seen, low)
+        for low, high, _ in _honest_pairs(len(members), seen, share, confidence)
+    ]
+    return min(widths, default=math.inf)
+
+
+def shortest_width(
+    members: NDArray[np.float64], seen: int, *, share: float, confidence: float
+) -> float:
+    """The mean width of the pair with the fewest ranks between its ends, of the same pairs.
+
+    It is the ideal where the quantile is an atom, a value of several members. Then an end that
+    stands on the atom adds nothing to the width, and the mean width is no length that shrinks with
+    the root of the sample: it is the steps to the neighbouring atoms times the probabilities that
+    the ends fall off. The narrowest pair spends the whole error on the end that is far from the
+    atom's edge, and of two probabilities that both vanish exponentially, at different rates, the
+    ratio grows without limit with the sample. Whoever does not know where the edges are cannot
+    follow: which end is which is not to be seen in the ranks, a pair must be fixed before the
+    values are seen (chosen after, it holds less often), and the pair that is narrowest here is
+    wider than the shortest for a population whose steps lie the other way. The shortest pair in
+    ranks is what everyone can know, and the narrowest itself where members are evenly spaced.
+
+    Args and Returns: those of `narrowest_width`; of several pairs that are as short, the one whose
+    ends err most evenly.
+    """
+    pairs = _honest_pairs(len(members), seen, share, confidence)
+    if not pairs:
+        return math.inf
+    low, high, _ = min(pairs, key=lambda pair: (pair[1] - pair[0], pair[2]))
+    return _mean_of_rank(members, seen, high) - _mean_of_rank(members, seen, low)
+
+
+def _honest_pairs(
+    size: int, seen: int, share: float, confidence: float
+) -> list[tuple[int, int, float]]:
+    """Ranks, from 1, of all pairs that may be narrowest, and the larger error of both ends."""
+    delta = 1 - confidence
     target = max(1, math.ceil(share * size - 1e-9))
     ranks = np.arange(1, seen + 1)
     above = hypergeom.cdf(ranks - 1, size, target, seen)  # The a-th is above the quantile.
@@ -228,11 +274,8 @@ def narrowest_width(
     # below falls with the rank: the first b that leaves a and b together within delta.
     highs = seen - np.searchsorted(below[::-1], delta - above[lows - 1], side="right") + 1
     lows, highs = lows[highs <= seen], highs[highs <= seen]
-    widths = [
-        _mean_of_rank(members, seen, high) - _mean_of_rank(members, seen, low)
-        for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
-    ]
-    return min(widths, default=math.inf)
+    errors = np.maximum(above[lows - 1], below[highs - 1])
+    return list(zip(lows.tolist(), highs.tolist(), errors.tolist(), strict=True))
 
 
 def _mean_of_rank(members: NDArray[np.float64], seen: int, rank: int) -> float:

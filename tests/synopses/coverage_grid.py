@@ -30,7 +30,9 @@ would do so once in a million, or when they are over {WIDTH_MAX} times as wide a
 average and the method promises otherwise there; a method fails when all its cells together fall
 {POOLED_SLACK} below the confidence. Ideal is the width of a normal interval that knew the true
 variance; for quantiles that of the narrowest two sampled values that hold whatever was sampled, by
-one who knows the population: steps and gaps of the data are in it, too.
+one who knows the population: steps and gaps of the data are in it, too. Where the quantile is a
+value of several tuples (Zipf) it is that of the two with the fewest ranks between them: an end on
+that value adds nothing to the width, and only who knows on which side it ends can use that.
 
 The methods are those that answers from a live sample are made with, and a sample is one simple
 random sample of its stream. Windows of which stretches were read at different rates are measured by
@@ -39,9 +41,7 @@ measured end to end by `tests/queries/test_coverage_of_answers.py`."""
 _LEGEND = """\
 `certified` is the share of intervals that are normal because the known range of the column allows
 it, with their own coverage; all other intervals assume no distribution. `width` is the median over
-the cells that are held to the ideal, `elsewhere` over the others of which an ideal is known. Where
-most sampled values are the same one (Zipf), the ideal of a quantile is made by one who knows on
-which side of it the others are, and can be next to nothing; ours are as wide on both sides."""
+the cells that are held to the ideal, `elsewhere` over the others of which an ideal is known."""
 _SKETCHES = """\
 Sketches skip nothing, so their error depends on their size and on the data alone. HLL has 2^9 or
 2^12 registers, frequent items has tables of 64. Certain bounds may not miss once: the bucket of a

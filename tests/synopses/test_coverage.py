@@ -14,11 +14,13 @@ from tests.synopses.coverage import (
     Cell,
     Outcome,
     World,
+    ideal_width,
     measure,
     missing_pairs,
     narrowest_width,
     near_ideal,
     pairwise,
+    shortest_width,
 )
 from tests.synopses.coverage_grid import failures, sketch_failures
 from tests.synopses.sketch_coverage import SketchCell, SketchOutcome, measure_sketch, sketch_cells
@@ -89,18 +91,22 @@ def test_the_gate_objects_to_intervals_that_miss_and_to_wide_ones():
     assert len(failures([replace(good, hits=372)] * 10)) == 1
 
 
-@pytest.mark.parametrize(("distribution", "selectivity"), [("zipf", 0.01), ("uniform", 0.1)])
+@pytest.mark.parametrize(
+    ("distribution", "selectivity", "confidence"),
+    [("zipf", 0.01, 0.95), ("zipf", 1.0, 0.68), ("uniform", 0.1, 0.95)],
+)
 def test_a_median_that_asks_for_too_much_is_too_wide_in_whole_numbers_too(
-    distribution: str, selectivity: float
+    distribution: str, selectivity: float, confidence: float
 ) -> None:
-    cell = Cell("median", distribution, 1 / 2, selectivity, 0.95)
+    cell = Cell("median", distribution, 1 / 2, selectivity, confidence)
     outcome = measure(cell, size=POPULATION, trials=120)
     assert outcome is not None
     assert failures([outcome]) == []
     world = World(cell, POPULATION, 120)
     sample, members = world.sample(), np.sort(world.values[world.match])
-    ideal = narrowest_width(members, len(members) // 2, share=0.5, confidence=0.95)
-    wide = sampled_quantile(sample, rank_share=0.5, confidence=0.999)
+    ideal = ideal_width(members, len(members) // 2, share=0.5, confidence=confidence)
+    more = 1 - (1 - confidence) / 50
+    wide = sampled_quantile(sample, rank_share=0.5, confidence=more)
     width = float((wide.high - wide.low).mean()) / ideal
     assert len(failures([replace(outcome, width=width)])) == 1
 
@@ -115,3 +121,23 @@ def test_the_narrowest_pair_of_ranks_is_that_of_all_samples() -> None:
             best = min(best, float((members[samples[:, high]] - members[samples[:, low]]).mean()))
     found = narrowest_width(members, 5, share=0.5, confidence=0.8)
     assert found == pytest.approx(best)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_the_shortest_pair_is_the_narrowest_of_evenly_spaced_members(share: float) -> None:
+    members = np.arange(1000.0)
+    found = shortest_width(members, 300, share=share, confidence=0.9)
+    assert found == pytest.approx(narrowest_width(members, 300, share=share, confidence=0.9))
+
+
+def test_who_knows_the_edge_of_an_atom_wins_without_limit_and_not_on_both_sides() -> None:
+    ratios = []
+    for size in (200, 400, 800, 1600):
+        # The median is an atom whose lower edge is near; above, there is nothing else for long.
+        members = np.sort(np.where(np.arange(size) < 0.44 * size, 1.0, 2.0))
+        given = members, size // 2
+        narrow = narrowest_width(*given, share=0.5, confidence=0.68)
+        ratios.append(shortest_width(*given, share=0.5, confidence=0.68) / narrow)
+        assert ideal_width(*given, share=0.5, confidence=0.68) == ratios[-1] * narrow
+    assert ratios == sorted(ratios)
+    assert ratios[-1] > 3 * ratios[0]
