@@ -18,7 +18,6 @@ from synopses.inputs import as_input
 _KEYS = 1 << 19  # At the finest shift: sign, exponent and 7 bits of mantissa.
 _STRETCHES = (_KEYS >> kernels.STRETCH_BITS) + 1
 _FEW = 512  # Values for which no table of whole stretches is made.
-_GLANCE = 4096  # Values that are looked at for stretches without columns.
 _EACH = 8  # Pages that a group is sure to need: it has 16 entries or more to come.
 _SOME = 32  # Pages that are made at once, at least.
 _WIDE = 64 * kernels.PER_STRETCH  # A row of the directory may be this wide whatever it leads to.
@@ -89,6 +88,25 @@ class CellPages:
         self.held = np.concatenate((self.held, new))
         self._whole &= self.held.size <= 1
 
+    def open(self, bits: NDArray[np.uint64]) -> None:
+        """Give group 0, which is admitted alone, all pages of the stretches of these values.
+
+        And of those beside them: a value that is a little smaller or larger than all is to come.
+        """
+        touched = self._touched(bits)
+        touched[:-1] |= touched[1:]
+        touched[1:] |= touched[:-1]
+        self._know(np.flatnonzero(touched))
+        slots = int(self.rows[0]) + self.columns[self.stretches].astype(np.int64)
+        slots = slots[self.directory[slots] == 0]
+        more = slots.size * kernels.PER_STRETCH
+        self._make_pages(more)
+        each = np.arange(kernels.PER_STRETCH)
+        self.directory[slots[:, np.newaxis] + each] = np.arange(
+            self._used, self._used + more, dtype=np.int32
+        ).reshape(-1, kernels.PER_STRETCH)
+        self._used += more
+
     def ask_again(self) -> None:
         """Stretches that found no place may find one: there may be room now."""
         self.columns[self.columns == kernels.NOWHERE] = kernels.UNKNOWN
@@ -127,8 +145,8 @@ class CellPages:
 
     def _make_pages(self, least: int) -> None:
         pages = self._used + max(least, self._used // 2, _SOME)
-        counters = np.zeros(pages * kernels.PAGE, np.uint16)
-        counters[: self._used * kernels.PAGE] = self.counters[: self._used * kernels.PAGE]
+        counters, held = np.empty(pages * kernels.PAGE, np.uint16), self._used * kernels.PAGE
+        counters[:held], counters[held:] = self.counters[:held], 0
         self.counters = counters
 
     @property
@@ -211,10 +229,16 @@ class CellPages:
 
     def _make_room(self, bits: NDArray[np.uint64]) -> None:
         """What counting stopped for: a column, or else a page."""
-        if self.columns[_stretches_of(bits[:1], self.shift)] == kernels.UNKNOWN:
-            self._know(_stretches_of(bits[:_GLANCE], self.shift))
+        if self.columns[np.flatnonzero(self._touched(bits[:1]))] == kernels.UNKNOWN:
+            self._know(np.flatnonzero(self._touched(bits)))
         else:
             self._make_pages(_EACH * self.held.size)
+
+    def _touched(self, bits: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which stretches these values are in; bool [stretches of all keys]."""
+        touched = np.zeros(_STRETCHES, np.bool_)
+        kernels.touch(bits, self.shift, touched)
+        return touched
 
     def add(self, entries: Entries, sign: int = 1) -> Entries:
         """Add sign * counts of (group, cell) pairs; returns what is left, with what is too much.
@@ -302,12 +326,6 @@ class CellPages:
         chosen = np.concatenate((np.zeros(kernels.NONE, np.int64), held[taken]))
         made.counters = self.counters.reshape(-1, kernels.PAGE)[chosen].reshape(-1)
         return made
-
-
-def _stretches_of(bits: NDArray[np.uint64], shift: int) -> NDArray[np.int64]:
-    keys = (bits >> np.uint64(shift)) + ((bits << np.uint64(1)) != 0)
-    stretches: NDArray[np.int64] = (keys >> np.uint64(kernels.STRETCH_BITS)).astype(np.int64)
-    return stretches
 
 
 def _are_plain(stretches: NDArray[np.int64], shift: int) -> NDArray[np.bool_]:

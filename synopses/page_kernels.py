@@ -219,6 +219,15 @@ def tally_many(
 
 
 @njit(nogil=True, cache=True)
+def touch(bits: Words, shift: int, touched: Flags) -> None:
+    """Mark the stretches that the values are in; touched: bool [stretches of all keys]."""
+    move = np.uint64(shift)
+    for row in range(bits.size):
+        key = (bits[row] >> move) + np.uint64((bits[row] << _ONE) != _NOTHING)
+        touched[key >> _TO_STRETCH] = True
+
+
+@njit(nogil=True, cache=True)
 def differ(bounds: Longs, bits: Words, shift: int, rows: int, first: int, least: int) -> Flags:
     """Which groups have so many rows, and at least so many cells among the first of them.
 
