@@ -54,6 +54,7 @@ LAYOUTS: Final[Mapping[Kind, int]] = {
     **dict.fromkeys(Kind, 1),
     Kind.KLL: 2,  # 1 had no values that wait for the sketch, or had them under the same number.
     Kind.REQ: 2,
+    Kind.LOG_BUCKETS: 2,  # 1 had 16 bytes a bucket.
 }
 """The layout of each kind's parameters and parts. One that changes gets the next number."""
 

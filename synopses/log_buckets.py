@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.bucket_bytes import packed, unpacked
 from synopses.bucket_cells import (
     MANTISSA_BITS,
     SHIFT_MAX,
@@ -35,8 +36,7 @@ from synopses.parameters import as_groups, as_whole
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.resizing import Resizable
 
-_PARAMETERS = struct.Struct("<q")  # Groups.
-_COLLAPSED = struct.Struct("<qi")  # Groups, bits that do not choose the cell.
+_PARAMETERS = struct.Struct("<qi")  # Groups, bits that do not choose the cell.
 _SOURCE = "log-buckets"
 
 
@@ -262,17 +262,9 @@ class GroupedLogBuckets(Resizable):
 
     def to_bytes(self) -> bytes:
         """The histograms as bytes; equal histograms give equal bytes."""
-        groups, cells, counts = self._cells.entries()
-        body: list[NDArray[Any]] = [
-            groups.astype(np.int32),
-            cells.astype(np.int32),
-            counts,
-            self._extremes[: self._groups],
-        ]
-        shift = self._cells.shift
-        if shift == SHIFT_MIN:
-            return seal(Kind.LOG_BUCKETS, _PARAMETERS.pack(self._groups), body)
-        return seal(Kind.LOG_BUCKETS, _COLLAPSED.pack(self._groups, shift), body)
+        parameters = _PARAMETERS.pack(self._groups, self._cells.shift)
+        buckets = packed(self._cells.entries(), self._groups)
+        return seal(Kind.LOG_BUCKETS, parameters, [buckets, self._extremes[: self._groups]])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -282,15 +274,10 @@ class GroupedLogBuckets(Resizable):
           CorruptSynopsis: these are not its bytes.
         """
         body = unseal(data, Kind.LOG_BUCKETS)
-        if len(body.parameters) == _PARAMETERS.size:
-            (size,), shift = body.unpack(_PARAMETERS), SHIFT_MIN
-        else:
-            size, shift = body.unpack(_COLLAPSED)
+        size, shift = body.unpack(_PARAMETERS)
         if not SHIFT_MIN <= shift <= SHIFT_MAX:
             raise CorruptSynopsis("shift", shift, f"{SHIFT_MIN} to {SHIFT_MAX}")
-        groups = body.array(np.int32).astype(np.int64)
-        cells = body.array(np.int32, (groups.size,)).astype(np.int64)
-        counts = body.array(np.int64, (groups.size,))
+        groups, cells, counts = unpacked(body.raw(), size)
         extremes = body.array(np.float64, (size, 2))
         body.end()
         away = farthest(shift)

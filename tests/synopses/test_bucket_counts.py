@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from synopses.bucket_bytes import packed, unpacked
 from synopses.bucket_cells import (
     SHIFT_MAX,
     SHIFT_MIN,
@@ -197,17 +202,63 @@ def test_collapsing_then_merging_is_merging_then_collapsing(bits: int) -> None:
         subject.assert_same(GroupedLogBuckets.from_bytes(merged.to_bytes()), whole)
 
 
+def image(data: bytes, *, groups: int = 1, shift: int = SHIFT_MIN) -> bytes:
+    parameters = struct.pack("<qi", groups, shift)
+    return seal(Kind.LOG_BUCKETS, parameters, [data, np.zeros((max(groups, 0), 2))])
+
+
+def one(cell: int, count: int) -> bytes:
+    return packed((np.array([0]), np.array([cell]), np.array([count])), 1)
+
+
 def test_buckets_wider_than_an_octave_are_no_image() -> None:
-    body = [np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((1, 2))]
-    parameters = np.array([1], np.int64).tobytes() + np.array([60], np.int32).tobytes()
     with pytest.raises(CorruptSynopsis, match="shift is 60"):
-        GroupedLogBuckets.from_bytes(seal(Kind.LOG_BUCKETS, parameters, body))
+        GroupedLogBuckets.from_bytes(image(b"\0", shift=60))
 
 
 def test_cells_beyond_infinity_are_no_image() -> None:
-    cells = np.array([2**18 * 2], np.int32)
-    body = [np.zeros(1, np.int32), cells, np.ones(1, np.int64), np.zeros((1, 2))]
     with pytest.raises(CorruptSynopsis, match="cell"):
-        GroupedLogBuckets.from_bytes(
-            seal(Kind.LOG_BUCKETS, np.array([1], np.int64).tobytes(), body)
-        )
+        GroupedLogBuckets.from_bytes(image(one(2**18 * 2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("data", "groups", "wrong"),
+    [
+        (b"", 1, "groups is 1, expected '0 to 0"),
+        (b"\0", -1, "groups is -1"),
+        (b"\0\0", 1, "length of packed buckets is 2, expected 1"),
+        (b"\x80", 1, "length of packed buckets is 1"),
+        (b"\xff" * 9 + b"\0", 1, "length of packed buckets is 10"),
+        (b"\x05\0", 1, "buckets of a group is 5, expected '0 to 0'"),
+        (b"\1\1\1\1", 2, "buckets is 2, expected '0 to 1'"),
+        (b"\2\5\0\1\1", 1, "distance of buckets is 5"),
+        (b"\1\xff\xff\xff\xff\x7f\1", 1, "distance of buckets is 34359738367"),
+        (b"\1\5\0", 1, "count of a bucket is 0"),
+        (one(5, 2**62 + 2**10), 1, "counts together"),
+    ],
+)
+def test_bytes_that_are_no_buckets_are_refused(data: bytes, groups: int, wrong: str) -> None:
+    with pytest.raises(CorruptSynopsis, match=wrong):
+        GroupedLogBuckets.from_bytes(image(data, groups=groups))
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, 2**31 - 1), st.integers(1, 2**53), max_size=5), max_size=5
+    )
+)
+def test_packed_buckets_are_unpacked_as_they_were(held: list[dict[int, int]]) -> None:
+    rows = [(g, cell, n) for g, cells in enumerate(held) for cell, n in sorted(cells.items())]
+    ids, cells, counts = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    data = packed((ids, cells, counts), len(held))
+    assert [column.tolist() for column in unpacked(data, len(held))] == [
+        ids.tolist(), cells.tolist(), counts.tolist()
+    ]  # fmt: skip
+
+
+def test_a_bucket_beside_others_takes_its_count_and_a_byte() -> None:
+    summary = GroupedLogBuckets(1)
+    summary.update(None, np.repeat(np.geomspace(1.0, 2.0, 1000, endpoint=False), 10))
+    buckets = summary.buckets()[0].size
+    assert buckets == 128
+    assert len(summary.to_bytes()) < 2 * buckets + 100
