@@ -19,7 +19,6 @@ from datasketches import kll_doubles_sketch
 from numpy.typing import NDArray
 
 from synopses.kll_images import CAPACITY_MIN, capacity
-from synopses.ordering import sorted_floats
 
 # Preamble ints, serial version, family, flags, k, m, unused; n, min k, levels, unused.
 _PREAMBLE = struct.Struct("<BBBBHBBQHBB")
@@ -27,7 +26,7 @@ _FULL, _VERSION, _FAMILY = 5, 1, 15
 
 
 def update_sorted(sketch: Any, values: NDArray[np.float64]) -> None:
-    """Put a batch (no NaN, any order) into a sketch of doubles."""
+    """Put a batch (no NaN, in ascending order) into a sketch of doubles."""
     level = (values.size // sketch.k).bit_length() - 1
     if level < 1:
         sketch.update(values)
@@ -37,7 +36,7 @@ def update_sorted(sketch: Any, values: NDArray[np.float64]) -> None:
     whole = values.size >> level << level
     if whole < values.size:  # Weights are whole: what is left over goes in one by one.
         sketch.update(values[whole:])
-    image = sketch_image(sorted_floats(values[:whole]), sketch.k, level, random.getrandbits(level))
+    image = sketch_image(values[:whole], sketch.k, level, random.getrandbits(level))
     sketch.merge(kll_doubles_sketch.deserialize(image))
 
 

@@ -15,6 +15,7 @@ from synopses.grouped import same_kind
 from synopses.header import Body
 from synopses.inputs import UNGROUPED, as_column, as_ids
 from synopses.log_buckets import discrete_rank
+from synopses.ordering import sorted_floats
 from synopses.parameters import as_groups, as_whole
 from synopses.resizing import Resizable
 from synopses.value_buffers import ValueBuffers, quantiles
@@ -69,7 +70,7 @@ class RankSketches(Resizable):
 
     @abstractmethod
     def _take(self, group: int, values: NDArray[np.float64]) -> None:
-        """Put values (no NaN) into the sketch of a group."""
+        """Put values (no NaN, in ascending order) into the sketch of a group."""
 
     @abstractmethod
     def _read(self, image: bytes) -> Any:
@@ -139,7 +140,7 @@ class RankSketches(Resizable):
             return
         present = values[~np.isnan(values)]
         if present.size:
-            self._take(0, present)
+            self._take(0, sorted_floats(present))
 
     def settle(self) -> None:
         """Give back the room for values to come: groups that have a sketch have all in it."""

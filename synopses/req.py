@@ -16,7 +16,6 @@ from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, same_kind
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.log_buckets import discrete_rank
-from synopses.ordering import sorted_floats
 from synopses.parameters import as_flag
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.rank_sketches import RankSketches, at_rank
@@ -141,13 +140,12 @@ class GroupedReq(RankSketches):
         return _BATCH
 
     def _take(self, group: int, values: NDArray[np.float64]) -> None:
-        ordered = sorted_floats(values)
         with np.errstate(over="ignore", under="ignore"):  # Infinity, which the bounds know.
-            floats = ordered.astype(np.float32)
+            floats = values.astype(np.float32)
         self._sketch(group).update(floats)  # Three times as fast as unsorted ones.
         low, high, rounded = self._range[group]
-        rounded = max(rounded, float((floats != ordered).any()))
-        self._range[group] = min(low, ordered[0]), max(high, ordered[-1]), rounded
+        rounded = max(rounded, float((floats != values).any()))
+        self._range[group] = min(low, values[0]), max(high, values[-1]), rounded
 
     def _to_merge(self, sketch: Any) -> Any:
         return unpaired(sketch)

@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 
 from synopses.grouped import grown
 from synopses.inputs import as_input
+from synopses.ordering import sort_into, sorted_floats
 
 _ROOM_MIN: Final = 8
 _AXES: Final = 3  # Arrays of an int64 a group.
 _NOTHING: Final = np.zeros(0)
+_READY: Final = 65_536  # Values of full buffers that are given away together.
+_NO_GROUPS: Final = np.zeros(0, np.int64)
+_NO_BUFFERS: Final = np.zeros((0, 0))
+_DONE, _NO_ROOM, _ALL_READY = range(3)  # Why appending ends.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -60,23 +65,29 @@ class ValueBuffers:
     def add(self, ids: NDArray[np.int32], values: Floats, full: Full) -> None:
         """Append values; NaN is left out.
 
+        Buffers that are full are sorted where they fill, all in one call that holds no lock.
+
         Args:
           ids: int32 [n], or [] where all are of group 0. values: float64 [n].
-          full: called with a group and all of its buffer, which is read only during the call.
+          full: called with a group and all of its buffer in ascending order, which is read only
+            during the call.
         """
         at, ids, values = 0, as_input(ids, np.int32), as_input(values, np.float64)
+        groups, sorted_ = _NO_GROUPS, _NO_BUFFERS
         while True:
-            at, self._used = _append(
+            at, self._used, ready, stop = _append(
                 self._arena, self._starts, self._rooms, self._held, self._used, self.room_max,
-                at, ids, values,
+                at, ids, values, groups, sorted_,
             )  # fmt: skip
-            if at == values.size:
+            for place in range(ready):
+                full(int(groups[place]), sorted_[place])
+            if stop == _DONE:
                 return
-            group = int(ids[at]) if ids.size else 0
-            if self._held[group] == self.room_max:
-                self.drain(group, full)
-            else:
+            if stop == _NO_ROOM:
                 self._widen()
+            elif not groups.size:
+                groups = np.empty(max(1, _READY // self.room_max), np.int64)
+                sorted_ = np.empty((groups.size, self.room_max))
 
     def reserve(self, coming: Integers) -> None:
         """Give groups that have no room just enough for so many values; int64 [groups]."""
@@ -92,11 +103,11 @@ class ValueBuffers:
         self._used = end
 
     def drain(self, group: int, full: Full) -> None:
-        """Give a group's values away, if it has any."""
+        """Give a group's values away, in ascending order, if it has any."""
         held = int(self._held[group])
         if held:
             start = int(self._starts[group])
-            full(group, self._arena[start : start + held])
+            full(group, sorted_floats(self._arena[start : start + held]))
             self._held[group] = 0
 
     def entries(self, ids: Integers | None = None) -> tuple[NDArray[np.int32], Floats]:
@@ -158,8 +169,17 @@ def _append(
     first: int,
     ids: NDArray[np.int32],
     values: Floats,
-) -> tuple[int, int]:
-    """The row at which a buffer or the arena is full, else n; how much of the arena is used."""
+    groups: Integers,
+    ready: NDArray[np.float64],
+) -> tuple[int, int, int, int]:
+    """Append values from `first` on until there is no place for one.
+
+    groups: int64 [m], ready: float64 [m, room_max], receive buffers that are full, sorted.
+
+    Returns:
+      (next row, how much of the arena is used, how many buffers are ready, why it ended).
+    """
+    done = 0
     for row in range(first, values.size):
         value = values[row]
         if np.isnan(value):
@@ -167,20 +187,26 @@ def _append(
         group = ids[row] if ids.size else 0
         count = held[group]
         if count == rooms[group]:
-            if count >= room_max:
-                return row, used
-            room = min(max(2 * count, _ROOM_MIN), room_max)
-            if used + room > arena.size:
-                return row, used
             start = starts[group]
-            for at in range(count):
-                arena[used + at] = arena[start + at]
-            starts[group] = used
-            rooms[group] = room
-            used += room
+            if count >= room_max:
+                if done == groups.size:
+                    return row, used, done, _ALL_READY
+                sort_into(arena[start : start + count], ready[done])
+                groups[done] = group
+                done += 1
+                count = 0
+            else:
+                room = min(max(2 * count, _ROOM_MIN), room_max)
+                if used + room > arena.size:
+                    return row, used, done, _NO_ROOM
+                for at in range(count):
+                    arena[used + at] = arena[start + at]
+                starts[group] = used
+                rooms[group] = room
+                used += room
         arena[starts[group] + count] = value
         held[group] = count + 1
-    return values.size, used
+    return values.size, used, done, _DONE
 
 
 @njit(nogil=True, cache=True)

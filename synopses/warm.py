@@ -45,7 +45,7 @@ from synopses.key_kernels import chosen_joined, joined_below, positions_at_least
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
-from synopses.ordering import distinct_pairs
+from synopses.ordering import distinct_pairs, sorted_floats
 from synopses.resizing import Resizable
 from synopses.small_keys import SmallKeys
 from synopses.stratified_sample import StratifiedBottomK
@@ -63,6 +63,7 @@ def compile_kernels() -> None:
     murmur_int64(np.arange(_ROWS))
     murmur_utf8(np.array([0, 1], np.int32), np.zeros(1, np.uint8))
     distinct_pairs(np.arange(_ROWS), np.zeros(_ROWS, np.uint16))
+    sorted_floats(values)
     table = GroupTable(_ROWS)
     table.assign(combine(keys, h1))
     _exercise(table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,10 +16,21 @@ from synopses.ordering import (
     ranked,
     smallest,
     smallest_by_group,
+    sort_into,
     sorted_floats,
 )
 
 SIZES = (0, 1, 2, 64, 65, 1_000, 70_000)
+
+
+def _into_another(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    ordered = np.empty_like(values)
+    sort_into(values, ordered)
+    return ordered
+
+
+WAYS = pytest.mark.parametrize("ordered", [sorted_floats, _into_another], ids=["new", "into"])
+Way = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def _floats(kind: str, size: int) -> NDArray[np.float64]:
@@ -26,6 +39,7 @@ def _floats(kind: str, size: int) -> NDArray[np.float64]:
     special = [np.inf, -np.inf, 0.0, -0.0, 5e-324, -5e-324, 1.7976931348623157e308]
     made: NDArray[np.float64] = {
         "lognormal": lambda: rng.lognormal(0, 2, size) * signs,
+        "one sign": lambda: rng.lognormal(0, 2, size),
         "constant": lambda: np.full(size, -3.5),
         "special": lambda: rng.choice(special, size),
         "descending": lambda: -np.arange(size, dtype=np.float64),
@@ -34,24 +48,27 @@ def _floats(kind: str, size: int) -> NDArray[np.float64]:
     return made
 
 
+@WAYS
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
-    "kind", ["lognormal", "constant", "special", "descending", "single precision"]
+    "kind", ["lognormal", "one sign", "constant", "special", "descending", "single precision"]
 )
-def test_values_are_sorted_as_numpy_does(kind: str, size: int) -> None:
+def test_values_are_sorted_as_numpy_does(kind: str, size: int, ordered: Way) -> None:
     values = _floats(kind, size)
     before = values.copy()
-    np.testing.assert_array_equal(sorted_floats(values), np.sort(values))
+    np.testing.assert_array_equal(ordered(values), np.sort(values))
     np.testing.assert_array_equal(values, before)
 
 
-def test_a_zero_with_a_sign_comes_first() -> None:
-    assert np.signbit(sorted_floats(np.array([0.0, -0.0, 0.0, -0.0]))).tolist() == [1, 1, 0, 0]
+@WAYS
+def test_a_zero_with_a_sign_comes_first(ordered: Way) -> None:
+    assert np.signbit(ordered(np.array([0.0, -0.0, 0.0, -0.0]))).tolist() == [1, 1, 0, 0]
 
 
-@given(arrays.arrays(np.float64, st.integers(0, 200), elements=st.floats(allow_nan=False)))
-def test_any_values_are_sorted(values: NDArray[np.float64]) -> None:
-    np.testing.assert_array_equal(sorted_floats(values), np.sort(values))
+@WAYS
+@given(values=arrays.arrays(np.float64, st.integers(0, 200), elements=st.floats(allow_nan=False)))
+def test_any_values_are_sorted(values: NDArray[np.float64], ordered: Way) -> None:
+    np.testing.assert_array_equal(ordered(values), np.sort(values))
 
 
 def _keys(kind: str, size: int) -> NDArray[np.uint64]:

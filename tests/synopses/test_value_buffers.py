@@ -48,7 +48,25 @@ def test_what_is_held_and_what_was_given_away_is_what_came(
         buffers.held.tolist() if sizes else [0] * groups
     )
     for group in range(groups):
-        assert given_away[group] + held[owners == group].tolist() == came[group]
+        given = len(given_away[group])
+        batches = [sorted(came[group][at : at + room_max]) for at in range(0, given, room_max)]
+        assert given_away[group] == [value for batch in batches for value in batch]
+        assert held[owners == group].tolist() == came[group][given:]
+
+
+def test_more_full_buffers_than_are_given_away_at_once_are_all_given_away() -> None:
+    rng = np.random.default_rng(3)
+    ids, values = rng.integers(0, 50, 200_000).astype(np.int32), rng.normal(size=200_000)
+    buffers, given_away = ValueBuffers(50, 1_024), defaultdict(list)
+    buffers.add(ids, values, lambda group, batch: given_away[group].append(batch.copy()))
+    owners, held = buffers.entries()
+    assert sum(map(len, given_away.values())) > 100
+    for group in range(50):
+        mine = values[ids == group]
+        batches = np.split(mine, range(1_024, mine.size, 1_024))
+        for ordered, batch in zip(given_away[group], batches[:-1], strict=True):
+            np.testing.assert_array_equal(ordered, np.sort(batch))
+        np.testing.assert_array_equal(held[owners == group], batches[-1])
 
 
 def test_values_without_groups_are_of_group_0_and_room_is_what_few_need() -> None:
