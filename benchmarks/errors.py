@@ -27,6 +27,7 @@ from synopses.frequent import GroupedFrequent
 from synopses.hashing import murmur_int64, position_keys, uniforms
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
+from synopses.req import GroupedReq
 from synopses.theta import GroupedTheta
 
 TRIALS = 40
@@ -182,10 +183,13 @@ def _log_buckets(bits: int) -> Callable[[NDArray[Any]], Answer]:
     return ask
 
 
-def _our_kll(stream: NDArray[Any]) -> Answer:
-    summary = GroupedKll(1, 200)
-    summary.update(None, stream)
-    return summary.quantile(0.99, 0.95).value[0], len(summary.to_bytes())
+def _by_rank(make: Callable[[], GroupedKll | GroupedReq]) -> Callable[[NDArray[Any]], Answer]:
+    def ask(stream: NDArray[Any]) -> Answer:
+        summary = make()
+        summary.update(None, stream)
+        return summary.quantile(0.99, 0.95).value[0], len(summary.to_bytes())
+
+    return ask
 
 
 def _arrays(name: str, make: Callable[[], Any]) -> Contender:
@@ -205,8 +209,10 @@ def _quantile_contenders() -> list[Contender]:
     high = "99"
     return [
         Contender("log buckets, 7 bits", _log_buckets(7)),
+        Contender("log buckets, 6 bits", _log_buckets(6)),
         Contender("log buckets, 3 bits", _log_buckets(3)),
-        Contender("KLL, k = 200", _our_kll),
+        Contender("KLL, k = 200", _by_rank(lambda: GroupedKll(1, 200))),
+        Contender("REQ, k = 12", _by_rank(lambda: GroupedReq(1, 12))),
         _arrays("KLL, k = 200", lambda: ds.kll_doubles_sketch(200)),
         _arrays("REQ, k = 12", lambda: ds.req_floats_sketch(12)),
         _arrays("quantiles, k = 64", lambda: ds.quantiles_doubles_sketch(64)),

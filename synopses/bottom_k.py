@@ -88,7 +88,7 @@ class BottomK(ResizableSample):
     def update(self, keys: NDArray[np.uint64]) -> Kept:
         """Offer a batch. keys: uint64 [n], one per row."""
         entered = below(as_input(keys, np.uint64), np.uint64(self.threshold))
-        return self._enter(keys[entered], entered)
+        return self._enter(keys if len(entered) == len(keys) else keys[entered], entered)
 
     def settle(self) -> Kept:
         """Cut to at most k rows and the exact threshold; do this before reading the sample."""
