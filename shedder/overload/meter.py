@@ -28,11 +28,19 @@ class _Waiting:
 class Meter:
     """Safe from any thread; each method takes well under a microsecond of arithmetic.
 
-    clock_ns: never goes back.
+    clock_ns: never goes back. cpu_ns: CPU time of the thread that calls; None: nobody else wants
+    the core, and it is the same.
+
+    What applying costs is CPU time, which is the same whoever else wants the core; what others
+    leave of it is in the free share. So what was learnt of full reading when a flood began, and
+    everybody wanted the core, is right when it is over.
     """
 
-    def __init__(self, clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, clock_ns: Callable[[], int], cpu_ns: Callable[[], int] | None = None
+    ) -> None:
         self.clock_ns = clock_ns
+        self._cpu_ns = clock_ns if cpu_ns is None else cpu_ns
         self._lock = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._queue_tuples = 0
@@ -40,9 +48,13 @@ class Meter:
         self._drained = True  # The queue was empty at some time of this tick.
         self._came = self._came_bytes = self._refused_bytes = self._dropped = 0
         self._working_since: int | None = None
+        self._cpu_since = 0
         self._worked_ns = 0
         self._done_tuples = 0
         self._done_ns = 0
+        self._done_wall_ns = 0
+        self._left = 1.0  # Of its time, what questions and checkpoints leave;
+        self._got = 1.0  # Of the time in which it works, what the thread has a core for.
         self._synopses_ns = 0
         self._beside_ns = self._beside_tuples = 0.0  # Means of ticks in which tuples were applied.
         self._applying_ns = 0.0  # Of a tuple, all that applying it takes; 0: none was applied yet.
@@ -87,7 +99,7 @@ class Meter:
 
         0 where nobody has seen yet how long a tuple takes.
         """
-        applying_ns = self._applying_ns
+        applying_ns = self._applying_ns / self._got
         return 1e6 * ms / applying_ns if applying_ns > 0 else 0.0
 
     def came(self, tuples: int, size_bytes: int, dropped: int = 0) -> None:
@@ -112,6 +124,7 @@ class Meter:
         """A batch is being applied from now on."""
         with self._lock:
             self._working_since = self.clock_ns()
+            self._cpu_since = self._cpu_ns()
 
     def applied(self, tuples: int, synopses_ns: int) -> None:
         """It has been; of the time since `begin`, its synopses took so much."""
@@ -119,7 +132,8 @@ class Meter:
             assert self._working_since is not None
             now = self.clock_ns()
             self._worked_ns += now - max(self._working_since, self._taken_ns)
-            self._done_ns += now - self._working_since
+            self._done_ns += self._cpu_ns() - self._cpu_since
+            self._done_wall_ns += now - self._working_since
             self._working_since = None
             self._synopses_ns += synopses_ns
             self._done_tuples += tuples
@@ -159,13 +173,14 @@ class Meter:
                 queue_bytes=self._queue_bytes,
                 age_ms=(now - self._queue[0].since_ns) / 1e6 if self._queue else 0.0,
                 overhead_ns_per_tuple=self._overhead(),
-                free_share=self._free(last.free_share, elapsed_s),
+                free_share=self._free(elapsed_s),
                 machine=machine,
             )
             self._taken_ns = now
             self._drained = not self._queue
             self._came = self._came_bytes = self._refused_bytes = self._dropped = 0
-            self._worked_ns = self._done_tuples = self._done_ns = self._synopses_ns = 0
+            self._worked_ns = self._done_tuples = self._synopses_ns = 0
+            self._done_ns = self._done_wall_ns = 0
             return self._last
 
     def _overhead(self) -> float:
@@ -181,12 +196,20 @@ class Meter:
             self._beside_tuples += alpha * (self._done_tuples - self._beside_tuples)
         return self._beside_ns / self._beside_tuples if self._beside_tuples else 0.0
 
-    def _free(self, last: float, elapsed_s: float) -> float:
-        """While work waits without a break, what is not spent on it is spent on something else."""
+    def _free(self, elapsed_s: float) -> float:
+        """Of a core, what applying could have.
+
+        While work waits without a break, what is not spent on it is spent on something else; and of
+        what is spent, the part in which the thread has no core.
+        """
         if self._drained:
-            return _mean(last, 1.0, ALPHA_COST / 2)
-        seen = min(max(self._worked_ns / NS / elapsed_s, FREE_LEAST), 1.0)
-        return _mean(last, seen, ALPHA_COST)
+            self._left = _mean(self._left, 1.0, ALPHA_COST / 2)
+        else:
+            self._left = _mean(self._left, min(self._worked_ns / NS / elapsed_s, 1.0), ALPHA_COST)
+        if self._done_wall_ns:
+            got = min(self._done_ns / self._done_wall_ns, 1.0)
+            self._got = max(_mean(self._got, got, ALPHA_COST), FREE_LEAST)
+        return max(self._left * self._got, FREE_LEAST)
 
 
 def _mean(before: float, seen: float, alpha: float = ALPHA) -> float:

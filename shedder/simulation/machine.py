@@ -64,6 +64,10 @@ class VirtualMachine(Machine):
         """The same."""
         return self.time_us * 1_000
 
+    def cpu_ns(self) -> int:
+        """The same: nobody else is there."""
+        return self.monotonic_ns()
+
     def rest(self, seconds: float) -> None:
         """Nobody waits: what is done beside takes no time here."""
         del seconds

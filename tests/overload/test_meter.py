@@ -189,6 +189,26 @@ def test_a_look_says_what_happened_since_the_last():
     assert 0 < second.memory_bytes < second.memory_limit_bytes
 
 
+def test_costs_are_cpu_time_and_what_others_take_of_the_core_is_not_free():
+    """A batch of 1,000 takes 1 ms of CPU, and 4 ms until it is done: others want the core, too."""
+    wall, cpu = [0], [0]
+    meter = Meter(lambda: wall[0], lambda: cpu[0])
+    meter.came(1_000_000, 1_000_000)
+    for _ in range(40):
+        for _ in range(25):
+            meter.begin()
+            wall[0] += 4_000_000
+            cpu[0] += 1_000_000
+            meter.applied(1_000, 600_000)
+        load = meter.take()
+    assert load.overhead_ns_per_tuple == pytest.approx(400)
+    assert load.free_share == pytest.approx(0.25, rel=1e-3)
+    assert meter.drain_ms(0) == pytest.approx(0.0)
+    meter.came(1_000, 1_000)
+    assert meter.drain_ms(0) == pytest.approx(4.0, rel=1e-3)
+    assert meter.tuples_in(4.0) == pytest.approx(1_000, rel=1e-3)
+
+
 # --- costs and steps -------------------------------------------------------------------------
 
 MODEL = np.array([10.0, 7.0, 4.0])
