@@ -15,6 +15,8 @@ from allocator.whole import fill
 
 _TIES = 1e-6  # the share that the loss has where broken promises are counted
 _NO_GAP = 1e-9  # of the bound: what is to be exact differs in less than what broken promises count
+_FALL = 1.5  # the power with which prices fall as there is more
+_NEAR = 1.25  # times: a budget that is more or less than the last one by so much is another one
 _CORE_FROM = 5e-3  # above the bound: from there on, trying exactly pays
 
 Solution = tuple[Integers, Prices]
@@ -48,8 +50,29 @@ class Allocation:
     free_bytes: int
     free_ns: float
 
+    def prices_near(self, budget: Budget) -> Prices | None:
+        """What prices might be within another budget of the same demands, or of much the same.
 
-def allocate(demands: Demands, budget: Budget) -> Allocation:
+        Errors fall as bytes^-1/2 or faster, by thinning as ns^-1/2: so prices as the budget^-3/2.
+        None: where the present prices say little, so that guessing anew is faster.
+        """
+        bytes_times = _times(int(self.size_bytes.sum()) + self.free_bytes, budget.size_bytes)
+        ns_times = _times(float(self.cost_ns.sum()) + self.free_ns, budget.cost_ns)
+        if not np.isfinite(self.bound) or max(self.per_byte, self.per_ns) <= 0:
+            return None
+        if max(bytes_times, 1 / bytes_times, ns_times, 1 / ns_times) > _NEAR:
+            return None
+        of_byte, of_ns = self.per_byte * bytes_times**_FALL, self.per_ns * ns_times**_FALL
+        return Prices(of_byte, of_ns, self.bound, None)
+
+
+def _times(before: float, now: float) -> float:
+    """How often there was what there is; 1 where there is no limit, or was none."""
+    known = 0 < before < np.inf and 0 < now < np.inf
+    return before / now if known else 1.0
+
+
+def allocate(demands: Demands, budget: Budget, last: Allocation | None = None) -> Allocation:
     """Share out the budget.
 
     If all targets fit, they are kept, and what is left goes where it lowers the loss most. If not,
@@ -57,12 +80,19 @@ def allocate(demands: Demands, budget: Budget) -> Allocation:
     missed target counts its forfeit. Exactly so in small problems (300 options together), unless
     they are made to be hard; else near a bound that is returned.
 
+    Args:
+      demands: who asks for what. budget: what there is.
+      last: a solution of much the same demands, perhaps within another budget: prices are looked
+        for around its own first, which takes less time. Where they are not there, they are looked
+        for elsewhere, so that the bound is as good.
+
     Raises:
       BudgetExceeded: no choice of options is within the budget.
     """
     loss = demands.loss()
     few = len(loss) <= OPTIONS_MAX and np.isfinite(loss).sum() <= OPTIONS_MAX
-    task = _Task(loss, demands.options, budget, few, least(loss, demands.options))
+    near = None if last is None else last.prices_near(budget)
+    task = _Task(loss, demands.options, budget, few, least(loss, demands.options), near)
     found = task.solved(*demands.missed())
     if found is None:
         rows, broken = demands.missed_promises()
@@ -75,12 +105,20 @@ def allocate(demands: Demands, budget: Budget) -> Allocation:
     return describe(demands, budget, *found)
 
 
-def describe(demands: Demands, budget: Budget, choice: Integers, prices: Prices) -> Allocation:
-    """A choice, and what follows from it."""
+def describe(
+    demands: Demands,
+    budget: Budget,
+    choice: Integers,
+    prices: Prices,
+    taken: tuple[Integers, Floats] | None = None,
+) -> Allocation:
+    """A choice, and what follows from it.
+
+    taken: the bytes and ns of each, [n], where they are known.
+    """
     options, readers = demands.options, demands.readers
-    rows = np.arange(len(options))
-    size, cost = options.size_bytes[rows, choice], options.cost_ns[rows, choice]
-    error = options.error[rows, choice]
+    size, cost = options.taken(choice) if taken is None else taken
+    error = options.error[np.arange(len(options)), choice]
     return Allocation(
         choice=choice,
         size_bytes=size,
@@ -88,7 +126,7 @@ def describe(demands: Demands, budget: Budget, choice: Integers, prices: Prices)
         error=error,
         met=error[readers.synopsis] * readers.scale <= readers.target,
         reachable=demands.reachable() | np.isinf(readers.target),
-        loss=demands.loss_of(choice),
+        loss=demands.loss_of(choice, error),
         bound=prices.bound,
         per_byte=prices.per_byte,
         per_ns=prices.per_ns,
@@ -102,7 +140,7 @@ class _Task:
     """What is to be minimised, within what.
 
     loss: [n, k]. few: whether options are so few that it is done exactly.
-    needed: the least that each synopsis can do with, [2, n].
+    needed: the least that each synopsis can do with, [2, n]. near: where prices may be.
     """
 
     loss: Floats
@@ -110,6 +148,7 @@ class _Task:
     budget: Budget
     few: bool
     needed: Floats
+    near: Prices | None = None
 
     def solved(
         self, rows: Integers, barred: Floats | Booleans, known: Integers | None = None
@@ -127,7 +166,7 @@ class _Task:
         goal[rows] = part
         if self.few:
             return _exactly(goal, self.options, self.budget, needed)
-        return _nearly(goal, self.options, self.budget, needed, known)
+        return _nearly(goal, self.options, self.budget, needed, known, self.near)
 
     def least_broken(self, rows: Integers, broken: Floats) -> tuple[Floats, Integers | None]:
         """The promises that must be broken, if the least weight of them is.
@@ -197,10 +236,15 @@ def _exactly(loss: Floats, options: Options, budget: Budget, needed: Floats) -> 
 
 
 def _nearly(
-    loss: Floats, options: Options, budget: Budget, needed: Floats, known: Integers | None
+    loss: Floats,
+    options: Options,
+    budget: Budget,
+    needed: Floats,
+    known: Integers | None,
+    near: Prices | None,
 ) -> Solution | None:
     """A choice near the bound; from a known one that fits, where prices alone find none."""
-    prices = find_prices(loss, options, budget, needed=needed)
+    prices = find_prices(loss, options, budget, needed=needed, near=near)
     choice = known if prices.choice is None else prices.choice
     if choice is None:
         return None

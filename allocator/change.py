@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,9 +12,11 @@ from allocator.demands import Budget, Demands, Floats, Integers, Options
 from allocator.prices import Prices, best_response
 
 _ROUNDS_MAX = 64
-_AT_ONCE = 128  # Synopses that are asked together what they would lose.
-_ASKED_ENOUGH = 512  # After so many at random, those of them who lose least are good enough.
+_ASKED_FIRST = 128  # Synopses that are asked together what they would lose; then the others.
+_ASKED_ENOUGH = 384  # After so many at random, those of them who lose least are good enough.
 _NEAR = 1.1  # Times the price of a byte or ns: who loses no more than that is as good as any.
+
+Column = Floats | Integers
 
 
 def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget) -> Allocation:
@@ -31,40 +34,37 @@ def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget
 
     Returns:
       an allocation within the budget. The others moved only as far as the budget forced them, in
-      the order of the error lost per byte or ns; a full solution later may do better.
+      the order of the error lost per byte or ns; a full solution later may do better. Where the
+      last one kept all targets, who would break one yields after all others.
 
     Raises:
       BudgetExceeded: one after the other, nobody can yield any more.
     """
     choice = demands.present.copy()
-    changing = demands.only(changed)
     options, penalty = demands.options, demands.penalty()
-    choice[changed], _ = best_response(
-        changing.ranked_loss(penalty), changing.options, last.per_byte, last.per_ns
-    )
-    ways = _Ways(demands, choice, penalty)
-    for resource, column, there_is, price in (
-        (0, options.size_float, float(budget.size_bytes), last.per_byte),
-        (1, options.cost_ns, budget.cost_ns, last.per_ns),
+    ways = _Ways(demands, choice, penalty, all_kept=bool((last.met | ~last.reachable).all()))
+    changing, objective = ways.objective(changed)
+    choice[changed], _ = best_response(objective, changing.options, last.per_byte, last.per_ns)
+    size_bytes, cost_ns = options.taken(choice)
+    for resource, column, taken, there_is, price in (
+        (0, options.size_bytes, size_bytes, budget.size_bytes, last.per_byte),
+        (1, options.cost_ns, cost_ns, budget.cost_ns, last.per_ns),
     ):
-        spent = _spent(column, choice)
         for _ in range(_ROUNDS_MAX):
-            over = spent - there_is
+            over = float(taken.sum() - there_is)
             if over <= 0:
                 break
             able = ways.to_free(resource, column, over, price)
             if not len(able):
                 raise exceeded(demands, budget)
-            spent -= float(column[able, choice[able]].sum())
             choice[able] = ways.option[able, resource]
-            spent += float(column[able, choice[able]].sum())
-            if spent <= there_is:  # As near as adding and taking away can tell.
-                spent = _spent(column, choice)
+            size_bytes[able] = options.size_bytes[able, choice[able]]
+            cost_ns[able] = options.cost_ns[able, choice[able]]
             ways.moved(able)
         else:
             raise exceeded(demands, budget)
     prices = Prices(last.per_byte, last.per_ns, last.bound, choice)
-    return describe(demands, budget, choice, prices)
+    return describe(demands, budget, choice, prices, (size_bytes, cost_ns))
 
 
 @dataclass(slots=True, eq=False)
@@ -73,12 +73,13 @@ class _Ways:
 
     choice: what they have; option: int64 [n, 2], what each would become to free bytes, and to free
     CPU; loss: float64 [n, 2], weighted error lost per byte, per ns; inf where nothing can be freed,
-    or nobody asked. penalty: of a broken promise.
+    or nobody asked. penalty: of a broken promise. all_kept: whether any target is to be kept.
     """
 
     demands: Demands
     choice: Integers
     penalty: float
+    all_kept: bool
     option: Integers = field(init=False)
     loss: Floats = field(init=False)
     _order: Integers = field(init=False)
@@ -88,19 +89,23 @@ class _Ways:
     def __post_init__(self) -> None:
         n = len(self.choice)
         self.option, self.loss = np.zeros((n, 2), np.int64), np.full((n, 2), np.inf)
-        self._order = np.random.default_rng(0).permutation(n)  # Or the first would always yield.
+        self._order = _order(n)
+
+    def objective(self, rows: Integers) -> tuple[Demands, Floats]:
+        """The demands of some of them, and what their options lose, [r, k]."""
+        some = self.demands.only(rows)
+        return some, some.ranked_loss(self.penalty, all_kept=self.all_kept)
 
     def look(self, rows: Integers) -> None:
-        """Ask some of them."""
-        some = self.demands.only(rows)
-        objective = some.ranked_loss(self.penalty)
+        """Ask some of them, ascending."""
+        some, objective = self.objective(rows)
         self.option[rows], self.loss[rows] = _ways(objective, some.options, self.choice[rows])
 
     def moved(self, rows: Integers) -> None:
         """These have something else now; they are asked again before anybody yields."""
         self._again.append(rows)
 
-    def to_free(self, resource: int, column: Floats, over: float, price: float) -> Integers:
+    def to_free(self, resource: int, column: Column, over: float, price: float) -> Integers:
         """Who yields, so that so much is freed; all who can, where that is not enough."""
         if self._again:
             self.look(np.unique(np.concatenate(self._again)))
@@ -111,8 +116,10 @@ class _Ways:
             freed = column[near, self.choice[near]] - column[near, self.option[near, resource]]
             if freed.sum() >= over:
                 break
-            self.look(self._order[self._asked : self._asked + _AT_ONCE])
-            self._asked += _AT_ONCE
+            is_first = not self._asked and len(self._order) > _ASKED_ENOUGH
+            upto = _ASKED_FIRST if is_first else max(2 * self._asked, _ASKED_ENOUGH)
+            self.look(np.sort(self._order[self._asked : upto]))
+            self._asked = upto
         option, loss = self.option[:, resource], self.loss[:, resource]
         return _first_that_free(column, self.choice, option, loss, over)
 
@@ -135,8 +142,16 @@ def _ways(objective: Floats, options: Options, choice: Integers) -> tuple[Intege
     return np.stack([by_bytes, by_ns], 1), np.stack([loss_bytes, loss_ns], 1)
 
 
+@lru_cache(maxsize=4)
+def _order(count: int) -> Integers:
+    """Who is asked first: were it the first row, the same would always yield."""
+    order: Integers = np.random.default_rng(0).permutation(count)
+    order.setflags(write=False)
+    return order
+
+
 def _first_that_free(
-    column: Floats, choice: Integers, option: Integers, loss: Floats, over: float
+    column: Column, choice: Integers, option: Integers, loss: Floats, over: float
 ) -> Integers:
     """Of the rows that lose least and together free what is over, the fewest that do."""
     able = np.flatnonzero(np.isfinite(loss))
@@ -146,7 +161,3 @@ def _first_that_free(
     order, freed = order[:enough], freed[:enough]
     largest = np.argsort(-freed, kind="stable")
     return order[largest[: int(np.searchsorted(np.cumsum(freed[largest]), over)) + 1]]
-
-
-def _spent(column: Floats, choice: Integers) -> float:
-    return float(column[np.arange(len(choice)), choice].sum())

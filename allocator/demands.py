@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,20 @@ Booleans = NDArray[np.bool_]
 BYTES_END = 1 << 63
 _BROKEN = 1e3  # times the largest loss of a reader: for a promise that is not kept
 _LOSS_MIN = 1e-9  # where nobody loses anything
+
+_Kind = TypeVar("_Kind")
+
+
+def _unchecked(kind: type[_Kind], **columns: object) -> _Kind:
+    """Made of rows of what was checked as a whole: they need not be checked again."""
+    made: _Kind = object.__new__(kind)
+    for name, column in columns.items():
+        object.__setattr__(made, name, column)
+    return made
+
+
+def _joined(columns: Sequence[Floats]) -> Floats:
+    return np.concatenate([np.zeros(0), *columns])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,19 +76,67 @@ class Options:
         none = np.isinf(self.best_error)
         if none.any():
             raise BadDemand(self.names[int(none.argmax())], "error", "finite in an option", np.inf)
+        self._require_countable()
+
+    def _require_countable(self) -> None:
         largest = self.size_bytes.max(1, initial=0)
         if sum(largest.tolist()) >= BYTES_END:
             at = int(largest.argmax())
             rule = "small enough that all together stay below 2^63 bytes"
             raise BadDemand(self.names[at], "size_bytes", rule, int(largest[at]))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Options]) -> Options:
+        """The options of all synopses of several, one part after the other.
+
+        Raises:
+          BadDemand: together they are 2^63 bytes or more.
+        """
+        n = sum(map(len, parts))
+        width = max((part.error.shape[1] for part in parts), default=0)
+        size_bytes, cost_ns = np.zeros((n, width), np.int64), np.zeros((n, width))
+        error, first = np.full((n, width), np.inf), 0
+        for part in parts:
+            rows, filled = slice(first, first + len(part)), part.error.shape[1]
+            size_bytes[rows, :filled] = part.size_bytes
+            cost_ns[rows, :filled] = part.cost_ns
+            error[rows, :filled] = part.error
+            first += len(part)
+        joined = _unchecked(
+            cls,
+            names=[name for part in parts for name in part.names],
+            size_bytes=size_bytes,
+            cost_ns=cost_ns,
+            error=error,
+            best_error=_joined([part.best_error for part in parts]),
+            worst_error=_joined([part.worst_error for part in parts]),
+            most_ns=_joined([part.most_ns for part in parts]),
+            size_float=size_bytes.astype(np.float64),
+        )
+        joined._require_countable()
+        return joined
+
     def __len__(self) -> int:
         return len(self.names)
 
+    def taken(self, choice: Integers) -> tuple[Integers, Floats]:
+        """The bytes and the ns of a choice, [n] each."""
+        at = np.arange(len(choice)), choice
+        return self.size_bytes[at], self.cost_ns[at]
+
     def only(self, rows: Integers) -> Options:
         """The options of some synopses, in this order."""
-        names = [self.names[row] for row in rows]
-        return Options(names, self.size_bytes[rows], self.cost_ns[rows], self.error[rows])
+        return _unchecked(
+            Options,
+            names=[self.names[row] for row in rows.tolist()],
+            size_bytes=self.size_bytes[rows],
+            cost_ns=self.cost_ns[rows],
+            error=self.error[rows],
+            best_error=self.best_error[rows],
+            worst_error=self.worst_error[rows],
+            most_ns=self.most_ns[rows],
+            size_float=self.size_float[rows],
+        )
 
     def _require(self, field: str, rule: str, column: NDArray[np.generic], good: Booleans) -> None:
         if not good.all():
@@ -124,15 +187,16 @@ class Readers:
     def __len__(self) -> int:
         return len(self.synopsis)
 
-    def only(self, chosen: Booleans, synopsis: Integers) -> Readers:
-        """Some of them, whose synopses have other rows now."""
-        return Readers(
-            synopsis[chosen],
-            self.weight[chosen],
-            self.scale[chosen],
-            self.target[chosen],
-            self.forfeit[chosen],
-            self.promised[chosen],
+    def only(self, chosen: Integers, synopsis: Integers) -> Readers:
+        """Some of them, whose synopses have other rows now: [chosen] each."""
+        return _unchecked(
+            Readers,
+            synopsis=synopsis,
+            weight=self.weight[chosen],
+            scale=self.scale[chosen],
+            target=self.target[chosen],
+            forfeit=self.forfeit[chosen],
+            promised=self.promised[chosen],
         )
 
 
@@ -212,6 +276,10 @@ class Demands:
 
         inf where there is no option. Promised targets are another matter.
         """
+        return self._loss(0.0, 0.0)
+
+    def _loss(self, promise: float, wish: float) -> Floats:
+        """The loss, where a missed target of unit weight counts so much: promised, or another."""
         readers = self.readers
         weights = np.bincount(
             readers.synopsis, readers.weight * readers.scale, minlength=len(self.options)
@@ -219,10 +287,11 @@ class Demands:
         with np.errstate(invalid="ignore"):  # 0 * inf: nobody reads it, and it is no option
             loss = self.options.error * weights[:, None]
         unread = np.flatnonzero(weights == 0.0)
-        loss[unread] = np.where(np.isfinite(self.options.error[unread]), 0.0, np.inf)
-        forfeit = readers.weight * readers.forfeit
-        rows, forfeited = self._counted_missed(forfeit, (forfeit > 0) & ~readers.promised)
-        loss[rows] += forfeited
+        if len(unread):
+            loss[unread] = np.where(np.isfinite(self.options.error[unread]), 0.0, np.inf)
+        counted = readers.weight * np.where(readers.promised, promise, readers.forfeit + wish)
+        rows, missed = self._counted_missed(counted, counted > 0)
+        loss[rows] += missed
         standing = np.flatnonzero(self.present >= 0)
         if len(standing):
             loss[standing] += self.moving[standing, None]
@@ -258,26 +327,32 @@ class Demands:
         np.add.at(total, place, missed)
         return rows, total
 
-    def loss_of(self, choice: Integers) -> float:
-        """What a choice, [n], loses altogether; promised targets are another matter."""
+    def loss_of(self, choice: Integers, error: Floats | None = None) -> float:
+        """What a choice, [n], loses altogether; promised targets are another matter.
+
+        error: [n]; of the choice, where it is known.
+        """
         readers = self.readers
-        error = self.options.error[np.arange(len(choice)), choice]
+        if error is None:
+            error = self.options.error[np.arange(len(choice)), choice]
         errors = readers.scale * error[readers.synopsis]
         missed = self.reachable() & (errors > readers.target) & ~readers.promised
         moved = (self.present >= 0) & (choice != self.present)
         lost = readers.weight * (errors + np.where(missed, readers.forfeit, 0.0))
         return float(lost.sum() + self.moving[moved].sum())
 
-    def ranked_loss(self, penalty: float | None = None) -> Floats:
+    def ranked_loss(self, penalty: float | None = None, *, all_kept: bool = False) -> Floats:
         """[n, k]: the loss, with a penalty for promises that are not kept.
 
         For decisions that look at one synopsis after the other: a step that breaks a promise then
         comes after all steps that only lose precision.
+
+        Args:
+          penalty: None: their own.
+          all_kept: any target is to be kept, what is promised first.
         """
         unit = self.penalty() if penalty is None else penalty
-        loss, (rows, broken) = self.loss(), self.missed_promises()
-        loss[rows] += unit * broken
-        return loss
+        return self._loss(_BROKEN * unit, unit) if all_kept else self._loss(unit, 0.0)
 
     def penalty(self) -> float:
         """What a broken promise of unit weight counts: more than anything else that is lost."""
@@ -291,12 +366,14 @@ class Demands:
         """The demands of some synopses, in this order, and their readers."""
         place = np.full(len(self.options), -1, np.int64)
         place[rows] = np.arange(len(rows))
-        readers, chosen = self.readers, place[self.readers.synopsis] >= 0
-        return Demands(
-            self.options.only(rows),
-            readers.only(chosen, place[readers.synopsis]),
-            self.present[rows],
-            self.moving[rows],
+        synopsis = place[self.readers.synopsis]
+        chosen = np.flatnonzero(synopsis >= 0)
+        return _unchecked(
+            Demands,
+            options=self.options.only(rows),
+            readers=self.readers.only(chosen, synopsis[chosen]),
+            present=self.present[rows],
+            moving=self.moving[rows],
         )
 
     def reachable(self) -> Booleans:

@@ -58,15 +58,15 @@ def best_response(
     paid = np.empty(len(objective))
     room: tuple[Floats, Floats] | None = None  # Memory that is written again for each block.
     for rows in blocks(objective):
-        goal = objective[rows]
+        payment = goal = objective[rows]
         if room is None:
             room = np.empty_like(goal), np.empty_like(goal)
-        payment, of_ns = room[0][: len(goal)], room[1][: len(goal)]
-        np.multiply(options.size_float[rows], per_byte, out=payment)
-        payment += goal
+        if per_byte:
+            payment = np.multiply(options.size_float[rows], per_byte, out=room[0][: len(goal)])
+            payment += goal
         if per_ns:
-            np.multiply(options.cost_ns[rows], per_ns, out=of_ns)
-            payment += of_ns
+            of_ns = np.multiply(options.cost_ns[rows], per_ns, out=room[1][: len(goal)])
+            payment = np.add(payment, of_ns, out=of_ns)
         best = payment.argmin(1)
         choice[rows] = best
         paid[rows] = payment[np.arange(len(best)), best]
@@ -78,7 +78,10 @@ def largest(objective: Floats) -> Floats:
     most = np.empty(len(objective))
     for rows in blocks(objective):
         block = objective[rows]
-        most[rows] = np.where(np.isfinite(block), block, 0.0).max(1, initial=0.0)
+        most[rows] = block.max(1, initial=0.0)
+    none = np.flatnonzero(np.isinf(most))
+    of_none = objective[none]
+    most[none] = np.where(np.isfinite(of_none), of_none, 0.0).max(1, initial=0.0)
     return most
 
 
@@ -124,6 +127,7 @@ def find_prices(
     *,
     gap: float = GAP,
     needed: Floats | None = None,
+    near: Prices | None = None,
 ) -> Prices:
     """The prices that maximise the dual, up to a relative gap.
 
@@ -132,6 +136,7 @@ def find_prices(
       options: [n, k].
       budget: what there is.
       needed: `least` of these, if it is known.
+      near: prices that are perhaps not far off, with a bound that is of the same size.
     """
     needed = least(objective, options) if needed is None else needed
     if is_over(needed, budget):
@@ -140,7 +145,7 @@ def find_prices(
     if dual.add((0.0, 0.0)):
         return dual.found
     many = len(objective) >= _GUESSED_FROM
-    guess = _guess(dual, objective, options, budget, needed) if many else None
+    guess = _guess(dual, objective, options, budget, needed) if many and near is None else near
     if guess is None:
         for prices in dual.forbidding:
             dual.add(prices)
@@ -160,7 +165,7 @@ def find_prices(
     return dual.found
 
 
-def _climb(dual: _Dual, gap: float, guess: Pair | None) -> None:
+def _climb(dual: _Dual, gap: float, guess: Prices | None) -> None:
     """Add planes until the highest point is known, first near the guess, if there is one.
 
     A box keeps the next prices from running far away while few planes are known (Marsten, Hogan,
@@ -169,26 +174,27 @@ def _climb(dual: _Dual, gap: float, guess: Pair | None) -> None:
     """
     width = _BOX
     if guess is not None:
-        dual.add(guess)
-        dual.look_around(guess, width)
+        prices = dual.of_budget((guess.per_byte, guess.per_ns))
+        dual.look_around(prices, width, max(dual.bound, min(guess.bound, dual.largest)))
+        dual.add(prices)
     for _ in range(_PLANES_MAX):
         prices, value = dual.highest()
         near = gap * max(value, _NOTHING * dual.largest)
         if dual.bound > dual.largest:
             return
         if value - dual.bound <= near:
-            if guess is None or not dual.on_edge(dual.best) or dual.meets():
+            if guess is None or dual.is_inside(dual.best) or dual.meets():
                 return
             width *= width  # A guess that is far off is given up soon.
-            dual.look_around(prices, width)
+            dual.look_around(prices, width, dual.bound)
             continue
         dual.add(prices)
 
 
 def _guess(
     dual: _Dual, objective: Floats, options: Options, budget: Budget, needed: Floats
-) -> Pair:
-    """Prices of the whole budget, from a part of the synopses.
+) -> Prices:
+    """Prices from a part of the synopses.
 
     Prices are what all have in common. Those who can lose most are in the part; of the others a
     few stand for the rest, with all that they have multiplied, which changes no choice of theirs.
@@ -210,9 +216,7 @@ def _guess(
     own = least(goal, scaled)
     more = own.sum(1) - needed.sum(1)
     beyond = Budget(int(max(0.0, budget.size_bytes + more[0])), max(0.0, budget.cost_ns + more[1]))
-    found = find_prices(goal, scaled, beyond, gap=_GUESSED_GAP, needed=own)
-    of_ns = found.per_ns * budget.cost_ns if np.isfinite(budget.cost_ns) else 0.0
-    return found.per_byte * max(budget.size_bytes, 1), of_ns
+    return find_prices(goal, scaled, beyond, gap=_GUESSED_GAP, needed=own)
 
 
 class _Dual:
@@ -314,9 +318,12 @@ class _Dual:
     def _best(self, prices: Pair) -> tuple[Integers, Floats]:
         return best_response(self._objective, self._options, *self.in_units(prices))
 
-    def look_around(self, prices: Pair, width: float) -> None:
-        """From now on, look for prices that differ from these by this factor at most."""
-        cheap = _CHEAP * max(self.bound, 0.0)
+    def look_around(self, prices: Pair, width: float, bound: float) -> None:
+        """From now on, look for prices that differ from these by this factor at most.
+
+        bound: about what the dual's value is there.
+        """
+        cheap = _CHEAP * max(bound, 0.0)
         lowest = [price / width if price > cheap else 0.0 for price in prices]
         highest = [max(price, cheap) * width for price in prices]
         self._edges = (*lowest, *highest)
@@ -329,10 +336,11 @@ class _Dual:
         ends = zip(prices, self._edges[:2], self._edges[2:], strict=True)
         return all(low <= price <= high for price, low, high in ends)
 
-    def on_edge(self, prices: Pair) -> bool:
-        """Whether prices are at an end, other than 0, of where they are looked for."""
+    def is_inside(self, prices: Pair) -> bool:
+        """Whether prices are where they are looked for, and not at an end of it other than 0."""
         edges = [edge for edge in self._edges if edge > 0]
-        return any(abs(price - edge) <= 1e-9 * edge for price in prices for edge in edges)
+        at_end = any(abs(price - edge) <= 1e-9 * edge for price in prices for edge in edges)
+        return self.is_near(prices) and not at_end
 
     @property
     def is_close(self) -> bool:
@@ -344,6 +352,11 @@ class _Dual:
         """What is known."""
         per_byte, per_ns = self.in_units(self.best)
         return Prices(per_byte, per_ns, self.bound, self.choice, self._near)
+
+    def of_budget(self, prices: Pair) -> Pair:
+        """Prices of the whole budget, from those of a byte and of a nanosecond."""
+        of_ns = prices[1] * self._units[1] if np.isfinite(self._units[1]) else 0.0
+        return prices[0] * self._units[0], of_ns
 
     def in_units(self, prices: Pair) -> Pair:
         return prices[0] / self._units[0], prices[1] / self._units[1]

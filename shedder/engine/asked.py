@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from shedder.cql.query import BoundQuery
 from shedder.engine.plan import Part, Plan
 from shedder.engine.synopsis_curves import SIZED
+
+_BYTES_SPARE = 1 / 32  # Of what groups need: so much too much is still what they need.
+_PACE_NOISE = 1 / 16  # Of a stream's pace: errors go by the root of it.
+_ERROR_NOISE = 1 / 32  # Of a factor, or of a share.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +80,47 @@ class Asked:
             )
         ]
         return float(max(then)) / max(self.foreseen)
+
+
+def steadied(now: Asked, before: Asked | None) -> Asked:
+    """A query as it is, with the statistics of an earlier look where they have hardly changed.
+
+    What demands rest on is then the very same, and they need not be drawn again. What groups hold
+    and need is never taken to be less than it is.
+    """
+    if before is None or before.query is not now.query:
+        return now
+    kept: dict[str, Any] = {}
+    bytes_then = (before.held_bytes, before.needed_bytes, before.grown_bytes, *before.foreseen)
+    bytes_now = (now.held_bytes, now.needed_bytes, now.grown_bytes, *now.foreseen)
+    if _all(_covers, bytes_then, bytes_now) and _all(_like, before.halved, now.halved):
+        kept |= {field: getattr(before, field) for field in _OF_GROUPS}
+    if _all(_paced_like, (before.tuples, before.tuples_per_s), (now.tuples, now.tuples_per_s)):
+        kept |= {"tuples": before.tuples, "tuples_per_s": before.tuples_per_s}
+    if _all(_like, before.factors, now.factors):
+        kept["factors"] = before.factors
+    return replace(now, **kept)
+
+
+_OF_GROUPS = ("held_bytes", "needed_bytes", "grown_bytes", "foreseen", "halved")
+
+
+def _all(
+    alike: Callable[[float, float], bool], then: Sequence[float], now: Sequence[float]
+) -> bool:
+    return len(then) == len(now) and all(map(alike, then, now))
+
+
+def _covers(then: float, now: float) -> bool:
+    return now <= then <= now * (1 + _BYTES_SPARE)
+
+
+def _paced_like(then: float, now: float) -> bool:
+    return abs(then - now) <= _PACE_NOISE * now
+
+
+def _like(then: float, now: float) -> bool:
+    return abs(then - now) <= _ERROR_NOISE * now
 
 
 def _halvings(part: Part, size: int) -> float:

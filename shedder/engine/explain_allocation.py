@@ -15,8 +15,9 @@ from allocator.prices import Prices
 from allocator.quotes import Quotes, quote
 from shedder.cql.shares import share_text
 from shedder.cql.text import text_of
-from shedder.engine.allocation import Problem, Row
+from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
+from shedder.engine.drawn import Row
 from shedder.queries.allocation_layout import ALLOCATION, LAYOUT
 
 _TEXTS = ("query", "synopsis", "answers", "thinning")

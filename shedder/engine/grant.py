@@ -14,13 +14,13 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked, Given
+from shedder.engine.drawings import Drawings
 from shedder.engine.grant_facts import facts_of
-from shedder.engine.plan import kind_of, plan
+from shedder.engine.plan import plan
 from shedder.engine.refusals import broken_by, does_not_fit, only_by_breaking, over_quota
 from shedder.engine.solving import Solved, solved
-from shedder.engine.synopsis_curves import SIZED, Curve, curve_of
+from shedder.engine.synopsis_curves import sizes_wanted
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ def negotiate(
     last: Allocation | None = None,
     limits: Given | None = None,
     quotas: Mapping[str, int] = MappingProxyType({}),
+    drawings: Drawings | None = None,
 ) -> Granted:
     """Size the synopses of a new query, and those of the others as far as it takes from them.
 
@@ -62,6 +63,7 @@ def negotiate(
       last: the newest solution, whose prices hold still; None: there is none.
       limits: what the query may be given at most; None: what there is.
       quotas: bytes by tenant; a tenant's own queries yield where its quota is short.
+      drawings: what was drawn of those who stand.
 
     Raises:
       PrecisionUnavailable: the contract is FAIL and the target does not fit, or only by breaking
@@ -69,10 +71,10 @@ def negotiate(
       BudgetExceeded: not even the smallest synopses fit, or only by breaking what others were
         promised; says whose quota was in the way.
     """
-    curves = _curves(query)
-    wanted = plan(query, {aggregate: curve.wanted for aggregate, curve in curves.items()})
+    sized = sizes_wanted(query)
+    wanted = plan(query, sized)
     asked = replace(Asked.new("the new query", query, wanted), limits=limits)
-    found = problem([*standing, asked], group_bytes_max=group_bytes_max)
+    found = problem([*standing, asked], group_bytes_max=group_bytes_max, drawings=drawings)
     new = len(standing)
     free_bytes = budget_bytes - found.present_bytes
     budget = Budget(max(0, budget_bytes - int(found.beside_bytes.sum())))
@@ -89,7 +91,7 @@ def negotiate(
     sizes = {
         aggregate: given[new].sizes[wanted.answers[at]]
         for at, aggregate in enumerate(query.aggregates)
-        if aggregate in curves
+        if aggregate in sized
     }
     others = {
         one.name: after
@@ -97,16 +99,6 @@ def negotiate(
         if after != Given(one.sizes, one.group_bytes)
     }
     return Granted(sizes, facts, int(facts["bytes"]), given[new].group_bytes, others)
-
-
-def _curves(query: BoundQuery) -> dict[Aggregate, Curve]:
-    """Of the aggregates whose synopsis has a size."""
-    confidences = split_confidence(query, EXACT_IN_PANES)
-    return {
-        aggregate: curve_of(query, aggregate, confidences[aggregate])
-        for aggregate in query.aggregates
-        if kind_of(aggregate, query) in SIZED
-    }
 
 
 def _refuse(found: Problem, solution: Solved, facts: Mapping[str, str], free_bytes: int) -> None:

@@ -11,8 +11,9 @@ from allocator.quotes import Quotes, quote
 from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
-from shedder.engine.allocation import Problem, Row
+from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
+from shedder.engine.drawn import Row
 from shedder.engine.plan import Kind, kind_of
 from shedder.engine.solving import Solved, bytes_by_query
 from shedder.engine.synopsis_curves import Curve

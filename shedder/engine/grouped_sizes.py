@@ -18,8 +18,9 @@ import numpy as np
 
 from allocator.errors import BudgetExceeded as NothingFits
 from allocator.prices import best_response
-from shedder.engine.allocation import Problem, offered_sizes, problem, readers_of, tied
+from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked
+from shedder.engine.drawn import offered_sizes, readers_of, tied
 from shedder.engine.footprint import pane_bytes
 from shedder.engine.plan import with_sizes
 from shedder.engine.solving import Solved

@@ -28,19 +28,17 @@ import numpy as np
 from allocator.allocate import allocate
 from allocator.demands import Budget
 from allocator.errors import BudgetExceeded as NothingFits
-from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
 from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.statement import Contract, Costing, RangeWindow, Rewrite
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked
-from shedder.engine.plan import Part, kind_of, plan
+from shedder.engine.plan import Part, plan
 from shedder.engine.reduced_windows import range_is_fixed, windows_of
 from shedder.engine.rewrite_words import Rewritten, cost_ns, described
-from shedder.engine.synopsis_curves import SIZED, curve_of
+from shedder.engine.synopsis_curves import sizes_wanted
 from shedder.engine.thinning_error import skipping_error
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from synopses.profile import CHOOSING_NS
 
 _TRIED_MAX = 8  # Windows that fit, the mildest first, in ever larger steps.
@@ -121,7 +119,7 @@ def _with_window(
     group_bytes_max: int,
 ) -> Rewritten:
     """The best sizes of a query within so many bytes, at levels that are chosen already."""
-    wanted = plan(query, _wanted(query))
+    wanted = plan(query, sizes_wanted(query))
     found = problem(
         [replace(Asked.new("the query", query, wanted), levels=levels)],
         group_bytes_max=group_bytes_max,
@@ -165,13 +163,6 @@ def _with_window(
     )
 
 
-def _wanted(query: BoundQuery) -> dict[Aggregate, int]:
-    """The sizes that meet the target, or are usual."""
-    confidences = split_confidence(query, EXACT_IN_PANES)
-    sized = [a for a in query.aggregates if kind_of(a, query) in SIZED]
-    return {a: curve_of(query, a, confidences[a]).wanted for a in sized}
-
-
 def _levels(query: BoundQuery, costing: Costing, group_bytes_max: int) -> tuple[int, ...]:
     """The levels that the query asks for, or those that lose least within the limit of CPU.
 
@@ -179,7 +170,7 @@ def _levels(query: BoundQuery, costing: Costing, group_bytes_max: int) -> tuple[
     others: rows are counted at the smallest level of all, and choosing the rows of a level is paid
     once. What that adds is taken off the limit, and the allocator asked again.
     """
-    kept = plan(query, _wanted(query))
+    kept = plan(query, sizes_wanted(query))
     grouped, limit = bool(query.groups), costing.ns_per_tuple
     levels = (query.thinning,) * len(kept.parts)
     takes = cost_ns(kept.parts, levels, grouped=grouped)

@@ -16,8 +16,9 @@ from allocator.demands import Budget
 from allocator.errors import AllocatorError
 from shedder.cql.query import BoundQuery
 from shedder.engine.allocation import Problem, problem
-from shedder.engine.asked import Asked, Given
+from shedder.engine.asked import Asked, Given, steadied
 from shedder.engine.core import Core
+from shedder.engine.drawings import Drawings
 from shedder.engine.grant import Granted, negotiate
 from shedder.engine.grant_facts import facts_of
 from shedder.engine.grouped_sizes import solved_with_sizes
@@ -76,13 +77,18 @@ class Sharing:
         self._paces: dict[int, _Pace] = {}  # By a stream's id: its name may come again.
         self._given: dict[str, tuple[object, Given]] = {}  # Logged, perhaps not in force yet.
         self._seen: tuple[object, ...] | None = None
+        self._asked_before: dict[str, Asked] = {}
+        self._drawings = Drawings()
         self._looking = threading.Lock()
         self._worker = core.machine.pool("shedder-allocation")
 
     # --- who has what --------------------------------------------------------------------------
 
     def asked(self) -> list[Asked]:
-        """All standing queries, as of now and of what has been logged for them."""
+        """All standing queries, as of now and of what has been logged for them.
+
+        Statistics that have hardly changed since the last look are those of that look.
+        """
         found: list[Asked] = []
         with self._looking:
             streams = list(self._core.streams.values())
@@ -93,6 +99,8 @@ class Sharing:
                 for first in range(0, len(names), _AT_ONCE):
                     look = partial(self._look, stream, names[first : first + _AT_ONCE])
                     found += self._core.look(look)
+            found = [steadied(one, self._asked_before.get(one.name)) for one in found]
+            self._asked_before = {one.name: one for one in found}
         return found
 
     def _look(self, stream: Stream, names: Sequence[str]) -> list[Asked]:
@@ -151,7 +159,11 @@ class Sharing:
 
     def problem(self, asked: Sequence[Asked]) -> Problem:
         """The present problem of these queries."""
-        return problem(asked, group_bytes_max=self._core.settings.group_bytes_max)
+        return problem(
+            asked,
+            group_bytes_max=self._core.settings.group_bytes_max,
+            drawings=self._drawings,
+        )
 
     def budget(self, found: Problem) -> Budget:
         """What is left for options when everything beside them has its place."""
@@ -176,15 +188,12 @@ class Sharing:
             last=self.last,
             limits=limits,
             quotas=self._core.tenants.synopsis_bytes,
+            drawings=self._drawings,
         )
 
     def make_room(self, granted: Granted) -> None:
         """The others become what they have to, so that a query can be granted what it was."""
         self._apply(self.asked(), granted.others)
-
-    def free_bytes(self) -> int:
-        """What nobody has of the budget."""
-        return max(0, self._core.synopsis_bytes - self.problem(self.asked()).present_bytes)
 
     def settle(self, changed: Sequence[str] | None = None) -> bool:
         """Share out the budget as things are; whether anybody changed.
@@ -212,6 +221,8 @@ class Sharing:
                 self.last = solution.allocation
             else:
                 found, solution = self._solved(asked, changed)
+                if solution.provisional:
+                    self._seen = None
         except AllocatorError as error:
             raise BudgetExceeded(f"the standing queries do not fit: {error}") from error
         self.over = {tenant: -left for tenant, left in solution.held.items() if left < 0}

@@ -16,6 +16,8 @@ from allocator.errors import BudgetExceeded as NothingFits
 from allocator.prices import Prices
 from shedder.engine.allocation import Problem
 
+_MANY = 1_000  # Synopses: all of fewer are solved anew in some milliseconds.
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
@@ -23,10 +25,12 @@ class Solved:
 
     held: the tenants whose quota was in the way, with what is left of it, in bytes; below 0 where
       not even the smallest synopses of their queries fit.
+    provisional: whether only some chose, of many that are short: all should before long.
     """
 
     allocation: Allocation
     held: Mapping[str, int] = field(default_factory=dict)
+    provisional: bool = False
 
     def left(self, tenant: str) -> int:
         """Bytes that a tenant's quota leaves free, where it was in the way; else more than any."""
@@ -42,11 +46,14 @@ def solved(
 ) -> Solved:
     """The least change that keeps all targets, or else everything anew.
 
+    Where many were short already, the least change that breaks no promise.
+
     Args:
       found: the problem. budget: what there is for its options.
       changed: rows that choose anew (or for the first time) while the others stay; none: all stay
         if they can; None: everybody chooses anew.
-      last: the newest solution, whose prices hold still; None: there is none.
+      last: the newest solution, whose prices hold still; None: there is none. New prices are
+        looked for around them.
       quotas: bytes of all synopses by tenant, with what their queries take beside; others have no
         bound.
 
@@ -57,12 +64,13 @@ def solved(
     def solve(rows: Integers, there_is: Budget) -> Allocation:
         demands = found.demands.only(rows) if len(rows) < len(found.rows) else found.demands
         if changed is None or (last is None and len(changed)):
-            return allocate(demands, there_is)
+            return allocate(demands, there_is, last)
         return _fitted(demands, np.flatnonzero(np.isin(rows, changed)), last, there_is)
 
     every = np.arange(len(found.rows))
     if not quotas:
-        return Solved(solve(every, budget))
+        allocation = solve(every, budget)
+        return Solved(allocation, provisional=_is_provisional(changed, allocation))
     owners = [asked.query.schema.tenant for asked in found.asked]
     tenants = sorted(set(owners))
     beside = dict.fromkeys(tenants, 0)
@@ -81,20 +89,45 @@ def solved(
             for at, tenant in enumerate(tenants)
             if it.held[at] or taken[at] > bounds[at]
         },
+        _is_provisional(changed, it.allocation),
     )
+
+
+def _is_provisional(changed: Integers | None, allocation: Allocation) -> bool:
+    is_short = not (allocation.met | ~allocation.reachable).all()
+    return changed is not None and is_short and len(allocation.choice) >= _MANY
 
 
 def _fitted(
     demands: Demands, changed: Integers, last: Allocation | None, budget: Budget
 ) -> Allocation:
-    """Some rows choose anew; if that breaks a target, all do."""
+    """Some rows choose anew; if that breaks what it need not, all do."""
     try:
         fitted = _changed(demands, changed, last, budget)
     except NothingFits:
-        return allocate(demands, budget)
-    if fitted is not None and (fitted.met | ~fitted.reachable).all():
+        return allocate(demands, budget, last)
+    if fitted is not None and _keeps_enough(demands, changed, fitted, last):
         return fitted
-    return allocate(demands, budget)
+    return allocate(demands, budget, last)
+
+
+def _keeps_enough(
+    demands: Demands, changed: Integers, fitted: Allocation, last: Allocation | None
+) -> bool:
+    """Whether a change is as good as solving everything anew, or good enough until that is done.
+
+    It is where all targets are kept. Where memory is short already, many have to solve anew for
+    little: there it is enough that no promise is broken that was kept, or is asked for now.
+    """
+    if (fitted.met | ~fitted.reachable).all():
+        return True
+    if last is None or len(demands.options) < _MANY or (last.met | ~last.reachable).all():
+        return False
+    readers, rows = demands.readers, demands.readers.synopsis
+    had = demands.options.error[rows, np.maximum(demands.present[rows], 0)] * readers.scale
+    owed = (demands.present[rows] >= 0) & (had <= readers.target)
+    owed |= np.isin(rows, changed) & fitted.reachable
+    return bool(fitted.met[owed & readers.promised].all())
 
 
 def _changed(

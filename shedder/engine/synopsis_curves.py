@@ -14,6 +14,7 @@ from shedder.cql.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
 from shedder.engine.plan import Kind, kind_of, rank_choice
+from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from synopses.count_min import GroupedCountMin
 from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter
@@ -160,6 +161,16 @@ def curve_of(
         return Curve(kind, confidence, target, tables, factor=factor)
     tail = choice.tail if choice.req else 1.0
     return Curve(kind, confidence, target, tables, tail, choice.reason, factor)
+
+
+def sizes_wanted(query: BoundQuery) -> dict[Aggregate, int]:
+    """The sizes that meet the target, or are usual, of the aggregates whose synopsis has one."""
+    confidences = split_confidence(query, EXACT_IN_PANES)
+    return {
+        aggregate: curve_of(query, aggregate, confidences[aggregate]).wanted
+        for aggregate in query.aggregates
+        if kind_of(aggregate, query) in SIZED
+    }
 
 
 def fixed_error(kind: Kind) -> float:

@@ -1,0 +1,109 @@
+"""One of many standing queries changes: others are solved anew only if they have to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allocator.allocate import Allocation, allocate
+from allocator.demands import Budget
+from shedder.engine import solving
+from shedder.engine.allocation import Problem, problem
+from shedder.engine.asked import Asked
+from shedder.engine.drawings import Drawings
+from shedder.engine.plan import with_sizes
+from shedder.engine.solving import Solved, solved
+from tests.engine.allocation_world import CAP, standing
+
+MINUTE = "[RANGE INTERVAL '60' SECOND]"
+WIDER = standing("wider", f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WITHIN 2 PERCENT")
+PROMISE = standing(
+    "promise", f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WITHIN 2 PERCENT ELSE FAIL"
+)
+MANY = 520  # Of two synopses each.
+
+
+class World:
+    """Many queries, within a share of what all would take, and what they were given."""
+
+    def __init__(self, share: float) -> None:
+        self.drawings = Drawings()
+        self.asked = [
+            replace(WIDER if at % 5 else PROMISE, name=f"q{at}", weight=1.0 + at % 7)
+            for at in range(MANY)
+        ]
+        whole = self.problem()
+        self.budget = Budget(int(whole.demands.options.size_bytes.max(1).sum() * share))
+        self.last = allocate(whole.demands, self.budget)
+        self.take(whole, self.last)
+
+    def problem(self) -> Problem:
+        return problem(self.asked, group_bytes_max=CAP, drawings=self.drawings)
+
+    def take(self, found: Problem, allocation: Allocation) -> None:
+        """What was allocated stands from now on."""
+        given = found.given(allocation.choice)
+        pairs = zip(self.asked, given, strict=True)
+        self.asked = [replace(one, plan=with_sizes(one.plan, its.sizes)) for one, its in pairs]
+
+    def changed(self, at: int, **facts: Any) -> Solved:
+        """One of them is another one."""
+        self.asked[at] = replace(self.asked[at], **facts)
+        found = self.problem()
+        return solved(found, self.budget, found.rows_of([at]), self.last, {})
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> list[Budget]:
+    """The budgets that everything is shared out within."""
+    budgets: list[Budget] = []
+
+    def counted(demands: Any, budget: Budget, *near: Any) -> Allocation:
+        budgets.append(budget)
+        return allocate(demands, budget, *near)
+
+    monkeypatch.setattr(solving, "allocate", counted)
+    return budgets
+
+
+def sizes(one: Asked) -> tuple[int, ...]:
+    return one.sizes
+
+
+def test_in_shortage_one_that_weighs_more_takes_from_few_and_all_choose_later(
+    full: list[Budget],
+) -> None:
+    world = World(0.4)
+    assert not world.last.met.all()
+    at = next(at for at, one in enumerate(world.asked) if at % 5 and max(sizes(one)) < 13)
+    solution = world.changed(at, weight=1e3)
+    assert full == []
+    assert solution.provisional
+    after = solution.allocation
+    assert after.size_bytes.sum() <= world.budget.size_bytes
+    assert 0 < (after.choice != world.problem().demands.present).sum() <= MANY // 20
+    own = world.problem().rows_of([at])
+    assert after.met[np.isin(world.problem().demands.readers.synopsis, own)].all()
+    assert after.met[world.problem().demands.readers.promised].all()
+
+
+def test_where_all_targets_are_kept_they_stay_so_without_solving_anew(full: list[Budget]) -> None:
+    world = World(1.0)
+    solution = world.changed(3, weight=1e3)
+    assert full == []
+    assert not solution.provisional
+    assert (solution.allocation.met | ~solution.allocation.reachable).all()
+
+
+def test_a_promise_that_few_could_make_room_for_is_not_left_to_a_change(full: list[Budget]) -> None:
+    world = World(0.18)
+    promised = world.problem().demands.readers.promised
+    kept = world.last.met[promised]
+    solution = world.changed(1, query=PROMISE.query, plan=world.asked[1].plan)
+    found = world.problem()
+    after = solution.allocation.met[found.demands.readers.promised]
+    assert full or after.all()
+    assert after.sum() >= kept.sum()
