@@ -125,7 +125,7 @@ class GroupedCount:
 
     @classmethod
     def _of(cls, counts: NDArray[np.int64]) -> Self:
-        made = cls(0)
+        made = cls.__new__(cls)
         made._groups = counts.size
         made._counts = counts if counts.size else np.zeros(1, np.int64)
         return made

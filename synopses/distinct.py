@@ -187,6 +187,8 @@ class GroupedDistinct(Resizable):
         same_kind(self, other)
         if self.lg_k != other.lg_k:
             raise CannotMerge("lg_k", self.lg_k, other.lg_k)
+        if not other.groups:
+            return self
         self.grow(other.groups)
         theirs = other._rows[: other.groups]
         if not self._dense_used and self._coupons.is_unused:  # There is nothing: a copy will do.
@@ -364,8 +366,9 @@ class GroupedDistinct(Resizable):
         checked_entries(heavy, registers, group_count=groups, cell_count=64)
         checked_entries(heavy, dense.ravel(), group_count=groups, cell_count=64)
         made = cls(groups, lg_k)
-        made._make_dense(heavy)
-        made._dense[: heavy.size] = dense
-        made._absorb(where, slots, registers)
+        made._rows[heavy] = np.arange(heavy.size, dtype=np.int32)
+        made._dense, made._dense_used = dense, heavy.size
+        if where.size:
+            made._absorb(where, slots, registers)
         made._coupons.count(slice(groups), taken)
         return made

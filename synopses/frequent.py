@@ -245,6 +245,8 @@ class GroupedFrequent(Resizable):
             raise CannotMerge("entries", self.entries, other.entries)
         if self.items != other.items:
             raise CannotMerge("items", self.items.name, other.items.name)
+        if not other.groups:
+            return self
         self._check_weights(other.totals.max(initial=0, keepdims=True))
         self.grow(other.groups)
         if not self._totals.any():  # There is nothing: a copy will do.

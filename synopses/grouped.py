@@ -29,6 +29,10 @@ def scattered(
 ) -> NDArray[Any]:
     """Rows moved to the groups `ids` among `groups`; the others hold `fill`."""
     moved = np.empty((groups, *rows.shape[1:]), rows.dtype)
+    if ids.size and ids[-1] - ids[0] == ids.size - 1 and (ids[1:] > ids[:-1]).all():
+        first, end = int(ids[0]), int(ids[-1]) + 1  # One after another: rows are moved at once.
+        moved[:first], moved[first:end], moved[end:] = fill, rows, fill
+        return moved
     moved[:] = fill
     moved[ids] = rows
     return moved

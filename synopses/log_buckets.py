@@ -167,6 +167,8 @@ class GroupedLogBuckets(Resizable):
           CannotMerge: the other is of another kind.
         """
         same_kind(self, other)
+        if not other.groups:
+            return self
         self.grow(other.groups)
         self._cells.merge(other._cells, self._counts.size)
         _merge_ends(self._counts, self._extremes, other.groups, other._counts, other._extremes)

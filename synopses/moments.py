@@ -287,11 +287,22 @@ class GroupedMoments:
         return self._with(cells, scattered(self._infinite[: self._groups], ids, groups))
 
     def _with(self, cells: NDArray[np.int64], infinite: NDArray[np.int64]) -> Self:
-        made = type(self)(0, self.integer, self.spread)
-        if len(cells):
-            made._hold(cells)
-            made._infinite = infinite.copy() if self.integer else infinite
-            made._groups = len(cells)
+        beside = infinite.copy() if self.integer else infinite
+        return type(self)._of(cells, beside, self.integer, self.spread)
+
+    @classmethod
+    def _of(
+        cls, cells: NDArray[np.int64], infinite: NDArray[np.int64], integer: bool, variance: bool
+    ) -> Self:
+        """Moments that hold these arrays, as they are; without groups they are new ones."""
+        if not len(cells):
+            return cls(0, integer, variance)
+        made = cls.__new__(cls)
+        made.integer, made.spread = integer, variance
+        made._empty = _empty_row(integer)
+        made._groups = len(cells)
+        made._hold(cells)
+        made._infinite = infinite
         return made
 
     def to_bytes(self) -> bytes:
@@ -312,7 +323,7 @@ class GroupedMoments:
         cells = body.array(np.int64, (groups, kernels.CELLS))
         infinite = body.array(np.int64, (1 if integer else groups, 2))
         body.end()
-        return cls(0, integer, variance)._with(cells, infinite)
+        return cls._of(cells, infinite, integer, variance)
 
 
 def _doubles(values: NDArray[np.float64], null: NDArray[np.bool_]) -> Estimates:

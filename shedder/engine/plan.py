@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from shedder.cql.expression import (
@@ -63,6 +63,14 @@ class Part:
     size: int = 0
     variance: bool = False
     second: Expression | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        both = self.argument, self.second
+        object.__setattr__(self, "_hash", hash((self.kind, *both, self.size, self.variance)))
+
+    def __hash__(self) -> int:
+        return self._hash  # Of two expressions, which are trees.
 
 
 @dataclass(frozen=True, slots=True)
