@@ -45,6 +45,9 @@ _ANY_BYTES = (1 << 31) - 1
 
 _SOCKET_NAME_MAX = 103  # bytes; of sun_path on macOS, which has less than Linux.
 
+DAEMON = "spark_ingest.daemon"
+"""What forks Python's workers, instead of `pyspark.daemon`."""
+
 SUMMARISED_ROWS = ROWS_PER_BATCH
 """Of the batches that Spark hands to who summarises: as many as synopses like best."""
 
@@ -188,6 +191,7 @@ def _start(settings: SparkSettings, scratch: Path) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.daemon.module": DAEMON,
         "spark.python.unix.domain.socket.enabled": str(_has_local_sockets(scratch)).lower(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
