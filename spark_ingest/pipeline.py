@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from shedder.client.client import Client
+from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans
 from shedder.errors import FailedPrecondition, PlansChanged, SequenceGap, ShedderError
 from shedder.quiet import be_quiet
@@ -40,6 +41,7 @@ from spark_ingest.session import (
 
 FANOUT = 16  # Summaries that one task merges.
 ONCE: Mapping[str, Any] = MappingProxyType({"availableNow": True})
+_NOTHING = Summaries(0, 0, 0, ()).to_bytes()
 _AGAIN_MAX = 10  # Times that a micro-batch is built again, because queries came or went meanwhile.
 
 _log = structlog.get_logger("spark_ingest.pipeline")
@@ -172,6 +174,18 @@ class _Sink:
             self.failure = error
             raise
 
+    def whole(self, client: Client, batch: int) -> bool:
+        """Whether the service has all of a micro-batch: Spark had not noted that it was done.
+
+        Raises:
+          SequenceGap: it lacks one before it.
+        """
+        last = client.last_sequence(self.stream, self.producer)
+        known = -1 if last is None else last[1]
+        if known < batch - 1:
+            raise SequenceGap(self.producer, known + 1, batch)
+        return known >= batch
+
     def _do(self, client: Client, frame: DataFrame, batch: int) -> None:
         for attempt in range(_AGAIN_MAX):
             part = Part(client.plans(self.stream), batch, self.aside, self.files)
@@ -193,8 +207,7 @@ class _Sink:
 
 def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
     began = time.monotonic()
-    last = client.last_sequence(sink.stream, sink.producer)
-    if last is not None and last[1] >= part.batch:  # Spark had not noted that it was done.
+    if sink.whole(client, part.batch):
         return Done(part.batch, 0, 0, 0, time.monotonic() - began, duplicate=True)
     built = frame.mapInArrow(builder(part), BUILT)
     parts = max(1, frame.rdd.getNumPartitions())
@@ -210,11 +223,14 @@ def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Do
 
 
 def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
-    del client  # Executors have their own.
     began = time.monotonic()
+    if sink.whole(client, part.batch):
+        return Done(part.batch, 0, 0, 0, time.monotonic() - began, duplicate=True)
     send = sender(part, sink.service, sink.stream, sink.producer)
     sent = frame.mapInArrow(send, BUILT).collect()
     rows, poison = sum(row.rows for row in sent), sum(row.poison for row in sent)
+    # Executors have producers of their own; that of the micro-batches says that all have ended.
+    client.merge(sink.stream, _NOTHING, producer=sink.producer, sequence=part.batch)
     return Done(part.batch, rows, poison, 0, time.monotonic() - began)
 
 

@@ -136,21 +136,21 @@ class Stream:
     def apply_built(self, header: Built, checked: Checked) -> None:
         """Fold what was built of tuples elsewhere into panes, then move the watermark."""
         before, made = self.watermark_us, checked.summaries
+        if not made.rows:
+            return  # Somebody counts his turns, and had nothing in this one.
         limit = self.watermark.limit_us(header.arrival_us)
         for published in self.queries.values():
             if published.standing.feed is not None:
                 leave(published.standing)  # Else it would be given twice: to its feeder, too.
         for published in self.queries.values():
-            if made.rows:
-                self._first_window(published, made.oldest_us, limit)
+            self._first_window(published, made.oldest_us, limit)
             published.guard(partial(take_in, published.standing, checked, before))
             published.behind = True
         self.applied += header.rows
         self.built += header.rows
         self.to_follow += header.rows if header.flags & FOLLOW else 0
         self.takes_summaries = True
-        if made.rows:
-            self.watermark.observe(made.newest_us, header.arrival_us)
+        self.watermark.observe(made.newest_us, header.arrival_us)
 
     def _followed(self, header: Batch) -> None:
         """The archive has tuples now that the panes have had since summaries of them came."""

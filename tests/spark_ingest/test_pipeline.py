@@ -117,22 +117,23 @@ def test_both_ways_come_to_what_the_tuples_come_to(
     assert all(done.sent_bytes > 0 for done in built.done)
 
 
+@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
 def test_a_pipeline_goes_on_where_it_stopped_and_does_nothing_twice(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
     source = files(tmp_path / "source", [table(n) for n in range(2)])
     checkpoint = str(tmp_path / "c")
-    summarise(stream_of(spark, source), service(server), "built", checkpoint=checkpoint).wait()
+    way(stream_of(spark, source), service(server), stream, checkpoint=checkpoint).wait()
     # The driver dies before Spark notes that the micro-batch is done: it is done again.
     (tmp_path / "c/commits/0").unlink()
     (tmp_path / "c/commits/.0.crc").unlink(missing_ok=True)
     for number in range(2, 4):
         pq.write_table(table(number), f"{source}/{number:03d}.parquet")
-    again = summarise(stream_of(spark, source), service(server), "built", checkpoint=checkpoint)
+    again = way(stream_of(spark, source), service(server), stream, checkpoint=checkpoint)
     again.wait()
     assert [done.duplicate for done in again.done] == [True, False]
     with server.connect() as client:
-        assert client.ledger("built").applied == 4 * ROWS
+        assert client.ledger(stream).applied == 4 * ROWS
 
 
 def test_an_older_directory_of_the_service_is_refused(
@@ -156,25 +157,26 @@ def test_an_older_directory_of_the_service_is_refused(
         running.wait()
 
 
+@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
 def test_a_service_that_comes_back_with_a_backup_is_refused_and_takes_nothing(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
     source = files(tmp_path / "source", [table(0, 300)])
     frame, checkpoint = stream_of(spark, source, per_batch=1), str(tmp_path / "c")
     server.stop()
     shutil.copytree(tmp_path / "data", tmp_path / "backup")
     server.start_again()
-    summarise(frame, service(server), "built", checkpoint=checkpoint).wait()
+    way(frame, service(server), stream, checkpoint=checkpoint).wait()
     server.stop()
     shutil.rmtree(tmp_path / "data")
     shutil.copytree(tmp_path / "backup", tmp_path / "data")
     server.start_again()
     pq.write_table(table(1, 300), f"{source}/001.parquet")
-    running = summarise(frame, service(server), "built", checkpoint=checkpoint)
+    running = way(frame, service(server), stream, checkpoint=checkpoint)
     with pytest.raises(FailedPrecondition, match="its directory is older than this checkpoint"):
         running.wait()
     with server.connect() as client:
-        assert client.ledger("built").accepted == 0
+        assert client.ledger(stream).accepted == 0
 
 
 def test_poison_is_counted_and_kept_with_its_reason(
