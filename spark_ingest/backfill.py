@@ -33,8 +33,9 @@ from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, arrow_schema
 from shedder.streams.conform import conform
 from spark_ingest.executors import Service, check_columns
 from spark_ingest.parts import send_part
-from spark_ingest.poison import Aside, sound
+from spark_ingest.poison import Aside, sound, taken
 from spark_ingest.session import without_pandas
+from spark_ingest.sources import check_readers
 
 PART = "__part"
 PART_ROWS = 1 << 20  # As many as the service's own runs have, unless it was told otherwise.
@@ -125,6 +126,7 @@ def backfill(
 
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
+      SilentNulls: it reads text and would not say what it cannot read.
       FailedPrecondition: the source is not what it was when this was begun, or event times overlap
         what the stream has. BeforeRetention: some are older than what it retains.
     """
@@ -132,6 +134,7 @@ def backfill(
     with service.connect() as client, without_pandas():
         plans = Plans.from_json(client.plans(stream))
         check_columns(to_arrow_schema(frame.schema, timezone="UTC"), plans)
+        check_readers(frame)
         state = _begun(client, frame, plans, name, part_rows)
         cut = Cut.from_json(state.plan)
         before = len(state.done)
@@ -221,7 +224,8 @@ def _watermark(state: BackfillState, cut: Cut, plans: Plans, *, all_done: bool) 
 
 def _run(client: Client, frame: DataFrame, work: _Work, told: Told | None) -> None:
     """Do the parts that are left, and tell how far it is meanwhile."""
-    kept = frame.select(*arrow_schema(work.plans.schema).names)
+    columns = to_arrow_schema(frame.schema, timezone="UTC")
+    kept = frame.select(*taken(columns, work.plans.schema))
     field = StructField(PART, IntegerType(), nullable=False)
     marked = kept.mapInArrow(_marker(work), StructType([*kept.schema.fields, field]))
     grouped = marked.groupBy(PART).applyInArrow(_laid(work), _DONE)

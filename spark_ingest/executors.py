@@ -20,7 +20,7 @@ from shedder.errors import FailedPrecondition, SchemaMismatch
 from shedder.streams.batches import ROWS_PER_BATCH
 from shedder.streams.conform import conform, conform_batch
 from spark_ingest.files import rows_of
-from spark_ingest.poison import Aside, sound
+from spark_ingest.poison import CORRUPT, Aside, has_corrupt, sound
 
 BUILT = "rows long, poison long, data binary"
 """What a partition comes to, for Spark."""
@@ -197,11 +197,13 @@ def _checked(named: Iterable[tuple[str, pa.RecordBatch]], plans: Plans) -> Batch
 
 
 def check_columns(columns: pa.Schema, plans: Plans) -> None:
-    """Whether rows with these columns can be the stream's.
+    """Whether rows with these columns can be the stream's; CORRUPT may be there beside them.
 
     Raises:
       SchemaMismatch: names the column and both types.
     """
+    if has_corrupt(columns, plans.schema):
+        columns = columns.remove(columns.get_field_index(CORRUPT))
     conform_batch(pa.RecordBatch.from_pylist([], schema=columns), plans.schema)
 
 

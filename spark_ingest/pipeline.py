@@ -38,6 +38,7 @@ from spark_ingest.session import (
     summarised_rows,
     without_pandas,
 )
+from spark_ingest.sources import check_readers
 
 FANOUT = 16  # Summaries that one task merges.
 ONCE: Mapping[str, Any] = MappingProxyType({"availableNow": True})
@@ -113,6 +114,7 @@ def summarise(
 
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
+      SilentNulls: it reads text and would not say what it cannot read.
       UnsupportedSpark: the session is of a Spark that is too old.
     """
     work = _Work(_summarised, summarised_rows)
@@ -252,6 +254,7 @@ def _started(
     columns = _columns(frame)
     if columns is not None:
         check_columns(columns, plans)
+    check_readers(rows)
     sink = _Sink(service, stream, name, work, Aside(f"{checkpoint}/poison"), files, [])
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     query = writer.trigger(**trigger).start()

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.types import (
+    is_integer,
+    is_large_string,
+    is_signed_integer,
+    is_string,
+    is_timestamp,
+)
 
 from shedder.cql.query import StreamSchema
 from shedder.cql.types import ColumnType
@@ -15,6 +23,11 @@ from shedder.streams.batches import DAY_MAX, DAY_MIN, TIME_MAX_US, TIME_MIN_US
 from spark_ingest.places import opened
 
 REASON = "__reason"
+
+CORRUPT = "_corrupt_record"
+"""Where Spark's readers of text (CSV, JSON, `from_json`, `from_csv`) put a record of which they
+could not read all, if the columns that they are given have this one; else what they could not read
+is NULL, and nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ def sound(
     """The rows that the stream takes, and the others with the column REASON; None: there are none.
 
     Args:
-      batch: with the stream's columns, found by name, of types that fit.
+      batch: with the stream's columns, found by name, of types that fit, and perhaps CORRUPT.
       schema: of the stream.
       newest_us: the latest event time that is believed.
     """
@@ -50,11 +63,23 @@ def sound(
     for name, wrong, why in _rules(batch, schema, newest_us):
         first = pc.and_(pc.fill_null(wrong, no), pc.is_null(reasons))
         reasons = pc.if_else(first, f"{name}: {why}", reasons)
-    is_sound = pc.is_null(reasons)
+    kept = batch.drop_columns([CORRUPT]) if has_corrupt(batch.schema, schema) else batch
     if reasons.null_count == batch.num_rows:
-        return batch, None
+        return kept, None
+    is_sound = pc.is_null(reasons)
     bad = pa.Table.from_batches([batch]).append_column(REASON, reasons).filter(pc.invert(is_sound))
-    return batch.filter(is_sound), bad
+    return kept.filter(is_sound), bad
+
+
+def has_corrupt(columns: pa.Schema, schema: StreamSchema) -> bool:
+    """Whether there is a CORRUPT that is not the stream's own."""
+    return CORRUPT in columns.names and all(own.name != CORRUPT for own in schema.columns)
+
+
+def taken(columns: pa.Schema, schema: StreamSchema) -> list[str]:
+    """What is read of a frame: the stream's columns, and CORRUPT where it is."""
+    own = [column.name for column in schema.columns]
+    return [*own, CORRUPT] if has_corrupt(columns, schema) else own
 
 
 def _rules(
@@ -62,6 +87,8 @@ def _rules(
 ) -> list[tuple[str, Any, str]]:
     """Column, which rows break the rule, and how."""
     rules: list[tuple[str, Any, str]] = []
+    if has_corrupt(batch.schema, schema):
+        rules.append((CORRUPT, pc.is_valid(batch.column(CORRUPT)), "the source cannot read this"))
     for column in schema.columns:
         values = batch.column(column.name)
         is_time = column.name == schema.time_column
@@ -77,10 +104,55 @@ def _rules(
         elif column.type is ColumnType.DATE:
             days = values.cast(pa.date32()).cast(pa.int32())
             rules.append((column.name, _outside(days, DAY_MIN, DAY_MAX), _YEARS))
+        if (lost := _lost(values, column.type)) is not None:
+            rules.append((column.name, lost, f"does not fit {column.type.value}"))
     return rules
 
 
 _YEARS = "is outside of the years 1 to 9999"
+_HELD = {  # Of integers.
+    ColumnType.INTEGER: (-(1 << 31), (1 << 31) - 1),
+    ColumnType.BIGINT: (-(1 << 63), (1 << 63) - 1),
+    ColumnType.DOUBLE: (-(1 << 53), 1 << 53),
+}
+
+
+def _lost(values: pa.Array[Any], wanted: ColumnType) -> Any:
+    """Which values a stream's column cannot hold; None: it can hold all."""
+    have = values.type
+    match wanted:
+        case ColumnType.INTEGER | ColumnType.BIGINT | ColumnType.DOUBLE if is_integer(have):
+            return _beyond(values, *_HELD[wanted])
+        case ColumnType.TIMESTAMP if is_timestamp(have) and have.unit == "ns":
+            return pc.not_equal(values.cast(pa.timestamp("us", have.tz), safe=False), values)
+        case ColumnType.VARCHAR if is_string(have) or is_large_string(have):
+            return _no_text(values)
+        case _:
+            return None
+
+
+def _beyond(values: pa.Array[Any], low: int, high: int) -> Any:
+    """Which integers are outside of a range; None: none of their type is."""
+    bits, signed = values.type.bit_width, is_signed_integer(values.type)
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    if low <= least and most <= high:
+        return None
+    below = pc.less(values, pa.scalar(max(low, least), values.type))
+    return pc.or_(below, pc.greater(values, pa.scalar(min(high, most), values.type)))
+
+
+def _no_text(values: pa.Array[Any]) -> Any:
+    """Which texts are none, as of bytes that were taken for text; None: all are."""
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return pa.array([True])
+        halves = [values[: len(values) // 2], values[len(values) // 2 :]]
+        found = [_no_text(half) for half in halves]
+        fine = [pa.array(np.zeros(len(half), np.bool_)) for half in halves]
+        return pa.concat_arrays([f if n is None else n for f, n in zip(fine, found, strict=True)])
+    return None
 
 
 def _outside(values: Any, low: int, high: int) -> Any:

@@ -11,8 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from shedder.engine.summarise import Plans
 from shedder.streams.batches import arrow_schema
 from spark_ingest.executors import BUILT, Part, Service, check_columns, sender
-from spark_ingest.poison import Aside
+from spark_ingest.poison import Aside, taken
 from spark_ingest.session import PUSHED_ROWS, cut_alike, without_pandas
+from spark_ingest.sources import check_readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,19 @@ def write_stream(
 
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
+      SilentNulls: it reads text and would not say what it cannot read.
     """
     began = time.monotonic()
     with service.connect() as client, without_pandas():
         text = client.plans(stream)
         plans = Plans.from_json(text)
-        check_columns(to_arrow_schema(frame.schema, timezone="UTC"), plans)
+        columns = to_arrow_schema(frame.schema, timezone="UTC")
+        check_columns(columns, plans)
+        check_readers(frame)
         names = arrow_schema(plans.schema).names
         # All columns decide the order, so that rows of equal times come in the same one again.
         order = [plans.schema.time_column, *(n for n in names if n != plans.schema.time_column)]
-        rows = frame.select(*names)
+        rows = frame.select(*taken(columns, plans.schema))
         if partitions is None:
             ordered = rows.coalesce(1).sortWithinPartitions(*order)
         else:
