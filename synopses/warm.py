@@ -119,6 +119,11 @@ def _fill_pages() -> None:
         many.update(ids, values)
     one.merge(many).subtract(many)
     many.merge(one).quantile(0.5)
+    runs = GroupedLogBuckets(4)
+    for _ in range(2):
+        runs.update(np.arange(64 * values.size, dtype=np.int32) % 4, np.tile(values, 64))
+    few = GroupedLogBuckets(_ROWS)
+    few.update(np.arange(_ROWS, dtype=np.int32), values[:_ROWS])
 
 
 def _look_up_keys(
