@@ -223,6 +223,25 @@ def test_a_model_is_corrected_by_what_was_measured_in_full_and_thinned():
     assert both.corrected(MODEL).tolist() == [20, 21, 12]
 
 
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("at", range(5))
+def test_what_has_happened_once_is_not_what_a_synopsis_costs(level, at):
+    """One measurement of five is fifty times the others; only the first has nothing beside it."""
+    factors = Factors()
+    for look in range(5):
+        measured_ns = 20.0 if look != at else 1_000.0
+        factors = factors.learn(level=level, measured_ns=measured_ns, modelled_ns=10.0)
+        known = factors.thinned if level else factors.full
+        assert known == (100.0 if look == at == 0 else 2.0)
+
+
+def test_what_costs_more_from_now_on_is_believed_within_looks():
+    factors = Factors()
+    for measured_ns in [20.0] * 5 + [80.0] * 8:
+        factors = factors.learn(level=1, measured_ns=measured_ns, modelled_ns=10.0)
+    assert factors.thinned == pytest.approx(8.0, rel=0.1)
+
+
 def test_a_clock_that_lies_is_not_believed_without_end():
     assert Factors().learn(level=0, measured_ns=1e9, modelled_ns=1.0).full == 4096
     assert Factors().learn(level=0, measured_ns=0.0, modelled_ns=1.0) == Factors()
