@@ -15,6 +15,7 @@ from shedder.archive.store import Store
 from shedder.cql.on_overload import Policy
 from shedder.cql.query import StreamSchema
 from shedder.engine.admission import Admission
+from shedder.engine.answering import Answering
 from shedder.engine.built import Checked
 from shedder.engine.checkpoint import write_checkpoint
 from shedder.engine.cutter import TAILS_SHARE, Cutter
@@ -95,6 +96,7 @@ class Core(LevelsInForce, SizesInForce):
         self.queues = QueueShares(lambda tenant: self.tenants.quota(tenant).weight)
         self.admission = Admission(self)
         self.stretch = 1  # Refresh periods are so many times as long.
+        self.answering = Answering(machine.monotonic_s)
         self.sheds = False  # Whether anything is shed by load.
         self.pressure = NONE  # Of memory.
         self.by_load = LevelsByLoad(self)
@@ -264,10 +266,11 @@ class Core(LevelsInForce, SizesInForce):
             raise
 
     def _after(self, stream: Stream) -> None:
-        stretch = self.stretch if stream.schema.on_overload.policy is Policy.THIN else 1
+        thins = stream.schema.on_overload.policy is Policy.THIN
         for published in list(stream.queries.values()):
             published.guard(partial(published.standing.close, stream.watermark_us))
-            published.guard(partial(published.windows_closed, stream, stretch))
+        spreads = thins and self.durable.together
+        self.answering.after(stream, self.stretch if thins else 1, spreads=spreads)
         self.shrink_soon()
 
     def intake_of(self, stream_id: int) -> Intake | None:
@@ -282,7 +285,8 @@ class Core(LevelsInForce, SizesInForce):
 
     def _idle(self) -> float | None:
         """Caught up: refresh what is stale, checkpoint when it is time."""
-        more = self._refresh_stale(self.machine.monotonic_s(), idle=True)
+        more = self.answering.go_on(self.streams.values(), self.stretch)
+        more |= self._refresh_stale(self.machine.monotonic_s(), idle=True)
         self.cutter.cut_what_is_due()
         self._checkpoint_if_due(self.machine.monotonic_s())
         self._share_if_due(self.machine.monotonic_s())
