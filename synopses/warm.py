@@ -34,6 +34,7 @@ from synopses.hashing import (
 )
 from synopses.inputs import as_input
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
+from synopses.intervals.from_moments import chernoff
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.quantiles import sampled_quantile
 from synopses.intervals.ratios import sampled_mean
@@ -186,6 +187,7 @@ def compile_question_kernels() -> None:
         for question in (sampled_sum, sampled_mean, sampled_variance, sampled_deviation):
             question(sample, confidence=0.95)
         sampled_quantile(sample, rank_share=0.5, confidence=0.95)
+    chernoff(np.linspace(0.0, 1.0, 5), np.full(5, 9.0), tail=0.05)
     matching_count(population=size, read=read, matched=_ROWS, confidence=0.95)
     distinct_by_hash(kept=_ROWS, share=0.5, confidence=0.95)
     distinct_by_rows(seen=9, once=3, matched=_ROWS, population=size, read=read, confidence=0.95)

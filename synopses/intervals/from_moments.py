@@ -6,7 +6,10 @@ import math
 from typing import Final
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+
+from synopses.inputs import as_input
 
 Floats = NDArray[np.float64]
 Ends = tuple[Floats, Floats]
@@ -86,26 +89,32 @@ def chernoff(share: Floats, n: Floats, *, tail: float) -> Ends:
     Returns:
       (low, high): [groups], in [0, 1].
     """
-    limit = math.log(1.0 / tail) / n
-    high = _largest(share, limit)
-    low = 1.0 - _largest(1.0 - share, limit)
+    limit = as_input(math.log(1.0 / tail) / n, np.float64)
+    high = _largest(as_input(share, np.float64), limit)
+    low = 1.0 - _largest(as_input(1.0 - share, np.float64), limit)
     return low, high
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
 def _largest(share: Floats, limit: Floats) -> Floats:
     """The largest p with KL(share, p) <= limit, from above by bisection."""
-    inside, outside = share.copy(), np.ones(len(share))
-    for _ in range(_BISECTIONS):
-        middle = (inside + outside) / 2.0
-        believed = _entropy(share, middle) <= limit
-        inside = np.where(believed, middle, inside)
-        outside = np.where(believed, outside, middle)
-    return outside
+    found = np.empty(share.size)
+    for group in range(share.size):
+        x = share[group]
+        inside, outside = x, 1.0
+        for _ in range(_BISECTIONS):
+            middle = (inside + outside) / 2.0
+            if _entropy(x, middle) <= limit[group]:
+                inside = middle
+            else:
+                outside = middle
+        found[group] = outside
+    return found
 
 
-def _entropy(x: Floats, p: Floats) -> Floats:
+@njit(nogil=True, cache=True, error_model="numpy")
+def _entropy(x: float, p: float) -> float:
     """KL(x, p) of two coins, for x <= p < 1 (1: infinite unless x is 1)."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ones = np.where(x > 0.0, x * np.log(x / p), 0.0)
-        zeros = np.where(x < 1.0, (1.0 - x) * np.log((1.0 - x) / (1.0 - p)), 0.0)
-    return np.asarray(ones + zeros)
+    ones = x * np.log(x / p) if x > 0.0 else 0.0
+    zeros = (1.0 - x) * np.log((1.0 - x) / (1.0 - p)) if x < 1.0 else 0.0
+    return float(ones + zeros)

@@ -30,7 +30,9 @@ class Told(Answering):
 
 @pytest.fixture
 def world(tmp_path):
-    with Engine.open(tmp_path / "db", machine=VirtualMachine(1, int(START.timestamp() * 1e6))) as engine:
+    with Engine.open(
+        tmp_path / "db", machine=VirtualMachine(1, int(START.timestamp() * 1e6))
+    ) as engine:
         engine.execute("CREATE STREAM s (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts")
         for number in range(QUERIES):
             engine.register(

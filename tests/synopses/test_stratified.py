@@ -163,6 +163,15 @@ def test_chernoff_at_nothing_and_at_everything() -> None:
     assert high[1] == pytest.approx(1.0)
 
 
+def test_chernoff_ends_where_the_entropy_is_what_is_allowed() -> None:
+    """By the definition: n KL(share, p) = log(1/tail) at both ends."""
+    rng = np.random.default_rng(3)
+    share, n = rng.uniform(0.01, 0.99, 200), 10 ** rng.uniform(1, 6, 200)
+    for end in chernoff(share, n, tail=0.05):
+        entropy = share * np.log(share / end) + (1 - share) * np.log((1 - share) / (1 - end))
+        assert n * entropy == pytest.approx(np.full(200, np.log(20)), rel=1e-6)
+
+
 def test_a_mean_without_a_finite_range_has_no_bound() -> None:
     one = np.ones(1)
     low, high = mean_bounds(
