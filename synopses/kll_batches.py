@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from synopses.kll_images import CAPACITY_MIN, capacity
 
 # Preamble ints, serial version, family, flags, k, m, unused; n, min k, levels, unused.
 _PREAMBLE = struct.Struct("<BBBBHBBQHBB")
+_EXTREMES = struct.Struct("<dd")  # Smallest and largest value.
 _FULL, _VERSION, _FAMILY = 5, 1, 15
 
 
@@ -46,10 +48,16 @@ def sketch_image(values: NDArray[np.float64], k: int, level: int, first: int) ->
     values: shape [n], n a multiple of 2^level; those kept must fit: 5/3 k at level 1, then more.
     """
     kept = values[first :: 1 << level]
-    start = capacity(k, level + 1) - kept.size
-    assert start >= 0, (values.size, k, level)
+    extremes = _EXTREMES.pack(values[0], values[-1])
+    return b"".join((_head(k, level, values.size, kept.size), extremes, kept.tobytes()))
+
+
+@lru_cache(maxsize=256)  # Batches have few sizes.
+def _head(k: int, level: int, size: int, kept: int) -> bytes:
+    """What comes before the values: the lower levels are empty."""
+    start = capacity(k, level + 1) - kept
+    assert start >= 0, (size, k, level)
     preamble = _PREAMBLE.pack(
-        _FULL, _VERSION, _FAMILY, 0, k, CAPACITY_MIN, 0, values.size, k, level + 1, 0
+        _FULL, _VERSION, _FAMILY, 0, k, CAPACITY_MIN, 0, size, k, level + 1, 0
     )
-    starts = np.full(level + 1, start, np.uint32)  # The lower levels are empty.
-    return b"".join((preamble, starts.tobytes(), values[[0, -1]].tobytes(), kept.tobytes()))
+    return preamble + np.full(level + 1, start, np.uint32).tobytes()

@@ -22,6 +22,7 @@ _SIGN = np.uint64(1 << 63)
 _CHOICES = 1 << 10  # Buckets to choose one of.
 _FEW = 64  # What is left to choose from is sorted.
 _CROWD = 4096  # Values for which it pays to ask whether they lie evenly.
+_ROOMY = 4  # Buckets for each of them.
 _TOGETHER = 16  # Each has so many in its bucket, on average, where they do.
 
 Words = NDArray[np.uint64]
@@ -163,14 +164,14 @@ def _sorted_by_place(words: Words, keys: Words, spare: Words) -> bool:
         keys[row] = key
         least = key if key < least else least
         most = key if key > most else most
-    shift = np.uint64(0)
-    while (most - least) >> shift >= np.uint64(_CHOICES):
+    shift, buckets = np.uint64(0), _ROOMY * keys.size + 1
+    while (most - least) >> shift >= np.uint64(buckets) and keys.size:
         shift += np.uint64(1)
-    counts = np.zeros(_CHOICES, np.uint32)
+    counts = np.zeros(buckets, np.uint32)
     for row in range(keys.size):
         counts[(keys[row] - least) >> shift] += np.uint32(1)
     pairs = np.int64(0)
-    for bucket in range(_CHOICES):
+    for bucket in range(buckets):
         pairs += np.int64(counts[bucket]) * np.int64(counts[bucket])
     if pairs > _TOGETHER * keys.size:
         return False

@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.by_group import ROWS_MIN, by_group, groups_of
 from synopses.grouped import grown
 from synopses.inputs import as_input
 from synopses.ordering import sort_into, sorted_floats
@@ -73,6 +74,9 @@ class ValueBuffers:
             during the call.
         """
         at, ids, values = 0, as_input(ids, np.int32), as_input(values, np.float64)
+        if ids.size >= max(1, ROWS_MIN * self._groups):  # A group's rows go where memory is near.
+            bounds, values = by_group(ids, values, self._groups)
+            ids, values = as_input(groups_of(bounds), np.int32), as_input(values, np.float64)
         groups, sorted_ = _NO_GROUPS, _NO_BUFFERS
         while True:
             at, self._used, ready, stop = _append(
@@ -179,34 +183,39 @@ def _append(
     Returns:
       (next row, how much of the arena is used, how many buffers are ready, why it ended).
     """
-    done = 0
-    for row in range(first, values.size):
-        value = values[row]
-        if np.isnan(value):
+    row, done, grouped = first, 0, ids.size > 0
+    while row < values.size:
+        group = np.int64(ids[row]) if grouped else np.int64(0)
+        start, room = starts[group], rooms[group]
+        to, end, is_full = start + held[group], start + room, False
+        while row < values.size and (not grouped or ids[row] == group):  # All that stand together.
+            value = values[row]
+            if not np.isnan(value):
+                if to == end:
+                    is_full = True
+                    break
+                arena[to] = value
+                to += 1
+            row += 1
+        held[group] = to - start
+        if not is_full:
             continue
-        group = ids[row] if ids.size else 0
-        count = held[group]
-        if count == rooms[group]:
-            start = starts[group]
-            if count >= room_max:
-                if done == groups.size:
-                    return row, used, done, _ALL_READY
-                sort_into(arena[start : start + count], ready[done])
-                groups[done] = group
-                done += 1
-                count = 0
-            else:
-                room = min(max(2 * count, _ROOM_MIN), room_max)
-                if used + room > arena.size:
-                    return row, used, done, _NO_ROOM
-                for at in range(count):
-                    arena[used + at] = arena[start + at]
-                starts[group] = used
-                rooms[group] = room
-                used += room
-        arena[starts[group] + count] = value
-        held[group] = count + 1
-    return values.size, used, done, _DONE
+        if room >= room_max:
+            if done == groups.size:
+                return row, used, done, _ALL_READY
+            sort_into(arena[start:to], ready[done])
+            groups[done] = group
+            done += 1
+            held[group] = 0
+            continue
+        wider = min(max(2 * room, _ROOM_MIN), room_max)
+        if used + wider > arena.size:
+            return row, used, done, _NO_ROOM
+        for at in range(room):
+            arena[used + at] = arena[start + at]
+        starts[group], rooms[group] = used, wider
+        used += wider
+    return row, used, done, _DONE
 
 
 @njit(nogil=True, cache=True)
