@@ -226,23 +226,24 @@ def ranked(keys: Words, rank: int) -> np.uint64:
     """The key of this rank, from 0; uint64 [n], n > rank. Counts by digits of what may be it."""
     left = keys
     while left.size > _FEW:
-        least = most = left[0]
-        for key in left:
-            least = min(least, key)
-            most = max(most, key)
+        least, most = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
+        for row in range(left.size):  # Not min(): the machine compares eight at once so.
+            key = left[row]
+            least = key if key < least else least
+            most = key if key > most else most
         if least == most:
             return np.uint64(least)
         shift = np.uint64(0)
         while (most - least) >> shift >= np.uint64(_CHOICES):
             shift += np.uint64(1)
-        counts = np.zeros(_CHOICES, np.int64)
-        for key in left:
-            counts[(key - least) >> shift] += 1
+        counts = np.zeros(_CHOICES, np.uint32)
+        for row in range(left.size):
+            counts[(left[row] - least) >> shift] += np.uint32(1)
         bucket = 0
-        while rank >= counts[bucket]:
-            rank -= counts[bucket]
+        while rank >= np.int64(counts[bucket]):
+            rank -= np.int64(counts[bucket])
             bucket += 1
-        near, size = np.empty(counts[bucket], np.uint64), 0
+        near, size = np.empty(np.int64(counts[bucket]), np.uint64), 0
         for key in left:
             if (key - least) >> shift == np.uint64(bucket):
                 near[size] = key
@@ -255,9 +256,14 @@ def ranked(keys: Words, rank: int) -> np.uint64:
 def _places(keys: Words, limit: np.uint64, places: NDArray[np.int64]) -> None:
     """Where the keys below the limit are, and the first of those equal to it: all but one place."""
     below = 0
-    for key in keys:
-        below += int(key < limit)
+    for row in range(keys.size):
+        below += int(keys[row] < limit)
     equal, size = places.size - 1 - below, 0
+    if equal == 0:  # Nearly always: keys differ. Then no row waits for the one before.
+        for row in range(keys.size):
+            places[size] = row
+            size += int(keys[row] < limit)
+        return
     for row in range(keys.size):  # Without a branch, which would be guessed wrong every other time.
         key = keys[row]
         same = int(key == limit)
