@@ -240,10 +240,10 @@ def ranked(keys: Words, rank: int) -> np.uint64:
         for row in range(left.size):
             counts[(left[row] - least) >> shift] += np.uint32(1)
         bucket = 0
-        while rank >= np.int64(counts[bucket]):
-            rank -= np.int64(counts[bucket])
+        while rank >= int(counts[bucket]):
+            rank -= int(counts[bucket])
             bucket += 1
-        near, size = np.empty(np.int64(counts[bucket]), np.uint64), 0
+        near, size = np.empty(int(counts[bucket]), np.uint64), 0
         for key in left:
             if (key - least) >> shift == np.uint64(bucket):
                 near[size] = key
