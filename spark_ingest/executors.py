@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 import shedder
 from shedder.client.client import Client
 from shedder.client.failures import Patience, patiently
 from shedder.engine.summaries import Summaries
-from shedder.engine.summarise import Plans, Summariser
+from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from shedder.streams.batches import ROWS_PER_BATCH
 from shedder.streams.conform import conform, conform_batch
@@ -117,12 +118,11 @@ def merger(plans: str) -> Callable[[Batches], Batches]:
     """For mapInArrow: one row of summaries for all of a partition's."""
 
     def merge(batches: Batches) -> Batches:
-        whole, poison = Summariser(Plans.from_json(plans)), 0
+        given, poison = list[Summaries](), 0
         for batch in batches:
-            for data, bad in zip(batch.column("data"), batch.column("poison"), strict=True):
-                whole.merge(Summaries.from_bytes(data.as_buffer()))
-                poison += bad.as_py()
-        summaries = whole.summaries()
+            given += [Summaries.from_bytes(data.as_buffer()) for data in batch.column("data")]
+            poison += pc.sum(batch.column("poison")).as_py()
+        summaries = built_of(given, Plans.from_json(plans))
         yield _row(summaries.rows, poison, summaries.to_bytes())
         _settle()
 

@@ -8,7 +8,7 @@ there, so where a synopsis is deterministic, its bytes are the same.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -166,6 +166,10 @@ class Summariser:
         for building in self._queries.values():
             building.standing.hold_to_the_cap()
 
+    def is_grouped(self, query: str) -> bool:
+        """Whether a query has groups."""
+        return self._queries[query].standing.keys is not None
+
     def summaries(self) -> Summaries:
         """All that has been read so far."""
         panes = [pane for each in self._queries.values() for pane in each.summaries()]
@@ -260,11 +264,27 @@ def bound(schema: StreamSchema, query: QueryPlan) -> BoundQuery:
 
 
 def built_of(summaries: Sequence[Summaries], plans: Plans) -> Summaries:
-    """One for many, of the same plans."""
+    """One for many, of the same plans.
+
+    A pane that one of them alone has is taken as it is, unread: files and partitions often hold
+    stretches of time of their own. Not so where there are groups, of which all panes share a cap.
+
+    Raises:
+      BadBatch: their plans were others.
+    """
     whole = Summariser(plans)
+    found = Counter((pane.query, pane.pane) for each in summaries for pane in each.panes)
+    alone: list[PaneSummary] = []
     for each in summaries:
-        whole.merge(each)
-    return whole.summaries()
+        met = list[PaneSummary]()
+        for pane in each.panes:
+            is_alone = found[pane.query, pane.pane] == 1 and not whole.is_grouped(pane.query)
+            (alone if is_alone else met).append(pane)
+        whole.merge(replace(each, panes=tuple(met)))
+    made = whole.summaries()
+    order = {query.name: place for place, query in enumerate(plans.queries)}
+    panes = sorted([*made.panes, *alone], key=lambda pane: (order[pane.query], pane.pane))
+    return replace(made, panes=tuple(panes))
 
 
 def _segments(held: Pane) -> Iterable[SegmentSummary]:

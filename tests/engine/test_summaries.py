@@ -126,6 +126,23 @@ def test_summaries_of_tuples_come_to_what_the_tuples_come_to(tmp_path: Path) -> 
         same(tuples, summaries)
 
 
+@pytest.mark.parametrize("overlap_s", [0.0, 1.5])
+def test_panes_that_one_part_alone_has_are_what_they_would_be_if_they_were_merged(
+    db: Engine, overlap_s: float
+) -> None:
+    plans, made = plans_of(db), []
+    for number in range(4):
+        builder = Summariser(plans, number << 40)
+        for batch in conform(rows(3_000, number, 5.0 * number, 5.0 + overlap_s), plans.schema):
+            builder.add(batch)
+        made.append(builder.summaries())
+    folded = Summariser(plans)
+    for each in made:
+        folded.merge(each)
+    assert built_of(made, plans) == folded.summaries()
+    assert built_of(made[:1], plans) == made[0]
+
+
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_what_was_merged_is_there_after_a_stop(tmp_path: Path, *, is_closed: bool) -> None:
     with created(tmp_path / "data") as engine:
