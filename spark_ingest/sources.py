@@ -79,20 +79,27 @@ class _Reader:
 
 def _readers(frame: DataFrame) -> Iterator[_Reader]:
     """Of text, below a frame: only the plan knows them, and PySpark has no words for it."""
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return  # Of Spark Connect, where nobody can see it.
+    leaves = plan.queryExecution().analyzed().collectLeaves()
     for at in range(leaves.size()):
         leaf = leaves.apply(at)
-        match leaf.getClass().getSimpleName():
-            case "StreamingRelation":
-                source = leaf.dataSource()
-                name, options = source.className(), source.options()
-            case "LogicalRelation" if hasattr(leaf.relation(), "fileFormat"):
-                source = leaf.relation()
-                name, options = source.fileFormat().toString(), source.options()
-            case _:
-                continue
+        kind = _kind(leaf)
+        if kind == "StreamingRelation":
+            source = leaf.dataSource()
+            name, options = source.className(), source.options()
+        elif kind == "LogicalRelation" and _kind(leaf.relation()) == "HadoopFsRelation":
+            source = leaf.relation()
+            name, options = source.fileFormat().toString(), source.options()
+        else:
+            continue
         if name.lower() in _TEXT:
             yield _Reader(name.lower(), _options(options), tuple(leaf.schema().fieldNames()))
+
+
+def _kind(of: Any) -> str:
+    return str(of.getClass().getSimpleName())
 
 
 def _options(options: Any) -> dict[str, str]:

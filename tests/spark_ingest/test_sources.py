@@ -112,6 +112,8 @@ def test_readers_that_would_make_null_of_what_they_cannot_read_are_refused(
         check_readers(renamed.option("columnNameOfCorruptRecord", "unread").load(str(tmp_path)))
     check_readers(spark.read.schema(own).parquet(str(tmp_path / "text")))
     check_readers(spark.range(3).toDF("k"))
+    check_readers(spark.createDataFrame([(1,)], "k int").cache())
+    check_readers(spark.read.text(str(tmp_path / "text")))
 
 
 def test_what_a_reader_of_text_cannot_read_is_neither_written_nor_backfilled_as_null(
