@@ -22,14 +22,14 @@ from shedder.archive.files import Files
 from shedder.archive.holes import Stretch
 from shedder.archive.layouts.blocks import Block, Wanted, read_blocks, read_groups
 from shedder.archive.layouts.checked_file import Footers
-from shedder.archive.layouts.open_files import OpenFiles
+from shedder.archive.layouts.open_files import OpenFiles, opened
 from shedder.archive.layouts.parts import Part
 from shedder.archive.layouts.shells import read_shells
 from shedder.archive.layouts.small_blocks import SmallBlocks
 from shedder.archive.progress import Told, nobody
 from shedder.archive.runs import verify_run
 from shedder.cql.render import POSITION
-from shedder.errors import CorruptData
+from shedder.errors import CorruptData, StorageFailed
 
 
 class RunFiles:
@@ -130,6 +130,16 @@ class RunFiles:
         footer = self._footers.find(run)
         stretches = [] if footer is None else footer.stretches([number], wanted.read)
         return sum(size for _, size in stretches)
+
+    def open_ahead(self, run: Run) -> None:
+        """Open a run's file for who asks for a part of it; what is wrong with it is found then."""
+        if run.is_dealt and run.footer is not None:
+            path = self._path(run.file)
+            with (
+                suppress(CorruptData, StorageFailed),
+                opened(self._files, path, run, self._footers, self._open),
+            ):
+                pass
 
     def distrust(self, run: Run) -> None:
         """A part of the file was found to be damaged: verify it before its next use."""

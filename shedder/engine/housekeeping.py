@@ -1,14 +1,17 @@
-"""What is due by the clock and asked for by nobody: purges after deletions, scrubs of old runs."""
+"""What is asked for by nobody: purges after deletions, scrubs of old runs, opening new ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import structlog
 
+from shedder.archive.backfilled_runs import POSITION_MIN
 from shedder.archive.entries import Run
+from shedder.archive.layouts.open_files import OPEN_FILES
 from shedder.archive.progress import Progress
+from shedder.archive.run_files import RunFiles
 from shedder.archive.scrub import Pace, Scrubbed, scrub_run
 from shedder.engine.core import Core
 from shedder.engine.relayout import Relayouts, due_for_purge
@@ -29,6 +32,7 @@ class Housekeeping:
 
     A run is scrubbed when it was last read, or first seen, `scrub_days` ago: one per look, the
     oldest first, as long as ingest leaves time for it. scrubbed: what was found since the start.
+    The files of new runs are opened, so that the first question to a part of them need not.
     """
 
     def __init__(self, core: Core, relayouts: Relayouts, tasks: Tasks) -> None:
@@ -38,6 +42,7 @@ class Housekeeping:
         self._core = core
         self._relayouts = relayouts
         self._again_at: dict[str, float] = {}
+        self._opened: dict[int, int] = {}  # By stream: the end of the last run that was.
         self._stop: Callable[[], None] | None = None
 
     def start(self) -> None:
@@ -63,7 +68,8 @@ class Housekeeping:
             if due and now >= self._again_at.get(name, now):
                 self._again_at[name] = now + RETRY_S
                 self._relayouts.wake(name)
-
+        if self._core.load() <= LOAD_MAX:
+            self._open_ahead()
         self._scrub_one()
 
     def facts(self) -> dict[str, object]:
@@ -74,6 +80,23 @@ class Housekeeping:
             "read_bytes": self.scrubbed.read_bytes,
             "damaged_runs": len(self.scrubbed.damaged),
         }
+
+    def _open_ahead(self) -> None:
+        """Open the files of the newest runs, each once; after a start of as many as stay open."""
+        store = self._core.store
+        new: list[tuple[Run, RunFiles]] = []
+        with ExitStack() as held:
+            for entry in store.streams():
+                with suppress(UnknownStream):  # dropped meanwhile
+                    before = self._opened.get(entry.id, POSITION_MIN)
+                    last = max((run.end_position for run in store.runs(entry.id)), default=before)
+                    if last > before:
+                        snapshot = held.enter_context(store.snapshot(entry.id))
+                        found = [run for run in snapshot.runs if run.end_position > before]
+                        new += [(run, snapshot.files) for run in found]
+                        self._opened[entry.id] = last
+            for run, files in sorted(new, key=lambda each: each[0].high_us)[-OPEN_FILES:]:
+                files.open_ahead(run)
 
     def _scrub_one(self) -> None:
         """Read the run that is due for longest; when ingest needs the machine, another time."""

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from shedder.archive.files import OsFiles, ReadFile
 from shedder.engine import housekeeping
 from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
 from tests.engine.test_relayout import CREATE, rows
 
 DAY_US = 86_400_000_000
 START_US = 1_700_000_000_000_000
 
 
+class CountedFiles(OsFiles):
+    """Knows which files were opened to be read."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+
+    def open(self, path: Path) -> ReadFile:
+        self.opened.append(path.name)
+        return super().open(path)
+
+
 class World:
     """A database whose clock is set by hand; its runs are looked after when a test says so."""
 
-    def __init__(self, directory, **settings) -> None:
+    def __init__(self, directory, create: str = CREATE, **settings) -> None:
         self.now_us = START_US
         self.directory, self.settings = directory, settings
         self.db = self.opened()
-        self.db.execute(CREATE)
+        self.db.execute(create)
 
     def opened(self) -> Engine:
-        return Engine.open(self.directory, clock_us=lambda: self.now_us, **self.settings)
+        self.files = CountedFiles()
+        machine = Machine(lambda: self.now_us, self.files)
+        return Engine.open(self.directory, machine=machine, **self.settings)
 
     def add(self, number: int) -> None:
         self.db.push("s", rows(number * 100, number * 100 + 100))
@@ -116,4 +133,24 @@ def test_it_can_be_turned_off(tmp_path, monkeypatch):
     world = World(tmp_path, scrub_days=0)
     world.add(0)
     assert world.after(1_000.0) == {"due_runs": 0, "runs": 0, "read_bytes": 0, "damaged_runs": 0}
+    world.db.close()
+
+
+def test_new_runs_are_opened_for_the_first_question_to_a_part_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+    asked = "SELECT COUNT(*) AS n FROM s REDUCE BY uniform(0.5)"
+    world = World(tmp_path, f"{CREATE.split(' ARCHIVE')[0]} ARCHIVE hybrid(blocks=4, block_rows=1)")
+    for _ in range(2):
+        for number in range(2):
+            world.add(number)
+        world.files.opened.clear()
+        assert world.db.execute(asked).archive is not None
+        world.db.housekeeping.tick()
+        assert world.files.opened == []
+        world.db.close()
+        world.db = world.opened()
+        world.db.housekeeping.tick()
+    assert world.db.core.store.runs(1)
+    world.db.execute("DROP STREAM s")
+    world.db.housekeeping.tick()
     world.db.close()
