@@ -74,7 +74,7 @@ class Machine:
     def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
         """Who measures what each synopsis of a standing query's plan takes."""
         del query, grouped
-        return Stopwatch(len(plan.parts), self.cpu_ns)
+        return Stopwatch(len(plan.parts), self.monotonic_ns, self.cpu_ns)
 
     def ticker(
         self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0

@@ -142,7 +142,7 @@ class Standing(Versions, Resizable):
             self._read_thinned(view)
         elif len(view):
             self._read(view)
-        self.watch.tuples += tuples
+        self.watch.stop(tuples)
 
     def _timely(
         self, frame: Frame, watermark_us: int | None, limit_us: int | None
