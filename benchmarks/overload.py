@@ -161,8 +161,9 @@ def report(capacity: float, loads: list[Load]) -> Report:
         notes=[
             (
                 f"Open loop, {SECONDS:g} s each, batches of 16,384 tuples of 24 bytes; a refused "
-                "batch is not sent again. Capacity: what is applied when nothing is shed and more "
-                "is sent than is taken."
+                "batch is not sent again. Each call declares its batch, so that what is refused is "
+                "not received. Capacity: what is applied when nothing is shed and more is sent "
+                "than is taken."
             ),
             (
                 "The server has one core, for gRPC, checks, log, runs and synopses together; "

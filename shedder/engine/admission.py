@@ -45,7 +45,7 @@ class Admission:
         try:
             yield
         except QuotaExceeded:
-            self._core.intakes[name].refuse(rows)
+            self._refuse(name, rows)
             raise
         except Overloaded as error:
             self.turned_away(name, rows, size_bytes, error, for_good=for_good)
@@ -58,7 +58,7 @@ class Admission:
         """
         limits = self._core.limits
         if rows > limits.rows_max or size_bytes > limits.bytes_max:
-            self._core.intakes[name].refuse(0)  # Nobody believes that it has so many.
+            self._refuse(name, 0)  # Nobody believes that it has so many.
             raise BatchTooLarge(
                 f"a batch of {rows} rows and {size_bytes} bytes; the limits are {limits.rows_max} "
                 f"and {limits.bytes_max}"
@@ -98,6 +98,12 @@ class Admission:
             intake.refuse(rows)
             if by_rate:
                 core.tenants.refuse(tenant, rows)
+
+    def _refuse(self, name: str, rows: int) -> None:
+        """Count what was refused of a stream, if it has not been dropped meanwhile."""
+        intake = self._core.intakes.get(name)
+        if intake is not None:
+            intake.refuse(rows)
 
     def _admit_by_load(self, name: str, size_bytes: int, *, waits: bool) -> None:
         core = self._core
