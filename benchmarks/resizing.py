@@ -63,6 +63,7 @@ def run() -> Report:
                 f"as large and as large again, {BATCHES // 10} and {BATCHES_BY_GROUP // 10} "
                 "changes of each query."
             ),
+            "the longest batches are those with which a window closes and all groups are answered",
         ],
     )
 

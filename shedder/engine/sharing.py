@@ -224,7 +224,11 @@ class Sharing:
                 if solution.provisional:
                     self._seen = None
         except AllocatorError as error:
-            raise BudgetExceeded(f"the standing queries do not fit: {error}") from error
+            beside = int(self.problem(asked).beside_bytes.sum())
+            raise BudgetExceeded(
+                f"the standing queries do not fit {self._core.synopsis_bytes:,} bytes, of which "
+                f"their panes as such take {beside:,}; of the rest, {error}"
+            ) from error
         self.over = {tenant: -left for tenant, left in solution.held.items() if left < 0}
         given = found.given(solution.allocation.choice)
         others = {

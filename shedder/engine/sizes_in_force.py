@@ -17,7 +17,7 @@ from shedder.engine.machine import Machine
 from shedder.engine.stream import Stream
 from shedder.errors import BadSetting, Draining, InternalError
 
-SLICE_SECONDS = 0.002  # Panes shrink for so long at a time; then what came in between is read.
+SLICE_SECONDS = 0.001  # Panes shrink for so long at a time; then what came in between is read.
 
 
 class SizesInForce(ABC):

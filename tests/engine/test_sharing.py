@@ -418,10 +418,18 @@ def test_what_is_told_is_bound_by_the_coarsest_live_pane(db: Engine) -> None:
     coarse = db.core.published("a")[1].granted["count distinct"]
     db.push("s", second(0))
     db.set_synopsis_bytes(None)
-    told = db.core.published("a")[1].granted["count distinct"]
+    words = db.core.published("a")[1].granted["count distinct"]
     error = coarse.split("predicted error ")[1]
-    assert f"2^16 registers, predicted error {error} while older panes live, then 0.802%" in told
+    assert f"2^16 registers, predicted error {error} while older panes live, then 0.802%" in words
     assert f"{explained(db, 'a', 'HLL')['predicted_error']:.3%}" == error
+    live: list[bool] = []
+    for number in range(1, 12):  # The first second's pane is needed until the eighth.
+        db.push("s", second(number))
+        told = explained(db, "a", "HLL")
+        live.append(told["predicted_error"] > 0.05)
+        assert told["predicted_error"] == pytest.approx(told["measured_error"], rel=0.25)
+    assert live == [True] * 8 + [False] * 3
+    assert told["predicted_error"] <= 0.00802
 
 
 def test_what_frequent_items_lack_is_measured_as_it_is(db: Engine) -> None:
