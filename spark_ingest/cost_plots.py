@@ -12,6 +12,7 @@ from shedder.svg import WIDTH, axis_line, circle, line, percent, rect, svg, text
 from spark_ingest.scores import MISSING, Judged
 
 _LABEL = 130  # px left of the axes for names
+_NAMES = 160  # ... and right of them, where no dot is
 _ROW = 30
 _DECADES = 6
 _FEWEST = 5  # values, below which there is no picture of them
@@ -69,7 +70,7 @@ def bytes_plot(judged: Iterable[Judged]) -> str:
     errors = [error for _, error, _ in points if error > 0]
     if len(points) < _FEWEST or not errors:
         return ""
-    left, right, top, bottom = 90, WIDTH - 36, 30, 360
+    left, right, top, bottom = 90, WIDTH - _NAMES, 30, 360
     least, most = (math.log2(bound(size for size, _, _ in points)) for bound in (min, max))
     first, last = math.floor(least / 2) * 2, max(math.ceil(most / 2) * 2, math.floor(least) + 2)
     high = math.ceil(math.log10(max(errors)))
@@ -101,8 +102,8 @@ def bytes_plot(judged: Iterable[Judged]) -> str:
     for size, error, source in points:
         parts.append(circle(x(size), y(error), 3.2, f"dot s{sources.index(source) % 6}", source))
     for at, source in enumerate(sources):
-        parts.append(circle(right - 186, top + 14 + 20 * at, 4.5, f"dot s{at % 6}"))
-        parts.append(text(right - 174, top + 18 + 20 * at, source, "start", "small"))
+        parts.append(circle(right + 24, top + 14 + 20 * at, 4.5, f"dot s{at % 6}"))
+        parts.append(text(right + 36, top + 18 + 20 * at, source, "start", "small"))
     return svg(parts, bottom + 52, "Bytes against the true error")
 
 
