@@ -13,7 +13,8 @@ from allocator.prices import Prices, best_response
 
 _ROUNDS_MAX = 64
 _ASKED_FIRST = 128  # Synopses that are asked together what they would lose; then the others.
-_ASKED_ENOUGH = 384  # After so many at random, those of them who lose least are good enough.
+_ASKED_ENOUGH = 256  # After so many at random, those of them who lose least are good enough.
+_FEW = 512  # Of no more, all are asked at once.
 _NEAR = 1.1  # Times the price of a byte or ns: who loses no more than that is as good as any.
 
 Column = Floats | Integers
@@ -116,8 +117,8 @@ class _Ways:
             freed = column[near, self.choice[near]] - column[near, self.option[near, resource]]
             if freed.sum() >= over:
                 break
-            is_first = not self._asked and len(self._order) > _ASKED_ENOUGH
-            upto = _ASKED_FIRST if is_first else max(2 * self._asked, _ASKED_ENOUGH)
+            is_first, count = not self._asked, len(self._order)
+            upto = count if count <= _FEW else _ASKED_FIRST if is_first else 2 * self._asked
             self.look(np.sort(self._order[self._asked : upto]))
             self._asked = upto
         option, loss = self.option[:, resource], self.loss[:, resource]
