@@ -11,6 +11,7 @@ from allocator.demands import Booleans, Budget, Demands, Floats, Integers, Optio
 from allocator.errors import BudgetExceeded
 from allocator.exact import OPTIONS_MAX, improve_core, optimum
 from allocator.prices import Prices, find_prices, is_over, largest, least, that_fit
+from allocator.scarce import fitted
 from allocator.whole import fill
 
 _TIES = 1e-6  # the share that the loss has where broken promises are counted
@@ -249,8 +250,13 @@ def _nearly(
     if choice is None:
         return None
     choice = fill(loss, options, budget, prices, choice)
-    if _of(loss, choice) > prices.bound * (1 + _CORE_FROM):
+    far = prices.bound * (1 + _CORE_FROM)
+    if _of(loss, choice) > far:
         choice = improve_core(loss, options, budget, prices, choice)
+    if _of(loss, choice) > far:
+        other = fitted(loss, options, budget, needed, prices)
+        if other is not None and _of(loss, other) < _of(loss, choice):
+            choice = other
     return choice, prices
 
 
