@@ -77,14 +77,12 @@ def _swapped(
         if (over <= 0).all():
             swapped = choice.copy()
             swapped[rows] = own
-            return swapped
+            return swapped if _fits(options, swapped, budget) else None  # Sums were rounded.
         more = takes - takes[:, at, own][:, :, None]
         lost = np.where(may, np.maximum(paid - paid[at, own][:, None], 0), np.inf)
         best = _best(lost, _freed(more, over, price))
         stuck = best is None
-        if (
-            best is None
-        ):  # What frees one resource takes too much of the other one; then first that.
+        if best is None:  # What frees one resource takes too much of the other: that comes next.
             lacking = over > 0
             best = _best(lost, _freed(more[lacking], over[lacking], price[lacking]))
         if best is None:
@@ -94,6 +92,11 @@ def _swapped(
         own[row] = option
         may[row] &= not stuck  # Else it would go back.
     return None
+
+
+def _fits(options: Options, choice: Integers, budget: Budget) -> bool:
+    size, cost = options.taken(choice)
+    return bool(size.sum() <= budget.size_bytes and cost.sum() <= budget.cost_ns)
 
 
 def _freed(more: Floats, over: Floats, price: Floats) -> Floats:
