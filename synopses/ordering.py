@@ -8,6 +8,8 @@ Source: Knuth, TAOCP 3, 5.2.5 (radix sorting), 5.2.2 (radix exchange, for one ra
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ _BITS = 11  # Of a digit: as many buckets as a cache of 32 KiB takes pointers of
 _DIGITS = -(-64 // _BITS)
 _BUCKETS = 1 << _BITS
 _SIGN = np.uint64(1 << 63)
+_STEP_ROWS = 1 << 19  # Of a pass, some milliseconds.
 _CHOICES = 1 << 10  # Buckets to choose one of.
 _FEW = 64  # What is left to choose from is sorted.
 _CROWD = 4096  # Values for which it pays to ask whether they lie evenly.
@@ -66,17 +69,42 @@ def smallest_by_group(
 
 
 def distinct_pairs(
-    keys: NDArray[np.int64], groups: NDArray[np.uint16]
+    keys: NDArray[np.int64],
+    groups: NDArray[np.uint16],
+    told: Callable[[], object] = lambda: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
     """Each key with each of its groups, once, in ascending order, in new arrays; [pairs].
 
+    Places are sorted by key, digit by digit, so that equal keys stay in the order of their groups.
+
     Args:
       keys: int64 [n]. groups: uint16 [n], none smaller than the one before.
+      told: called after some milliseconds of work each; what it raises ends it.
     """
     keys, groups = as_input(keys, np.int64), as_input(groups, np.uint16)
-    found, of = np.empty_like(keys), np.empty_like(groups)
-    size = _distinct_pairs(keys, groups, found, of) if keys.size else 0
-    return found[:size], of[:size]
+    steps = [slice(at, at + _STEP_ROWS) for at in range(0, keys.size, _STEP_ROWS)]
+    low = int(keys.min(initial=(1 << 63) - 1))
+    span = int(keys.max(initial=low)) - low
+    digits = -(-span.bit_length() // _BITS)
+    words, spare = np.empty(keys.size, np.uint64), np.empty(keys.size, np.uint64)
+    sides, side_spare = groups.copy(), np.empty(keys.size, np.uint16)
+    counts = np.zeros((digits, _BUCKETS), np.uint32)
+    for step in steps:
+        _digits_of(keys[step], low, words[step], counts)
+        told()
+    for digit in range(digits):
+        if counts[digit].max() == keys.size:
+            continue  # All have the same digit.
+        _to_starts(counts[digit])
+        for step in steps:
+            _deal(words[step], sides[step], digit, counts[digit], spare, side_spare)
+            told()
+        words, spare, sides, side_spare = spare, words, side_spare, sides
+    size = 0
+    for step in steps:
+        size = _keep(words, sides, step.start, min(step.stop, keys.size), size)
+        told()
+    return _plus(words[:size], low), sides[:size]
 
 
 @njit(nogil=True, cache=True)
@@ -90,51 +118,52 @@ def _to_starts(counts: NDArray[np.uint32]) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _distinct_pairs(
-    keys: NDArray[np.int64],
-    groups: NDArray[np.uint16],
-    found: NDArray[np.int64],
-    of: NDArray[np.uint16],
-) -> int:
-    """Write the pairs into the last two, which are as long as the first two; how many there are.
-
-    Places are sorted by key, digit by digit, so that equal keys stay in the order of their groups.
-    """
-    low, high = keys[0], keys[0]
-    for key in keys:
-        low, high = min(low, key), max(high, key)
+def _digits_of(keys: NDArray[np.int64], low: int, words: Words, counts: NDArray[np.uint32]) -> None:
+    """How far keys are from the lowest, into words, [n]; and how many have each digit."""
     mask, base = np.uint64(_BUCKETS - 1), np.uint64(low)
-    digits = 0
-    while digits < _DIGITS and (np.uint64(high) - base) >> np.uint64(digits * _BITS):
-        digits += 1
-    words, spare = np.empty(keys.size, np.uint64), np.empty(keys.size, np.uint64)
-    sides, side_spare = groups.copy(), np.empty(keys.size, np.uint16)
-    counts = np.zeros((_DIGITS, _BUCKETS), np.uint32)
     for row in range(keys.size):
         word = np.uint64(keys[row]) - base  # From 0, modulo 2^64.
         words[row] = word
-        for digit in range(digits):
-            counts[digit, (word >> np.uint64(digit * _BITS)) & mask] += 1
-    for digit in range(digits):
-        shift, places = np.uint64(digit * _BITS), counts[digit]
-        if places[(words[0] >> shift) & mask] == words.size:
-            continue  # All have the same digit.
-        _to_starts(places)
-        for row in range(words.size):
-            word = words[row]
-            bucket = (word >> shift) & mask
-            spare[places[bucket]] = word
-            side_spare[places[bucket]] = sides[row]
-            places[bucket] += np.uint32(1)
-        words, spare = spare, words
-        sides, side_spare = side_spare, sides
-    size = 0
+        for digit in range(counts.shape[0]):
+            counts[digit, (word >> np.uint64(digit * _BITS)) & mask] += np.uint32(1)
+
+
+@njit(nogil=True, cache=True)
+def _deal(
+    words: Words,
+    sides: NDArray[np.uint16],
+    digit: int,
+    places: NDArray[np.uint32],
+    to: Words,
+    to_sides: NDArray[np.uint16],
+) -> None:
+    """Each word, and what belongs to it, to the next place of its digit."""
+    mask, shift = np.uint64(_BUCKETS - 1), np.uint64(digit * _BITS)
     for row in range(words.size):
-        if row == 0 or words[row] != words[row - 1] or sides[row] != sides[row - 1]:
-            found[size] = np.int64(words[row] + base)
-            of[size] = sides[row]
+        bucket = (words[row] >> shift) & mask
+        to[places[bucket]] = words[row]
+        to_sides[places[bucket]] = sides[row]
+        places[bucket] += np.uint32(1)
+
+
+@njit(nogil=True, cache=True)
+def _keep(words: Words, sides: NDArray[np.uint16], begin: int, end: int, size: int) -> int:
+    """Move pairs from begin to end that differ from the one before behind the first `size`."""
+    for row in range(begin, end):
+        new = size == 0 or words[row] != words[size - 1] or sides[row] != sides[size - 1]
+        if new:
+            words[size], sides[size] = words[row], sides[row]
             size += 1
     return size
+
+
+@njit(nogil=True, cache=True)
+def _plus(words: Words, low: int) -> NDArray[np.int64]:
+    """The keys of words, as signed numbers, in their place."""
+    keys = words.view(np.int64)
+    for row in range(words.size):
+        keys[row] = np.int64(words[row] + np.uint64(low))
+    return keys
 
 
 @njit(nogil=True, cache=True)

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from shedder.archive.progress import STEP_BYTES, Told, nobody
+
 Bytes = bytes | bytearray | memoryview | pa.Buffer
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -259,15 +261,24 @@ class OsFiles:
         return sorted(os.listdir(path))
 
 
-def atomic_write(files: Files, temporary: Path, target: Path, parts: Sequence[Bytes]) -> None:
+def atomic_write(
+    files: Files, temporary: Path, target: Path, parts: Sequence[Bytes], told: Told = nobody
+) -> None:
     """Put a whole file in place or none: write, fsync, rename, fsync of the directory.
+
+    told: called after each part; what it raises ends the writing.
 
     Raises:
       OSError: nothing has changed at target; temporary may be left over.
     """
-    file = files.create(temporary)
+    file, synced = files.create(temporary), 0
     try:
-        file.write(parts)
+        for part in parts:
+            file.write([part])
+            if file.size - synced >= STEP_BYTES:  # Else who waits for the last one waits for all.
+                file.sync()
+                synced = file.size
+            told()
         file.sync()
     finally:
         file.close()

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import structlog
 from numpy.typing import NDArray
 
-from shedder.archive.aside import aside
 from shedder.archive.catalog import Catalog
 from shedder.archive.entries import Run
 from shedder.archive.files import DISK_FULL_ERRNOS, Files, atomic_write
 from shedder.archive.layouts.open_files import opened
+from shedder.archive.progress import Told, nobody
 from shedder.archive.run_files import RunFiles
 from shedder.archive.stream_state import StreamState
-from shedder.archive.value_index import Fences, Ranges, Stale, keys_of, to_bytes
+from shedder.archive.value_index import Fences, Ranges, Stale, keys_of, to_parts
 from shedder.cql.types import ColumnType
 from shedder.errors import BadSetting, DiskFull, StorageFailed, UnknownColumn
 
@@ -44,6 +44,7 @@ class IndexedRuns(ABC):
     _streams: dict[int, StreamState]
     _lock: threading.RLock
     _fences: dict[Path, tuple[int, Fences]]
+    _built: dict[Path, int]  # Files that were found good, each with the checksum of its run's file.
 
     @abstractmethod
     def _state(self, stream: int) -> StreamState: ...
@@ -80,47 +81,67 @@ class IndexedRuns(ABC):
         """The columns that have an index."""
         return self._state(stream).indexes
 
-    def unindexed(self, stream: int) -> list[tuple[Run, str]]:
-        """What an index lacks: runs that have no good file for a column that should have one."""
+    def unindexed(self, stream: int, told: Told = nobody) -> list[tuple[Run, str]]:
+        """What an index lacks: runs that have no good file for a column that should have one.
+
+        told: called after each file; what it raises ends the work.
+        """
         with self._lock:
             state = self._state(stream)
             runs = [run for run in state.runs if state.readable(run)]
             columns = state.indexes
-        return [(run, name) for run in runs for name in columns if not self._is_built(run, name)]
+        found = []
+        for run in runs:
+            for name in columns:
+                if not self._is_built(run, name):
+                    found.append((run, name))
+                told()
+        return found
 
     def build_index(
         self, run: Run, column: str, told: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Make the index of one run and column.
+        """Make the index of one run and column, unless nobody wants it any more.
 
         Args:
-          run: one of `unindexed`.
-          column: its column.
-          told: called with the rows that were read; what it raises ends the work.
+          run: one of `unindexed`; it may have been dropped, or written anew, since.
+          column: its column; its index may have been dropped since.
+          told: called after some milliseconds of work each, with the rows that were read
+            meanwhile; what it raises ends the work.
 
         Raises:
-          CorruptData: the run is damaged. DiskFull, StorageFailed, UnknownStream.
+          CorruptData: the run is damaged. DiskFull, StorageFailed.
         """
-        kind = self._type_of(self._state(run.stream_id), column)
         target = self._path(run, column)
         mine = f"index-{threading.get_ident()}-{target.parent.name}-{target.name}"
         temporary = self.directory / "tmp" / mine  # Two may build the same one at once.
-        self._run_files.pin([run.file])
+        with self._lock:
+            if not self._is_wanted(run, column):
+                return
+            kind = self._type_of(self._state(run.stream_id), column)
+            self._run_files.pin([run.file])
         try:
-            keys = self._keys(run, column, kind, told)
-            data = aside(lambda: to_bytes(keys, run.crc), lambda: told(0))
+            parts = to_parts(self._keys(run, column, kind, told), run.crc, lambda: told(0))
             self.files.make_directory(target.parent)
             with suppress(FileNotFoundError):
                 self.files.unlink(temporary)
-            atomic_write(self.files, temporary, target, [data])
-        except OSError as error:
+            atomic_write(self.files, temporary, target, parts, lambda: told(0))
+        except BaseException as error:
             with suppress(OSError):
                 self.files.unlink(temporary)
+            if not isinstance(error, OSError):
+                raise
             if error.errno in DISK_FULL_ERRNOS:
                 raise DiskFull(f"no space for index {target.name}: {error}") from error
             raise StorageFailed(f"cannot write index {target.name}: {error}") from error
         finally:
             self._run_files.unpin([run.file])
+        with self._lock:
+            if self._is_wanted(run, column):
+                self._built[target] = run.crc
+            else:  # Who dropped it has swept, perhaps before it was there.
+                with suppress(OSError):
+                    self.files.unlink(target)
 
     def look_up(self, run: Run, column: str, ranges: Ranges) -> NDArray[np.uint16] | None:
         """The row groups of a run that may hold a value; None where its index is of no use.
@@ -134,6 +155,7 @@ class IndexedRuns(ABC):
         try:
             file = self.files.open(path)
         except OSError:
+            self._built.pop(path, None)
             return None
         try:
             known = self._fences.get(path)
@@ -145,6 +167,7 @@ class IndexedRuns(ABC):
             return known[1].groups(file, ranges)
         except (Stale, OSError) as error:
             self._fences.pop(path, None)
+            self._built.pop(path, None)
             _log.warning("index_not_used", file=str(path), error=repr(error))
             with suppress(OSError):  # it is built again
                 self.files.unlink(path)
@@ -166,6 +189,7 @@ class IndexedRuns(ABC):
             for name in self.files.names(folder):
                 if name not in wanted:
                     self._fences.pop(folder / name, None)
+                    self._built.pop(folder / name, None)
                     self.files.unlink(folder / name)
 
     def _keys(
@@ -174,7 +198,7 @@ class IndexedRuns(ABC):
         """The keys of each row group of a run's file."""
         path = self.directory / "runs" / run.file
         if run.footer is None:
-            self._run_files.verified((run,))
+            self._run_files.verified((run,), lambda _: told(0))
         found = []
         with opened(self.files, path, run) as (parquet, _):
             for group in range(parquet.num_row_groups):
@@ -186,8 +210,16 @@ class IndexedRuns(ABC):
                 told(len(values))
         return found
 
+    def _is_wanted(self, run: Run, column: str) -> bool:
+        state = self._streams.get(run.stream_id)
+        if state is None or column not in state.indexes:
+            return False
+        return any(known.file == run.file for known in state.runs)
+
     def _is_built(self, run: Run, column: str) -> bool:
         path = self._path(run, column)
+        if self._built.get(path) == run.crc:
+            return True
         try:
             file = self.files.open(path)
         except OSError:
@@ -198,6 +230,7 @@ class IndexedRuns(ABC):
             return False
         finally:
             file.close()
+        self._built[path] = run.crc
         return True
 
     def _path(self, run: Run, column: str) -> Path:

@@ -127,7 +127,7 @@ class Store(
         for stream_id, _, end_position in catalog.emptied():
             state = self._streams[stream_id]
             state.emptied_position = max(state.emptied_position, end_position)
-        self._fences = {}
+        self._fences, self._built = {}, {}
         for stream_id, column in catalog.indexes():
             self._streams[stream_id].indexes += (column,)
         for rollup in catalog.rollups():

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.files import ReadFile
+from shedder.archive.progress import Told, nobody
 from shedder.cql.types import ColumnType
 from synopses.hashing import murmur_utf8
 from synopses.ordering import distinct_pairs
@@ -71,31 +72,30 @@ def _text_keys(values: pa.Array[Any]) -> NDArray[np.int64]:
     return murmur_utf8(ends, text)[0].view(np.int64)
 
 
-def to_bytes(groups: Sequence[NDArray[np.int64]], run_crc: int) -> bytes:
-    """The index of a run.
+def to_parts(groups: Sequence[NDArray[np.int64]], run_crc: int, told: Told = nobody) -> list[bytes]:
+    """The index of a run, in pieces that follow each other.
 
     Args:
       groups: the keys of each row group, in the order of the file.
       run_crc: the checksum of the run's file.
+      told: called after some milliseconds of work each; what it raises ends it.
     """
-    pairs = _pairs([np.empty(0, np.int64), *groups])
-    starts = range(0, pairs.size, BLOCK_PAIRS)
-    blocks = [pairs[start : start + BLOCK_PAIRS].tobytes() for start in starts]
+    keys = np.concatenate([np.empty(0, np.int64), *groups])
+    numbers = np.arange(len(groups), dtype=np.uint16)
+    keys, of = distinct_pairs(keys, numbers.repeat([group.size for group in groups]), told)
+    blocks = []
+    for start in range(0, keys.size, BLOCK_PAIRS):
+        some = slice(start, start + BLOCK_PAIRS)
+        pairs = np.empty(keys[some].size, _PAIR)
+        pairs["key"], pairs["group"] = keys[some], of[some]
+        blocks.append(pairs.tobytes())
+        told()
     fences = np.empty(len(blocks), _FENCE)
-    fences["first"] = pairs["key"][::BLOCK_PAIRS]
+    fences["first"] = keys[::BLOCK_PAIRS]
     fences["crc"] = [google_crc32c.value(block) for block in blocks]
     fence_bytes = fences.tobytes()
-    head = _HEAD.pack(_MAGIC, run_crc, len(blocks), pairs.size, google_crc32c.value(fence_bytes), 0)
-    return b"".join([head, _CRC.pack(google_crc32c.value(head)), fence_bytes, *blocks])
-
-
-def _pairs(groups: Sequence[NDArray[np.int64]]) -> NDArray[np.void]:
-    """Each key of a group with its group, once, in order; the first group is of none."""
-    numbers = np.repeat(np.arange(-1, len(groups) - 1), [keys.size for keys in groups])
-    keys, of = distinct_pairs(np.concatenate(groups), numbers.astype(np.uint16))
-    pairs = np.empty(keys.size, _PAIR)
-    pairs["key"], pairs["group"] = keys, of
-    return pairs
+    head = _HEAD.pack(_MAGIC, run_crc, len(blocks), keys.size, google_crc32c.value(fence_bytes), 0)
+    return [head, _CRC.pack(google_crc32c.value(head)), fence_bytes, *blocks]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

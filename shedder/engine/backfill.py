@@ -138,6 +138,7 @@ class Backfilling(ABC):
           DiskFull, StorageFailed.
         """
         backfill = self._begun(stream, name)
+        self.core.indexer.give_way()
         path, files = self._path(backfill, part, attempt, file), self.core.store.files
         try:
             with suppress(FileExistsError):

@@ -33,13 +33,9 @@ from shedder.engine.queue_shares import QueueShares
 from shedder.engine.refreshing import refresh_stale
 from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
+from shedder.engine.tasks import Tasks
 from shedder.engine.tenants import Tenants
-from shedder.errors import (
-    Overloaded,
-    ShedderError,
-    UnknownQuery,
-    UnknownStream,
-)
+from shedder.errors import Overloaded, ShedderError, UnknownQuery, UnknownStream
 from shedder.overload.door import Door
 from shedder.overload.memory import NONE
 from shedder.settings import Settings
@@ -86,7 +82,8 @@ class Core(LevelsInForce, SizesInForce):
         self.go_share: Callable[[], None] = _no_sharing
         self.synopsis_bytes_set: int | None = None  # By an operator, while it runs.
         self._background = machine.pool("shedder-runs")
-        self.indexer = Indexer(store, machine.pool("shedder-indexes"))
+        self.tasks = Tasks()
+        self.indexer = Indexer(self)
         self.cutter = Cutter(
             store, settings, self.streams, self.actor, self._background, self.indexer
         )

@@ -24,7 +24,10 @@ _log = structlog.get_logger("shedder.engine")
 
 
 class Cutter:
-    """Writes runs on a thread of its own; decides when on the apply thread."""
+    """Writes runs on a thread of its own; decides when on the apply thread.
+
+    writes: a run is being written.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Cutter:
         self._actor = actor
         self._pool = pool
         self._indexer = indexer
+        self.writes = False
         self._cutting: set[str] = set()
         self._compartments: dict[str, int] = {}  # By stream, where its watermark was.
 
@@ -71,11 +75,18 @@ class Cutter:
             return self._store.is_wide(stream.id)
         return now != before and self._store.tail_rows(stream.id) > 0
 
+    def _cut_once(self, stream_id: int) -> Run | None:
+        self.writes = True
+        try:
+            return self._store.cut(stream_id)
+        finally:
+            self.writes = False
+
     def _cut_wide(self, stream_id: int) -> Run | None:
         """Write the tail, or as many runs of it as it spans compartments; the last one."""
-        run = self._store.cut(stream_id)
+        run = self._cut_once(stream_id)
         while run is not None and self._store.is_wide(stream_id):
-            run = self._store.cut(stream_id)
+            run = self._cut_once(stream_id)
         return run
 
     def _cut(self, stream: Stream) -> None:
@@ -96,6 +107,6 @@ class Cutter:
 
     def seal(self, stream: Stream) -> None:
         """Write a stream's tail into runs; returns when it is done."""
-        while self._pool.submit(self._store.cut, stream.id).result() is not None:
+        while self._pool.submit(self._cut_once, stream.id).result() is not None:
             pass  # A run ends before a hole that damage has torn; the next one begins after it.
         self._indexer.catch_up()

@@ -47,7 +47,7 @@ from shedder.engine.relayout import Relayouts
 from shedder.engine.repair import Repair
 from shedder.engine.sharing import Sharing
 from shedder.engine.statements import execute
-from shedder.engine.tasks import Tasks, Watch
+from shedder.engine.tasks import Watch
 from shedder.engine.tenant_quotas import TenantQuotas
 from shedder.engine.tenants import tenants_table
 from shedder.engine.told_levels import ToldLevels
@@ -80,7 +80,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         self._ddl = threading.RLock()
         self.sharing = Sharing(core, self._ddl)
         self._registrar = Registrar(core, self.sharing)
-        self.tasks = Tasks()
+        self.tasks = core.tasks
         self.relayouts = Relayouts(core, self.tasks)
         self.housekeeping = Housekeeping(core, self.relayouts, self.tasks)
         self.overload = Overload(core)

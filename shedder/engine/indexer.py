@@ -1,53 +1,148 @@
-"""Builds value indexes of new runs, beside everything else."""
+"""Builds value indexes of runs, at a pace that leaves the machine to those who write."""
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Executor
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import structlog
 
+from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
-from shedder.archive.store import Store
-from shedder.errors import Cancelled, ShedderError
+from shedder.engine.pace import Pace
+from shedder.errors import Cancelled, Draining, ShedderError, UnknownStream
+
+if TYPE_CHECKING:
+    from shedder.engine.core import Core
+
+SHARE = 0.1
+"""Of the time while somebody writes, what builders work, all together. They stand still otherwise:
+writers that lose all of it take 1 / (1 - SHARE) = 1.11 times as long, whatever they compete for."""
+QUIET_S = 0.25  # Without a batch or a run for so long, nobody writes.
 
 _log = structlog.get_logger("shedder.indexer")
 
 
 class Indexer:
-    """Has a worker that nobody waits for; asked often, it works once. Safe from any thread."""
+    """Has a worker that nobody waits for; asked often, it works once. Safe from any thread.
 
-    def __init__(self, store: Store, pool: Executor) -> None:
-        self._store = store
-        self._pool = pool
-        self._progress = Progress("indexes", "rows")
+    A run without its index is read as a whole meanwhile. The newest runs get theirs first: they are
+    asked for most, and the oldest may be dropped before their turn comes.
+    """
+
+    def __init__(self, core: Core) -> None:
+        """core: of whose store; the worker begins when it is asked."""
+        self._core = core
+        self._pool = core.machine.pool("shedder-indexes")
         self._asked = threading.Event()
         self._closed = False
+        self._lock = threading.Lock()
+        self._builders = 0
+        self._sequence = -1  # The log's, when somebody last looked.
+        self._written_s = float("-inf")  # When somebody last wrote, as far as was seen.
 
     def catch_up(self) -> None:
         """Soon, build what is missing and remove what is of no use."""
         if not self._asked.is_set() and not self._closed:
             self._asked.set()
-            self._pool.submit(self._work)
+            self._pool.submit(self._work).add_done_callback(_tell)
 
     def settle(self) -> None:
         """Return when what was asked for is done."""
         self._pool.submit(int).result()
 
-    def _work(self) -> None:
-        self._asked.clear()
-        for entry in self._store.streams():
-            try:
-                self._store.sweep_indexes(entry.id)
-                for run, column in self._store.unindexed(entry.id):
-                    self._store.build_index(run, column, self._progress.advance)
-            except Cancelled:
-                return
-            except ShedderError as error:  # The run is read without; the next run asks again.
-                _log.warning("index_not_built", stream=entry.schema.name, error=str(error))
+    def give_way(self) -> None:
+        """Somebody writes who uses neither the log nor the cutter."""
+        self._written_s = self._core.machine.monotonic_s()
+
+    def build(self, run: Run, column: str, progress: Progress) -> None:
+        """Make the index of one run and column, see `Store.build_index`.
+
+        Raises:
+          CorruptData, DiskFull, StorageFailed. Cancelled: by `progress`, within some milliseconds.
+        """
+        with self._building() as pace:
+
+            def told(rows: int) -> None:
+                progress.advance(rows)
+                pace.rest_if_due(progress.advance)
+
+            self._core.store.build_index(run, column, told)
+            pace.rest(progress.advance)
 
     def close(self) -> None:
-        """Stop, in the middle of a run if need be."""
+        """Return when the worker has ended; call off its task first."""
         self._closed = True
-        self._progress.cancel()
         self._pool.shutdown()
+
+    def _work(self) -> None:
+        self._asked.clear()
+        try:
+            due = self._due()
+            if not due:
+                return
+            progress = Progress("value indexes", "rows", total=sum(run.rows for run, _ in due))
+            with self._core.tasks.running(progress):
+                for run, column in due:
+                    if self._asked.is_set():
+                        return  # It is in the pool again, and looks for newer ones.
+                    self._build_one(run, column, progress)
+        except (Cancelled, Draining) as error:
+            _log.info("indexes_stopped", reason=str(error))
+
+    def _build_one(self, run: Run, column: str, progress: Progress) -> None:
+        try:
+            self.build(run, column, progress)
+        except (Cancelled, Draining):
+            raise
+        except ShedderError as error:  # The run is read without; the next run asks again.
+            _log.warning("index_not_built", file=run.file, column=column, error=str(error))
+
+    def _due(self) -> list[tuple[Run, str]]:
+        """What is missing: of each stream the newest runs first, the streams in turns."""
+        store, found = self._core.store, []
+        with self._building() as pace:
+            for entry in store.streams():
+                store.sweep_indexes(entry.id)
+                with suppress(UnknownStream):  # dropped meanwhile
+                    missing = store.unindexed(entry.id, lambda: pace.rest_if_due(self._go_on))
+                    found.append(missing[::-1])
+        return [each for turn in zip_longest(*found) for each in turn if each is not None]
+
+    def _go_on(self) -> None:
+        if self._closed:
+            raise Draining("the database is closed")
+
+    @contextmanager
+    def _building(self) -> Iterator[Pace]:
+        self._count(1)
+        try:
+            yield Pace(self._core.machine, self._share)
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._builders += more
+
+    def _share(self) -> float:
+        """What each builder may take of a core now."""
+        return SHARE / max(1, self._builders) if self._is_written() else 1.0
+
+    def _is_written(self) -> bool:
+        """Whether batches or runs are being written, or were a moment ago."""
+        core, now_s = self._core, self._core.machine.monotonic_s()
+        sequence, before = core.store.log.next_sequence, self._sequence
+        waits = core.commit.in_flight_bytes or core.meter.queue_bytes
+        if sequence != before or waits or core.cutter.writes:
+            self._sequence, self._written_s = sequence, now_s
+        return now_s - self._written_s < QUIET_S
+
+
+def _tell(future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("indexes_failed", error=repr(error))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shedder.archive.progress import Told, nobody
 from shedder.engine.machine import Machine
 
 STEP_S = 0.01  # What a step is to take: whoever waits for the interpreter waits no longer.
-REST_S_MAX = 0.5
+LOOK_S = 0.05  # Between two looks, in a rest, at whether it may end.
 SHARE_MIN = 0.02
 ROWS_MIN, ROWS_MAX = 1 << 11, 1 << 16
 
@@ -34,16 +35,31 @@ class Pace:
         """What follows is work; what was before it was not."""
         self._rested_s = self._machine.monotonic_s()
 
-    def rest(self) -> None:
+    def rest_if_due(self, told: Told = nobody) -> None:
+        """After a piece of work of any length: rest if the step that it ends took long enough."""
+        if self._machine.monotonic_s() - self._rested_s >= STEP_S:
+            self.rest(told)
+
+    def rest(self, told: Told = nobody) -> None:
         """After a step: return when the share allows the next one.
 
         The time of a step is what passed since the last rest, waiting for others included, so that
-        the work gives way twice where cores are short.
+        the work gives way twice where cores are short. However long it was, the rest is as long as
+        the share asks; it ends when the share is 1.
+
+        Args:
+          told: called now and then meanwhile; what it raises is raised.
         """
         took_s = self._machine.monotonic_s() - self._rested_s
-        share = min(max(self._share(), SHARE_MIN), 1.0)
         if took_s > 0:
             times = min(max(STEP_S / took_s, 0.5), 2.0)
             self.rows = int(min(max(self.rows * times, ROWS_MIN), ROWS_MAX))
-        self._machine.rest(min(took_s * (1 / share - 1), REST_S_MAX))
+        rested_s = 0.0
+        while (left_s := took_s * (1 / self._share_now() - 1) - rested_s) > 0:
+            told()
+            self._machine.rest(min(left_s, LOOK_S))
+            rested_s += min(left_s, LOOK_S)
         self._rested_s = self._machine.monotonic_s()
+
+    def _share_now(self) -> float:
+        return min(max(self._share(), SHARE_MIN), 1.0)

@@ -202,7 +202,7 @@ class Repair:
                 end = min(begin + self._pace.rows, len(frame))
                 some = _within(frame.between(begin, end), again, unit)
                 again.apply(some, watermark_us=None, limit_us=None)
-                self._pace.rest()
+                self._pace.rest(progress.advance)
                 begin = end
             return True
 

@@ -175,6 +175,10 @@ class PowerFiles(OsFiles):
         """Let the next call of a kind fail."""
         self._fail_kind, self._error = kind, error
 
+    def power_in(self, calls: int) -> None:
+        """Let power fail after so many calls more."""
+        self._power_at = self.calls + calls
+
     def check(self, kind: str) -> None:
         error = self.step(kind)
         if error is not None:

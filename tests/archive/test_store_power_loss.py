@@ -3,9 +3,11 @@
 import pytest
 
 from shedder.archive.check import check
+from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.records import Batch, Kind
 from shedder.archive.store import Store
 from shedder.cql.parse import parse
+from shedder.cql.render import POSITION
 from shedder.errors import DiskFull, StorageFailed
 from shedder.streams.batches import decode, encode
 from tests.archive.power import PowerFailed, PowerFiles
@@ -108,6 +110,55 @@ def test_power_loss_in_the_store_loses_nothing_that_was_acknowledged(tmp_path):
 @pytest.mark.slow
 def test_power_loss_at_every_call_of_the_store_loses_nothing(tmp_path):
     assert states(tmp_path, step=1, offset=0) > 80
+
+
+def assert_indexes_never_lie(store: Store) -> None:
+    """Whatever is there of them names the row groups of each value, or is of no use."""
+    for run in store.runs(1):
+        with store.snapshot(1) as snapshot:
+            wanted = Wanted("ts", ("serial", POSITION))
+            tables = list(snapshot.read_groups(run, range(run.blocks), wanted))
+        for number, table in enumerate(tables):
+            for serial in table["serial"].to_pylist()[:3]:
+                found = store.look_up(run, "serial", [(serial, serial)])
+                assert found is None or found.tolist() == [number]
+
+
+def test_power_loss_at_every_call_of_a_build_leaves_an_index_that_is_right_or_none(tmp_path):
+    calls = built = 0
+    while True:
+        root = tmp_path / f"{calls}"
+        root.mkdir()
+        files = PowerFiles(root)
+        store = recover(root, files)
+        store.create_stream(SCHEMA)
+        for first in (0, 24):
+            store.add(1, first, batch(first, 24), sequence=0)
+            store.cut(1)
+        store.create_index(1, "serial")
+        files.power_in(calls)
+        try:
+            for run, column in store.unindexed(1):
+                store.build_index(run, column)
+            break
+        except PowerFailed:
+            target = tmp_path / f"{calls}-dark"
+            files.crash_into(target, calls)
+        again = recover(target, PowerFiles(target))
+        assert_indexes_never_lie(again)
+        missing = again.unindexed(1)
+        built += 2 - len(missing)
+        for run, column in missing:
+            again.build_index(run, column)
+        assert again.unindexed(1) == []
+        assert_indexes_never_lie(again)
+        again.sweep_indexes(1)
+        assert len([p for p in (target / "indexes").rglob("*") if p.is_file()]) == 2
+        assert list((target / "tmp").iterdir()) == []
+        again.close()
+        calls += 1
+    assert calls > 20
+    assert 0 < built < 2 * calls
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])

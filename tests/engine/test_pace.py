@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from shedder.archive.progress import Progress
 from shedder.engine.machine import Machine
-from shedder.engine.pace import REST_S_MAX, ROWS_MAX, ROWS_MIN, SHARE_MIN, STEP_S, Pace
+from shedder.engine.pace import LOOK_S, ROWS_MAX, ROWS_MIN, SHARE_MIN, STEP_S, Pace
+from shedder.errors import Cancelled
 from tests.engine.flooded import Flooded
 
 
@@ -57,7 +62,41 @@ def test_a_rest_ends_and_what_was_before_the_work_is_no_step():
     pace.begin()
     clock.now_s += STEP_S
     pace.rest()
-    assert clock.rested_s == pytest.approx(min(STEP_S / SHARE_MIN - STEP_S, REST_S_MAX))
+    assert clock.rested_s == pytest.approx(STEP_S / SHARE_MIN - STEP_S)
+
+
+@given(st.lists(st.floats(1e-5, 3.0), min_size=1))
+def test_work_of_any_lengths_never_exceeds_the_share(steps):
+    """But what was done since the last rest, which is less than a step."""
+    clock = Clock()
+    pace = Pace(clock, lambda: 0.1)
+    worked_s = 0.0
+    for took_s in steps:
+        clock.now_s += took_s
+        worked_s += took_s
+        pace.rest_if_due()
+        assert worked_s - STEP_S <= 0.1 * (worked_s - STEP_S + clock.rested_s) + 1e-9
+
+
+def test_a_rest_ends_when_the_share_is_whole_again_and_is_told_of_all_the_while():
+    clock = Clock()
+    pace = Pace(clock, lambda: 1.0 if clock.rested_s >= 0.3 else 0.1)
+    told: list[float] = []
+    clock.now_s += 1.0
+    pace.rest(lambda: told.append(clock.rested_s))
+    assert clock.rested_s == pytest.approx(0.3, abs=LOOK_S)
+    assert max(np.diff([*told, clock.rested_s])) <= LOOK_S + 1e-9
+
+
+def test_a_rest_that_is_called_off_ends():
+    clock = Clock()
+    pace = Pace(clock, lambda: 0.1)
+    progress = Progress("work", "rows")
+    progress.cancel()
+    clock.now_s += 1.0
+    with pytest.raises(Cancelled):
+        pace.rest(progress.advance)
+    assert clock.rested_s == 0.0
 
 
 def test_repair_may_take_what_applying_leaves_and_nothing_under_overload(tmp_path):
