@@ -93,7 +93,7 @@ class Slower:
     def told(self) -> str:
         """For people."""
         text = f"{self.middle:.2f} (the middle round; the fastest of each {self.fastest:.2f})"
-        if self.behind_s < 0.01:
+        if self.built == 1.0:
             return text
         return f"{text}, {self.built:.2f} of the files by then, all {self.behind_s:.1f} s later"
 
