@@ -107,7 +107,8 @@ class Admission:
 
     def _admit_by_load(self, name: str, size_bytes: int, *, waits: bool) -> None:
         core = self._core
-        wait_ms = core.door.wait_ms(name, size_bytes, core.machine.monotonic_s())
+        waiting = core.meter.queue_bytes + core.commit.in_flight_bytes
+        wait_ms = core.door.wait_ms(name, size_bytes, core.machine.monotonic_s(), waiting)
         if wait_ms:
             core.meter.refused(0 if waits else size_bytes)
             error = Overloaded(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from shedder.engine.core import Core
 
 PASS_BY_MS = 250.0  # Of a stream with DROP OLDEST a batch waits so long to be read, or is not.
-TOGETHER_MS = 50.0  # Batches that are read as one take so long at most: half a tick.
 
 _log = structlog.get_logger("shedder.engine")
 
@@ -103,7 +102,7 @@ class DurableQueue:
 
     def _rows_max(self) -> float:
         """How many rows may be read as one: others must not wait for long, nor new levels."""
-        return min(ROWS_MAX, self._core.meter.tuples_in(TOGETHER_MS)) if self.together else 0.0
+        return min(ROWS_MAX, self._core.meter.tuples_at_once) if self.together else 0.0
 
     def _apply_entries(self, entries: list[Entry]) -> None:
         core, at = self._core, 0

@@ -14,7 +14,7 @@ from shedder.engine.give_back import give_back
 from shedder.engine.thinnable import Costs, Modelled, units_of
 from shedder.engine.thinning import by_load
 from shedder.engine.weights import weights_by_query
-from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, State, step
+from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, State, queue_bytes_max, step
 from shedder.overload.fair_steps import Caps, FairSteps
 from shedder.overload.load import NS, Load
 from shedder.overload.memory import NONE, next_pressure
@@ -272,7 +272,16 @@ class Overload:
             name: (tenant, core.tenants.quota(tenant).weight)
             for name, tenant in self._owners().items()
         }
-        core.door.hold(state.admit_bytes_per_s, weights, self.load.at_s, TICK_S, owners)
+        core.door.hold(
+            state.admit_bytes_per_s,
+            weights,
+            self.load.at_s,
+            TICK_S,
+            owners,
+            queue_bytes_max=queue_bytes_max(self.load, self._steps.ends)
+            if self.on
+            else float("inf"),
+        )
         self._set_levels(state.budget_ns)
 
     def _next_share(self) -> Share:

@@ -19,6 +19,12 @@ LEAST = 1 / 1024  # Of the full cost: where climbing begins when the budget was 
 STRETCH_MAX = 16  # Refresh periods get so many times as long at most.
 REFUSE_AGE_MS = 500.0  # Before anyone is refused, the queue takes what a short burst brings.
 ADMIT_LEAST = 0.05  # Of what can be worked off: so much is let in whatever the queue.
+WAITS_S = 0.25  # Behind a door that is held so much waits as is worked off in this time.
+LEAN = 0.5  # A queue that is empty lets in more than can be worked off by this part of it,
+TRIM = 0.08  # ... and by so much more after each tick, for as long as it is empty.
+TRIM_MAX = 4.0  # What can be worked off is believed to be so many times as much at most, or less.
+ALPHA_WORKS = 0.2  # What the newest tick counts in what can be worked off.
+QUEUE_S_MAX = 0.5  # Of a whole core at the least cost: more than that never waits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,8 @@ class State:
     budget_ns: CPU of the synopses per arriving tuple; inf: no overload, everything is read.
     stretch: refresh periods are so many times as long, a power of two.
     admit_bytes_per_s: what the door lets in; inf: everything.
+    works_bytes_per_s: while it is held, what can be worked off, smoothed. trim: times that, which
+      has turned out to be so.
     rooms: the newest rooms since the budget was last raised, in ns per tuple, HOLD at most.
     calm: ticks since freshness or the door were last found too short of room.
     """
@@ -48,6 +56,8 @@ class State:
     admit_bytes_per_s: float = float("inf")
     rooms: tuple[float, ...] = ()
     calm: int = 0
+    works_bytes_per_s: float = 0.0
+    trim: float = 1.0
 
     @property
     def overloaded(self) -> bool:
@@ -114,25 +124,54 @@ def _freshness(state: State, load: Load, ends: Ends) -> State:
     if room < ends.least_ns and load.age_ms >= AGE_MS:
         return replace(state, stretch=min(2 * state.stretch, STRETCH_MAX), calm=0)
     calm = state.calm + 1
-    if calm % (HOLD // 2) == 0 and room > ends.least_ns:
+    held = state.admit_bytes_per_s != float("inf")  # The door opens first.
+    if calm % (HOLD // 2) == 0 and room > ends.least_ns and not held:
         return replace(state, stretch=max(state.stretch // 2, 1), calm=calm)
     return replace(state, calm=calm)
 
 
 def _door(state: State, load: Load, ends: Ends) -> State:
-    """Let in what can be worked off; open again when no more than that is offered."""
+    """Let in what can be worked off; open again when no more than that is offered.
+
+    What can be worked off is known from costs and from what others leave of the core, both of which
+    swing; what is let in swings less, and makes up for what was believed wrongly by the length of
+    the queue: too short a one, and the apply thread has nothing to do while others are refused; too
+    long a one, and it is worked off first.
+    """
     if not state.overloaded:
         return state
+    can = load.free_share * USE * worked_off_bytes_per_s(load, ends)
+    if can == float("inf"):
+        return state
+    admitting = state.admit_bytes_per_s != float("inf")
+    offered = load.bytes_per_s + load.refused_bytes_per_s
+    full = state.stretch == STRETCH_MAX and load.age_ms >= REFUSE_AGE_MS
+    if not admitting and not (full and offered > can):
+        return state
+    before = state.works_bytes_per_s if admitting else can
+    works = before + ALPHA_WORKS * (can - before)
+    if load.age_ms < AGE_MS and offered < works * state.trim and state.calm >= HOLD:
+        return replace(state, admit_bytes_per_s=float("inf"), works_bytes_per_s=0.0, trim=1.0)
+    trim = state.trim
+    short = 1.0 - load.queue_bytes / (works * trim * WAITS_S)  # 0: as wanted; 1: nothing waits.
+    if short < 0 or load.refused_bytes_per_s > 0:  # Else nobody offers more.
+        trim = min(max(trim * (1.0 + TRIM * max(short, -1.0)), 1 / TRIM_MAX), TRIM_MAX)
+    allowed = max(works * trim * (1.0 + LEAN * short), ADMIT_LEAST * works)
+    return replace(state, admit_bytes_per_s=allowed, works_bytes_per_s=works, trim=trim)
+
+
+def worked_off_bytes_per_s(load: Load, ends: Ends) -> float:
+    """What a whole core can work off, thinned as far as can be; inf: nobody knows what it costs."""
     cost = load.overhead_ns_per_tuple + ends.least_ns
     if cost <= 0 or load.bytes_per_tuple <= 0:
-        return state
-    can = USE * NS * load.free_share / cost * load.bytes_per_tuple
-    admitting = state.admit_bytes_per_s != float("inf")
-    full = state.stretch == STRETCH_MAX and load.age_ms >= REFUSE_AGE_MS
-    if not admitting and not (full and load.bytes_per_s > can):
-        return state
-    offered = load.bytes_per_s + load.refused_bytes_per_s
-    if load.age_ms < AGE_MS and offered < can and state.calm >= HOLD:
-        return replace(state, admit_bytes_per_s=float("inf"))
-    allowed = can - load.queue_bytes / PATIENCE_S * (load.age_ms >= AGE_MS)
-    return replace(state, admit_bytes_per_s=max(allowed, ADMIT_LEAST * can))
+        return float("inf")
+    return NS / cost * load.bytes_per_tuple
+
+
+def queue_bytes_max(load: Load, ends: Ends) -> float:
+    """What may wait to be applied, whatever the door: what comes before it is held is bounded, too.
+
+    Until work is shed, the signal must come; until the door is held, all that goes before it. A
+    flood that nothing can drain but refusal would bring seconds of work meanwhile.
+    """
+    return QUEUE_S_MAX * worked_off_bytes_per_s(load, ends)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 BURST_S = 0.1  # What a door that is held lets in at once.
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5_000
+FULL_MS = 100  # A tick, in which much is worked off.
 ALPHA = 0.5
 _IDLE_SHARE = 0.05  # Of all that is let in: kept for a stream that nothing has come to.
 
@@ -65,6 +66,7 @@ class Door:
         self._lock = threading.Lock()
         self._buckets: dict[str, _Bucket] = {}
         self._held = False
+        self._queue_bytes_max = float("inf")
 
     @property
     def held(self) -> bool:
@@ -78,6 +80,8 @@ class Door:
         now_s: float,
         tick_s: float,
         owners: Mapping[str, tuple[str, float]] = MappingProxyType({}),
+        *,
+        queue_bytes_max: float = float("inf"),
     ) -> None:
         """Let in so much from now on, all streams together; inf: everything.
 
@@ -87,8 +91,10 @@ class Door:
           tick_s: since the last call.
           owners: by stream, its tenant and what that weighs: first tenants get their shares, then
             the streams of each. A stream that is not in it is of the tenant "".
+          queue_bytes_max: nobody is let in while more than this waits to be applied.
         """
         with self._lock:
+            self._queue_bytes_max = queue_bytes_max
             self._buckets = {name: self._buckets.get(name, _Bucket()) for name in weights}
             began = not self._held
             self._held = admit_bytes_per_s != float("inf")
@@ -113,8 +119,10 @@ class Door:
             for bucket, rate in zip(buckets, _all_of(asked, weights, share), strict=True):
                 bucket.rate = rate
 
-    def wait_ms(self, stream: str, size_bytes: int, now_s: float) -> int:
+    def wait_ms(self, stream: str, size_bytes: int, now_s: float, queue_bytes: int = 0) -> int:
         """Ask for room for a batch.
+
+        queue_bytes: that have come and wait to be applied.
 
         Returns:
           0: it is let in. Else when to come back, and nothing was taken.
@@ -124,6 +132,8 @@ class Door:
             if bucket is None:
                 return 0
             bucket.asked += size_bytes
+            if queue_bytes > self._queue_bytes_max:
+                return FULL_MS
             if not self._held:
                 return 0
             burst = max(bucket.rate * BURST_S, 1.0)

@@ -13,6 +13,7 @@ from shedder.overload.load import NS, Load, Machine
 ALPHA = 0.5  # What the newest tick counts in a rate,
 ALPHA_COST = 0.3  # ... and in a cost,
 ALPHA_OVERHEAD = 0.1  # ... and in what a tuple takes beside its synopses: with slides' answers.
+RUN_MS = 50.0  # What is read as one takes so long, and up to twice that: others wait meanwhile.
 FREE_LEAST = 0.05  # The apply thread is never believed to get less of its time than this.
 
 
@@ -58,6 +59,7 @@ class Meter:
         self._synopses_ns = 0
         self._beside_ns = self._beside_tuples = 0.0  # Means of ticks in which tuples were applied.
         self._applying_ns = 0.0  # Of a tuple, all that applying it takes; 0: none was applied yet.
+        self._at_once = 0.0
         self._taken_ns = clock_ns()
         self._last = Load(at_s=self._taken_ns / NS)
 
@@ -94,13 +96,16 @@ class Meter:
                 return inf
             return tuples * self._applying_ns / last.free_share / 1e6
 
-    def tuples_in(self, ms: float) -> float:
-        """How many tuples are applied in so much of the apply thread's time, as it goes now.
+    @property
+    def tuples_at_once(self) -> float:
+        """How many tuples may be read as one, so that it takes RUN_MS, or twice that at most.
 
-        0 where nobody has seen yet how long a tuple takes.
+        Learnt from what the last ones took, one step after the other: twice as many take less than
+        twice as long, by nobody knows how much. What a tuple takes on average does not say it: with
+        most of the time spent in calls, small runs are dear, and to read fewer because tuples are
+        dear would make them dearer still. 0 where nothing has been applied yet.
         """
-        applying_ns = self._applying_ns / self._got
-        return 1e6 * ms / applying_ns if applying_ns > 0 else 0.0
+        return self._at_once
 
     def came(self, tuples: int, size_bytes: int, dropped: int = 0) -> None:
         """Batches have become durable together, and wait to be applied.
@@ -134,6 +139,7 @@ class Meter:
             self._worked_ns += now - max(self._working_since, self._taken_ns)
             self._done_ns += self._cpu_ns() - self._cpu_since
             self._done_wall_ns += now - self._working_since
+            self._at_once = _at_once(self._at_once, tuples, (now - self._working_since) / 1e6)
             self._working_since = None
             self._synopses_ns += synopses_ns
             self._done_tuples += tuples
@@ -210,6 +216,13 @@ class Meter:
             got = min(self._done_ns / self._done_wall_ns, 1.0)
             self._got = max(_mean(self._got, got, ALPHA_COST), FREE_LEAST)
         return max(self._left * self._got, FREE_LEAST)
+
+
+def _at_once(before: float, tuples: int, took_ms: float) -> float:
+    """How many tuples may be read as one, after so many have taken so long."""
+    if tuples and took_ms > 2 * RUN_MS:
+        return tuples * RUN_MS / took_ms
+    return max(before, 2.0 * tuples) if took_ms <= RUN_MS else before
 
 
 def _mean(before: float, seen: float, alpha: float = ALPHA) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
-from shedder.overload.controller import AGE_MS, NORMAL, Ends, step
+from shedder.overload.controller import AGE_MS, NORMAL, Ends, State, queue_bytes_max, step
 from shedder.overload.load import Load
 from tests.overload.queue_world import CAPACITY, FULL_NS, OVERHEAD_NS, World
 
@@ -127,3 +129,43 @@ def test_the_budget_by_hand():
         overhead_ns_per_tuple=75.0,
     )
     assert step(NORMAL, load, Ends(1_000.0, 10.0)).budget_ns == 400.0
+
+
+@pytest.mark.parametrize("wrong", [0.4, 0.7, 1.0, 1.5, 3.0])
+def test_a_held_door_keeps_the_thread_at_work_and_the_queue_short_whatever_is_believed(wrong):
+    """A million tuples/s can be worked off, and ten million are offered; costs are wrong."""
+    works, size, tick_s = 1e6, 30, 0.1
+    ends = Ends(5_000.0, wrong * 900.0)
+    state = State(budget_ns=ends.least_ns, stretch=16)
+    queue, came, refused = 0.9e6, 1e6, 9e6
+    waits_s, idle = [], 0.0
+    for tick in range(300):
+        load = Load(
+            at_s=tick_s * tick,
+            tuples_per_s=came,
+            bytes_per_s=size * came,
+            refused_bytes_per_s=size * refused,
+            queue_tuples=round(queue),
+            queue_bytes=round(size * queue),
+            age_ms=1e3 * queue / works,
+            overhead_ns_per_tuple=wrong * 100.0,
+        )
+        state = step(state, load, ends)
+        assert state.admit_bytes_per_s < float("inf")
+        came = min(state.admit_bytes_per_s / size, 10e6)
+        refused = 10e6 - came
+        queue += tick_s * (came - works)
+        idle += max(-queue, 0.0) / works
+        queue = max(queue, 0.0)
+        waits_s.append(queue / works)
+    assert idle <= 1.0  # Of thirty seconds, until it was found how much can be worked off.
+    assert max(waits_s[100:]) <= 0.5
+    assert min(waits_s[100:]) >= 0.05
+
+
+def test_what_may_wait_before_the_door_is_held_is_what_half_a_second_can_work_off():
+    """400 ns of a tuple, thinned as far as can be: 1.25 million of 30 bytes in half a second."""
+    load = Load(at_s=1.0, tuples_per_s=1e6, bytes_per_s=3e7, overhead_ns_per_tuple=100.0)
+    assert queue_bytes_max(load, Ends(5_000.0, 300.0)) == pytest.approx(30 * 1.25e6)
+    assert queue_bytes_max(Load(at_s=1.0), Ends(5_000.0, 300.0)) == float("inf")
+    assert queue_bytes_max(replace(load, overhead_ns_per_tuple=0.0), Ends(0, 0)) == float("inf")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.overload.door import Door, weighted_shares
+from shedder.overload.door import FULL_MS, Door, weighted_shares
 
 OPEN = float("inf")
 
@@ -107,3 +107,14 @@ def test_what_has_not_come_makes_room_for_others():
     door.hold(1_000_000, {"s": 1.0}, 3.0, 0.1)
     assert door.wait_ms("s", 200_000, 4.0) == 0
     assert door.wait_ms("s", 1, 4.0) > 0  # No more has gathered than the burst.
+
+
+def test_while_too_much_waits_nobody_is_let_in_whether_the_door_is_held_or_not():
+    door = Door()
+    for admit in (OPEN, 1e9):
+        door.hold(admit, {"s": 1.0}, 0.0, 0.1, queue_bytes_max=10_000.0)
+        assert door.wait_ms("s", 1, 1.0, 10_000) == 0
+        assert door.wait_ms("s", 1, 1.0, 10_001) == FULL_MS
+    assert door.wait_ms("drops", 1, 1.0, 1 << 40) == 0  # A stream that is not held here.
+    door.hold(OPEN, {"s": 1.0}, 0.0, 0.1)
+    assert door.wait_ms("s", 1, 1.0, 1 << 40) == 0

@@ -10,7 +10,7 @@ import pytest
 from shedder.overload.costs import Factors
 from shedder.overload.load import Load
 from shedder.overload.machine import MachineReader, cores, memory_limit_bytes
-from shedder.overload.meter import Meter
+from shedder.overload.meter import RUN_MS, Meter
 from shedder.overload.steps import FREE, Steps, Unit
 
 
@@ -206,7 +206,47 @@ def test_costs_are_cpu_time_and_what_others_take_of_the_core_is_not_free():
     assert meter.drain_ms(0) == pytest.approx(0.0)
     meter.came(1_000, 1_000)
     assert meter.drain_ms(0) == pytest.approx(4.0, rel=1e-3)
-    assert meter.tuples_in(4.0) == pytest.approx(1_000, rel=1e-3)
+
+
+@pytest.mark.parametrize("call_ms", [0.0, 15.0, 40.0, 90.0])
+@pytest.mark.parametrize("tuple_us", [0.1, 1.0, 5.0])
+def test_what_is_read_as_one_grows_while_it_takes_little_and_takes_two_run_times_at_most(
+    call_ms, tuple_us
+):
+    """Batches of 16,384; a run has a cost of its own, as thinned synopses have by call."""
+    wall, batch, took_ms = [0], 16_384, []
+    meter = Meter(lambda: wall[0])
+    assert meter.tuples_at_once == 0
+    for _ in range(20):
+        tuples = max(int(min(meter.tuples_at_once, 65_536) // batch), 1) * batch
+        took_ms.append(call_ms + 1e-3 * tuple_us * tuples)
+        meter.came(tuples, tuples)
+        meter.begin()
+        wall[0] += int(1e6 * took_ms[-1])
+        meter.applied(tuples, 0)
+        meter.done()
+    one_ms = call_ms + 1e-3 * tuple_us * batch
+    assert max(took_ms) <= max(2 * RUN_MS, one_ms)
+    if 2 * one_ms - call_ms <= RUN_MS:  # Two batches as one take no longer: so they are read.
+        assert max(took_ms[-5:]) > one_ms
+
+
+def test_a_run_that_took_long_makes_the_next_ones_short_at_once():
+    wall = [0]
+    meter = Meter(lambda: wall[0])
+    for tuples, took_ms, at_once in [
+        (10_000, 10, 20_000),
+        (20_000, 40, 40_000),
+        (40_000, 80, 40_000),  # Between one run time and two: neither more nor less.
+        (40_000, 200, 10_000),
+        (0, 500, 10_000),  # Nothing was read: the time was not the tuples'.
+    ]:
+        meter.came(tuples, tuples)
+        meter.begin()
+        wall[0] += took_ms * 1_000_000
+        meter.applied(tuples, 0)
+        meter.done()
+        assert meter.tuples_at_once == at_once
 
 
 # --- costs and steps -------------------------------------------------------------------------
