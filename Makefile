@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 WORKERS ?= 2
 SEED ?= 0
+WORLDS ?= 200
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo spark-demo test unit check format lint docs bench proto simulate-long \
@@ -64,8 +65,8 @@ bench: venv $(VENV)/.stamp-bench  ## run benchmarks/ into docs/benchmarks.md; NA
 proto: venv  ## write shedder/v1 again from proto/
 	@$(BIN)/python proto/generate.py
 
-simulate-long: venv  ## 2,000 random worlds of a minute each; SEED=… for others
-	@$(BIN)/python -m tests.simulation.invariants $(SEED) 2000 60
+simulate-long: venv  ## 200 random worlds of a minute each, in 20 minutes of a core; SEED=…, WORLDS=…
+	@$(BIN)/python -m tests.simulation.invariants $(SEED) $(WORLDS) 60
 
 coverage: venv  ## the full grids of interval coverage; writes docs/coverage*.md
 	@$(BIN)/python -m tests.synopses.coverage_grid

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import ClassVar
+
+from shedder.overload.costs import CALL_NS
 
 
 class Stopwatch:
     """Laps of one thread.
 
     ns: by part of the plan, ever; CPU time, so that who waits for the core, or for the interpreter,
-    is not found to be dearer than it is. tuples: of the stream, that were there to read.
+    is not found to be dearer than it is. tuples: of the stream, that were there to read, in so many
+    runs.
+
+    call_ns: what reading a run takes however short it is, of a part that is thinned.
 
     CPU time is looked up once per batch: asking for it takes twenty times as long as for the time
     that passes, of which each part's laps have their share.
     """
 
-    __slots__ = ("_at", "_began", "_cpu_at", "_cpu_ns", "_laps", "clock_ns", "ns", "tuples")
+    __slots__ = ("_at", "_began", "_cpu_at", "_cpu_ns", "_laps", "clock_ns", "ns", "runs", "tuples")
+
+    call_ns: ClassVar[float] = CALL_NS
 
     def __init__(
         self,
@@ -29,7 +37,7 @@ class Stopwatch:
         self._cpu_ns = clock_ns if cpu_ns is None else cpu_ns
         self.ns = [0] * parts
         self._laps = [0] * parts
-        self.tuples = 0
+        self.tuples = self.runs = 0
         self._at = self._began = self._cpu_at = 0
 
     def start(self) -> None:
@@ -51,3 +59,4 @@ class Stopwatch:
         share = min((self._cpu_ns() - self._cpu_at) / passed_ns, 1.0) if passed_ns > 0 else 1.0
         self.ns = [ns + round(share * lap) for ns, lap in zip(self.ns, self._laps, strict=True)]
         self.tuples += tuples
+        self.runs += 1

@@ -16,7 +16,9 @@ from shedder.engine.costs import costs_ns
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
+from shedder.engine.together import ROWS_MAX
 from shedder.engine.weights import weights_by_query
+from shedder.overload.controller import AGE_MS
 from shedder.overload.costs import Factors
 from shedder.overload.steps import FREE, Unit
 
@@ -96,6 +98,16 @@ def modelled(standing: Standing, *, thins: bool = True) -> list[Modelled]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What a unit's stopwatch said at a look. level: the unit's, then."""
+
+    tuples: int = 0
+    runs: int = 0
+    ns: int = 0
+    level: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Costs:
     """What units of synopses really cost, learnt from the stopwatches of their queries.
@@ -105,32 +117,51 @@ class Costs:
     """
 
     factors: dict[Key, Factors] = field(default_factory=dict)
-    _seen: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
+    _runs: dict[Key, float] = field(default_factory=dict)  # Per tuple, when it is thinned.
+    _seen: dict[Key, _Watched] = field(default_factory=dict)
 
-    def learn(self, units: Iterable[Modelled]) -> None:
-        """Look at the stopwatches; of a unit that is new, at all that it has read."""
+    def learn(self, units: Iterable[Modelled], rates: Mapping[str, float]) -> None:
+        """Look at the stopwatches; of a unit that is new, at all that it has read.
+
+        rates: tuples/s by stream: once work is shed, what has come in the time that the signal
+        takes is read as one.
+        """
         seen = {}
         for unit in units:
             watch = unit.standing.watch
-            now = (watch.tuples, sum(watch.ns[part] for part in unit.key[1]), unit.level)
-            before = self._seen.get(unit.key, (0, 0, unit.level))
-            tuples = now[0] - before[0]
-            if before[2] == unit.level and tuples == 0:
+            ns = sum(watch.ns[part] for part in unit.key[1])
+            now = _Watched(watch.tuples, watch.runs, ns, unit.level)
+            before = self._seen.get(unit.key, _Watched(level=unit.level))
+            tuples = now.tuples - before.tuples
+            if before.level == unit.level and tuples == 0:
                 seen[unit.key] = before
                 continue
             seen[unit.key] = now
-            if before[2] == unit.level and tuples > 0:
+            if tuples > 0:
+                runs = (now.runs - before.runs) / tuples
+                waits = rates.get(unit.standing.query.schema.name, 0.0) * AGE_MS / 1e3
+                shed = 1.0 / max(min(waits, ROWS_MAX), 1.0)
+                self._runs[unit.key] = runs if unit.level else min(runs, shed)
+            if before.level == unit.level and tuples > 0:
                 self.factors[unit.key] = self.factors.get(unit.key, Factors()).learn(
                     level=unit.level,
-                    measured_ns=(now[1] - before[1]) / tuples,
+                    measured_ns=(now.ns - before.ns) / tuples,
                     modelled_ns=float(unit.model_ns[unit.level]),
+                    calls_ns=self._calls_ns(unit),
                 )
         self._seen = seen
+        self._runs = {key: runs for key, runs in self._runs.items() if key in seen}
         self.factors = {key: known for key, known in self.factors.items() if key in seen}
 
     def corrected(self, unit: Modelled) -> NDArray[np.float64]:
         """The cost of each level, here."""
-        return self.factors.get(unit.key, Factors()).corrected(unit.model_ns)
+        known = self.factors.get(unit.key, Factors())
+        return known.corrected(unit.model_ns, self._calls_ns(unit))
+
+    def _calls_ns(self, unit: Modelled) -> float:
+        """What calls take of a tuple by the model, in runs as long as they are under load."""
+        call_ns = len(unit.key[1]) * unit.standing.watch.call_ns
+        return call_ns * self._runs.get(unit.key, 0.0)
 
 
 def units_of(
@@ -153,7 +184,7 @@ def units_of(
             published.standing, thins=stream.schema.on_overload.policy is Policy.THIN
         )
     ]
-    costs.learn([unit for unit, _ in known])
+    costs.learn([unit for unit, _ in known], rates)
     units = [
         Unit(
             query=unit.key[0],

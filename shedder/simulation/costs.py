@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,11 +58,13 @@ class VirtualStopwatch(Stopwatch):
     """Says what the model says, and has it spent.
 
     Laps that come before the first one of no tuples, and those of no tuples, are of preparations,
-    which the model counts with the reading. done: what has been done with this batch that is done
-    once for all queries.
+    which the model counts with the reading; nothing is spent by call. done: what has been done with
+    this batch that is done once for all queries.
     """
 
     __slots__ = ("_done", "_parts_ns", "_reads", "_shared_ns", "_spend")
+
+    call_ns: ClassVar[float] = 0.0
 
     def __init__(
         self,
@@ -97,6 +100,7 @@ class VirtualStopwatch(Stopwatch):
     def stop(self, tuples: int) -> None:
         """As of any stopwatch."""
         self.tuples += tuples
+        self.runs += 1
 
 
 class VirtualMeter(Meter):

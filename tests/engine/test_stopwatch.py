@@ -22,13 +22,13 @@ def test_each_part_has_its_laps_share_of_the_cpu_time():
         watch.lap(part, 10)
     cpu.ns += 100  # Of 400: others had the core.
     watch.stop(10)
-    assert (watch.ns, watch.tuples) == ([25, 75, 0], 10)
+    assert (watch.ns, watch.tuples, watch.runs) == ([25, 75, 0], 10, 1)
     watch.start()
     wall.ns += 50
     cpu.ns += 50
     watch.lap(2, 10)
     watch.stop(30)
-    assert (watch.ns, watch.tuples) == ([25, 75, 50], 40)
+    assert (watch.ns, watch.tuples, watch.runs) == ([25, 75, 50], 40, 2)
 
 
 def test_what_is_between_batches_is_nobodys():
