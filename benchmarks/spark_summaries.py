@@ -23,6 +23,7 @@ from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.garbage import keeping_what_is_loaded
 from shedder.streams.conform import conform
+from shedder.wire.heap import keep_big_blocks
 from spark_ingest.executors import BUILT, Part, builder, merger
 from spark_ingest.files import listed
 from spark_ingest.poison import Aside
@@ -63,6 +64,7 @@ Work = Callable[[Path], object]
 
 def run() -> Report:
     """Tuples a second on one and two cores and more; bytes to the driver; the service's merge."""
+    keep_big_blocks()  # As `shedder serve` does.
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         _write(home / "source", TUPLES)

@@ -19,6 +19,7 @@ _DIGIT = 7
 _MORE = 1 << _DIGIT
 _DIGITS_MAX = 9  # Of a number below 2^63.
 _TOTAL_MAX = 2.0**62
+_GAP_END = 1 << 31
 
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -59,17 +60,15 @@ def unpacked(data: bytes, groups: int) -> Entries:
     counts, at = _numbers(raw, at, total)
     if at != raw.size:
         raise CorruptSynopsis("length of packed buckets", raw.size, at)
-    ids = np.repeat(np.arange(groups), held)
-    first = np.diff(ids, prepend=-1) != 0
-    if total and (int(gaps.max()) >= 1 << 31 or not (first | (gaps > 0)).all()):
+    ids, cells = np.empty(total, np.int64), np.empty(total, np.int64)
+    are_apart, least, together = _place(held, gaps, counts, ids, cells)
+    if not are_apart:
         raise CorruptSynopsis("distance of buckets", int(gaps.max()), "1 to 2^31 - 1")
-    if total and int(counts.min()) < 1:
-        raise CorruptSynopsis("count of a bucket", int(counts.min()), "1 or more")
-    if float(counts.sum(dtype=np.float64)) > _TOTAL_MAX:
-        raise CorruptSynopsis("counts together", float(counts.sum(dtype=np.float64)), "below 2^62")
-    ends = np.cumsum(gaps)
-    before = (ends - gaps)[first]
-    return ids, ends - np.repeat(before, held[held > 0]), counts
+    if least < 1:
+        raise CorruptSynopsis("count of a bucket", int(least), "1 or more")
+    if together > _TOTAL_MAX:
+        raise CorruptSynopsis("counts together", float(together), "below 2^62")
+    return ids, cells, counts
 
 
 def _numbers(raw: Bytes, at: int, size: int) -> tuple[Longs, int]:
@@ -79,6 +78,29 @@ def _numbers(raw: Bytes, at: int, size: int) -> tuple[Longs, int]:
     if end < 0:
         raise CorruptSynopsis("length of packed buckets", raw.size, f"{size} numbers below 2^63")
     return numbers, end
+
+
+@njit(nogil=True, cache=True)
+def _place(
+    held: Longs, gaps: Longs, counts: Longs, ids: Longs, cells: Longs
+) -> tuple[bool, np.int64, float]:
+    """Fill the group and the cell of each bucket.
+
+    Returns:
+      Whether all buckets of a group are apart, and no further than they can be; the smallest
+      count, 1 without any; all counts together.
+    """
+    row, are_apart, least, together = 0, True, np.int64(1), 0.0
+    for group in range(held.size):
+        cell = np.int64(0)
+        for place in range(held[group]):
+            are_apart &= gaps[row] < _GAP_END and (place == 0 or gaps[row] > 0)
+            least = min(least, counts[row])
+            together += counts[row]
+            cell += gaps[row]
+            ids[row], cells[row] = group, cell
+            row += 1
+    return are_apart, least, together
 
 
 @njit(nogil=True, cache=True)

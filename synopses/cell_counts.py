@@ -184,5 +184,15 @@ def checked_entries(
       CorruptSynopsis: they do not.
     """
     for what, index, size in (("group", groups, group_count), ("cell", cells, cell_count)):
-        if index.size and not (index.min() >= 0 and index.max() < size):
-            raise CorruptSynopsis(what, int(index.max()), f"0 to {size - 1}")
+        checked_axis(what, index, size)
+
+
+def checked_axis(what: str, index: NDArray[Any], size: int) -> None:
+    """Places on an axis that were read from bytes must lie inside of it.
+
+    Raises:
+      CorruptSynopsis: they do not.
+    """
+    is_inside = not index.size or index.max() < size
+    if not is_inside or (index.size and index.dtype.kind != "u" and index.min() < 0):
+        raise CorruptSynopsis(what, int(index.max()), f"0 to {size - 1}")

@@ -98,8 +98,13 @@ class GroupedCount:
           CannotMerge: the other is of another kind.
         """
         same_kind(self, other)
-        self.grow(other.groups)
-        self._counts[: other.groups] += other.counts
+        groups = other._groups
+        if groups == 1:  # As most panes have it: no array is worth its calls.
+            self.grow(1)
+            self._counts[0] += other._counts[0]
+        elif groups:
+            self.grow(groups)
+            self._counts[:groups] += other._counts[:groups]
         return self
 
     def subtract(self, other: Self) -> Self:

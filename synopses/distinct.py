@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from synopses import coupon_kernels, register_kernels
 from synopses.by_group import ROWS_MIN, by_group
 from synopses.cardinality import estimate_distinct
-from synopses.cell_counts import checked_entries
+from synopses.cell_counts import checked_axis, checked_entries
 from synopses.coupon_lists import CouponLists, packed
 from synopses.coupons import SLOTS, counted
 from synopses.distinct_profile import DISTINCT, LG_K_MAX, LG_K_MIN
@@ -363,8 +363,9 @@ class GroupedDistinct(Resizable):
         taken = body.array(np.int64, (groups,))
         body.end()
         checked_entries(where, slots, group_count=groups, cell_count=SLOTS)
-        checked_entries(heavy, registers, group_count=groups, cell_count=64)
-        checked_entries(heavy, dense.ravel(), group_count=groups, cell_count=64)
+        checked_axis("group", heavy, groups)
+        checked_axis("register", registers, 64)
+        checked_axis("register", dense, 64)
         made = cls(groups, lg_k)
         made._rows[heavy] = np.arange(heavy.size, dtype=np.int32)
         made._dense, made._dense_used = dense, heavy.size

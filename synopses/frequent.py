@@ -420,9 +420,9 @@ class GroupedFrequent(Resizable):
 
     def _make_room(self, sizes: NDArray[np.int64]) -> None:
         """Give the groups of this empty summary tables for so many entries, side by side."""
-        rooms = np.where(sizes > 0, kernels.ROOM_MIN, 0)
-        while (narrow := (sizes > rooms * 3 // 4) & (rooms < self.entries)).any():
-            rooms[narrow] *= 2
+        least = np.maximum(-(-sizes * 4 // 3), kernels.ROOM_MIN)
+        _, powers = np.frexp(least - 1.0)  # 2^power is the smallest power of two that is enough.
+        rooms = np.where(sizes > 0, np.minimum(1 << powers.astype(np.int64), self.entries), 0)
         self._rooms[: self._groups] = rooms
         self._starts[: self._groups] = np.cumsum(rooms) - rooms
         used = int(rooms.sum())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from synopses.errors import CannotMerge, CannotSubtract
+from synopses.inputs import as_input
 
 
 def grown(rows: NDArray[Any], groups: int, fill: Any = 0) -> NDArray[Any]:
@@ -29,13 +31,22 @@ def scattered(
 ) -> NDArray[Any]:
     """Rows moved to the groups `ids` among `groups`; the others hold `fill`."""
     moved = np.empty((groups, *rows.shape[1:]), rows.dtype)
-    if ids.size and ids[-1] - ids[0] == ids.size - 1 and (ids[1:] > ids[:-1]).all():
+    if ids.size and _is_stretch(as_input(ids, np.int64)):
         first, end = int(ids[0]), int(ids[-1]) + 1  # One after another: rows are moved at once.
         moved[:first], moved[first:end], moved[end:] = fill, rows, fill
         return moved
     moved[:] = fill
     moved[ids] = rows
     return moved
+
+
+@njit(nogil=True, cache=True)
+def _is_stretch(ids: NDArray[np.int64]) -> bool:
+    """Whether each is one more than the one before."""
+    steps = 0
+    for place in range(1, ids.size):
+        steps += ids[place] == ids[place - 1] + 1
+    return steps == ids.size - 1
 
 
 def same_kind(left: object, right: object) -> None:

@@ -97,25 +97,33 @@ def parameters_of_bytes() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Body:
-    """The parts of an opened envelope, read in the order in which they were written."""
+    """The parts of an opened envelope, read in the order in which they were written.
+
+    data: the whole envelope. at: where the next part begins. stop: where the last one ends.
+    """
 
     parameters: bytes
     seed: int
-    rest: memoryview
+    data: bytes
+    at: int
+    stop: int
 
     def raw(self) -> bytes:
         """The next part as bytes."""
-        return bytes(self._part())
+        length = self._part()
+        return self.data[self.at - length : self.at]
 
-    def _part(self) -> memoryview:
-        if len(self.rest) < _LENGTH.size:
-            raise CorruptSynopsis("body", f"{len(self.rest)} bytes", "another part")
-        (length,) = _LENGTH.unpack_from(self.rest)
-        if length > len(self.rest) - _LENGTH.size:
-            raise CorruptSynopsis("part length", length, f"<= {len(self.rest) - _LENGTH.size}")
-        part = self.rest[_LENGTH.size : _LENGTH.size + length]
-        self.rest = self.rest[_LENGTH.size + length :]
-        return part
+    def _part(self) -> int:
+        """Step over the next part; returns how long it is."""
+        first, left = self.at + _LENGTH.size, self.stop - self.at - _LENGTH.size
+        if left < 0:
+            raise CorruptSynopsis("body", f"{self.stop - self.at} bytes", "another part")
+        length: int
+        (length,) = _LENGTH.unpack_from(self.data, self.at)
+        if length > left:
+            raise CorruptSynopsis("part length", length, f"<= {left}")
+        self.at = first + length
+        return length
 
     def array(self, dtype: DTypeLike, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
         """The next part as a writable array; without a shape, as long as the part.
@@ -123,17 +131,18 @@ class Body:
         Raises:
           CorruptSynopsis: the part has another size.
         """
-        raw = self._part()
+        length = self._part()
         width = np.dtype(dtype).itemsize
         if shape is None:
-            expected, shape = len(raw) // width * width, (len(raw) // width,)
+            size = length // width
         elif min(shape) < 0:
             raise CorruptSynopsis("array shape", shape, "no negative length")
         else:
-            expected = math.prod(shape) * width
-        if len(raw) != expected:
-            raise CorruptSynopsis("array size", len(raw), expected)
-        return np.frombuffer(raw, dtype).copy().reshape(shape)
+            size = math.prod(shape)
+        if length != size * width:
+            raise CorruptSynopsis("array size", length, size * width)
+        flat = np.frombuffer(self.data, dtype, size, self.at - length).copy()
+        return flat if shape is None or len(shape) == 1 else flat.reshape(shape)
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         """The parameters by their layout."""
@@ -143,8 +152,8 @@ class Body:
 
     def end(self) -> None:
         """Nothing may be left."""
-        if len(self.rest):
-            raise CorruptSynopsis("bytes after the last part", len(self.rest), 0)
+        if self.at != self.stop:
+            raise CorruptSynopsis("bytes after the last part", self.stop - self.at, 0)
 
 
 def unseal(data: bytes, kind: Kind) -> Body:
@@ -170,5 +179,5 @@ def unseal(data: bytes, kind: Kind) -> Body:
         raise OtherLayout(f"layout of {kind.name.lower()}", layout, LAYOUTS[kind])
     if found != kind:
         raise CorruptSynopsis("kind", found, f"{int(kind)} ({kind.name.lower()})")
-    start, view = _FIXED.size + parameters, memoryview(data)
-    return Body(bytes(view[_FIXED.size : start]), seed, view[start:whole])
+    start = _FIXED.size + parameters
+    return Body(data[_FIXED.size : start], seed, data, start, whole)

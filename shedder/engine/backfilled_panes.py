@@ -12,8 +12,7 @@ from shedder.engine.feeding import leave
 from shedder.engine.merge import plans_of
 from shedder.engine.pane import Pane
 from shedder.engine.published import Published
-from shedder.engine.received_groups import GroupsReader
-from shedder.engine.received_pane import ReceivedPane, read_summary
+from shedder.engine.received_pane import PaneReader, ReceivedPane
 from shedder.engine.standing import Standing
 from shedder.engine.stored_pane import pane_from_bytes
 from shedder.engine.stream import Stream
@@ -58,10 +57,9 @@ def received(core: Core, stream: Stream, parts: Sequence[BackfillPart]) -> Recei
         known = tuple(pane for pane in made.panes if pane.query in standing)
         whole.merge(replace(made, panes=known))
     found: Received = defaultdict(list)
-    readers = {name: GroupsReader(its.query, _ANY) for name, its in standing.items()}
+    readers = {name: PaneReader(its.query, its.opened_plan, _ANY) for name, its in standing.items()}
     for pane in whole.summaries().panes:
-        read = read_summary(pane, standing[pane.query].opened_plan, readers[pane.query])
-        found[pane.query].append((pane.pane, read))
+        found[pane.query].append((pane.pane, readers[pane.query].read(pane)))
     return dict(found)
 
 

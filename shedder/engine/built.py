@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shedder.engine.part_images import Seen
 from shedder.engine.plan import Plan
-from shedder.engine.received_groups import GroupsReader
-from shedder.engine.received_pane import ReceivedPane, read_summary
+from shedder.engine.received_pane import PaneReader, ReceivedPane
 from shedder.engine.standing import Standing
 from shedder.engine.summaries import PaneSummary, Summaries
 from shedder.errors import BadBatch, PlansChanged
@@ -44,10 +44,13 @@ def checked(summaries: Summaries, standing: Mapping[str, Standing], limits: Batc
     """
     _check_queries(summaries, set(standing))
     received = {}
-    readers = {name: GroupsReader(query.query, limits) for name, query in standing.items()}
+    plans = {name: query.opened_plan for name, query in standing.items()}
+    seen: Seen = {}
+    readers = {
+        name: PaneReader(query.query, plans[name], limits, seen) for name, query in standing.items()
+    }
     for place, summary in enumerate(summaries.panes):
-        plan = standing[summary.query].opened_plan
-        received[place] = plan, read_summary(summary, plan, readers[summary.query])
+        received[place] = plans[summary.query], readers[summary.query].read(summary)
     return Checked(summaries, received)
 
 
@@ -58,7 +61,7 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
       standing: the query. made: of its stream. watermark_us: as it was before.
     """
     first_open = standing.grid.first_open(watermark_us)
-    reader, is_known = GroupsReader(standing.query, _ANY), False
+    reader, is_known = PaneReader(standing.query, standing.opened_plan, _ANY), False
     for place, summary in enumerate(made.summaries.panes):
         if summary.query != standing.name:
             continue
@@ -81,14 +84,14 @@ def take_in(standing: Standing, made: Checked, watermark_us: int | None) -> None
 
 
 def _received(
-    standing: Standing, made: Checked, place: int, groups: GroupsReader
+    standing: Standing, made: Checked, place: int, reader: PaneReader
 ) -> ReceivedPane | None:
     """The pane as it was checked, or read again: after a stop, and where the plan has changed."""
     plan, received = made.received.get(place, (None, None))
     if plan is standing.opened_plan:
         return received
     try:
-        return read_summary(made.summaries.panes[place], standing.opened_plan, groups)
+        return reader.read(made.summaries.panes[place])
     except BadBatch:
         return None
 

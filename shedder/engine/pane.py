@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -23,7 +22,6 @@ from synopses.count_min import GroupedCountMin
 from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
-from synopses.errors import CorruptSynopsis
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_entries import ItemKind
@@ -68,6 +66,11 @@ _CLASSES: dict[Kind, Any] = {
     Kind.FREQUENT: GroupedFrequent,
     Kind.COUNTERS: GroupedCountMin,
 }
+
+
+def class_of(part: Part, *, thinned: bool = False) -> Any:
+    """What a part is read into, in full or thinned: distinct values survive thinning as theta."""
+    return GroupedTheta if thinned and part.kind is Kind.DISTINCT else _CLASSES[part.kind]
 
 
 def make(part: Part, groups: int) -> Any:
@@ -333,15 +336,15 @@ class Pane:
 
     def select(self, ids: NDArray[np.int64]) -> Pane:
         """These groups, in this order."""
-        chosen = Pane(self._plan, 0)
-        chosen.parts = [selected(synopsis, ids) for synopsis in self.parts]
+        parts = [selected(synopsis, ids) for synopsis in self.parts]
+        chosen = Pane(self._plan, 0, parts=parts)
         chosen.segments = {key: segment.select(ids) for key, segment in self.segments.items()}
         return chosen
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Pane:
         """The inverse of select: group i goes to ids[i]."""
-        spread = Pane(self._plan, 0)
-        spread.parts = [synopsis.scatter(ids, groups) for synopsis in self.parts]
+        parts = [synopsis.scatter(ids, groups) for synopsis in self.parts]
+        spread = Pane(self._plan, 0, parts=parts)
         spread.segments = {k: segment.scatter(ids, groups) for k, segment in self.segments.items()}
         return spread
 
@@ -379,51 +382,25 @@ class Pane:
     def from_bytes(cls, plan: Plan, parts: Sequence[bytes]) -> Pane:
         """Read what to_bytes wrote for the same plan; it has no segments yet."""
         read = [
-            _CLASSES[part.kind].from_bytes(data)
-            for part, data in zip(plan.parts, parts, strict=True)
+            class_of(part).from_bytes(data) for part, data in zip(plan.parts, parts, strict=True)
         ]
         return cls(plan, 0, parts=read)
 
     def adopt_segment(
-        self, place: tuple[int, int], data: bytes, basics: Sequence[Any], shape: bytes | None
+        self, place: Place, data: bytes, basics: Sequence[Any], shape: bytes | None
     ) -> None:
         """Take back a segment (part, level) whose synopses' bytes and basics were stored."""
-        part, level = place
-        kind = self._plan.parts[part].kind
-        stored = GroupedTheta if kind is Kind.DISTINCT else _CLASSES[kind]
-        synopsis = stored.from_bytes(data)
+        synopsis = class_of(self._plan.parts[place[0]], thinned=True).from_bytes(data)
         held = None if shape is None else GroupedCrossMoments.from_bytes(shape)
-        self.segments[part, level] = Segment(synopsis, *basics, shape=held)
-
-
-def made_alike(part: Part, read: Any, groups: int, *, thinned: bool) -> Any:
-    """A synopsis that somebody else has built of a part, of any size, over so many groups.
-
-    Raises:
-      CannotMerge: it is of another kind than the part's own.
-      CorruptSynopsis: it has more groups than there are.
-    """
-    if read.groups > groups:
-        raise CorruptSynopsis("groups", read.groups, groups)
-    size = size_of(read)
-    alike = replace(part, size=size) if size and size != part.size else part
-    # Nothing is merged into what was read, so that it is checked against the plan, and not copied.
-    read.grow(groups)
-    return read.merge(_none_of(alike, thinned=thinned))
-
-
-@lru_cache(maxsize=256)
-def _none_of(part: Part, *, thinned: bool) -> Any:
-    """A synopsis without groups, to merge into others and for nothing else."""
-    return _make_thinned(part) if thinned else make(part, 0)
+        self.segments[place] = Segment(synopsis, *basics, shape=held)
 
 
 def _make_segment(part: Part) -> Segment:
     varied = part.kind is Kind.MOMENTS and part.variance
-    return Segment(_make_thinned(part), shape=GroupedCrossMoments(0) if varied else None)
+    return Segment(make_thinned(part), shape=GroupedCrossMoments(0) if varied else None)
 
 
-def _make_thinned(part: Part) -> Any:
+def make_thinned(part: Part) -> Any:
     """A synopsis that is read thinned.
 
     An interval for a sum needs the squares, too; distinct values survive thinning as theta only.

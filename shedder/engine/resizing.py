@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,15 @@ _WITH_ROOM = (RankSketches, GroupedDistinct, GroupedHashedCounters, GroupedTheta
 
 def size_of(synopsis: Any) -> int:
     """The parameter that sets its memory, as in `Part.size`; 0 where there is none."""
-    if not isinstance(synopsis, Resizable) or isinstance(synopsis, GroupedLogBuckets):
-        return 0  # Histograms are as fine as their query says (group_cap.py).
-    return synopsis.size
+    name = _size_name(synopsis.__class__)
+    return 0 if name is None else int(getattr(synopsis, name))
+
+
+@cache  # Merging a pane asks for each of its synopses, and an ABC takes its time.
+def _size_name(kind: type[Any]) -> str | None:
+    if not issubclass(kind, Resizable) or issubclass(kind, GroupedLogBuckets):
+        return None  # Histograms are as fine as their query says (group_cap.py).
+    return kind.profile.size
 
 
 def settle(synopsis: Any, size: int) -> None:

@@ -130,12 +130,12 @@ def _read(data: bytes) -> Summaries:
     header = json.loads(data[_LENGTH.size : _LENGTH.size + length])
     if header["format"] != FORMAT:
         raise ValueError(f"format is {header['format']!r}")
-    lengths = [_whole(size, range(len(data) + 1)) for size in header["lengths"]]
+    lengths = _wholes(header["lengths"], range(len(data) + 1))
     ends = list(accumulate(lengths, initial=_LENGTH.size + length))
     if ends[-1] != len(data):
         raise ValueError(f"{len(data)} bytes, where the header says {ends[-1]}")
     blobs = iter([data[first:last] for first, last in pairwise(ends)])
-    panes = tuple(_pane(each, blobs) for each in header["panes"])
+    panes = tuple([_pane(each, blobs) for each in header["panes"]])  # No generator may run out.
     if next(blobs, None) is not None:
         raise ValueError("more blobs than panes have")
     oldest, newest = (_whole(header[key], _INT64) for key in ("oldest_us", "newest_us"))
@@ -145,16 +145,19 @@ def _read(data: bytes) -> Summaries:
 
 
 def _pane(header: Any, blobs: Iterator[bytes]) -> PaneSummary:
-    thinned = tuple(_whole(count, _COUNT) for count in header["thinned"])
+    tuples, matching, *thinned = _wholes(
+        [header["tuples"], header["matching"], *header["thinned"]], _COUNT
+    )
     groups, *images = [next(blobs) for _ in range(1 + len(thinned))]
+    places = header["segments"]
     return PaneSummary(
         query=_is(header["query"], str),
         pane=_whole(header["pane"], _INT64),
-        tuples=_whole(header["tuples"], _COUNT),
-        matching=_whole(header["matching"], _COUNT),
-        thinned=thinned,
+        tuples=tuples,
+        matching=matching,
+        thinned=tuple(thinned),
         images=tuple(images),
-        segments=tuple(_segment(place, next(blobs), next(blobs)) for place in header["segments"]),
+        segments=tuple([_segment(place, next(blobs), next(blobs)) for place in places]),
         groups=groups,
         others=_is(header["others"], bool),
     )
@@ -179,6 +182,13 @@ def _whole(value: Any, allowed: range) -> int:
     if type(value) is not int or value not in allowed:
         raise ValueError(f"{value!r} is no integer from {allowed.start} to {allowed.stop - 1}")
     return value
+
+
+def _wholes(values: list[Any], allowed: range) -> list[int]:
+    """The same of a list, looked at as a whole; the first that is none is named."""
+    if set(map(type, values)) == {int} and min(values) in allowed and max(values) in allowed:
+        return values
+    return [_whole(value, allowed) for value in values]
 
 
 def _number(value: Any) -> int | float:

@@ -25,8 +25,7 @@ from shedder.cql.types import ColumnType
 from shedder.engine.built import fold_in
 from shedder.engine.pane import Pane
 from shedder.engine.plan import opened, plan, sizes_from_json
-from shedder.engine.received_groups import GroupsReader
-from shedder.engine.received_pane import groups_bytes, read_summary
+from shedder.engine.received_pane import PaneReader, groups_bytes
 from shedder.engine.slices import slices
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
@@ -160,7 +159,7 @@ class Summariser:
         low, high = self._ends or (summaries.oldest_us, summaries.newest_us)
         self._ends = (min(low, summaries.oldest_us), max(high, summaries.newest_us))
         limits = self._plans.limits
-        readers = {name: GroupsReader(it.query, limits) for name, it in self._queries.items()}
+        readers = {name: it.reader(limits) for name, it in self._queries.items()}
         for pane in summaries.panes:
             self._queries[pane.query].take_in(pane, readers[pane.query])
         for building in self._queries.values():
@@ -217,9 +216,13 @@ class _Building:
         grid = self.standing.grid
         return list(slices(frame, grid.panes_of if grid.slides else None)) if len(frame) else []
 
-    def take_in(self, summary: PaneSummary, groups: GroupsReader) -> None:
-        """Fold in another builder's pane; groups: reads those of all of its panes."""
-        fold_in(self.standing, summary, read_summary(summary, self._plan, groups))
+    def reader(self, limits: BatchLimits) -> PaneReader:
+        """Who reads the panes of another builder."""
+        return PaneReader(self.query, self._plan, limits)
+
+    def take_in(self, summary: PaneSummary, reader: PaneReader) -> None:
+        """Fold in another builder's pane; reader: of all of its panes."""
+        fold_in(self.standing, summary, reader.read(summary))
         self._tuples[summary.pane] += summary.tuples
         self._matching[summary.pane] += summary.matching
         self._thinned[summary.pane] += np.array(summary.thinned, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -260,6 +261,40 @@ def test_what_contradicts_itself_is_refused_with_words(db: Engine) -> None:
     assert db.ledger("s").applied == 0
     db.merge("s", made.to_bytes())
     assert db.ledger("s").applied == 2_000
+
+
+def test_a_segment_without_its_bytes_is_refused(db: Engine) -> None:
+    data = built(plans_of(db), rows(300, 1)).to_bytes()
+    length = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + length])
+    header["panes"][-1]["segments"] = [[0, 1, 0, 0, None, None]]
+    text = json.dumps(header).encode()
+    with pytest.raises(BadBatch, match="no summaries of format"):
+        db.merge("s", len(text).to_bytes(4, "little") + text + data[4 + length :])
+
+
+def test_queries_that_count_the_same_rows_count_them_apart(tmp_path: Path) -> None:
+    """What one reads of the same bytes is read once, and folded into each one's own panes."""
+    window = "FROM s [RANGE 10 SECONDS SLIDE 1 SECOND]"
+    queries = {
+        "sum": f"SELECT SUM(k) AS s {window}",
+        "mean": f"SELECT AVG(k) AS m, COUNT(*) AS n {window}",
+        "rows": f"SELECT COUNT(*) AS n {window}",
+        "wide": "SELECT SUM(k) AS s FROM s [RANGE 20 SECONDS SLIDE 1 SECOND]",
+    }
+    with (
+        created(tmp_path / "tuples", queries) as tuples,
+        created(tmp_path / "summaries", queries) as summaries,
+    ):
+        plans = plans_of(summaries)
+        for number in range(4):  # The same seconds thrice: panes are there, and are added to.
+            table = rows(2_000, number, begin_s=40.0 if number == 3 else 20.0, seconds=4.0)
+            pushed(tuples, table)
+            summaries.merge("s", built(plans, table).to_bytes())
+        for name in queries:
+            ours, theirs = (engine.query(name).answer().table for engine in (summaries, tuples))
+            assert ours.equals(theirs), name
+            assert tuples.query(name).answer().table.num_rows == 1
 
 
 def test_too_many_bytes_are_refused_with_the_limit(tmp_path: Path) -> None:
