@@ -9,16 +9,17 @@ import numpy as np
 from allocator.candidates import blocks
 from allocator.demands import Booleans, Budget, Demands, Floats, Integers, Options
 from allocator.errors import BudgetExceeded
-from allocator.exact import OPTIONS_MAX, improve_core, optimum
+from allocator.exact import OPTIONS_MAX, optimum
 from allocator.prices import Prices, find_prices, is_over, largest, least, that_fit
-from allocator.scarce import fitted
+from allocator.scarce import decided
 from allocator.whole import fill
 
 _TIES = 1e-6  # the share that the loss has where broken promises are counted
 _NO_GAP = 1e-9  # of the bound: what is to be exact differs in less than what broken promises count
 _FALL = 1.5  # the power with which prices fall as there is more
 _NEAR = 1.25  # times: a budget that is more or less than the last one by so much is another one
-_CORE_FROM = 5e-3  # above the bound: from there on, trying exactly pays
+_SCARCE_FROM = 9e-3  # above the bound: from there on, single steps keep a choice from it
+_BROKEN_FROM = 2e-3  # so where promises are weighed
 
 Solution = tuple[Integers, Prices]
 
@@ -142,6 +143,7 @@ class _Task:
 
     loss: [n, k]. few: whether options are so few that it is done exactly.
     needed: the least that each synopsis can do with, [2, n]. near: where prices may be.
+    far: of the bound; a choice so far above it is not good enough.
     """
 
     loss: Floats
@@ -150,6 +152,7 @@ class _Task:
     few: bool
     needed: Floats
     near: Prices | None = None
+    far: float = _SCARCE_FROM
 
     def solved(
         self, rows: Integers, barred: Floats | Booleans, known: Integers | None = None
@@ -167,7 +170,7 @@ class _Task:
         goal[rows] = part
         if self.few:
             return _exactly(goal, self.options, self.budget, needed)
-        return _nearly(goal, self.options, self.budget, needed, known, self.near)
+        return _nearly(goal, self.options, self.budget, needed, known, self.near, self.far)
 
     def least_broken(self, rows: Integers, broken: Floats) -> tuple[Floats, Integers | None]:
         """The promises that must be broken, if the least weight of them is.
@@ -199,7 +202,7 @@ class _Task:
             max(0.0, self.budget.cost_ns - rest_ns),
         )
         options = self.options.only(asked)
-        task = _Task(goal, options, left, self.few, self.needed[:, asked])
+        task = _Task(goal, options, left, self.few, self.needed[:, asked], None, _BROKEN_FROM)
         found = task.solved(asked[:0], goal[:0])
         if found is None:
             return np.full(len(rows), np.inf), None
@@ -243,21 +246,21 @@ def _nearly(
     needed: Floats,
     known: Integers | None,
     near: Prices | None,
+    far: float,
 ) -> Solution | None:
-    """A choice near the bound; from a known one that fits, where prices alone find none."""
+    """A choice near the bound; from a known one that fits, where prices alone find none.
+
+    far: of the bound; a choice so far above it is worth decisions.
+    """
     prices = find_prices(loss, options, budget, needed=needed, near=near)
     choice = known if prices.choice is None else prices.choice
     if choice is None:
         return None
     choice = fill(loss, options, budget, prices, choice)
-    far = prices.bound * (1 + _CORE_FROM)
-    if _of(loss, choice) > far:
-        choice = improve_core(loss, options, budget, prices, choice)
-    if _of(loss, choice) > far:
-        other = fitted(loss, options, budget, needed, prices)
-        if other is not None and _of(loss, other) < _of(loss, choice):
-            choice = other
-    return choice, prices
+    if _of(loss, choice) <= prices.bound * (1 + far):
+        return choice, prices
+    best = decided(loss, options, budget, needed, prices, choice, far)
+    return best.choice, replace(prices, bound=best.bound)
 
 
 def _of(objective: Floats, choice: Integers) -> float:

@@ -21,6 +21,7 @@ class Candidates:
     row, option: int64 [m]; what it is an option of, ascending, and which.
     objective, size_bytes, cost_ns: float64 [m].
     rows, start: int64 [r]; each synopsis that has any, and where its first one is.
+    place: int64 [m]; which of these synopses each belongs to.
     """
 
     row: Integers
@@ -30,21 +31,23 @@ class Candidates:
     cost_ns: Floats
     rows: Integers
     start: Integers
+    place: Integers
 
     @classmethod
     def of(cls, objective: Floats, options: Options, row: Integers, option: Integers) -> Candidates:
         """Some options, [m], `row` ascending."""
         at = row * objective.shape[1] + option
-        start = np.flatnonzero(np.r_[True, row[1:] != row[:-1]][: len(row)])
-        return cls(
-            row,
-            option,
-            objective.ravel()[at],
-            options.size_float.ravel()[at],
-            options.cost_ns.ravel()[at],
-            row[start],
-            start,
-        )
+        columns = objective.ravel()[at], options.size_float.ravel()[at], options.cost_ns.ravel()[at]
+        return cls._by_row(row, option, *columns)
+
+    @classmethod
+    def _by_row(
+        cls, row: Integers, option: Integers, objective: Floats, size_bytes: Floats, cost_ns: Floats
+    ) -> Candidates:
+        is_first = np.r_[True, row[1:] != row[:-1]][: len(row)]
+        start = np.flatnonzero(is_first)
+        place = np.cumsum(is_first) - 1
+        return cls(row, option, objective, size_bytes, cost_ns, row[start], start, place)
 
     @classmethod
     def all_of(cls, objective: Floats, options: Options, rows: Integers) -> Candidates:
@@ -79,6 +82,16 @@ class Candidates:
         row, option = np.divmod(np.concatenate(found), objective.shape[1])
         return cls.of(objective, options, row, option)
 
+    def only(self, some: Integers) -> Candidates:
+        """Some of them, ascending."""
+        return Candidates._by_row(
+            self.row[some],
+            self.option[some],
+            self.objective[some],
+            self.size_bytes[some],
+            self.cost_ns[some],
+        )
+
     def best(self, per_byte: float, per_ns: float) -> tuple[Integers, Floats]:
         """Which of them are best at prices, [r] of [m], and what is then paid, [r]."""
         payment = self.size_bytes * per_byte
@@ -90,9 +103,10 @@ class Candidates:
     def first_least(self, value: Floats) -> tuple[Integers, Floats]:
         """Of a value of each, [m]: where each synopsis has its least, [r], and that, [r]."""
         least = np.minimum.reduceat(value, self.start)
-        many = np.diff(self.start, append=len(self.row))
-        hit = np.flatnonzero(value == np.repeat(least, many))
-        row = self.row[hit]
+        hit = np.flatnonzero(value == least[self.place])
+        if len(hit) == len(least):
+            return hit, least
+        row = self.place[hit]
         return hit[np.r_[True, row[1:] != row[:-1]]], least
 
 

@@ -1,4 +1,4 @@
-"""The exact optimum of a small problem, and of a large one's core: bounded dynamic programming.
+"""The exact optimum of a small problem: bounded dynamic programming.
 
 Synopses choose one after the other. A state is what the first of them were given together: bytes,
 ns, objective. Three things keep states few, and none of them costs the optimum:
@@ -26,8 +26,6 @@ from allocator.states import States
 
 OPTIONS_MAX = 300  # of all synopses together: some milliseconds
 STATES_MAX = 10_000  # States, not seconds: the same problem has the same answer on any machine.
-_CORE_STATES_MAX = 1_000
-_CORE_OPTIONS_MAX = 200
 _UNSORTED_MAX = 10  # times the states that are kept: so many are searched for dominated ones
 
 
@@ -93,41 +91,6 @@ def optimum(
         )
     # Once more, as whoever looks at the choice sums it up.
     return Optimum(best, min(np.inf if best is None else _of(objective, best), dropped))
-
-
-def improve_core(
-    objective: Floats, options: Options, budget: Budget, prices: Prices, choice: Integers
-) -> Integers:
-    """Choose anew, exactly, among the options that are nearest to being best at the prices.
-
-    An option whose payment exceeds its synopsis' least one by more than the gap between the
-    choice and the dual bound is in no better choice at all. Of the others the nearest are tried.
-    Source: Balas & Zemel 1980, Oper. Res. 28(5), the core of a knapsack problem.
-    """
-    rows = np.arange(len(choice))
-    payment = objective + prices.per_byte * options.size_bytes + prices.per_ns * options.cost_ns
-    above = payment - payment.min(1)[:, None]
-    gap = _of(objective, choice) - prices.bound
-    near = np.flatnonzero(above.ravel() <= gap)
-    if len(near) > _CORE_OPTIONS_MAX:
-        near = near[np.argpartition(above.ravel()[near], _CORE_OPTIONS_MAX)[:_CORE_OPTIONS_MAX]]
-    candidate = np.zeros(above.shape, bool)
-    candidate.ravel()[near] = True
-    candidate[rows, choice] = True
-    core = np.flatnonzero(candidate.sum(1) > 1)
-    spent = options.size_bytes[rows, choice]
-    rest = np.setdiff1d(rows, core)
-    free = Budget(
-        budget.size_bytes - int(spent[rest].sum()),
-        max(0.0, budget.cost_ns - float(options.cost_ns[rest, choice[rest]].sum())),
-    )
-    goal, known = np.where(candidate[core], objective[core], np.inf), choice[core]
-    part = options.only(core)
-    found = optimum(goal, part, free, prices, known, states_max=_CORE_STATES_MAX)
-    assert found.choice is not None  # known is a choice that fits
-    better = choice.copy()
-    better[core] = found.choice
-    return better
 
 
 def _fewest(

@@ -18,6 +18,7 @@ import numpy as np
 from allocator.candidates import Candidates, Pair, blocks
 from allocator.demands import Budget, Floats, Integers, Options
 from allocator.mixture import Mixture
+from allocator.part_way import that_free
 
 _PLANES_MAX = 60
 _GUESSED_FROM = 2_000  # synopses
@@ -109,9 +110,14 @@ def that_fit(objective: Floats, options: Options, budget: Budget, needed: Floats
     needed: `least` of these.
     """
     others_bytes, others_ns = needed.sum(1)[:, None] - needed
-    fits = options.size_float + others_bytes[:, None] <= budget.size_bytes * _MORE
-    fits &= options.cost_ns + others_ns[:, None] <= budget.cost_ns * _MORE
-    return np.where(fits, objective, np.inf)
+    left_bytes = budget.size_bytes * _MORE - others_bytes
+    left_ns = budget.cost_ns * _MORE - others_ns
+    fitting = objective.copy()
+    for rows in blocks(objective):
+        over = options.size_float[rows] > left_bytes[rows, None]
+        over |= options.cost_ns[rows] > left_ns[rows, None]
+        fitting[rows][over] = np.inf
+    return fitting
 
 
 def is_over(needed: Floats, budget: Budget) -> bool:
@@ -283,27 +289,17 @@ class _Dual:
         rows = np.flatnonzero(self._over != self.choice)
         before, after = (rows, self._over[rows]), (rows, self.choice[rows])
         every = np.arange(len(self._over)), self._over
-        lost, relief = self._objective[after] - self._objective[before], np.zeros(len(rows))
-        columns = []
-        for column, price, there_is in zip(
-            (self._options.size_float, self._options.cost_ns),
-            self.in_units(self.best),
-            (self._units[0] * self._budget[0], self._units[1] * self._budget[1]),
-            strict=True,
-        ):
-            freed, over = column[before] - column[after], float(column[every].sum()) - there_is
-            lost -= price * freed
-            if over > 0:
-                relief += np.minimum(freed / over, 1.0)
-            columns.append((freed, over))
-        by_relief = np.where(relief > 0, lost, np.inf) / np.maximum(relief, 1e-300)
-        order = np.argsort(by_relief, kind="stable")
-        fits = np.ones(len(rows), np.bool_)
-        for freed, over in columns:
-            fits &= np.cumsum(freed[order]) >= over
-        if not fits.any():  # Sums are rounded.
+        columns = self._options.size_float, self._options.cost_ns
+        every = np.arange(len(self._over)), self._over
+        freed = np.stack([column[before] - column[after] for column in columns])
+        there_is = np.multiply(self._units, self._budget)
+        over = np.array([column[every].sum() for column in columns]) - there_is
+        lost = self._objective[after] - self._objective[before]
+        lost -= np.array(self.in_units(self.best)) @ freed
+        changed = that_free(lost, freed, over)
+        if changed is None:
             return self.is_close
-        changed = rows[order[: int(fits.argmax()) + 1]]
+        changed = rows[changed]
         between = self._over.copy()
         between[changed] = self.choice[changed]
         value = float(self._objective[every[0], between].sum())

@@ -1,134 +1,228 @@
-"""A choice where next to nothing is left beyond the least that all can do with.
+"""A choice where single steps are large beside what is left: branch and bound at prices.
 
-There hardly any choice at prices fits: each synopsis that changes its mind takes or frees a large
-part of what is left. The best prices' own choice is near the bound, and takes a little more than
-there is. Two ways lead from there to one that fits, and neither is the better one always:
-
-- synopses go over to other options, one after the other, always who loses least for what it frees,
-  counted in the resources that are lacking (Toyoda 1975, Manag. Sci. 21(12), with several options);
-- prices are those of a budget that is less by what was too much.
+Where what all need leaves next to nothing, one synopsis' step is percents of it. The best prices
+then take a part of such a step, which nobody can: the bound is too low, and what is near it does
+not fit. But only few steps are so large. So they are decided first, one way and the other, and
+prices are found anew for the others, whose steps are small beside what is then left: after some
+decisions the bound and a choice meet (Land & Doig 1960, Econometrica 28(3); with Lagrangian bounds,
+Fisher 1981, Manag. Sci. 27(1)). Options that leave others less than they need are out from the
+beginning, which alone raises the bound. All of that happens among the few options that can be
+best near the prices (`candidates.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import heapq
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from allocator.candidates import Candidates, Pair
 from allocator.demands import Budget, Floats, Integers, Options
-from allocator.prices import Prices, best_response, find_prices
-from allocator.whole import fill
+from allocator.few import Few, Found
+from allocator.prices import Prices, that_fit
+from allocator.whole import spend
 
-_GAP = 1e-5  # of the bound: prices of which the choice counts, and not only the bound
-_SWAPS_MAX = 300
-_ROWS_MAX = 400  # who loses least for what it frees of one resource
-_FREES = 1e-9  # of what is lacking: less is nothing
+_WIDTH = 6.0  # times: how far decisions may move prices
+_CHEAP = 0.03  # of the bound, for the whole budget: what a decision may make dear
+_CENTRED_MAX = 4
+_NEAR = 1.5  # times: candidates around prices are those around such
+_LOSES = 5.0  # A step that loses more than a fifth of what it takes is not what prices waver about.
+_WORTH = 2e-3  # of the bound: who loses more by a decision is not asked before others
+_WORK_MAX = 300_000  # candidates, once for each decision
+_DECISIONS_MAX = 40
 
 
-def fitted(
-    objective: Floats, options: Options, budget: Budget, needed: Floats, prices: Prices
-) -> Integers | None:
-    """The better one of the two ways' choices; None where neither finds one that fits.
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """choice: int64 [n], of this value. bound: no choice that fits is below it."""
+
+    choice: Integers
+    value: float
+    bound: float
+
+
+def decided(
+    objective: Floats,
+    options: Options,
+    budget: Budget,
+    needed: Floats,
+    prices: Prices,
+    known: Integers,
+    enough: float,
+) -> Decided:
+    """The best choice that few decisions lead to, and a bound that they raise.
 
     Args:
       objective: [n, k]. options: [n, k]. budget: what there is.
       needed: `least` of these. prices: near the best ones.
+      known: int64 [n], a choice that fits.
+      enough: of the bound; a choice so near it needs no more decisions.
     """
-    sharp = _sharp(objective, options, budget, needed, prices)
-    base = best_response(objective, options, sharp.per_byte, sharp.per_ns)[0]
-    size, cost = options.taken(base)
-    less = Budget(
-        max(0, budget.size_bytes - max(0, int(size.sum()) - budget.size_bytes)),
-        max(0.0, budget.cost_ns - max(0.0, float(cost.sum()) - budget.cost_ns)),
+    fitting = that_fit(objective, options, budget, needed)
+    search = _Search(fitting, options, budget, known)
+    root, of, bound = None, (prices.per_byte, prices.per_ns), prices.bound
+    for _ in range(_CENTRED_MAX):  # Without what does not fit, prices may be others.
+        near, before = search.look_around(of, bound), of
+        few = Few.of(near, len(fitting), budget)
+        found = few.solve(of, search.between)
+        if found is None:
+            break
+        of, bound = found.prices, max(bound, found.bound)
+        root = _Open(bound, few, found)
+        if all(a <= _NEAR * b and b <= _NEAR * a for a, b in zip(of, before, strict=True)):
+            break
+    if root is not None:
+        search.run(root, enough)
+    return Decided(
+        search.choice, search.value, max(bound, search.bound if root is not None else bound)
     )
-    dearer = _sharp(objective, options, less, needed, sharp)
-    found = [
-        fill(objective, options, budget, by, choice)
-        for by, choice in (
-            (sharp, _swapped(objective, options, budget, sharp, base)),
-            (dearer, dearer.choice),
-        )
-        if choice is not None
-    ]
-    rows = np.arange(len(base))
-    return min(found, key=lambda choice: float(objective[rows, choice].sum()), default=None)
 
 
-def _sharp(
-    objective: Floats, options: Options, budget: Budget, needed: Floats, near: Prices
-) -> Prices:
-    guess = replace(near, choice=None)
-    return find_prices(objective, options, budget, gap=_GAP, needed=needed, near=guess)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    """Decisions that were made, and what the others choose from.
 
-
-def _swapped(
-    objective: Floats, options: Options, budget: Budget, prices: Prices, choice: Integers
-) -> Integers | None:
-    """From a choice that takes too much to one that fits."""
-    rows = _who(objective, options, prices, choice)
-    part, own, at = options.only(rows), choice[rows], np.arange(len(rows))
-    price = np.array([prices.per_byte, prices.per_ns])
-    takes = np.stack([part.size_float, part.cost_ns])
-    paid = objective[rows] + np.tensordot(price, takes, 1)
-    size, cost = options.taken(choice)
-    over = np.array([size.sum() - budget.size_bytes, cost.sum() - budget.cost_ns], np.float64)
-    may = np.isfinite(paid)
-    for _ in range(_SWAPS_MAX):
-        if (over <= 0).all():
-            swapped = choice.copy()
-            swapped[rows] = own
-            return swapped if _fits(options, swapped, budget) else None  # Sums were rounded.
-        more = takes - takes[:, at, own][:, :, None]
-        lost = np.where(may, np.maximum(paid - paid[at, own][:, None], 0), np.inf)
-        best = _best(lost, _freed(more, over, price))
-        stuck = best is None
-        if best is None:  # What frees one resource takes too much of the other: that comes next.
-            lacking = over > 0
-            best = _best(lost, _freed(more[lacking], over[lacking], price[lacking]))
-        if best is None:
-            return None
-        row, option = best
-        over += more[:, row, option]
-        own[row] = option
-        may[row] &= not stuck  # Else it would go back.
-    return None
-
-
-def _fits(options: Options, choice: Integers, budget: Budget) -> bool:
-    size, cost = options.taken(choice)
-    return bool(size.sum() <= budget.size_bytes and cost.sum() <= budget.cost_ns)
-
-
-def _freed(more: Floats, over: Floats, price: Floats) -> Floats:
-    """What swaps free of what is lacking, at the prices, [...]; 0 where next to nothing.
-
-    more: [resources, ...], what they take. over: [resources], what is lacking where it is above 0.
+    bound: no choice with these decisions is below it. found: prices for the others, or of all but
+    the last decision, which is then to be made: whose, and for which candidate.
     """
-    lacking = price @ np.maximum(over, 0)
-    lacks = np.maximum(over[:, None, None] + more, 0)
-    freed = lacking - np.tensordot(price, lacks, 1)
-    return np.where(freed > _FREES * lacking, freed, 0.0)
+
+    bound: float
+    few: Few
+    found: Found
+    last: tuple[int, int] | None = None
 
 
-def _best(lost: Floats, freed: Floats) -> tuple[int, int] | None:
-    """The swap that loses least for what it frees: whose, and to which option."""
-    worth = np.full(lost.shape, np.inf)
-    np.divide(lost, freed, out=worth, where=freed > 0)
-    row, option = divmod(int(worth.argmin()), lost.shape[-1])
-    return (row, option) if np.isfinite(worth[row, option]) else None
+@dataclass(slots=True, eq=False)
+class _Search:
+    """Decisions that are open, the least bound first.
 
+    choice: the best one that fits yet, [n]; value: its objective.
+    between: the lowest and the highest prices near which all candidates are known.
+    """
 
-def _who(objective: Floats, options: Options, prices: Prices, choice: Integers) -> Integers:
-    """Those who lose least at the prices for what they free of either resource."""
-    at = np.arange(len(choice))
-    takes = (options.size_float, prices.per_byte), (options.cost_ns, prices.per_ns)
-    paid = objective + sum(price * taken for taken, price in takes)
-    lost = paid - paid[at, choice][:, None]
-    found = [np.zeros(0, np.int64)]
-    for taken, price in takes:
-        freed = taken[at, choice][:, None] - taken
-        worth = np.full(paid.shape, np.inf)
-        np.divide(lost, freed * price, out=worth, where=(freed > 0) & (price > 0))
-        least = worth.min(1)
-        found.append(np.argsort(least)[:_ROWS_MAX])
-    return np.unique(np.concatenate(found))
+    objective: Floats
+    options: Options
+    budget: Budget
+    choice: Integers
+    value: float = field(init=False)
+    between: tuple[Pair, Pair] = field(init=False)
+    _near: Candidates = field(init=False)
+    _open: list[tuple[float, int, _Open]] = field(default_factory=list)
+    _closed: float = np.inf  # The least bound of what is not looked at.
+    _count: int = 0
+    _left: int = 0  # prices that may still be looked for
+
+    def __post_init__(self) -> None:
+        self.value = self._of(self.choice)
+
+    @property
+    def bound(self) -> float:
+        """What no choice is below."""
+        return min(self.value, self._closed, self._open[0][0] if self._open else np.inf)
+
+    def look_around(self, prices: Pair, bound: float) -> Candidates:
+        """Who may be best at prices that decisions may lead to.
+
+        bound: about what the dual's value is.
+        """
+        whole = float(max(self.budget.size_bytes, 1)), max(self.budget.cost_ns, 1e-9)
+        cheap = [_CHEAP * max(bound, 0.0) / there_is for there_is in whole]
+        highest = [max(price, low) * _WIDTH for price, low in zip(prices, cheap, strict=True)]
+        lowest = [
+            price / _WIDTH if price > low else 0.0 for price, low in zip(prices, cheap, strict=True)
+        ]
+        self.between = (lowest[0], lowest[1]), (highest[0], highest[1])
+        self._near = Candidates.near(self.objective, self.options, *self.between)
+        return self._near
+
+    def run(self, root: _Open, enough: float) -> None:
+        """Decide until the best choice is near the bound, or enough was decided.
+
+        root: nothing is decided. enough: of the bound.
+        """
+        self._left = min(_DECISIONS_MAX, _WORK_MAX // max(1, len(root.few.some.row)) + 2)
+        best = root if self._is_better(root) else None
+        self._add(root)
+        while self._left > 0 and self._open:
+            if self.value <= self._open[0][0] * (1 + enough):
+                break
+            at = heapq.heappop(self._open)[2]
+            ways = [at] if at.last is not None else self._ways(at, _WORTH * root.bound)
+            for way in ways:
+                made = self._solve(way)
+                best = made if made is not None and self._is_better(made) else best
+        if best is not None:
+            self._spend(best)
+
+    def _of(self, choice: Integers) -> float:
+        return float(self.objective[np.arange(len(choice)), choice].sum())
+
+    def _add(self, at: _Open) -> None:
+        self._count += 1
+        if at.bound < self.value:
+            heapq.heappush(self._open, (at.bound, self._count, at))
+
+    def _solve(self, way: _Open) -> _Open | None:
+        """Make the last decision, and find prices for the others; None where nothing fits."""
+        assert way.last is not None
+        self._left -= 1
+        few = way.few.decided(*way.last)
+        found = few.solve(way.found.prices, self.between)
+        if found is None:
+            return None
+        made = _Open(max(way.bound, found.bound), few, found)
+        self._add(made)
+        return made
+
+    def _is_better(self, at: _Open) -> bool:
+        """Whether its choice is the best one that fits yet; that is kept."""
+        if at.found.fits is None:
+            return False
+        choice = at.few.whole(at.found.fits)
+        size, cost = self.options.taken(choice)
+        if size.sum() > self.budget.size_bytes or cost.sum() > self.budget.cost_ns:
+            return False  # Sums depend on their order.
+        value = self._of(choice)
+        if value >= self.value:
+            return False
+        self.choice, self.value = choice, value
+        return True
+
+    def _spend(self, at: _Open) -> None:
+        """Spend what the best choice leaves, among those who chose."""
+        prices = Prices(*at.found.prices, at.found.bound, None)
+        choice = self.choice.copy()
+        spend(self.objective, self.options, self.budget, prices, choice, [at.few.some])
+        self.choice, self.value = choice, self._of(choice)
+
+    def _ways(self, at: _Open, worth: float) -> list[_Open]:
+        """Ways to decide about who has the largest step between options that are all but as good.
+
+        worth: what a way may lose at most; the others wait.
+        """
+        few, found = at.few, at.found
+        above, who = few.wavering(found, _LOSES)
+        if who is None:
+            self._closed = min(self._closed, at.bound)
+            return []
+        own = np.flatnonzero(few.some.place == who)
+        left_out = self._left_out(int(few.some.row[own[0]]), found.prices)
+        self._closed = min(self._closed, max(at.bound, found.bound + left_out))
+        ways = [
+            _Open(max(at.bound, found.bound + float(above[option])), few, found, (who, option))
+            for option in own.tolist()
+        ]
+        good = [above[option] <= worth for option in own]
+        for way, is_good in zip(ways, good, strict=True):
+            if not is_good:
+                self._add(way)
+        return [way for way, is_good in zip(ways, good, strict=True) if is_good]
+
+    def _left_out(self, row: int, prices: Pair) -> float:
+        """How much more than the least it pays who takes an option that is no candidate."""
+        paid = self.objective[row] + prices[0] * self.options.size_float[row]
+        paid += prices[1] * self.options.cost_ns[row]
+        least = paid.min()
+        paid[self._near.option[self._near.row == row]] = np.inf
+        return float(paid.min() - least)

@@ -13,6 +13,7 @@ from allocator.prices import Prices
 _ROUNDS_MAX = 6
 _PROMISING_MAX = 600  # synopses: after the first round, what is left is little
 _ENOUGH = 1.003  # times the bound: then the options that are near have sufficed
+_FAR = 1.009  # times the bound: what keeps a choice so far away is not what is left
 _SKIPS_MAX = 64  # takers that do not fit are passed over; after so many the rest is small change
 
 
@@ -34,15 +35,16 @@ def fill(
     if not len(rows):
         return choice
     if prices.near is not None:
-        _spend(objective, options, budget, prices, choice, [prices.near])
-        if float(objective[rows, choice].sum()) <= prices.bound * _ENOUGH:
+        spend(objective, options, budget, prices, choice, [prices.near])
+        lost = float(objective[rows, choice].sum())
+        if lost <= prices.bound * _ENOUGH or lost > prices.bound * _FAR:
             return choice
     every = [Candidates.all_of(objective, options, rows[part]) for part in blocks(objective)]
-    _spend(objective, options, budget, prices, choice, every)
+    spend(objective, options, budget, prices, choice, every)
     return choice
 
 
-def _spend(
+def spend(
     objective: Floats,
     options: Options,
     budget: Budget,

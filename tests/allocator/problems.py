@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, milp
+from scipy.sparse import csr_matrix
 
 from allocator.curves import table, thinned
 from allocator.demands import Budget, Demands, Options, Readers
@@ -120,21 +121,22 @@ def best_by_bytes(demands, budget_bytes):
 
 
 def by_milp(objective, options, budget, **how):
-    """The least objective by HiGHS: one option each, bytes and ns within their budgets.
+    """The least objective by HiGHS, and what it knows to be a bound: one option each, in budget.
 
     HiGHS prints a line of its own now and then, whatever it is told (HiGHS.jl, #312).
     """
-    n, k = objective.shape
-    possible = np.isfinite(objective).ravel()
-    limits = [LinearConstraint(np.kron(np.eye(n), np.ones(k))[:, possible], 1, 1)]
+    row, option = np.nonzero(np.isfinite(objective))
+    at = np.arange(len(row))
+    one_each = csr_matrix((np.ones(len(row)), (row, at)), shape=(len(objective), len(row)))
+    limits = [LinearConstraint(one_each, 1, 1)]
     for column, amount in (
         (options.size_bytes, budget.size_bytes),
         (options.cost_ns, budget.cost_ns),
     ):
         if np.isfinite(amount):
-            row = column.reshape(1, -1)[:, possible] / max(amount, 1)
-            limits.append(LinearConstraint(row, ub=amount / max(amount, 1)))
-    goal = objective.ravel()[possible]
+            shares = csr_matrix(column[row, option] / max(amount, 1) * 1e3)
+            limits.append(LinearConstraint(shares, ub=amount / max(amount, 1) * 1e3))
+    goal = objective[row, option]
     found = milp(goal, integrality=1, bounds=(0, 1), constraints=limits, options=how)
     assert found.x is not None
-    return found.fun
+    return found.fun, found.mip_dual_bound

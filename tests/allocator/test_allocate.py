@@ -105,7 +105,7 @@ def test_whole_choices_come_close_to_those_of_milp(seed):
     options, loss = demands.options, demands.loss()
     size_bytes, cost_ns = whole_need(demands)
     budget = Budget(int(size_bytes * 0.1), cost_ns * 0.3)
-    least = by_milp(loss, options, budget, mip_rel_gap=1e-3, node_limit=200)
+    least, _ = by_milp(loss, options, budget, mip_rel_gap=1e-3, node_limit=200)
     allocation = allocate(demands, budget)
     assert fits(demands, allocation.choice, budget)
     assert allocation.bound <= least * (1 + 1e-9)
