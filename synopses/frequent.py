@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from synopses import frequent_kernels as kernels
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates, TopItem
-from synopses.frequent_blocks import count_plain
+from synopses.frequent_batches import BATCH_MIN, count_apart, count_known, left_out
 from synopses.frequent_entries import (
     Entries,
     ItemKind,
@@ -43,9 +43,11 @@ class GroupedFrequent(Resizable):
     A group has counters for at most 3/4 of `entries` values. When they run out, the median counter
     is taken off all of them and those left with nothing are dropped; `error` adds these medians
     up. A value without counter occurs at most `error` times, and error <= 8/3 * total / entries:
-    each purge takes its median from at least half of 3/4 * entries counters. A value with a counter
-    was seen exactly `low` times since it got it, and before that at most as often as `error` was
-    then; so values that were frequent from the start are counted exactly. Merging keeps all this.
+    each purge takes its median from at least half of 3/4 * entries counters. A large batch of one
+    group is counted first and merged in with one purge, which takes from more than 3/4 * entries.
+    A value with a counter was seen exactly `low` times since it got it, and before that at most as
+    often as `error` was then; so values that were frequent from the start are counted exactly.
+    Merging keeps all this.
     Source: Anderson et al. 2017, "A high-performance algorithm for identifying frequent items in
     data streams", IMC 2017, with the exact median. Keys are 64-bit hashes: two values with one
     hash would be counted as one.
@@ -152,7 +154,47 @@ class GroupedFrequent(Resizable):
         if weights is not None:
             same_rows(words.size, weights=amounts)
             self._check_weights(amounts)
-        self._take(groups, words, values, amounts, _NONE)
+        if ids is None and weights is None and words.size >= max(BATCH_MIN, self.entries):
+            self._take_batch(words, values)
+        else:
+            self._take(groups, words, values, amounts, _NONE)
+
+    def _take_batch(self, news: NDArray[np.uint64], values: Values) -> None:
+        """Count many plain values of group 0: what they are is merged in, with one purge."""
+        total = int(self._totals[0]) + news.size
+        table = self._arena, int(self._starts[0]), int(self._rooms[0])
+        absent, apart = np.empty(news.size + 1, np.int64), np.empty(table[2], np.int64)
+        left, others = count_known(*table, news, absent, apart)
+        absent, apart = absent[:left], apart[:others]
+        keys, counts, rows = np.empty(left, np.uint64), np.empty_like(absent), np.empty_like(absent)
+        size = count_apart(self._arena, apart, news, absent, keys, counts, rows)
+        room, purged = self.entries * 3 // 4, 0
+        if int(self._active[0]) + size > room:
+            purged = int(left_out(*table, counts[:size], room))
+            self._purge(purged)
+        stay = np.flatnonzero(counts[:size] > purged)
+        self._take(
+            as_ids(None, stay.size, 1),
+            as_input(keys[stay], np.uint64),
+            values[rows[stay]],
+            as_input(counts[stay] - purged, np.int64),
+            as_input(np.full(stay.size, -purged), np.int64),
+        )
+        self._totals[0] = total
+
+    def _purge(self, amount: int) -> None:
+        """Take an amount off all counters of group 0."""
+        kernels.take_off(
+            self._arena,
+            self._starts,
+            self._rooms,
+            self._active,
+            self._offsets,
+            self._born,
+            self._free,
+            self._state,
+            amount,
+        )
 
     def _check_weights(self, weights: NDArray[np.int64]) -> None:
         """What they and all that was counted weigh must be an int64, in whatever group."""
@@ -187,8 +229,7 @@ class GroupedFrequent(Resizable):
     ) -> int:
         fresh = np.empty(news.size - first, np.int32)
         self._state[kernels.FRESH] = 0
-        is_plain = not (groups.size or amounts.size or shifts.size)
-        row = (count_plain if is_plain else kernels.count_keys)(
+        row = kernels.count_keys(
             self._arena,
             self._starts,
             self._rooms,

@@ -109,16 +109,15 @@ def _median_count(arena: Longs, start: int, room: int, size: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _purge(
-    arena: Longs, start: int, room: int, size: int, born: Longs, free: Ints, state: Longs
-) -> tuple[int, int]:
-    """Take the median off all `size` counters, drop those left with nothing; (median, left).
+    arena: Longs, start: int, room: int, amount: int, born: Longs, free: Ints, state: Longs
+) -> int:
+    """Take an amount off all counters, drop those left with nothing; how many are left.
 
     Which ones stay nobody can predict, so they are told apart without a branch. They are put in
     their places again from behind a free one on: none stands before its home there, and homes come
     nearly in order, so that an entry goes home, or next to the last one where that is taken. Places
     are counted from there.
     """
-    median = _median_count(arena, start, room, size)
     begin = 0
     while arena[start + begin, COUNT] != 0:
         begin += 1
@@ -128,11 +127,11 @@ def _purge(
     free_before = freed = np.uint64(state[FREE])
     for step in range(room):
         at = base + ((first + np.uint64(step)) & mask)
-        count, stays = arena[at, COUNT], arena[at, COUNT] > median
+        count, stays = arena[at, COUNT], arena[at, COUNT] > amount
         stay[np.uint64(staying)] = at
         staying += stays
         free[freed] = np.int32(arena[at, REF])
-        freed += np.uint64((count > 0) & (count <= median))
+        freed += np.uint64((count > 0) & (count <= amount))
         arena[at, COUNT] = count if stays else 0
     for each in range(np.int64(freed - free_before)):
         born[np.uint32(free[free_before + np.uint64(each)])] = -1
@@ -152,9 +151,27 @@ def _purge(
             run = home if home > end else run
         end = to + np.uint64(1) if to >= end else end
         at = base + ((first + to) & mask)
-        arena[at, KEY], arena[at, COUNT] = key, count - median
+        arena[at, KEY], arena[at, COUNT] = key, count - amount
         arena[at, LATE], arena[at, REF] = late, ref
-    return median, staying
+    return staying
+
+
+@njit(nogil=True, cache=True)
+def take_off(
+    arena: Longs,
+    starts: Longs,
+    rooms: Longs,
+    active: Longs,
+    offsets: Longs,
+    born: Longs,
+    free: Ints,
+    state: Longs,
+    amount: int,
+) -> None:
+    """Purge group 0 of an amount."""
+    if rooms[0] > 0:
+        active[0] = _purge(arena, starts[0], rooms[0], amount, born, free, state)
+    offsets[0] += amount
 
 
 @njit(nogil=True, cache=True)
@@ -247,10 +264,9 @@ def count_keys(
             arena[at, LATE], arena[at, REF] = offsets[group] + shift, ref
             active[group] += 1
             if active[group] > room * 3 // 4:
-                size = active[group]
-                median, staying = _purge(arena, start, room, size, born, free, state)
+                median = _median_count(arena, start, room, active[group])
+                active[group] = _purge(arena, start, room, median, born, free, state)
                 offsets[group] += median
-                active[group] = staying
         if grouped:
             totals[group] += weight
         else:

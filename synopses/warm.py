@@ -20,6 +20,7 @@ from synopses.deal import block_sizes, deal, left_out, move, move_texts, number,
 from synopses.distinct import GroupedDistinct
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
+from synopses.frequent_batches import BATCH_MIN
 from synopses.group_table import GroupTable
 from synopses.hashed_counters import LG_WIDTH_MIN
 from synopses.hashing import (
@@ -104,6 +105,8 @@ def _count(keys: NDArray[np.uint64]) -> None:
         summary.update(None, keys)
         summary.count(keys, 0.95)
         summary.subtract(kind(1, LG_WIDTH_MIN))
+    batch = np.arange(2 * BATCH_MIN)
+    GroupedFrequent(1, 8).update(None, murmur_int64(batch)[0], batch)
     small = GroupedCountMin(1, 8)
     small.update(None, keys)
     self_join_size(small, 0.95)

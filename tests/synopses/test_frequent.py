@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.frequent import GroupedFrequent
+from synopses.frequent_batches import BATCH_MIN
 from synopses.frequent_entries import ItemKind
 from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
 from synopses.profile import TYPICAL
@@ -314,13 +315,48 @@ def test_lists_of_stretches_bound_what_each_did_not_list() -> None:
 
 @pytest.mark.parametrize("entries", [8, 64, 1024])
 @pytest.mark.parametrize("stream", list(STREAMS))
-def test_blocks_of_keys_are_counted_as_keys_one_by_one(stream: str, entries: int) -> None:
-    values = STREAMS[stream](np.random.default_rng(3)).astype(np.int64)
-    keys = murmur_int64(values)[0]
-    in_blocks, one_by_one = GroupedFrequent(1, entries), GroupedFrequent(1, entries)
-    for start in range(0, len(values), 1_777):
-        part = slice(start, start + 1_777)
-        in_blocks.update(None, keys[part], values[part])
-        ones = np.ones(len(values[part]), np.int64)
-        one_by_one.update(None, keys[part], values[part], ones)
-        assert in_blocks.to_bytes() == one_by_one.to_bytes()
+def test_batches_of_any_size_keep_all_bounds(stream: str, entries: int) -> None:
+    """Large ones are merged in, small ones are counted key by key, and so in turns."""
+    rng = np.random.default_rng(3)
+    values = np.concatenate([STREAMS[stream](rng) for _ in range(4)]).astype(np.int64)
+    summary, at = GroupedFrequent(1, entries), 0
+    for rows in (BATCH_MIN, 300, 2 * BATCH_MIN, 1, len(values)):
+        part = values[at : at + rows]
+        summary.update(None, murmur_int64(part)[0], part)
+        at += rows
+        check(summary, 0, truth.exact_counts(values[:at]))
+
+
+@pytest.mark.parametrize("entries", [8, 64, 1024])
+@pytest.mark.parametrize("stream", list(STREAMS))
+def test_a_large_batch_forgets_no_more_than_the_largest_count_without_room(
+    stream: str, entries: int
+) -> None:
+    values = STREAMS[stream](np.random.default_rng(5)).astype(np.int64)
+    counts = sorted(truth.exact_counts(values).values(), reverse=True)
+    room = entries * 3 // 4
+    summary = of(values, entries=entries, batch=len(values))
+    assert summary.error.tolist() == [counts[room] if len(counts) > room else 0]
+    kept = [item.count for item in summary.top(room)[0]]
+    assert kept == [count for count in counts[:room] if count > summary.error[0]]
+
+
+def test_large_batches_of_few_values_are_counted_exactly() -> None:
+    """So many that dozens want one place of the index; some come into the full table late."""
+    rng = np.random.default_rng(6)
+    summary, seen = GroupedFrequent(1, 1024), []
+    for known in (8, 600, 768, 768):
+        seen.append(rng.integers(0, known, 3 * BATCH_MIN))
+        summary.update(None, murmur_int64(seen[-1])[0], seen[-1])
+    [found] = summary.top(1024)
+    assert {item.value: (item.low, item.high) for item in found} == {
+        value: (count, count) for value, count in truth.exact_counts(np.concatenate(seen)).items()
+    }
+
+
+def test_texts_of_a_large_batch_are_fetched_once_they_have_a_counter() -> None:
+    values = np.random.default_rng(7).zipf(1.2, 2 * BATCH_MIN) % 10_000
+    texts = np.array([f"client-{value}" for value in values], object)
+    summary = GroupedFrequent(1, 64, ItemKind.TEXT)
+    summary.update(None, murmur_int64(values)[0], texts)
+    check(summary, 0, truth.exact_counts(texts))

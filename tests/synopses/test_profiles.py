@@ -229,7 +229,9 @@ def req(size: int) -> Trial:
 def frequent(size: int) -> Trial:
     keys = np.arange(100_000)  # Every value once: nothing can be forgotten more often.
     summary = GroupedFrequent(1, size)
-    summary.update(None, murmur_int64(keys)[0], keys)
+    for first in range(0, keys.size, 1_000):  # Of large batches less is forgotten.
+        part = keys[first : first + 1_000]
+        summary.update(None, murmur_int64(part)[0], part)
     errors = summary.error / summary.totals
     held = summary.size_bytes
     return Trial(GroupedFrequent, size, Statistics(len(keys)), errors[:, None], held, 0.4)

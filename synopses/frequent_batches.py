@@ -1,0 +1,131 @@
+"""The loops of frequent.py for large batches of plain values of one group: count, then merge.
+
+What has a counter is counted there; what has none is counted exactly, in a table of the batch's
+own. The two are merged with one purge: the largest count that finds no room is taken off all of
+them (Agarwal et al. 2012, "Mergeable summaries", PODS, Thm 2.2). Counting key by key purges anew
+each time that the free half of the counters has been given away, mostly to values that come once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from synopses.cell_counts import SPREAD
+from synopses.frequent_kernels import COUNT, KEY, ROOM_MIN, Longs, Words, shift_of
+from synopses.ordering import ranked
+
+BATCH_MIN = 4096  # Values for which a table of their own pays.
+_ROOMY = 4  # Places of the index for each of the table: seldom do two want one.
+_COMMON = 16  # Counts up to here are found by counting.
+_ONE = np.uint64(1)
+
+
+@njit(nogil=True, cache=True)
+def count_known(
+    arena: Longs, start: int, room: int, news: Words, absent: Longs, apart: Longs
+) -> tuple[int, int]:
+    """Count what has a counter in the table; how many rows are `absent`, and counters `apart`.
+
+    A table that is three quarters full takes several looks, and nobody can predict how many; in a
+    roomy index each value takes one, and no branch. Of counters that want one place there the
+    largest gets it; the others are set apart, and their values are left to be counted, too.
+
+    absent: receives the rows that were not counted, [n + 1]. apart: receives where in the arena the
+    counters are that were not asked for, [room].
+    """
+    roomy = _ROOMY * max(room, ROOM_MIN)
+    index = np.zeros(roomy, np.int32)
+    keys, counts, places = (
+        np.zeros(room + 1, np.uint64),
+        np.zeros(room + 1, np.int64),
+        np.empty_like(apart),
+    )
+    shift, size, set_apart = shift_of(roomy), 0, 0
+    for at in range(start, start + room):
+        if arena[at, COUNT] == 0:
+            continue
+        size += 1
+        keys[size], counts[size] = np.uint64(arena[at, KEY]), arena[at, COUNT]
+        places[size - 1] = at
+        where = (keys[size] * SPREAD) >> shift
+        other, loser = index[where], np.int64(size)
+        if other == 0 or counts[other] < counts[size]:
+            index[where], loser = size, np.int64(other)
+        if loser > 0:
+            apart[set_apart] = places[loser - 1]
+            set_apart += 1
+    left = np.uint64(0)
+    for row in range(news.size):
+        key = news[row]
+        number = np.uint64(index[(key * SPREAD) >> shift])
+        is_its = (keys[number] == key) & (number != 0)
+        counts[number] += is_its
+        absent[left] = row
+        left += np.uint64(not is_its)
+    for each in range(size):
+        arena[places[each], COUNT] = counts[each + 1]
+    return int(left), set_apart
+
+
+@njit(nogil=True, cache=True)
+def count_apart(
+    arena: Longs, apart: Longs, news: Words, absent: Longs, keys: Words, counts: Longs, rows: Longs
+) -> int:
+    """Count the values of the absent rows; returns how many are different.
+
+    What has a counter in one of the places `apart` is added there, and its count is 0 then.
+
+    keys, counts, rows: receive of each value its key, how often it is there and one of its rows;
+    [absent].
+    """
+    room = 8
+    while room < 2 * absent.size:
+        room *= 2
+    numbers = np.zeros(room, np.int32)  # From 1; 0 marks a free place.
+    mask, shift = np.uint64(room - 1), shift_of(room)
+    size = np.uint64(0)
+    for each in range(absent.size):
+        key = news[np.uint64(absent[each])]
+        place = (key * SPREAD) >> shift
+        while numbers[place] != 0 and keys[np.uint64(numbers[place]) - _ONE] != key:
+            place = (place + _ONE) & mask
+        if numbers[place] != 0:
+            counts[np.uint64(numbers[place]) - _ONE] += 1
+            continue
+        keys[size], counts[size], rows[size] = key, 1, absent[each]
+        size += _ONE
+        numbers[place] = np.int32(size)
+    for at in apart:
+        key = np.uint64(arena[at, KEY])
+        place = (key * SPREAD) >> shift
+        while numbers[place] != 0:
+            number = np.uint64(numbers[place]) - _ONE
+            if keys[number] == key:
+                arena[at, COUNT] += counts[number]
+                counts[number] = 0
+                break
+            place = (place + _ONE) & mask
+    return int(size)
+
+
+@njit(nogil=True, cache=True)
+def left_out(arena: Longs, start: int, room: int, counts: Longs, kept: int) -> int:
+    """The smallest number that no more than `kept` counters and counts are above.
+
+    counts: int64 [n], of values without counter. Mostly the number is small.
+    """
+    for guess in range(_COMMON):
+        above = 0
+        for at in range(start, start + room):
+            above += arena[at, COUNT] > guess
+        for each in range(counts.size):
+            above += counts[each] > guess
+        if above <= kept:
+            return guess
+    every = np.zeros(room + counts.size, np.uint64)
+    for at in range(room):
+        every[at] = arena[start + at, COUNT]
+    for each in range(counts.size):
+        every[room + each] = counts[each]
+    return int(ranked(every, every.size - 1 - kept))
