@@ -9,6 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.bucket_cells import SHIFT_MIN, ZERO, cells_of, coarser
+from synopses.bucket_ranges import CELLS_MAX, range_of, tally_range
+from synopses.bucket_ranges import ROWS_MIN as RANGED_MIN
 from synopses.by_group import ROWS_MIN, by_group, groups_of
 from synopses.cell_counts import SPREAD, CellCounts, Slots
 from synopses.cell_pages import CellPages
@@ -27,45 +29,6 @@ Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 @njit(nogil=True, cache=True)
-def _add_to_one(
-    slots: Slots,
-    used: int,
-    used_max: int,
-    values: NDArray[np.float64],
-    bits: NDArray[np.int64],
-    shift: int,
-    counts: NDArray[np.int64],
-    extremes: NDArray[np.float64],
-) -> tuple[int, int]:
-    """Count values of group 0 as `_add` does; what is of the group alone waits for no memory."""
-    mask, stop = np.uint64(len(slots) - 1), values.size
-    seen, least, most = 0, extremes[0, 0], extremes[0, 1]
-    for row in range(values.size):
-        x = values[row]
-        if np.isnan(x):
-            continue
-        magnitude = bits[row] & np.int64(0x7FFFFFFFFFFFFFFF)
-        away = np.int64(0) if magnitude == 0 else (magnitude >> shift) + 1
-        key = np.uint64((ZERO - away if bits[row] < 0 else ZERO + away) + 1)
-        place = ((key * SPREAD) >> np.uint64(32)) & mask
-        while slots[place, 0] != key and slots[place, 0] != np.uint64(0):
-            place = (place + np.uint64(1)) & mask
-        if slots[place, 0] != key:
-            if used >= used_max:
-                stop = row
-                break
-            slots[place, 0] = key
-            used += 1
-        slots[place, 1] += np.uint64(1)
-        seen += 1
-        least = x if x < least else least
-        most = x if x > most else most
-    counts[0] += seen
-    extremes[0, 0], extremes[0, 1] = least, most
-    return stop, used
-
-
-@njit(nogil=True, cache=True)
 def _add(
     slots: Slots,
     used: int,
@@ -77,13 +40,16 @@ def _add(
     counts: NDArray[np.int64],
     extremes: NDArray[np.float64],
 ) -> tuple[int, int]:
-    """Count values in their cells until the map is full; returns (next row, used)."""
-    mask = np.uint64(len(slots) - 1)
+    """Count values in their cells until the map is full; returns (next row, used).
+
+    ids of size 0: all of group 0.
+    """
+    mask, grouped = np.uint64(len(slots) - 1), ids.size > 0
     for row in range(values.size):
         x = values[row]
         if np.isnan(x):
             continue
-        group = np.int64(ids[row])
+        group = np.int64(ids[row]) if grouped else np.int64(0)
         magnitude = bits[row] & np.int64(0x7FFFFFFFFFFFFFFF)
         away = np.int64(0) if magnitude == 0 else (magnitude >> shift) + 1
         cell = ZERO - away if bits[row] < 0 else ZERO + away
@@ -172,12 +138,18 @@ class BucketCounts:
         extremes: NDArray[np.float64],
     ) -> int:
         """Count until the map is full; returns the next row."""
+        bits = values.view(np.int64)
+        if not ids.size and values.size >= RANGED_MIN:
+            first, last = range_of(bits, self.shift)
+            if last - first < CELLS_MAX:
+                given = values, bits, self.shift, first, last, counts, extremes
+                if self.map.take(tally_range(*given)):
+                    self._make_room(counts.size)
+                return values.size
         slots, used, used_max = self.map.slots, self.map.used, self.map.used_max
-        given = values, values.view(np.int64), self.shift, counts, extremes
-        if ids.size:
-            row, self.map.used = _add(slots, used, used_max, ids, *given)
-        else:
-            row, self.map.used = _add_to_one(slots, used, used_max, *given)
+        row, self.map.used = _add(
+            slots, used, used_max, ids, values, bits, self.shift, counts, extremes
+        )
         return int(row)
 
     def _are_many(self, rows: int, groups: int) -> bool:

@@ -115,6 +115,12 @@ class CellCounts:
                 return
             self.widen()
 
+    def take(self, entries: Slots) -> bool:
+        """Add entries, keys and counts as in `slots`; whether the map has grown for them."""
+        room = len(self.slots)
+        self._add(entries)
+        return len(self.slots) > room
+
     def merge(self, other: Self, sign: int = 1) -> None:
         """Add sign * the other's counts."""
         if len(self.slots) < len(other.slots):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.bottom_k import BottomK, WeightedBottomK
+from synopses.bucket_ranges import ROWS_MIN
 from synopses.count_min import GroupedCountMin
 from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
@@ -126,6 +127,7 @@ def _fill_pages() -> None:
     runs = GroupedLogBuckets(4)
     for _ in range(2):
         runs.update(np.arange(64 * values.size, dtype=np.int32) % 4, np.tile(values, 64))
+    GroupedLogBuckets(1).update(None, np.ones(ROWS_MIN))
     few = GroupedLogBuckets(_ROWS)
     few.update(np.arange(_ROWS, dtype=np.int32), values[:_ROWS])
 

@@ -20,6 +20,7 @@ from synopses.bucket_cells import (
     coarser,
     keys_of_cells,
 )
+from synopses.bucket_ranges import ROWS_MIN
 from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.header import Kind, seal
 from synopses.log_buckets import GroupedLogBuckets
@@ -65,6 +66,40 @@ def test_counts_are_those_of_sorting_whatever_the_batches(groups: int, batch: in
     for group, mine in enumerate(truth.by_group(ids[present], values[present], groups)):
         assert buckets.quantile(0.0)[group].low == mine.min()
         assert buckets.quantile(1.0)[group].high == mine.max()
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [7.25],
+        [1.0, 2.0, 3.0, 4.0, 5.0],
+        [0.0, -0.0],
+        [0.0, -0.0, np.nan, 3.0, -3.0, 1e-3, 40.0],
+        [np.nan],
+        [np.inf, -np.inf, 1e308, -1e305],
+        [5e-324, -5e-324, 1e-310, 0.0],
+        [1.0, 2.0**15.99],  # As far apart as an array of cells is long, at 7 bits of mantissa,
+        [1.0, 2.0**16],  # and one further.
+        [-1e300, 1e-300, 0.0, np.inf],
+    ],
+)
+def test_few_different_values_of_one_group_are_counted_like_any(
+    kinds: list[float], shift: int
+) -> None:
+    values = np.random.default_rng(len(kinds)).choice(kinds, 3 * ROWS_MIN)
+    at_once, one_by_one = GroupedLogBuckets(1), GroupedLogBuckets(1)
+    for buckets in (at_once, one_by_one):
+        buckets.resize(52 - shift)
+    for _ in range(2):
+        at_once.update(None, values)
+        for first in range(0, values.size, ROWS_MIN // 2):
+            one_by_one.update(None, values[first : first + ROWS_MIN // 2])
+    assert at_once.to_bytes() == one_by_one.to_bytes()
+    cells, counts = np.unique(cells_of(values[~np.isnan(values)], shift), return_counts=True)
+    assert at_once.counts.tolist() == [2 * counts.sum()]
+    np.testing.assert_array_equal(at_once.buckets()[1], cells)
+    np.testing.assert_array_equal(at_once.buckets()[2], 2 * counts)
 
 
 def test_a_histogram_of_many_values_takes_less_than_a_map_would() -> None:
