@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from shedder.archive.progress import Told, nobody
 from shedder.archive.runs import verify_run
 from shedder.cql.render import POSITION
 from shedder.errors import CorruptData, StorageFailed
+
+AHEAD_ROWS: Final = 2_048  # Of each run, which are read before somebody asks.
 
 
 class RunFiles:
@@ -116,14 +118,13 @@ class RunFiles:
         """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
         if run.footer is None:
             self.verified((run,))
+        stored_bytes = partial(self._stored_bytes, run, wanted)
         are_small = SmallBlocks.fit(run, numbers, wanted)
-        if are_small and (known := self._small.find(run, numbers, wanted)) is not None:
+        if are_small and (known := self._small.find(run, numbers, wanted, stored_bytes)):
             return iter(known)
         kept = self._footers, told, self._open
         blocks = read_blocks(self._files, self._path(run.file), run, numbers, wanted, *kept)
-        if not are_small:
-            return blocks
-        return self._small.keeping(wanted, blocks, partial(self._stored_bytes, run, wanted))
+        return self._small.keeping(wanted, blocks, stored_bytes) if are_small else blocks
 
     def _stored_bytes(self, run: Run, wanted: Wanted, number: int) -> int:
         """What a block's wanted columns take in the file; 0 in one of version 1."""
@@ -132,14 +133,24 @@ class RunFiles:
         return sum(size for _, size in stretches)
 
     def open_ahead(self, run: Run) -> None:
-        """Open a run's file for who asks for a part of it; what is wrong with it is found then."""
-        if run.is_dealt and run.footer is not None:
-            path = self._path(run.file)
-            with (
-                suppress(CorruptData, StorageFailed),
-                opened(self._files, path, run, self._footers, self._open),
-            ):
-                pass
+        """Open a run's file for who asks for a part of it, and read its smallest blocks, which
+        most questions begin with; what is wrong with it is found then."""
+        if not run.is_dealt or run.footer is None:
+            return
+        path, numbers, rows = self._path(run.file), [], 0
+        for number in run.small_blocks.tolist():
+            rows += int(run.block_sizes[number])
+            if rows > AHEAD_ROWS:
+                break
+            numbers.append(number)
+        with suppress(CorruptData, StorageFailed):
+            with opened(self._files, path, run, self._footers, self._open) as (_, checked):
+                assert checked.footer is not None
+                names = tuple(checked.footer.schema.names)
+            wanted = Wanted(names[0], names)
+            kept = self._footers, nobody, self._open
+            for block in read_blocks(self._files, path, run, numbers, wanted, *kept):
+                self._small.hold_whole(block)
 
     def distrust(self, run: Run) -> None:
         """A part of the file was found to be damaged: verify it before its next use."""

@@ -7,8 +7,9 @@ import pytest
 from shedder.archive.files import OsFiles, OsReadFile
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.small_blocks import SMALL_ROWS, SmallBlocks
-from shedder.archive.run_files import RunFiles
+from shedder.archive.run_files import AHEAD_ROWS, RunFiles
 from shedder.cql.layout import Hybrid
+from shedder.cql.render import POSITION
 from shedder.errors import CorruptData
 from tests.archive.schemas import ARROW
 from tests.archive.test_blocks import shuffled, write
@@ -138,10 +139,56 @@ def test_those_of_the_run_that_was_not_used_for_the_longest_time_go_first(tmp_pa
     small = SmallBlocks(2 * size + size // 2)
     for at in (0, 1):
         assert list(small.keeping(WANTED, iter([blocks[at]]), lambda _: 7)) == [blocks[at]]
-    [found] = small.find(runs[0], [0], WANTED) or []
+    [found] = small.find(runs[0], [0], WANTED, lambda _: 7) or []
     assert (found.table, found.bytes_read) == (blocks[0].table, 7)
     list(small.keeping(WANTED, iter([blocks[2]]), lambda _: 7))
-    assert [small.find(run, [0], WANTED) is not None for run in runs] == [True, False, True]
+    assert [small.find(run, [0], WANTED, lambda _: 7) is not None for run in runs] == [
+        True,
+        False,
+        True,
+    ]
     tiny = SmallBlocks(size // 2)
     list(tiny.keeping(WANTED, iter(blocks), lambda _: 7))
-    assert tiny.find(runs[2], [0], WANTED) is None
+    assert tiny.find(runs[2], [0], WANTED, lambda _: 7) is None
+
+
+def test_the_smallest_blocks_of_a_run_that_was_opened_ahead_need_no_read(files, tmp_path):
+    run = write(tmp_path, Hybrid(7, 100), [shuffled(50, 30_000)])[1]
+    files.open_ahead(run)
+    count = len(files._files.reads)
+    numbers, sizes = run.small_blocks.tolist(), run.block_sizes
+    ahead = [n for at, n in enumerate(numbers) if sizes[numbers[: at + 1]].sum() <= AHEAD_ROWS]
+    assert len(ahead) >= 2
+    fresh = RunFiles(OsFiles(), files._directory, verify=True)
+    for columns in (("serial",), ("sensor", "ts"), (POSITION, "site", "serial")):
+        wanted = Wanted("ts", columns)
+        found, expected = read(files, run, ahead, wanted), read(fresh, run, ahead, wanted)
+        assert [b.table for b in found] == [b.table for b in expected]
+        again = read(fresh, run, ahead, wanted)
+        assert [b.bytes_read for b in found] == [b.bytes_read for b in again]
+    assert len(files._files.reads) == count
+    read(files, run, [numbers[len(ahead)]], Wanted("ts", ("serial",)))
+    assert len(files._files.reads) > count
+
+
+def test_a_damaged_run_is_opened_ahead_without_a_word_and_found_by_who_asks(files, run, tmp_path):
+    path = tmp_path / "runs" / run.file
+    path.write_bytes(bytes(run.size_bytes))
+    files.open_ahead(run)
+    with pytest.raises(CorruptData):
+        read(files, run, [5])
+
+
+def test_what_is_held_whole_counts_and_goes(tmp_path):
+    _, run = write(tmp_path, Hybrid(7, 100), [shuffled(50, 3_000)])
+    [block] = read(RunFiles(OsFiles(), tmp_path, verify=True), run, [0])
+    small = SmallBlocks(block.table.nbytes // 2)
+    small.hold_whole(block)
+    assert small.find(run, [0], WANTED, lambda _: 7) is None
+    small = SmallBlocks()
+    small.hold_whole(block)
+    [found] = small.find(run, [0], Wanted("ts", ("ts",)), lambda _: 7) or []
+    assert (found.table, found.bytes_read) == (block.table.select(["ts"]), 7)
+    assert small.find(replace(run, crc=run.crc ^ 1), [0], WANTED, lambda _: 7) is None
+    small.forget(run.file)
+    assert small.find(run, [0], WANTED, lambda _: 7) is None

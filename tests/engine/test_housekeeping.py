@@ -149,7 +149,9 @@ def test_new_runs_are_opened_for_the_first_question_to_a_part_of_them(tmp_path, 
         assert world.files.opened == []
         world.db.close()
         world.db = world.opened()
-        world.db.housekeeping.tick()
+        world.files.opened.clear()  # All of this happened before it was open.
+        assert world.db.execute(asked).archive is not None
+        assert world.files.opened == []
     assert world.db.core.store.runs(1)
     world.db.execute("DROP STREAM s")
     world.db.housekeeping.tick()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from shedder.archive.entries import Run
 from shedder.archive.layouts.blocks import Block, Wanted
@@ -20,13 +21,18 @@ _ENTRY_BYTES: Final = 1_024  # Of the objects that hold a block, roughly.
 _Key = tuple[int, tuple[str, ...]]
 """Number of a block, columns."""
 
+StoredBytes = Callable[[int], int]
+"""What the wanted columns of the block of this number take in the file."""
+
 
 @dataclass(slots=True)
 class _OfRun:
-    """Of the file with this checksum; size_bytes in memory."""
+    """Of the file with this checksum; size_bytes in memory. whole: by number, those of which all
+    columns are held."""
 
     crc: int
     blocks: dict[_Key, Block] = field(default_factory=dict)
+    whole: dict[int, Block] = field(default_factory=dict)
     size_bytes: int = 0
 
 
@@ -51,20 +57,36 @@ class SmallBlocks:
         sizes = run.block_sizes
         return all(sizes[number] <= SMALL_ROWS for number in numbers)
 
-    def find(self, run: Run, numbers: Sequence[int], wanted: Wanted) -> list[Block] | None:
+    def find(
+        self, run: Run, numbers: Sequence[int], wanted: Wanted, stored_bytes: StoredBytes
+    ) -> list[Block] | None:
         """Blocks of a run by number, with the bytes that they have in the file; None: not all."""
         with self._lock:
             held = self._held.get(run.file)
             if held is None or held.crc != run.crc:
                 return None
             self._held.move_to_end(run.file)
-            try:
-                return [held.blocks[number, wanted.columns] for number in numbers]
-            except KeyError:
-                return None
+            found = []
+            for number in numbers:
+                block = held.blocks.get((number, wanted.columns))
+                if block is None and (whole := held.whole.get(number)) is not None:
+                    table = whole.table.select(list(wanted.columns))
+                    block = replace(whole, table=table, bytes_read=stored_bytes(number))
+                if block is None:
+                    return None
+                found.append(block)
+            return found
+
+    def hold_whole(self, block: Block) -> None:
+        """Keep one with all of its columns, for whoever will ask for some of them."""
+        with self._lock:
+            held, table = self._of(block.run), _copied(block)
+            if block.number not in held.whole:
+                held.whole[block.number] = replace(block, table=table)
+                self._grow(held, table)
 
     def keeping(
-        self, wanted: Wanted, blocks: Iterator[Block], stored_bytes: Callable[[int], int]
+        self, wanted: Wanted, blocks: Iterator[Block], stored_bytes: StoredBytes
     ) -> Iterator[Block]:
         """Blocks of a run as they come, which are kept; stored_bytes: that one has in the file."""
         for block in blocks:
@@ -79,19 +101,27 @@ class SmallBlocks:
                 self._size -= gone.size_bytes
 
     def _keep(self, wanted: Wanted, block: Block, stored_bytes: int) -> None:
-        run, rows = block.run, block.rows
-        table = block.table.take(np.arange(rows))  # Of what was read together this alone is held.
-        size_bytes = table.nbytes + _ENTRY_BYTES
+        table = _copied(block)
         with self._lock:
-            held = self._held.get(run.file)
-            if held is None or held.crc != run.crc:
-                self.forget(run.file)
-                held = self._held[run.file] = _OfRun(run.crc)
-            key = (block.number, wanted.columns)
-            if key in held.blocks:
-                return
-            held.blocks[key] = replace(block, table=table, bytes_read=stored_bytes)
-            held.size_bytes += size_bytes
-            self._size += size_bytes
-            while self._size > self._max:
-                self.forget(next(iter(self._held)))
+            held, key = self._of(block.run), (block.number, wanted.columns)
+            if key not in held.blocks:
+                held.blocks[key] = replace(block, table=table, bytes_read=stored_bytes)
+                self._grow(held, table)
+
+    def _of(self, run: Run) -> _OfRun:
+        held = self._held.get(run.file)
+        if held is None or held.crc != run.crc:
+            self.forget(run.file)
+            held = self._held[run.file] = _OfRun(run.crc)
+        return held
+
+    def _grow(self, held: _OfRun, table: pa.Table) -> None:
+        held.size_bytes += table.nbytes + _ENTRY_BYTES
+        self._size += table.nbytes + _ENTRY_BYTES
+        while self._size > self._max:
+            self.forget(next(iter(self._held)))
+
+
+def _copied(block: Block) -> pa.Table:
+    """Its rows: of what was read together this alone is held."""
+    return block.table.take(np.arange(block.rows))
