@@ -136,7 +136,7 @@ def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[
         if summary.is_full:
             summary.cut(even)
 
-    even = np.ones(GROUPS)
+    even, few = np.ones(GROUPS), fresh % 5 + 1.0
     hll, theta, items, cells = (library[name] for name in ("hll", "theta", "items", "cells"))
     kll, sums, ids = library["kll"], library["sums"], library["ids"]
     one, many = GroupedDistinct, GroupedFrequent
@@ -208,6 +208,12 @@ def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[
             lambda s, r: s.update(None, values[r]),
             kll,
             "quantile",
+        ),
+        Case(
+            "log buckets, five different values",
+            lambda: GroupedLogBuckets(1),
+            lambda s, r: s.update(None, few[r]),
+            kll,
         ),
         Case(
             "log buckets by group",
