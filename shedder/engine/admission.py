@@ -36,7 +36,7 @@ class Admission:
         check_archive(core, tenant)
         self.admit_by_rate(name, rows, size_bytes)
         core.queues.check(tenant, core.settings.ingest_queue_bytes)
-        self._admit_by_load(name, size_bytes, waits=waits)
+        self._admit_by_load(name, tenant, size_bytes, waits=waits)
         return core.intake(name)
 
     @contextmanager
@@ -105,9 +105,9 @@ class Admission:
         if intake is not None:
             intake.refuse(rows)
 
-    def _admit_by_load(self, name: str, size_bytes: int, *, waits: bool) -> None:
+    def _admit_by_load(self, name: str, tenant: str, size_bytes: int, *, waits: bool) -> None:
         core = self._core
-        waiting = core.meter.queue_bytes + core.commit.in_flight_bytes
+        waiting = core.queues.queued_bytes(tenant) / core.queues.share(tenant)  # As if of all.
         wait_ms = core.door.wait_ms(name, size_bytes, core.machine.monotonic_s(), waiting)
         if wait_ms:
             core.meter.refused(0 if waits else size_bytes)

@@ -91,7 +91,7 @@ class Door:
           tick_s: since the last call.
           owners: by stream, its tenant and what that weighs: first tenants get their shares, then
             the streams of each. A stream that is not in it is of the tenant "".
-          queue_bytes_max: nobody is let in while more than this waits to be applied.
+          queue_bytes_max: nobody is let in who has more than his share of this waiting.
         """
         with self._lock:
             self._queue_bytes_max = queue_bytes_max
@@ -119,10 +119,10 @@ class Door:
             for bucket, rate in zip(buckets, _all_of(asked, weights, share), strict=True):
                 bucket.rate = rate
 
-    def wait_ms(self, stream: str, size_bytes: int, now_s: float, queue_bytes: int = 0) -> int:
+    def wait_ms(self, stream: str, size_bytes: int, now_s: float, queue_bytes: float = 0.0) -> int:
         """Ask for room for a batch.
 
-        queue_bytes: that have come and wait to be applied.
+        queue_bytes: of its tenant, that have come and wait to be applied; over its share of room.
 
         Returns:
           0: it is let in. Else when to come back, and nothing was taken.
