@@ -20,10 +20,9 @@ STRETCH_MAX = 16  # Refresh periods get so many times as long at most.
 REFUSE_AGE_MS = 500.0  # Before anyone is refused, the queue takes what a short burst brings.
 ADMIT_LEAST = 0.05  # Of what can be worked off: so much is let in whatever the queue.
 WAITS_S = 0.25  # Behind a door that is held so much waits as is worked off in this time.
-LEAN = 0.5  # A queue that is empty lets in more than can be worked off by this part of it,
-TRIM = 0.08  # ... and by so much more after each tick, for as long as it is empty.
+TRIM = 0.08  # While nothing waits there, so much more is believed to be worked off after each tick.
 TRIM_MAX = 4.0  # What can be worked off is believed to be so many times as much at most, or less.
-ALPHA_WORKS = 0.2  # What the newest tick counts in what can be worked off.
+ALPHA_UP, ALPHA_DOWN = 0.3, 0.03  # What a tick counts in what can be worked off: more, or less.
 QUEUE_S_MAX = 0.5  # Of a whole core at the least cost: more than that never waits.
 
 
@@ -97,6 +96,8 @@ def step(state: State, load: Load, ends: Ends) -> State:
     room = load.room_ns_per_tuple(use=USE, drain_s=DRAIN_S)
     if not state.overloaded and (load.age_ms < AGE_MS or room >= ends.full_ns):
         return NORMAL
+    if state.admit_bytes_per_s != float("inf"):  # Of what is offered there is more than arrives.
+        room = min(room, ends.least_ns)
     return _door(_freshness(_precision(state, room, ends), load, ends), load, ends)
 
 
@@ -136,7 +137,8 @@ def _door(state: State, load: Load, ends: Ends) -> State:
     What can be worked off is known from costs and from what others leave of the core, both of which
     swing; what is let in swings less, and makes up for what was believed wrongly by the length of
     the queue: too short a one, and the apply thread has nothing to do while others are refused; too
-    long a one, and it is worked off first.
+    long a one, and it is worked off first. A stall makes the queue long, and is over: it changes
+    next to nothing of what is believed.
     """
     if not state.overloaded:
         return state
@@ -149,14 +151,15 @@ def _door(state: State, load: Load, ends: Ends) -> State:
     if not admitting and not (full and offered > can):
         return state
     before = state.works_bytes_per_s if admitting else can
-    works = before + ALPHA_WORKS * (can - before)
+    works = before + (ALPHA_UP if can > before else ALPHA_DOWN) * (can - before)
     if load.age_ms < AGE_MS and offered < works * state.trim and state.calm >= HOLD:
         return replace(state, admit_bytes_per_s=float("inf"), works_bytes_per_s=0.0, trim=1.0)
     trim = state.trim
     short = 1.0 - load.queue_bytes / (works * trim * WAITS_S)  # 0: as wanted; 1: nothing waits.
-    if short < 0 or load.refused_bytes_per_s > 0:  # Else nobody offers more.
-        trim = min(max(trim * (1.0 + TRIM * max(short, -1.0)), 1 / TRIM_MAX), TRIM_MAX)
-    allowed = max(works * trim * (1.0 + LEAN * short), ADMIT_LEAST * works)
+    stalls = short < -1.0  # Nothing is let in, and it is worked off before anything is learnt.
+    if not stalls and (short < 0 or load.refused_bytes_per_s > 0):  # Else nobody offers more.
+        trim = min(max(trim * (1.0 + TRIM * short), 1 / TRIM_MAX), TRIM_MAX)
+    allowed = max(works * trim * (1.0 + short), ADMIT_LEAST * works)
     return replace(state, admit_bytes_per_s=allowed, works_bytes_per_s=works, trim=trim)
 
 

@@ -13,7 +13,7 @@ from shedder.overload.load import NS, Load, Machine
 ALPHA = 0.5  # What the newest tick counts in a rate,
 ALPHA_COST = 0.3  # ... and in a cost,
 ALPHA_OVERHEAD = 0.1  # ... and in what a tuple takes beside its synopses: with slides' answers.
-RUN_MS = 50.0  # What is read as one takes so long, and up to twice that: others wait meanwhile.
+RUN_MS = 50.0  # Of CPU that is read as one, and up to twice that: others wait meanwhile.
 FREE_LEAST = 0.05  # The apply thread is never believed to get less of its time than this.
 
 
@@ -98,12 +98,13 @@ class Meter:
 
     @property
     def tuples_at_once(self) -> float:
-        """How many tuples may be read as one, so that it takes RUN_MS, or twice that at most.
+        """How many tuples may be read as one, in RUN_MS of CPU, or twice that at most.
 
         Learnt from what the last ones took, one step after the other: twice as many take less than
         twice as long, by nobody knows how much. What a tuple takes on average does not say it: with
         most of the time spent in calls, small runs are dear, and to read fewer because tuples are
-        dear would make them dearer still. 0 where nothing has been applied yet.
+        dear, or because others want the core, would make them dearer still. 0 where nothing has
+        been applied yet.
         """
         return self._at_once
 
@@ -137,9 +138,10 @@ class Meter:
             assert self._working_since is not None
             now = self.clock_ns()
             self._worked_ns += now - max(self._working_since, self._taken_ns)
-            self._done_ns += self._cpu_ns() - self._cpu_since
+            took_ns = self._cpu_ns() - self._cpu_since
+            self._done_ns += took_ns
             self._done_wall_ns += now - self._working_since
-            self._at_once = _at_once(self._at_once, tuples, (now - self._working_since) / 1e6)
+            self._at_once = _at_once(self._at_once, tuples, took_ns / 1e6)
             self._working_since = None
             self._synopses_ns += synopses_ns
             self._done_tuples += tuples

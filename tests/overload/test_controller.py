@@ -169,3 +169,46 @@ def test_what_may_wait_before_the_door_is_held_is_what_half_a_second_can_work_of
     assert queue_bytes_max(load, Ends(5_000.0, 300.0)) == pytest.approx(30 * 1.25e6)
     assert queue_bytes_max(Load(at_s=1.0), Ends(5_000.0, 300.0)) == float("inf")
     assert queue_bytes_max(replace(load, overhead_ns_per_tuple=0.0), Ends(0, 0)) == float("inf")
+
+
+def test_precision_waits_for_the_door_to_open_however_little_is_let_in():
+    ends = Ends(5_000.0, 500.0)
+    state = State(budget_ns=500.0, stretch=16, admit_bytes_per_s=1e6, works_bytes_per_s=1e6)
+    for tick in range(50):  # 10,000 tuples/s come in: there were room for all that there is.
+        load = Load(
+            at_s=0.1 * tick,
+            tuples_per_s=1e4,
+            bytes_per_s=3e5,
+            refused_bytes_per_s=3e8,
+            overhead_ns_per_tuple=100.0,
+        )
+        state = step(state, load, ends)
+        assert (state.budget_ns, state.stretch) == (500.0, 16)
+        assert state.admit_bytes_per_s < float("inf")
+
+
+def test_a_stall_behind_a_held_door_is_made_up_for_at_once():
+    """Half a second's work waits, and for a second nothing is worked off; then it goes on."""
+    ends = Ends(5_000.0, 900.0)
+    state = State(
+        budget_ns=900.0, stretch=16, admit_bytes_per_s=3e7, works_bytes_per_s=2.85e7, trim=1.0
+    )
+
+    def load(queue_s, free):
+        return Load(
+            at_s=0.0,
+            tuples_per_s=1e6,
+            bytes_per_s=3e7,
+            refused_bytes_per_s=3e8,
+            queue_tuples=round(1e6 * queue_s),
+            queue_bytes=round(3e7 * queue_s),
+            age_ms=1e3 * queue_s,
+            overhead_ns_per_tuple=100.0,
+            free_share=free,
+        )
+
+    for _ in range(10):
+        state = step(state, load(0.6, 0.1), ends)
+    assert state.admit_bytes_per_s < 0.06 * 3e7
+    state = step(state, load(0.0, 0.4), ends)
+    assert state.admit_bytes_per_s > 0.9 * 3e7
