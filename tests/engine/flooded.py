@@ -23,7 +23,7 @@ QUERIES = {
 ROWS = 500
 
 
-SLOWNESS = 720.0  # Times what the model says that a synopsis takes.
+SLOWNESS = 940.0  # Times what the model says that a synopsis takes.
 
 
 class Priced(VirtualMachine):
