@@ -41,7 +41,7 @@ test: venv  ## all tests, the slow ones and Spark's, too
 	@$(BIN)/pytest -q -m spark
 
 unit: venv  ## the quick tests
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "not slow and not spark"
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
 
 check: lint test  ## what a change must pass: format, lint, types, imports, tests, docs that execute
 

@@ -7,11 +7,13 @@ import pytest
 from benchmarks.__main__ import PAGE, heading, merged, names
 
 
+@pytest.mark.slow
 def test_a_page_with_nothing_new_stays_as_it_is() -> None:
     page = PAGE.read_text()
     assert merged(page, {}) == page
 
 
+@pytest.mark.slow
 def test_a_section_takes_the_place_of_its_benchmarks_own() -> None:
     name = names()[0]
     page = merged(merged("", {n: f"## {heading(n)}\n\nold" for n in names()}), {name: "## new"})

@@ -84,6 +84,7 @@ def one(db: Database, sql: str) -> dict:
 # --- rows in ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "batch", "batches", "pandas", "polars"])
 def test_rows_come_in_as_whatever_holds_columns(db: Database, kind: str) -> None:
     table = visits(300)
@@ -99,6 +100,7 @@ def test_rows_come_in_as_whatever_holds_columns(db: Database, kind: str) -> None
     assert one(db, "SELECT COUNT(*) AS n, SUM(ms) AS s FROM visits")["n"] == 300
 
 
+@pytest.mark.slow
 def test_a_replayed_batch_is_acknowledged_and_not_applied_again(db: Database) -> None:
     for sequence in (0, 1, 1, 0, 2):
         receipt = db.push("visits", visits(10), producer="p", sequence=sequence)
@@ -110,6 +112,7 @@ def test_a_replayed_batch_is_acknowledged_and_not_applied_again(db: Database) ->
     assert (ledger.accepted, ledger.applied, ledger.duplicate) == (60, 30, 30)
 
 
+@pytest.mark.slow
 def test_a_gap_and_a_stale_epoch_are_refused_with_the_numbers(db: Database) -> None:
     db.push("visits", visits(10), producer="p", epoch=1, sequence=0)
     with pytest.raises(SequenceGap, match="sent sequence 5, expected 1"):
@@ -120,6 +123,7 @@ def test_a_gap_and_a_stale_epoch_are_refused_with_the_numbers(db: Database) -> N
     assert one(db, "SELECT COUNT(*) AS n FROM visits")["n"] == 20
 
 
+@pytest.mark.slow
 def test_empty_batches_and_tables_are_fine(db: Database) -> None:
     db.push("visits", visits(0))
     db.push("visits", visits(5))
@@ -136,6 +140,7 @@ def _replaced(name: str, values: list) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "error", "says"),
     [
@@ -157,6 +162,7 @@ def test_rows_that_do_not_fit_are_refused_whole_and_by_name(
     assert one(db, "SELECT COUNT(*) AS n FROM visits")["n"] == 4
 
 
+@pytest.mark.slow
 def test_a_hundred_columns_are_no_trouble(db: Database) -> None:
     names = [f"c{i}" for i in range(99)]
     columns = ", ".join(f"{name} DOUBLE" for name in names)
@@ -167,6 +173,7 @@ def test_a_hundred_columns_are_no_trouble(db: Database) -> None:
     assert one(db, "SELECT SUM(c98) AS s FROM wide")["s"] == 99.0
 
 
+@pytest.mark.slow
 def test_nan_counts_as_null_and_infinities_are_values(db: Database) -> None:
     db.push("visits", _replaced("ms", [math.nan, 1.0, None]))
     whole = db.register("whole", "SELECT COUNT(ms) AS n, SUM(ms) AS s, MAX(ms) AS h FROM visits")
@@ -182,6 +189,7 @@ def test_nan_counts_as_null_and_infinities_are_values(db: Database) -> None:
     assert one(db, "SELECT SUM(ms) AS s FROM visits")["s"] is None
 
 
+@pytest.mark.slow
 def test_a_tuple_years_in_the_future_closes_no_window_and_is_not_lost(db: Database) -> None:
     query = db.register("n", f"SELECT COUNT(*) AS n FROM visits {MINUTE}")
     db.push("visits", visits(1_000))
@@ -239,6 +247,7 @@ def test_queries_are_created_in_sql_too(db: Database) -> None:
     db.execute("DROP QUERY IF EXISTS q")
 
 
+@pytest.mark.slow
 def test_parameters_are_bound_as_values(db: Database) -> None:
     db.push("visits", visits(30))
     sql = "SELECT COUNT(*) AS n FROM visits WHERE page = ? AND ms < ?"
@@ -289,6 +298,7 @@ def test_only_a_question_can_stand(db: Database) -> None:
 # --- answers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_one_time_question_without_target_is_exact(db: Database) -> None:
     db.push("visits", visits(3_000))
     answer = db.execute(
@@ -380,6 +390,7 @@ def test_explain_and_describe_tell_what_there_is(db: Database) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_answer_is_a_table_that_pandas_takes(db: Database) -> None:
     db.push("visits", visits(30))
     frame = db.execute("SELECT page, COUNT(*) AS n FROM visits GROUP BY page").table.to_pandas()

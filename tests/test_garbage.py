@@ -19,6 +19,7 @@ def test_the_collector_rests_while_loading_and_is_then_as_before(was_on):
         (gc.enable if before else gc.disable)()
 
 
+@pytest.mark.slow
 def test_what_is_loaded_rests_meanwhile_and_no_longer():
     with keeping_what_is_loaded():
         assert gc.get_freeze_count() > 0

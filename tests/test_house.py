@@ -24,6 +24,7 @@ def tracked(*patterns: str) -> list[Path]:
     return [ROOT / name for name in names.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
+@pytest.mark.slow
 def test_imports_only_point_down():
     done = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],

@@ -28,6 +28,7 @@ from tests.allocator.problems import (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(small_problems())
 def test_a_small_problem_gets_the_best_of_all_choices(problem):
@@ -42,6 +43,7 @@ def test_a_small_problem_gets_the_best_of_all_choices(problem):
     assert goals(demands, allocation.choice) == pytest.approx(best, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(small_problems())
 def test_what_an_allocation_says_of_itself_is_so(problem):
@@ -59,6 +61,7 @@ def test_what_an_allocation_says_of_itself_is_so(problem):
     assert allocation.met[~allocation.reachable].sum() == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(
@@ -75,6 +78,7 @@ def test_bytes_alone_are_shared_as_dynamic_programming_does(rows, budget):
     assert allocation.loss == pytest.approx(best_by_bytes(demands, budget), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("share", [(0.05, 0.3), (0.3, 0.1), (0.5, 0.5), (0.01, 0.9)])
 def test_a_large_problem_is_within_a_percent_of_the_convex_bound(seed, share):
@@ -87,6 +91,7 @@ def test_a_large_problem_is_within_a_percent_of_the_convex_bound(seed, share):
     assert allocation.loss <= allocation.bound * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_problem_too_large_for_branch_and_bound_is_within_a_percent_of_it(seed):
     demands = power_law_problem(30, seed=seed, sizes=8, levels=4, with_targets=0)
@@ -98,6 +103,7 @@ def test_a_problem_too_large_for_branch_and_bound_is_within_a_percent_of_it(seed
     assert allocate(demands, budget).loss <= 1.01 * best.bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_whole_choices_come_close_to_those_of_milp(seed):
     n = 60
@@ -112,6 +118,7 @@ def test_whole_choices_come_close_to_those_of_milp(seed):
     assert allocation.loss <= 1.01 * least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "seed"), [(40, 0), (40, 1), (100, 2), (200, 3)])
 def test_fine_sizes_come_close_to_what_slsqp_finds_for_continuous_ones(n, seed):
     rng = np.random.default_rng(seed)
@@ -149,6 +156,7 @@ def test_fine_sizes_come_close_to_what_slsqp_finds_for_continuous_ones(n, seed):
     assert allocation.loss <= 1.01 * found.fun
 
 
+@pytest.mark.slow
 def test_what_both_resources_hardly_allow_is_found():
     # Everybody's least of bytes fits, and everybody's least of CPU, but hardly both at once.
     demands = power_law_problem(3_000, seed=1, with_targets=0.3)
@@ -215,6 +223,7 @@ def test_nobody_gets_nothing_of_nothing():
     assert (allocation.free_bytes, allocation.loss) == (0, 0.0)
 
 
+@pytest.mark.slow
 def test_in_shortage_of_many_promises_are_kept_before_wishes():
     demands = power_law_problem(2_000, seed=1)
     size_bytes, cost_ns = whole_need(demands)

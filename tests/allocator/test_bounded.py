@@ -44,6 +44,7 @@ def test_by_hand():
     assert shared([1000.0, 1.0, 1.0], [0, 1, 1], 40, [32, FREE]).held.tolist() == [False, False]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.1, 1000), st.integers(0, 2)), min_size=1, max_size=8),

@@ -32,6 +32,7 @@ def moved(after, before):
     return (after.choice[: len(before.choice)] != before.choice).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_newcomer_fits_in_and_few_others_move(seed):
     demands = power_law_problem(300, seed=seed)

@@ -40,6 +40,7 @@ def least_of_all(options, budget):
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(SYNOPSES, BUDGETS, st.booleans())
 def test_it_is_the_best_of_all_choices_whatever_the_prices(synopses, budget, priced):
@@ -56,6 +57,7 @@ def test_it_is_the_best_of_all_choices_whatever_the_prices(synopses, budget, pri
     assert options.cost_ns[at].sum() <= budget.cost_ns
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(SYNOPSES, BUDGETS, st.integers(1, 4))
 def test_with_too_few_states_a_choice_still_fits_and_the_bound_still_holds(
@@ -72,6 +74,7 @@ def test_with_too_few_states_a_choice_still_fits_and_the_bound_still_holds(
         assert options.size_bytes[at].sum() <= budget.size_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("n", "sizes", "levels"), [(10, 6, 5), (20, 14, 1), (100, 3, 1)])
 def test_it_is_no_worse_than_what_milp_finds(n, sizes, levels, seed):
@@ -124,6 +127,7 @@ def test_synopses_that_are_all_alike_do_not_multiply_what_is_looked_at(both, mon
     assert sum(looked_at) < 100_000
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=80
@@ -162,6 +166,7 @@ def test_what_does_not_fit_yet_is_still_what_bytes_are_worth():
     assert allocation.per_byte == pytest.approx(8 / 19)
 
 
+@pytest.mark.slow
 def test_an_allocation_prints_nothing(capfd):
     """HiGHS did, now and then: who serves a shell has answers on stdout."""
     for seed in range(30):

@@ -35,6 +35,7 @@ def cost_of(demands, choice):
     return demands.options.cost_ns[np.arange(len(choice)), choice].sum()
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.floats(0.0, 1.2), st.integers(0, 3))
 def test_a_tick_stays_within_its_budget_and_keeps_all_sizes(share, seed):
@@ -47,6 +48,7 @@ def test_a_tick_stays_within_its_budget_and_keeps_all_sizes(share, seed):
     assert (demands.options.size_bytes[rows, choice] == allocation.size_bytes).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 0.7])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_tick_is_as_good_as_solving_anew_with_these_sizes(seed, share):

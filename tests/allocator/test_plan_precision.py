@@ -42,6 +42,7 @@ def _distance(part, whole, predicted):
     return abs(left.mean()) / max(error, 0.1 / len(left))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_plan_is_as_precise_as_predicted(seed):
     assert max(distances(seed)) < DEVIATIONS
@@ -54,6 +55,7 @@ def test_a_thousand_random_plans_are_as_precise_as_predicted():
     assert np.mean(off < 2) > 0.93  # as standard errors go: 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_recall_varies_from_window_to_window_as_predicted(seed):
     rng = np.random.default_rng(500 + seed)
@@ -87,6 +89,7 @@ PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANS)
 @pytest.mark.parametrize("seed", range(3))
 def test_false_positives_vary_from_window_to_window_as_predicted(kind, seed):
@@ -108,6 +111,7 @@ def test_false_positives_vary_from_window_to_window_as_predicted(kind, seed):
         assert below == pytest.approx(share, abs=0.13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["difference", "select of a difference", "join of a difference"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_count_above_a_difference_errs_as_predicted(kind, seed):
@@ -170,6 +174,7 @@ def test_the_literatures_rates_and_ours_are_the_same_thing():
     assert float(nothing.false_positives) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_total_errs_as_predicted(seed):
     rng = np.random.default_rng(seed)
@@ -190,6 +195,7 @@ def test_a_total_errs_as_predicted(seed):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_an_average_errs_as_predicted_and_is_as_often_near_as_is_said(seed):
     rng = np.random.default_rng(40 + seed)
@@ -235,6 +241,7 @@ def drawn_sizes(plan, rng, size=SIZES):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_memory_goes_where_it_makes_the_plan_most_precise(seed):
     rng = np.random.default_rng(900 + seed)

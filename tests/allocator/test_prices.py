@@ -18,6 +18,7 @@ from tests.allocator.problems import fits, power_law_problem, small_problems, wh
 amounts = st.floats(0, 4, allow_subnormal=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.floats(0, 100), amounts, amounts), min_size=1, max_size=25),
@@ -80,6 +81,7 @@ def test_the_best_of_many_is_near_the_bound_in_every_kind_of_shortage():
 prices = st.floats(0, 8, allow_subnormal=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(small_problems(), st.tuples(prices, prices), st.tuples(prices, prices), st.data())
 def test_who_is_best_between_two_prices_is_a_candidate(problem, some, others, data):

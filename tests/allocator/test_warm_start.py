@@ -15,6 +15,7 @@ from tests.allocator.problems import fits, power_law_problem, whole_need
 COUNTS = (300, 2_500)  # Below and above where prices are guessed from a part.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", COUNTS)
 @pytest.mark.parametrize("times", [0.25, 0.5, 0.9, 1.1, 2.0, 4.0])
 @pytest.mark.parametrize("share", [(0.05, 0.3), (0.3, 0.2)])
@@ -31,6 +32,7 @@ def test_another_budget_is_shared_out_as_well_from_the_present_prices(n, times, 
     assert found.met[demands.readers.promised].sum() == anew.met[demands.readers.promised].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", COUNTS)
 @pytest.mark.parametrize("off", [(1e6, 1.0), (1e-6, 1.0), (1e6, 1e-6), (0.0, 1e3), (0.0, 0.0)])
 def test_prices_that_are_far_off_cost_time_and_nothing_else(n, off):

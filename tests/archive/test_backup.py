@@ -93,6 +93,7 @@ def test_a_restored_backup_is_the_same_again(store, tmp_path):
     assert (tmp_path / "again" / run).stat().st_ino != (store.directory / run).stat().st_ino
 
 
+@pytest.mark.slow
 def test_what_comes_and_goes_during_a_backup_does_not_tear_it(store, tmp_path):
     """Cuts, checkpoints, retention and new tuples all the while; a backup is one moment."""
     done = threading.Event()
@@ -212,6 +213,7 @@ class CalledOff(Progress):
         super().advance(amount)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", [True, False])
 def test_calling_off_a_backup_or_restore_at_any_look_leaves_nothing(store, tmp_path, link):
     backup(store, tmp_path / "whole")
@@ -252,6 +254,7 @@ def opens_whole_or_not_at_all(directory: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", [True, False])
 def test_every_failing_call_is_a_clean_error_that_leaves_nothing(tmp_path, link):
     filled(tmp_path / "data").close()
@@ -273,6 +276,7 @@ def test_every_failing_call_is_a_clean_error_that_leaves_nothing(tmp_path, link)
     assert opens_whole_or_not_at_all(tmp_path / "copy")
 
 
+@pytest.mark.slow
 def test_power_loss_at_any_call_leaves_no_half_backup_that_opens(tmp_path):
     world = tmp_path / "world"
     filled(world / "data").close()
@@ -335,6 +339,7 @@ def test_a_killed_restore_does_not_open_and_the_next_one_tidies_up(tmp_path):
     assert opens_whole_or_not_at_all(tmp_path / "copy")
 
 
+@pytest.mark.slow
 def test_the_log_goes_on_without_writing_into_a_backup(store, tmp_path):
     """Its closed segments are second names of the store's, which may not be written over."""
     made = backup(store, tmp_path / "copy")

@@ -182,6 +182,7 @@ def open_files() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_goes_is_not_kept_open_and_nothing_is_after_the_end(tmp_path):
     with shedder.open(tmp_path) as db:
         for name in "ab":
@@ -219,6 +220,7 @@ def test_a_stretch_of_time_leaves_other_rows_out_and_counts_them(written, stretc
         assert sum(b.bytes_read for b in blocks) == run.size_bytes - run.footer.offset
 
 
+@pytest.mark.slow
 def test_damage_is_found_where_it_is_read_and_only_there(written):
     path, run, _ = written
     sound = path.read_bytes()

@@ -34,6 +34,7 @@ def test_a_run_takes_rows_until_it_would_span_too_much(times, width, rows_min, p
         assert max(times[: taken + 1]) - min(times[: taken + 1]) > width
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.data())
 def test_a_tail_that_is_split_keeps_its_rows(sizes, data):
     tail, position = Tail(), 0
@@ -63,6 +64,7 @@ def test_without_retention_a_run_spans_what_it_likes(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_bulk_load_becomes_a_run_for_each_compartment(tmp_path):
     """Rows are a millisecond apart; compartments of 20,000 of them."""
     width_us = 20_000 * 1_000
@@ -89,6 +91,7 @@ def test_a_bulk_load_becomes_a_run_for_each_compartment(tmp_path):
     assert check(tmp_path).damages == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 40])
 def test_an_engine_keeps_little_more_than_it_has_to(tmp_path, batches):
     """An hour of 64,000 requests, of which the last ten minutes are kept."""

@@ -58,6 +58,7 @@ def run_file(directory: Path, batch: pa.RecordBatch, name: str = "0-2.parquet") 
     return path
 
 
+@pytest.mark.slow
 def test_runs_and_tail_are_one_relation(worker, tmp_path):
     file = run_file(tmp_path, rows(1, 2))
     sql = "SELECT count(*) AS a0, sum(value) AS a1 FROM stream"
@@ -104,6 +105,7 @@ def test_the_limits_cannot_be_changed_by_a_query(worker):
         worker.query("SET memory_limit = '10GB'", [], [], SCHEMA)
 
 
+@pytest.mark.slow
 def test_a_query_past_its_deadline_is_killed_and_the_next_one_answered(worker):
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"0\.3 s"):
@@ -112,6 +114,7 @@ def test_a_query_past_its_deadline_is_killed_and_the_next_one_answered(worker):
     assert worker.query("SELECT 1 AS a0 FROM stream", [], [rows(1)], SCHEMA).num_rows == 1
 
 
+@pytest.mark.slow
 def test_more_memory_than_the_budget_is_refused_and_the_next_one_answered(worker):
     with pytest.raises(BudgetExceeded):
         worker.query("SELECT list(range) FROM range(50000000)", [], [], SCHEMA)
@@ -135,6 +138,7 @@ def test_a_closed_worker_says_so(tmp_path):
         worker.query("SELECT 1", [], [], SCHEMA)
 
 
+@pytest.mark.slow
 def test_queries_of_several_threads_are_answered_one_by_one(worker):
     def ask(key: int) -> int:
         table = worker.query("SELECT max(key) AS a0 FROM stream", [], [rows(key)], SCHEMA)
@@ -144,6 +148,7 @@ def test_queries_of_several_threads_are_answered_one_by_one(worker):
         assert list(pool.map(ask, range(20))) == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_query_that_waits_too_long_for_its_turn_misses_its_deadline(worker):
     first = threading.Thread(target=_expect_deadline, args=(worker, 1.0))
     first.start()
@@ -159,6 +164,7 @@ def _expect_deadline(worker: ExactWorker, timeout_s: float) -> None:
         worker.query(FOREVER, [], [], SCHEMA, timeout_s=timeout_s)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_is_replaced(worker):
     worker.query("SELECT 1 AS a0", [], [], SCHEMA)
     assert worker.pid is not None
@@ -167,6 +173,7 @@ def test_a_worker_killed_from_outside_is_replaced(worker):
     assert worker.query("SELECT 1 AS a0", [], [], SCHEMA).num_rows == 1
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_parent_also_during_a_query(tmp_path):
     script = f"""
 import os, threading, pathlib
@@ -213,6 +220,7 @@ def test_a_bound_query_is_answered_over_runs_and_tail(worker, tmp_path, text):
     assert first == second
 
 
+@pytest.mark.slow
 def test_a_query_that_is_called_off_is_killed_and_the_next_one_answered(worker):
     progress = Progress("an exact answer", "tuples")
     with ThreadPoolExecutor(1) as pool:

@@ -36,6 +36,7 @@ def rows(first: int, end: int) -> pa.Table:
     )
 
 
+@pytest.mark.slow
 def test_a_directory_of_version_1_answers_and_goes_on(v1):
     sql = "SELECT COUNT(*) AS n, SUM(value) AS s, FIRST(value) AS f, LAST(value) AS l FROM readings"
     assert check(v1).ok

@@ -102,6 +102,7 @@ def power_losses(tmp_path: Path, seeds: int) -> int:
         power_at += 1
 
 
+@pytest.mark.slow
 def test_power_loss_at_any_call_leaves_a_prefix_with_all_that_was_acknowledged(tmp_path):
     assert power_losses(tmp_path, seeds=3) > 200
 
@@ -112,6 +113,7 @@ def test_power_loss_leaves_a_prefix_in_five_thousand_states(tmp_path):
     assert power_losses(tmp_path, seeds=70) > 5_000
 
 
+@pytest.mark.slow
 def test_power_loss_while_recovering_from_a_power_loss_loses_nothing(tmp_path):
     producer = Producer()
     first = crash(
@@ -139,6 +141,7 @@ def test_power_loss_while_recovering_from_a_power_loss_loses_nothing(tmp_path):
         assert power_at >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "forever"), [(errno.EIO, False), (errno.ENOSPC, True)])
 def test_a_failing_call_is_a_clean_error_and_loses_nothing_acknowledged(tmp_path, error, forever):
     """Raise the index of the failing call until none fails, and then let power fail, too."""

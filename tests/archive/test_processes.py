@@ -97,6 +97,7 @@ def kill_and_recover(directory, kills: int, seed: int) -> None:
         store.close()
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path):
     kill_and_recover(tmp_path, kills=2, seed=1)
 
@@ -106,6 +107,7 @@ def test_thirty_kills_lose_nothing_that_was_acknowledged(tmp_path):
     kill_and_recover(tmp_path, kills=30, seed=2)
 
 
+@pytest.mark.slow
 def test_a_write_that_the_kernel_cuts_short_leaves_no_half_record(tmp_path):
     process = python(FULL, str(tmp_path))
     output, _ = process.communicate(timeout=60)

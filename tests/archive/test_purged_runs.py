@@ -44,6 +44,7 @@ def purge(store: Store) -> int:
     return sum(store.purge(run) for run in store.marked(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS, ids=layout_text)
 def test_what_is_left_is_what_was_left(tmp_path, layout):
     store = opened(tmp_path, layout, 30, 1, 40)
@@ -72,6 +73,7 @@ def test_what_is_left_is_what_was_left(tmp_path, layout):
     again.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), list(itertools.permutations(LAYOUTS, 2)), ids=layout_text)
 def test_a_purged_run_is_laid_out_anew_and_purged_again(tmp_path, old, new):
     store = opened(tmp_path, old, 40)
@@ -175,6 +177,7 @@ def test_only_runs_with_enough_deleted_rows_are_named(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS, ids=layout_text)
 def test_a_purge_that_is_called_off_at_any_look_leaves_everything_as_it_was(tmp_path, layout):
     store = opened(tmp_path, layout, 40)

@@ -53,6 +53,7 @@ def cancelled_after(steps: int):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), CHANGES, ids=layout_text)
 def test_any_layout_becomes_any_other(tmp_path, old, new):
     store = opened(tmp_path, old, 30, 1, 40)
@@ -109,6 +110,7 @@ def test_who_reads_an_old_run_goes_on_reading_it(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_reading_and_writing_go_on_beside_a_rewrite(tmp_path):
     store = opened(tmp_path, Plain(), *[200] * 5)
     done = threading.Event()
@@ -135,6 +137,7 @@ def test_reading_and_writing_go_on_beside_a_rewrite(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_is_called_off_leaves_nothing(tmp_path):
     store = opened(tmp_path, Hybrid(4, 3), 50)
     store.set_layout(1, Eager((0.2, 0.6)))
@@ -324,6 +327,7 @@ def test_a_full_disk_at_every_call_of_a_rewrite_leaves_all_as_it_was(tmp_path):
     assert failing(tmp_path, step=1) > 100
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_catalog_leaves_the_old_runs(tmp_path):
     store = opened(tmp_path, Plain(), *[100] * 6)
     store.set_layout(1, Eager(tuple(n / 16 for n in range(16))))

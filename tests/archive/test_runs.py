@@ -24,6 +24,7 @@ def written(tmp_path, request):
     return tmp_path, batches, write_run(OsFiles(), tmp_path, stream, 100, batches)
 
 
+@pytest.mark.slow
 def test_a_run_reads_back_as_it_was_written(written):
     directory, batches, run = written
     read = list(read_run(directory / "runs" / run.file, run))
@@ -112,6 +113,7 @@ def test_a_run_as_written_passes_verification(written):
     verify_run(OsFiles(), directory, run)
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_passes_verification(written):
     directory, _, run = written
     path = directory / "runs" / run.file

@@ -140,6 +140,7 @@ def test_a_snapshot_stays_whole_while_the_store_changes(store):
     assert positions(store) == list(range(10, 30))
 
 
+@pytest.mark.slow
 def test_a_forgotten_snapshot_releases_its_files(store):
     ingest(store, 0, 10)
     store.cut(1)
@@ -189,6 +190,7 @@ def test_adding_and_cutting_at_once_loses_nothing(store):
     assert positions(store) == list(range(2000))
 
 
+@pytest.mark.slow
 def test_a_cut_that_waits_for_a_transaction_keeps_nobody_waiting(store):
     """A checkpoint may write for long; batches that arrive and readers go on meanwhile."""
     ingest(store, 0, 1000)
@@ -258,6 +260,7 @@ def test_a_directory_is_served_once(store):
         Store.open(store.directory)
 
 
+@pytest.mark.slow
 def test_the_lock_ends_with_its_process(tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from shedder.archive.store import Store\n"

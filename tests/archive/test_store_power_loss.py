@@ -184,6 +184,7 @@ def test_a_run_that_cannot_be_written_leaves_the_tail_as_it_was(tmp_path, kind):
     assert check(tmp_path).ok
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_catalog_leaves_the_tail_and_no_file(tmp_path):
     store = recover(tmp_path, PowerFiles(tmp_path))
     store.create_stream(SCHEMA)

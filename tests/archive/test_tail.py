@@ -1,6 +1,7 @@
 """The tail: few pieces, however small the batches, and none changed while it is written."""
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ def rows_of(tail: Tail) -> list[int]:
     return [value for piece in tail.pieces for value in piece.batch["serial"].to_pylist()]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60))
 def test_merging_keeps_rows_positions_and_the_first_sequence(sizes):
     tail, position = Tail(), 0
@@ -30,6 +32,7 @@ def test_merging_keeps_rows_positions_and_the_first_sequence(sizes):
     assert (tail.rows, tail.size_bytes) == (0, 0)
 
 
+@pytest.mark.slow
 def test_many_small_batches_become_few_pieces():
     tail = Tail()
     for number in range(1000):

@@ -73,6 +73,7 @@ def test_an_incident_in_one_run_is_missed_nine_times_in_ten(times, runs, holds):
     assert held < holds
 
 
+@pytest.mark.slow
 def test_a_little_of_every_run_holds_an_incident_in_one_of_them():
     data = rows(20_000)
     latency = np.random.default_rng(5).normal(100.0, DEVIATION, 20_000)

@@ -79,6 +79,7 @@ def test_a_range_over_most_of_the_values_is_of_no_use(tmp_path):
     file.close()
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_found_before_it_misleads(tmp_path):
     keys = np.arange(3 * BLOCK_PAIRS)
     sound = to_bytes([keys, keys[::2]], 7)

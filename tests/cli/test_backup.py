@@ -42,6 +42,7 @@ def answered(directory) -> list:
         return database.execute(QUESTION).rows()
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_running_engine_answers_the_same(database, tmp_path):
     expected = database.execute(QUESTION).rows()
     status = database.execute("BACKUP TO 'monday'").table["status"][0].as_py()
@@ -92,6 +93,7 @@ def test_a_backup_that_is_not_done_in_time_leaves_nothing(database, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.slow
 def test_the_commands_make_backups_and_restore_them(database, tmp_path, capfd):
     expected = database.execute(QUESTION).rows()
     data, target = str(tmp_path / "data"), str(tmp_path / "target")

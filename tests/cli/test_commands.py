@@ -48,6 +48,7 @@ def rows(capfd, *arguments: str) -> list[dict]:
     return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_pushed_rows_can_be_counted(data, capfd):
     (row,) = rows(capfd, "sql", "-d", data, "-c", "SELECT COUNT(*) AS n FROM requests")
     assert row["n"] == ROWS
@@ -58,6 +59,7 @@ def test_the_only_column_of_moments_becomes_the_event_time(data):
         assert database.schema("requests").time_column == "ts"
 
 
+@pytest.mark.slow
 def test_csv_and_ndjson_hold_the_same_rows_as_parquet(tmp_path, data, capfd):
     table = requests(ROWS)
     csv, ndjson = tmp_path / "r.csv", tmp_path / "r.ndjson"
@@ -71,6 +73,7 @@ def test_csv_and_ndjson_hold_the_same_rows_as_parquet(tmp_path, data, capfd):
         assert rows(capfd, "sql", "-d", data, "-c", question + stream) == expected
 
 
+@pytest.mark.slow
 def test_pushing_the_same_file_again_under_a_name_stores_nothing_twice(tmp_path, parquet, capfd):
     directory = str(tmp_path / "data")
     command = ["push", "requests", parquet, "-d", directory, "--create", "--producer", "load"]
@@ -81,6 +84,7 @@ def test_pushing_the_same_file_again_under_a_name_stores_nothing_twice(tmp_path,
     assert row["n"] == ROWS
 
 
+@pytest.mark.slow
 def test_another_file_under_the_same_name_is_stored(tmp_path, capfd):
     directory = str(tmp_path / "data")
     days = [tmp_path / "monday.csv", tmp_path / "tuesday.csv"]
@@ -141,6 +145,7 @@ def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, tex
     assert rows(capfd, "sql", "-d", directory, "-o", "ndjson", "-c", "SHOW STREAMS") == []
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_made_is_named(tmp_path, parquet, capfd):
     typed, mistyped = str(tmp_path / "data"), str(tmp_path / "dta")
     assert run(["push", "requests", parquet, "-d", typed, "--create"]) == ExitCode.FINE
@@ -164,6 +169,7 @@ def test_columns_and_types_may_be_said(tmp_path, capfd):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "ndjson", "csv", "table"])
 def test_every_text_format_shows_the_value(data, capfd, form):
     capfd.readouterr()
@@ -172,6 +178,7 @@ def test_every_text_format_shows_the_value(data, capfd, form):
     assert f"{ROWS:,}" in out or str(ROWS) in out
 
 
+@pytest.mark.slow
 def test_a_script_runs_statement_by_statement(data, tmp_path, capfd):
     script = tmp_path / "a.sql"
     script.write_text("SHOW STREAMS; -- two; statements\nSELECT COUNT(*) AS n FROM requests;")
@@ -179,6 +186,7 @@ def test_a_script_runs_statement_by_statement(data, tmp_path, capfd):
     assert [next(iter(row)) for row in got] == ["stream", "n"]
 
 
+@pytest.mark.slow
 def test_statements_may_come_through_a_pipe(data, capfd, monkeypatch):
     import io
 
@@ -192,6 +200,7 @@ def test_a_target_that_cannot_be_promised_ends_with_its_own_code(data, capfd):
     assert run(["sql", "-d", data, "-c", impossible]) == ExitCode.PRECISION
 
 
+@pytest.mark.slow
 def test_a_standing_query_can_be_asked_by_name(data, capfd):
     hits = "SELECT COUNT(*) AS n FROM requests [RANGE INTERVAL '1' HOUR]"
     assert run(["sql", "-d", data, "-c", f"CREATE QUERY hits AS {hits}"]) == ExitCode.FINE
@@ -280,6 +289,7 @@ def test_a_wrong_command_line_is_a_usage_error_with_a_hint(arguments, capfd):
     assert "--help" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_arrow_output_is_what_the_library_answers(data, capfdbinary):
     question = "SELECT status, COUNT(*) AS n FROM requests GROUP BY status ORDER BY status"
     capfdbinary.readouterr()
@@ -295,6 +305,7 @@ def test_rows_that_come_too_late_are_counted_aloud(data, parquet, capfd):
     assert "came later than the lateness allows" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_server_answers_the_command_line(data, capfd):
     from shedder.server.server import running
     from shedder.settings import Settings
@@ -313,6 +324,7 @@ def test_an_event_time_that_is_not_the_streams_is_refused(data, parquet, capfd):
     assert run([*again, "ts"]) == ExitCode.FINE
 
 
+@pytest.mark.slow
 def test_an_error_in_a_script_says_which_statement_it_is_of(data, tmp_path, capfd):
     script = tmp_path / "two.sql"
     script.write_text("SELECT COUNT(*) FROM requests;\n\nSELECT *\nFROM requests;")
@@ -322,6 +334,7 @@ def test_an_error_in_a_script_says_which_statement_it_is_of(data, tmp_path, capf
     assert "* asks for rows, which come with the relational engine; select COUNT(*)" in said
 
 
+@pytest.mark.slow
 def test_a_server_that_others_reach_asks_who_calls(data, parquet, tmp_path, capfd, monkeypatch):
     import trustme
 

@@ -31,6 +31,7 @@ def process(*before: str, arguments=("--version",), **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["--version"], 0), (["restore", "/nowhere", "/x"], 5), (["no"], 2)]
 )
@@ -41,6 +42,7 @@ def test_it_ends_with_its_code_and_everything_was_said(arguments, code):
     assert said.strip()
 
 
+@pytest.mark.slow
 def test_what_was_left_for_the_end_is_done_and_no_module_is_taken_apart():
     assert process(_LEFT).stdout.splitlines() == [f"shedder {__version__}", "done at the end"]
 
@@ -50,12 +52,14 @@ def test_ctrl_c_while_modules_are_loaded_ends_it_without_a_word():
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
+@pytest.mark.slow
 def test_who_ignores_ctrl_c_goes_on_ignoring_it():
     ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
     ended = process(ignored, _CTRL_C)
     assert (ended.returncode, ended.stdout) == (0, f"shedder {__version__}\n")
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_told():
     with open("/dev/full", "w") as full:
         code = _CALLED.format(arguments=["--version"])

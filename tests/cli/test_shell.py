@@ -38,6 +38,7 @@ def typed(database, tmp_path, monkeypatch, capsys):
     return type_into
 
 
+@pytest.mark.slow
 def test_a_statement_runs_when_it_has_its_semicolon(typed):
     printed = typed("SELECT COUNT(*) AS n\rFROM requests;\r")
     assert f'"n": {ROWS}' in printed
@@ -48,6 +49,7 @@ def test_an_error_is_said_and_the_shell_goes_on(typed):
     assert "requests" in printed
 
 
+@pytest.mark.slow
 def test_dot_commands_are_obeyed(typed):
     assert '"column"' not in typed(".mode csv\rDESCRIBE requests;\r").replace('"column","type"', "")
     assert "there are .help" in typed(".frobnicate\r")

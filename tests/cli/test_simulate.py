@@ -61,6 +61,7 @@ def test_mistakes_end_with_2(path, capsys):
     assert "did you mean keys?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_a_scenario_again(path, capsys):
     assert run(["simulate", str(path), "--calibrate"]) == ExitCode.FINE
     printed = capsys.readouterr().out

@@ -39,6 +39,7 @@ def duckdb_values(batch: pa.RecordBatch, bound: list[Expression]) -> list[list[A
     return [plain(column.combine_chunks()) for column in table.columns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
 def test_evaluate_and_duckdb_agree_on_every_value(kind: ColumnType) -> None:
     _agree(kind, examples=12)

@@ -47,6 +47,7 @@ def with_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
 BY_TIME = "FIRST(s), LAST(d), FIRST(b), LAST(ts2), FIRST(day), LAST(l + i), FIRST(i)"
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(batch=batches(rows_max=20))
 def test_the_first_and_the_last_are_those_by_time_and_position(batch: pa.RecordBatch) -> None:

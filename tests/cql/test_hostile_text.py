@@ -20,6 +20,7 @@ QUERY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -66,6 +67,7 @@ def test_a_hostile_text_is_refused_with_a_message(text: str) -> None:
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.slow
 def test_twenty_thousand_ors_are_refused_at_once() -> None:
     text = "SELECT COUNT(*) FROM s WHERE " + "a OR " * 20_000 + "a"
     with pytest.raises(BadQuery, match="at most 65,536"):
@@ -101,12 +103,14 @@ def test_a_long_chain_of_or_is_read_as_a_shallow_tree() -> None:
     parse(f"SELECT COUNT(*) FROM s WHERE {words}")
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.text(max_size=80))
 def test_any_text_gives_a_statement_or_a_refusal(text: str) -> None:
     _survives(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 32), cuts=st.integers(1, 4))
 def test_a_query_with_words_lost_doubled_and_swapped_is_survived(seed: int, cuts: int) -> None:
@@ -125,6 +129,7 @@ def test_a_query_with_words_lost_doubled_and_swapped_is_survived(seed: int, cuts
     _survives(" ".join(words))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.integers(0, len(QUERY)), st.integers(0, 5), st.text(max_size=3))
 def test_a_query_with_characters_changed_is_survived(at: int, lost: int, put: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ NEAR = st.tuples(st.integers(-(1 << 26), 1 << 26), st.integers(1, SURE), st.inte
 ANY = st.tuples(st.integers(-SURE, SURE), st.integers(1, SURE))
 
 
+@pytest.mark.slow
 @given(pairs=st.lists(NEAR | ANY, min_size=1, max_size=20))
 @example(pairs=[(SURE, 1), (-SURE, SURE), (SURE - 1, SURE), (0, 7), (-21, 7), (-22, 7)])
 def test_a_remainder_is_what_truncated_division_leaves(pairs: list[tuple[int, int]]) -> None:

@@ -97,6 +97,7 @@ def damaged(db: Engine) -> tuple[bytes, object]:
     return before, file
 
 
+@pytest.mark.slow
 def test_who_is_refuted_by_the_archive_is_not_certified_until_it_holds_again(db):
     rng = np.random.default_rng(1)
     query = db.register("q", f"SELECT COUNT(*) AS n, SUM(x) AS total FROM r {WINDOW}")
@@ -125,6 +126,7 @@ def test_who_is_refuted_by_the_archive_is_not_certified_until_it_holds_again(db)
     assert (each.read, each.thinned, each.late) == (ledger.applied, 0, 0)
 
 
+@pytest.mark.slow
 def test_what_audits_came_to_outlives_the_service(tmp_path):
     rng = np.random.default_rng(5)
     with shedder.open(tmp_path / "data") as db:
@@ -148,6 +150,7 @@ def test_what_audits_came_to_outlives_the_service(tmp_path):
         assert int(facts(db, "query", "q")["audited_answers"]) == was.looks + 1
 
 
+@pytest.mark.slow
 def test_who_misses_too_often_loses_it_though_no_single_miss_proves_it(db):
     # Whoever knows the stream's seed can see to it that the rows that are read are larger.
     rng = np.random.default_rng(2)
@@ -163,6 +166,7 @@ def test_who_misses_too_often_loses_it_though_no_single_miss_proves_it(db):
     assert "more than chance allows" in facts(db, "query", "q")["certification_lost"]
 
 
+@pytest.mark.slow
 def test_what_the_archive_cannot_tell_is_not_audited(db):
     rng = np.random.default_rng(3)
     query = db.register("q", f"SELECT COUNT(*) AS n FROM r {WINDOW}")
@@ -192,6 +196,7 @@ def test_answers_of_very_many_groups_are_left_alone(db):
     assert db.audit.look() is None
 
 
+@pytest.mark.slow
 def test_a_landmark_s_answer_is_audited_as_it_grows(db):
     rng = np.random.default_rng(5)
     db.register("q", "SELECT COUNT(DISTINCT k) AS keys, MAX(x) AS most FROM r")
@@ -200,6 +205,7 @@ def test_a_landmark_s_answer_is_audited_as_it_grows(db):
         assert look(db) is True
 
 
+@pytest.mark.slow
 def test_it_takes_no_more_than_its_share_of_the_time(tmp_path):
     with shedder.open(tmp_path / "data", audit_share=1e-6) as db:
         db.execute(CREATE)
@@ -212,6 +218,7 @@ def test_it_takes_no_more_than_its_share_of_the_time(tmp_path):
         assert db.audit.busy_s > 0
 
 
+@pytest.mark.slow
 def test_a_query_that_is_registered_anew_is_not_certified_before_it_was_looked_at(db):
     rng = np.random.default_rng(7)
     text = f"SELECT COUNT(*) AS n FROM r {WINDOW}"

@@ -123,6 +123,7 @@ def asked(db: Engine, more: str = "") -> tuple[Any, ...]:
     return row["n"], row["s"], row["l"], row["t"].replace(tzinfo=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("live_first", [True, False])
 def test_a_backfilled_past_answers_as_if_it_had_been_pushed(
@@ -152,6 +153,7 @@ def test_a_backfilled_past_answers_as_if_it_had_been_pushed(
         assert answers(db, "s") == answers(db, "pushed")
 
 
+@pytest.mark.slow
 def test_a_query_registered_afterwards_reads_the_past_too(db: Engine) -> None:
     db.push("s", LIVE)
     adopted(db)
@@ -160,6 +162,7 @@ def test_a_query_registered_afterwards_reads_the_past_too(db: Engine) -> None:
     assert later.answer().rows() == db.query("ever_s").answer().rows()
 
 
+@pytest.mark.slow
 def test_a_target_is_met_from_the_archive_and_holds_the_truth(db: Engine) -> None:
     db.push("s", LIVE)
     adopted(db)
@@ -171,6 +174,7 @@ def test_a_target_is_met_from_the_archive_and_holds_the_truth(db: Engine) -> Non
     assert db.execute(f"SELECT COUNT(*) AS n FROM s {within}").rows()[0]["n"] == 2_000
 
 
+@pytest.mark.slow
 def test_nothing_is_adopted_twice(db: Engine) -> None:
     adopted(db)
     again = db.adopt_backfill("s", "old", rows=7_000)
@@ -179,6 +183,7 @@ def test_nothing_is_adopted_twice(db: Engine) -> None:
     assert asked(db) == truth(*PAST)
 
 
+@pytest.mark.slow
 def test_one_backfill_after_the_other_goes_further_back(db: Engine) -> None:
     db.push("s", LIVE)
     adopted(db, PAST[1:], "recent")
@@ -188,6 +193,7 @@ def test_one_backfill_after_the_other_goes_further_back(db: Engine) -> None:
     assert asked(db) == truth(*PAST, LIVE)
 
 
+@pytest.mark.slow
 def test_parts_that_are_done_stay_done_over_a_restart_and_a_part_may_come_again(
     tmp_path: Path,
 ) -> None:
@@ -209,6 +215,7 @@ def test_parts_that_are_done_stay_done_over_a_restart_and_a_part_may_come_again(
     assert list((tmp_path / "data/backfills/1").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_parts_whose_files_are_gone_are_to_be_done_again(tmp_path: Path) -> None:
     with created(tmp_path / "data") as db:
         sent(db)
@@ -219,6 +226,7 @@ def test_parts_whose_files_are_gone_are_to_be_done_again(tmp_path: Path) -> None
         assert asked(db) == truth(*PAST)
 
 
+@pytest.mark.slow
 def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(
     db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +250,7 @@ def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(
     assert answers(db, "s") == answers(db, "pushed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["link_backfill", "adopt_backfill", "show_backfill"])
 def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -> None:
     directory = tmp_path / "data"
@@ -281,6 +290,7 @@ def check_of(db: Engine) -> list[str]:
     return check(db.core.store.directory, OsFiles()).damages
 
 
+@pytest.mark.slow
 def test_a_query_that_came_after_the_parts_were_built_asks_for_panes_again(db: Engine) -> None:
     state = sent(db)
     db.register("new", QUERIES["ever"].format("s"))
@@ -294,6 +304,7 @@ def test_a_query_that_came_after_the_parts_were_built_asks_for_panes_again(db: E
     assert db.query("new").answer().rows()[0]["n"] == 7_000
 
 
+@pytest.mark.slow
 def test_times_that_overlap_are_refused_unless_they_may(db: Engine) -> None:
     db.push("s", pa.concat_tables([LIVE, rows(5, 9, 40, 1)]))  # Five that came late.
     sent(db)
@@ -377,6 +388,7 @@ def test_a_file_that_was_damaged_on_its_way_is_refused_by_name(db: Engine) -> No
     assert "with checksum" in said
 
 
+@pytest.mark.slow
 def test_a_file_that_lies_about_itself_is_refused(db: Engine) -> None:
     def told(data: bytes, file: SentFile) -> tuple[bytes, SentFile]:
         import google_crc32c
@@ -418,6 +430,7 @@ def test_only_known_names_and_only_the_bytes_that_come_next_are_taken(db: Engine
         db.write_backfill("s", "old", 0, "a", 0, 9, b"more")
 
 
+@pytest.mark.slow
 def test_insert_reads_what_was_backfilled_but_cannot_number_it(db: Engine) -> None:
     db.push("s", LIVE)
     adopted(db)
@@ -435,6 +448,7 @@ def test_insert_reads_what_was_backfilled_but_cannot_number_it(db: Engine) -> No
     assert db.execute("SELECT COUNT(*) AS n FROM copied").rows()[0]["n"] == len(kept) + len(LIVE)
 
 
+@pytest.mark.slow
 def test_pushes_go_on_while_a_past_is_adopted(db: Engine) -> None:
     batches = [rows(50, seed, 61 + seed, 1) for seed in range(120)]
     sent(db)
@@ -464,6 +478,7 @@ def test_pushes_go_on_while_a_past_is_adopted(db: Engine) -> None:
     assert answers(db, "s") == answers(db, "pushed")
 
 
+@pytest.mark.slow
 def test_the_deal_is_the_streams_own_and_any_blocks_are_a_simple_random_sample(db: Engine) -> None:
     """Every row of a run is as likely as any other to be in a block: chi-square over many runs."""
     many = [rows(4_000, seed, seed, 1) for seed in range(40)]

@@ -70,6 +70,7 @@ def held_bytes(db: Engine) -> int:
     return int(max(np.sum([pane.part_bytes for pane in standing.panes.values()], axis=0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "groups"), [("", 60), (SLIDING, 8)])
 def test_buckets_grow_wider_until_all_groups_have_room(
     tmp_path: Path, window: str, groups: int
@@ -85,6 +86,7 @@ def test_buckets_grow_wider_until_all_groups_have_room(
     db.close()
 
 
+@pytest.mark.slow
 def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> None:
     db, told = begun(tmp_path / "data", SLIDING), {}
     for second in range(12):
@@ -105,6 +107,7 @@ def test_a_recovered_query_has_the_same_widths_and_answers(tmp_path: Path) -> No
     db.close()
 
 
+@pytest.mark.slow
 def test_a_target_is_not_given_up_for_more_groups(tmp_path: Path) -> None:
     with begun(tmp_path / "data", "", "WITHIN 1 PERCENT") as db:
         for second in range(8):
@@ -114,6 +117,7 @@ def test_a_target_is_not_given_up_for_more_groups(tmp_path: Path) -> None:
         assert max(row["m_high"] / row["m_low"] for row in rows) > 1.01  # One bit fewer is enough.
 
 
+@pytest.mark.slow
 def test_groups_of_one_value_are_exact_however_wide_the_buckets(tmp_path: Path) -> None:
     with begun(tmp_path / "data", "") as db:
         told = push(db, 0, groups=ROWS)

@@ -73,6 +73,7 @@ def sizes(one: Asked) -> tuple[int, ...]:
     return one.sizes
 
 
+@pytest.mark.slow
 def test_in_shortage_one_that_weighs_more_takes_from_few_and_all_choose_later(
     full: list[Budget],
 ) -> None:
@@ -90,6 +91,7 @@ def test_in_shortage_one_that_weighs_more_takes_from_few_and_all_choose_later(
     assert after.met[world.problem().demands.readers.promised].all()
 
 
+@pytest.mark.slow
 def test_where_all_targets_are_kept_they_stay_so_without_solving_anew(full: list[Budget]) -> None:
     world = World(1.0)
     solution = world.changed(3, weight=1e3)
@@ -98,6 +100,7 @@ def test_where_all_targets_are_kept_they_stay_so_without_solving_anew(full: list
     assert (solution.allocation.met | ~solution.allocation.reachable).all()
 
 
+@pytest.mark.slow
 def test_a_promise_that_few_could_make_room_for_is_not_left_to_a_change(full: list[Budget]) -> None:
     world = World(0.18)
     promised = world.problem().demands.readers.promised

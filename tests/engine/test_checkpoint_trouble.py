@@ -84,6 +84,7 @@ def test_a_sample_is_stored_again_only_when_tuples_have_come(db: Engine, tmp_pat
         assert again.core.stream("requests").sample.to_bytes() == stream.sample.to_bytes()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_fails_when_it_is_due_does_not_halt_the_engine(tmp_path: Path) -> None:
     table = requests(5_000, seed=2)
     with Engine.open(tmp_path / "data", checkpoint_seconds=0.001) as db:

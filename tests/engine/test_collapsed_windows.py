@@ -119,6 +119,7 @@ def test_every_answer_is_exact_over_the_stretch_it_covers(tmp_path: Path, groupe
     db.close()
 
 
+@pytest.mark.slow
 def test_windows_that_close_at_once_are_each_told_of_their_own_stretch(tmp_path: Path) -> None:
     text = "SELECT COUNT(*) AS n FROM s [RANGE 4 MINUTES SLIDE 1 SECOND COLLAPSE]"
     with open_at(tmp_path / "data") as db:
@@ -140,6 +141,7 @@ def test_windows_that_close_at_once_are_each_told_of_their_own_stretch(tmp_path:
         ]
 
 
+@pytest.mark.slow
 def test_a_query_that_is_registered_later_has_the_same_panes(tmp_path: Path) -> None:
     with open_at(tmp_path / "data") as db:
         db.execute(STREAM)
@@ -193,6 +195,7 @@ def test_a_stored_pane_that_climbs_two_rungs_between_checkpoints_does_not_stay(
         assert db.query("q").answer().rows() == before
 
 
+@pytest.mark.slow
 def test_thinned_panes_collapse_like_others(tmp_path: Path) -> None:
     text = f"SELECT COUNT(*) AS n, SUM(k) AS total FROM s {HOUR} CONFIDENCE 99.9999 PERCENT"
     with open_at(tmp_path / "data") as db:
@@ -211,6 +214,7 @@ def test_thinned_panes_collapse_like_others(tmp_path: Path) -> None:
         assert row["total_low"] <= total <= row["total_high"] <= 1.1 * total
 
 
+@pytest.mark.slow
 def test_once_or_standing_a_window_is_the_same(tmp_path: Path) -> None:
     with open_at(tmp_path / "data") as db:
         db.execute(STREAM)
@@ -223,6 +227,7 @@ def test_once_or_standing_a_window_is_the_same(tmp_path: Path) -> None:
         assert once.rows()[0]["n"] == standing.rows()[0]["n"]
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_collapsed_window_is_what_is_asked_for(tmp_path: Path) -> None:
     distinct = "SELECT COUNT(DISTINCT k) AS keys FROM s [RANGE 1 HOUR SLIDE 1 SECOND{}]"
     with open_at(tmp_path / "data", memory_bytes=256 << 20) as db:

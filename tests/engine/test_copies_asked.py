@@ -40,6 +40,7 @@ def answered(db, sql=QUARTER):
     return answer
 
 
+@pytest.mark.slow
 def test_an_eager_stream_is_read_by_its_copies(tmp_path):
     with filled(tmp_path, "eager(0.5, 0.7)") as db:
         part = answered(db).archive
@@ -51,6 +52,7 @@ def test_an_eager_stream_is_read_by_its_copies(tmp_path):
         assert answered(db, QUARTER.replace("0.75", "0.4")).archive is None  # No copy is so fine.
 
 
+@pytest.mark.slow
 def test_a_lazy_stream_is_read_by_what_earlier_questions_left(tmp_path):
     with filled(tmp_path, "lazy") as db:
         first = answered(db)
@@ -66,6 +68,7 @@ def test_a_lazy_stream_is_read_by_what_earlier_questions_left(tmp_path):
         assert answered(db).archive.bytes_read == second.bytes_read
 
 
+@pytest.mark.slow
 def test_a_target_is_met_by_copies_and_beyond_them(tmp_path):
     with filled(tmp_path, "eager(0.5, 0.9)") as db:
         wide = db.execute("SELECT AVG(v) AS a FROM s WITHIN 2 PERCENT")

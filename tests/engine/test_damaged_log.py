@@ -69,6 +69,7 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 def test_answers_from_what_is_left_say_so_and_hold_the_whole(damaged: Path) -> None:
     whole = json.loads((damaged.parent / "whole.json").read_text())
     with Engine.open(damaged) as engine:
@@ -91,6 +92,7 @@ def test_answers_from_what_is_left_say_so_and_hold_the_whole(damaged: Path) -> N
         assert engine.execute(QUESTION).rows()[0]["n_high"] == ROWS + 1_000
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_it(damaged: Path, capfd: pytest.CaptureFixture[str]) -> None:
     told = ["sql", "-d", str(damaged), "-c", "SELECT COUNT(*) AS n FROM requests"]
     assert command(told) == ExitCode.FINE
@@ -182,6 +184,7 @@ def look_at_groups(engine: Engine, name: str) -> None:
     assert answer.missing.weight_max == 1_001
 
 
+@pytest.mark.slow
 def test_standing_answers_allow_for_what_was_lost_before_they_could_read_it(tmp_path):
     with opened(tmp_path / "whole") as engine:
         engine.execute(CREATE)
@@ -226,6 +229,7 @@ def test_standing_answers_allow_for_what_was_lost_before_they_could_read_it(tmp_
         assert engine.query("domains").answer().rows()[0]["n_bound"] == "interval"
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_knew_is_known_though_the_log_has_lost_it(tmp_path):
     with opened(tmp_path / "whole") as engine:
         engine.execute(CREATE)
@@ -251,6 +255,7 @@ def test_what_a_checkpoint_knew_is_known_though_the_log_has_lost_it(tmp_path):
             assert receipt.position == ROWS + again + 1  # No position is given twice.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [False, True])
 def test_a_stream_of_which_nothing_is_behind_the_damage_may_have_lost_anything(tmp_path, head):
     """head: the record's own head is damaged, so that nobody knows which stream it was of."""
@@ -275,6 +280,7 @@ def test_a_stream_of_which_nothing_is_behind_the_damage_may_have_lost_anything(t
                 assert asked.complete == (of_all == {"exact"})
 
 
+@pytest.mark.slow
 def test_a_lost_batch_behind_which_nothing_of_its_stream_is_leaves_nothing_certain(tmp_path):
     with opened(tmp_path / "whole") as engine:
         for name in ("requests", "last"):
@@ -296,6 +302,7 @@ def test_a_lost_batch_behind_which_nothing_of_its_stream_is_leaves_nothing_certa
             assert engine.execute("SELECT COUNT(*) AS n FROM last").complete
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lost", "policy", "bound"),
     [

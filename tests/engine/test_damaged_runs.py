@@ -62,6 +62,7 @@ def questions() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", questions())
 def test_every_interval_holds_what_the_whole_archive_would_say(engine, text):
     answer, whole = engine.execute(text), engine.whole[text]
@@ -79,6 +80,7 @@ def test_every_interval_holds_what_the_whole_archive_would_say(engine, text):
             assert found.low <= truth <= found.high or found.bound is Bound.NONE, (name, found)
 
 
+@pytest.mark.slow
 def test_a_stretch_without_the_run_is_exact_and_complete(engine):
     first = int(engine.times[2_000].as_py())
     window = WINDOW.format(first, START_US + 10**12)
@@ -88,6 +90,7 @@ def test_a_stretch_without_the_run_is_exact_and_complete(engine):
     assert answer.notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["gone", "cut short"])
 def test_a_file_that_goes_while_it_is_served_is_missed_and_said_to_be(original, tmp_path, way):
     directory, _, file, _ = original
@@ -106,6 +109,7 @@ def test_a_file_that_goes_while_it_is_served_is_missed_and_said_to_be(original, 
             assert any("1,000 tuples, positions 1000 to 2000" in note for note in answer.notes)
 
 
+@pytest.mark.slow
 def test_show_runs_control_and_rows_tell_of_it(engine, tmp_path, capfd):
     engine.execute("SCRUB")
     problems = [row["problem"] for row in engine.execute("SHOW RUNS").rows()]

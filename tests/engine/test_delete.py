@@ -62,6 +62,7 @@ def bad(table: pa.Table) -> np.ndarray:
     return hits < 25
 
 
+@pytest.mark.slow
 def test_exact_answers_are_those_of_the_rows_that_are_left(engine, tmp_path):
     table = requests(ROWS, 1, disorder_s=5)
     gone = int(bad(table).sum())
@@ -106,6 +107,7 @@ def test_every_other_reader_skips_them_too(engine):
             assert min(block.table["hits"].to_numpy().min() for block in blocks) >= 25
 
 
+@pytest.mark.slow
 def test_a_target_is_not_met_from_a_sample_that_holds_deleted_rows(engine):
     text = "SELECT COUNT(*) AS n FROM requests WITHIN 20 PERCENT"
     assert "sample" in ",".join(engine.execute(text).sources)
@@ -130,6 +132,7 @@ def test_a_standing_query_says_what_it_still_counts(engine):
     assert after.answer(after=receipt).notes == ()
 
 
+@pytest.mark.slow
 def test_a_window_and_no_condition_choose_rows_as_well(engine):
     stretch = f"[FROM CAST({START_US} AS TIMESTAMP) TO CAST({START_US + 60_000_000} AS TIMESTAMP)]"
     table = requests(ROWS, 1, disorder_s=5)
@@ -150,6 +153,7 @@ def test_retention_and_drop_take_the_marks_along(engine):
     assert store.catalog.deletions() == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_laid_out_anew_keeps_its_deletions(engine):
     engine.execute("DELETE FROM requests WHERE hits < 25")
     expected = engine.execute(QUESTION).rows()
@@ -168,6 +172,7 @@ def test_a_run_that_is_laid_out_anew_keeps_its_deletions(engine):
         assert again.execute(QUESTION).rows() == expected
 
 
+@pytest.mark.slow
 def test_a_backup_has_the_deletions(engine, tmp_path):
     engine.execute("DELETE FROM requests WHERE hits < 25")
     expected = engine.execute(QUESTION).rows()
@@ -176,6 +181,7 @@ def test_a_backup_has_the_deletions(engine, tmp_path):
         assert copy.execute(QUESTION).rows() == expected
 
 
+@pytest.mark.slow
 def test_a_cancelled_delete_deletes_nothing(engine):
     with pytest.raises(Cancelled, match="delete of requests"):
         engine.execute("DELETE FROM requests", watch=Progress.cancel)
@@ -210,6 +216,7 @@ def test_what_makes_no_sense_is_refused(engine, text, error, says):
         engine.execute(text)
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans(), min_size=1, max_size=100))
 def test_a_mask_survives_its_packing(flags):
     class Stretch:

@@ -95,6 +95,7 @@ def assert_same(found: Problem, anew: Problem) -> None:
     np.testing.assert_array_equal(found.demands.moving, anew.demands.moving)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(changes, max_size=12), st.sampled_from(LEVELS))
 def test_what_is_drawn_in_part_is_what_is_drawn_anew(
@@ -114,6 +115,7 @@ def test_what_is_drawn_in_part_is_what_is_drawn_anew(
         assert_same(found, problem(every, levels=levels, **SETTINGS))
 
 
+@pytest.mark.slow
 def test_only_what_changed_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [replace(STANDING[at % 5], name=f"q{at}") for at in range(20)]
     drawings, drawn = Drawings(), list[str]()

@@ -159,6 +159,7 @@ def test_shared_answers_are_those_of_queries_that_stand_alone(
     alone.close()
 
 
+@pytest.mark.slow
 def test_tuples_are_read_once_for_all(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     with open_at(tmp_path / "data") as db:
@@ -181,6 +182,7 @@ def test_tuples_are_read_once_for_all(tmp_path: Path) -> None:
         assert "reads the panes of minute" in db.query("two").explain()
 
 
+@pytest.mark.slow
 def test_what_is_not_alike_is_not_shared(tmp_path: Path) -> None:
     alike = (
         "SELECT COUNT(*) AS n, SUM(k) AS total FROM s [RANGE 1 MINUTE SLIDE 1 SECOND] WHERE k > 3"
@@ -204,6 +206,7 @@ def test_what_is_not_alike_is_not_shared(tmp_path: Path) -> None:
         assert [each.name for each in of(db, "same").takers] == ["alike"]
 
 
+@pytest.mark.slow
 def test_levels_that_differ_end_sharing_and_equal_ones_begin_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     certain = " CONFIDENCE 99.99999 PERCENT"
@@ -237,6 +240,7 @@ def test_levels_that_differ_end_sharing_and_equal_ones_begin_it(tmp_path: Path) 
             assert each.read + each.thinned + each.late == sum(table.num_rows for table in sent)
 
 
+@pytest.mark.slow
 def test_a_query_whose_feeder_fails_fails_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     with open_at(tmp_path / "data") as db:

@@ -48,6 +48,7 @@ def push_in_parts(db: Engine, table: pa.Table) -> Any:
     return [db.push("requests", table.slice(at, 400)) for at in range(0, table.num_rows, 400)][-1]
 
 
+@pytest.mark.slow
 def test_panes_history_runs_and_tail_tell_the_same(tmp_path: Path) -> None:
     table = coarse(3_000, seed=5)
     live = f"SELECT {SELECT} FROM requests"

@@ -103,6 +103,7 @@ def test_a_share_below_the_error_of_its_table_says_so(db: Engine) -> None:
     assert (row["f_bound"], row["p"], row["p_bound"]) == ("none", [], "interval")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["", "WHERE g = 'g2'"])
 def test_one_time_lists_are_exact_or_meet_their_target(db: Engine, where: str) -> None:
     table = tuples(20_000, 5)

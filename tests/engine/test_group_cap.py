@@ -81,6 +81,7 @@ def test_groups_that_find_room_later_are_bounded_not_exact(
     db.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cap", "full"), [(64 << 10, True), (64 << 20, False)])
 def test_explain_says_when_the_cap_leaves_no_room_for_merges(
     tmp_path: Path, cap: int, full: bool

@@ -156,6 +156,7 @@ def registers(db: Engine) -> int:
     return db.core.streams["s"].queries["q"].standing.plan.parts[1].size
 
 
+@pytest.mark.slow
 def test_an_engine_logs_smaller_registers_of_groups_and_larger_ones_when_it_can(
     tmp_path: Path,
 ) -> None:

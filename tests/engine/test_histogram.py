@@ -51,6 +51,7 @@ def held(row: dict[str, Any], truth: list[int]) -> list[bool]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["", "g"])
 def test_counts_are_exact_in_panes_and_in_the_archive_and_add_up(tmp_path: Path, by: str) -> None:
     keys, group_by = (f"{by},", f"GROUP BY {by}") if by else ("", "")
@@ -73,6 +74,7 @@ def test_counts_are_exact_in_panes_and_in_the_archive_and_add_up(tmp_path: Path,
                 assert row["h_bound"] == "exact"
 
 
+@pytest.mark.slow
 def test_no_rows_give_buckets_of_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         (row,) = db.execute(f"SELECT {HISTOGRAM} FROM s").rows()
@@ -81,6 +83,7 @@ def test_no_rows_give_buckets_of_nothing(tmp_path: Path) -> None:
         assert grouped.table.num_rows == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["", "g"])
 def test_intervals_hold_for_all_buckets_at_once_when_tuples_are_skipped(
     tmp_path: Path, by: str
@@ -107,6 +110,7 @@ def test_intervals_hold_for_all_buckets_at_once_when_tuples_are_skipped(
     assert sum(whole) >= gate(len(whole), 0.95)
 
 
+@pytest.mark.slow
 def test_late_tuples_may_be_in_any_bucket(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         query = db.register("q", f"SELECT {HISTOGRAM} FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]")
@@ -121,6 +125,7 @@ def test_late_tuples_may_be_in_any_bucket(tmp_path: Path) -> None:
         assert all(held(row, truth))
 
 
+@pytest.mark.slow
 def test_a_target_is_met_when_every_bucket_meets_it(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.push("s", rows(4_000, 5))
@@ -132,6 +137,7 @@ def test_a_target_is_met_when_every_bucket_meets_it(tmp_path: Path) -> None:
             query.answer(after=db.push("s", rows(4_000, 6, begin_s=10)))
 
 
+@pytest.mark.slow
 def test_an_answer_prints_buckets_by_their_edges(tmp_path: Path) -> None:
     with opened(tmp_path) as db:
         db.push("s", rows(100, 7))

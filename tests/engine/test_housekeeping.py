@@ -65,6 +65,7 @@ def world(tmp_path, monkeypatch):
     world.db.close()
 
 
+@pytest.mark.slow
 def test_each_run_is_read_once_in_its_period(world):
     world.add(0)
     assert world.after(3.0) == {"due_runs": 0, "runs": 0, "read_bytes": 0, "damaged_runs": 0}
@@ -78,6 +79,7 @@ def test_each_run_is_read_once_in_its_period(world):
     assert world.after(0.0) == {**world.facts(), "due_runs": 0, "runs": 4}
 
 
+@pytest.mark.slow
 def test_after_the_clock_has_jumped_back_runs_are_read_as_often_as_before(world):
     world.add(0)
     assert world.after(8.0)["runs"] == 1
@@ -86,6 +88,7 @@ def test_after_the_clock_has_jumped_back_runs_are_read_as_often_as_before(world)
     assert world.after(1.1)["runs"] == 3
 
 
+@pytest.mark.slow
 def test_a_restart_begins_nothing_anew(world):
     world.add(0)
     assert world.after(8.0)["runs"] == 1
@@ -95,6 +98,7 @@ def test_a_restart_begins_nothing_anew(world):
     assert world.after(1.1)["runs"] == 1
 
 
+@pytest.mark.slow
 def test_rot_is_found_by_itself(world):
     world.add(0)
     world.add(1)
@@ -117,6 +121,7 @@ def test_while_ingest_is_behind_nothing_is_read(world, monkeypatch):
     assert world.after(0.0)["runs"] == 1
 
 
+@pytest.mark.slow
 def test_ingest_that_falls_behind_ends_the_reading(world, monkeypatch):
     world.add(0)
     loads = iter([0.0, 0.5])
@@ -128,6 +133,7 @@ def test_ingest_that_falls_behind_ends_the_reading(world, monkeypatch):
     assert world.after(0.0)["runs"] == 1
 
 
+@pytest.mark.slow
 def test_it_can_be_turned_off(tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
     world = World(tmp_path, scrub_days=0)
@@ -136,6 +142,7 @@ def test_it_can_be_turned_off(tmp_path, monkeypatch):
     world.db.close()
 
 
+@pytest.mark.slow
 def test_new_runs_are_opened_for_the_first_question_to_a_part_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
     asked = "SELECT COUNT(*) AS n FROM s REDUCE BY uniform(0.5)"

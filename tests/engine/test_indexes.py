@@ -79,6 +79,7 @@ def test_answers_are_the_same_with_every_index(engine):
     assert not list((engine.core.store.directory / "indexes").rglob("*.index"))
 
 
+@pytest.mark.slow
 def test_a_lookup_reads_little_and_says_so(tmp_path):
     with filled(tmp_path, "hybrid(blocks=64)") as engine:
         where = "client = 4711"
@@ -93,6 +94,7 @@ def test_a_lookup_reads_little_and_says_so(tmp_path):
         assert any("index on client" in line for line in plan)
 
 
+@pytest.mark.slow
 def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_path):
     engine.execute("CREATE INDEX ON requests (client)")
     fill(engine, 1)
@@ -111,6 +113,7 @@ def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_pa
         assert row["runs_indexed"] == 6
 
 
+@pytest.mark.slow
 def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
     engine.execute("CREATE INDEX ON requests (client)")
     expected = answers(engine)
@@ -182,6 +185,7 @@ def test_conditions_that_bound_a_column_are_found(engine):
     assert said("client = 2.5") == {}
 
 
+@pytest.mark.slow
 def test_random_lookups_agree_with_arrow(tmp_path):
     with filled(tmp_path, "hybrid(blocks=16)") as engine:
         engine.execute("CREATE INDEX ON requests (client)")

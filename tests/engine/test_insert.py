@@ -49,6 +49,7 @@ def is_exact(engine: Engine, stream: str, rows: int) -> bool:
     return ledger.applied == rows and ledger.accepted == rows + ledger.duplicate
 
 
+@pytest.mark.slow
 def test_all_rows_are_copied_nulls_and_nans_and_all(engine):
     table = requests(10_000, 1)
     engine.push("requests", table)
@@ -91,6 +92,7 @@ def test_expressions_conditions_and_windows_choose_what_is_inserted(engine):
     assert len(expected) > 500
 
 
+@pytest.mark.slow
 def test_answers_can_be_inserted(engine):
     engine.push("requests", requests(1_000, 3))
     engine.execute(
@@ -106,6 +108,7 @@ def test_answers_can_be_inserted(engine):
     assert is_exact(engine, "small", 3)
 
 
+@pytest.mark.slow
 def test_constants_are_inserted(engine):
     engine.execute(
         "INSERT INTO small VALUES (TIMESTAMP '2026-01-01', 1, 2), ('2026-01-02', NULL, -2.5)"

@@ -29,6 +29,7 @@ def alike(rows: pa.Table, left: str, right: str) -> int:
     return sum(n * sides[1][value] for value, n in sides[0].items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["", "ok"])
 def test_windows_of_large_groups_hold_the_truth(db: Engine, group: str) -> None:
     keys = f"{group}, " if group else ""
@@ -65,6 +66,7 @@ def test_a_target_sets_the_width_and_one_beyond_all_widths_is_refused(db: Engine
         db.register("fine", wide.format(0.001))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_brings_tables_back(tmp_path: Path) -> None:
     table = requests(30_000, seed=2)
     text = "SELECT SELF_JOIN_SIZE(ts) AS own, JOIN_SIZE(client, hits) AS joined FROM requests"

@@ -142,6 +142,7 @@ def test_who_takes_too_long_comes_too_late_and_the_query_is_looked_at_again(
         assert db.audit.lent.report(lend(db).id, HELD).looks == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "found",
     [Reported(1, 2, 0, 0), Reported(3, 1, 4, 0), Reported(3, 1, 2, 2), Reported(-1, 0, 0, 0)],

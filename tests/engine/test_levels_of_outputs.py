@@ -41,6 +41,7 @@ def levels(engine: Engine, name: str) -> dict[Aggregate, int]:
     }
 
 
+@pytest.mark.slow
 def test_one_output_is_thinned_and_the_others_stay_exact(db: Engine) -> None:
     query = db.register("q", TEXT)
     assert status(db, "ALTER QUERY q SET THINNING 1/8 FOR mx") == (
@@ -74,6 +75,7 @@ def test_aggregates_that_share_a_synopsis_share_its_level_and_the_answer_says_so
     assert set(levels(db, "q").values()) == {0}
 
 
+@pytest.mark.slow
 def test_single_levels_are_in_the_log(tmp_path: Path) -> None:
     def opened() -> Engine:
         engine = shedder.open(tmp_path / "d", clock_us=lambda: 10_000 * SECOND)
@@ -91,6 +93,7 @@ def test_single_levels_are_in_the_log(tmp_path: Path) -> None:
         assert levels(engine, "q") == levels_before
 
 
+@pytest.mark.slow
 def test_the_control_table_sets_levels_too(db: Engine) -> None:
     db.register('odd "name"', TEXT)
     db.set_control("query", 'odd "name"', "thinning", "1/8 FOR ak")
@@ -110,6 +113,7 @@ def test_a_controller_sets_levels_by_the_numbers_of_synopses(db: Engine) -> None
             db.set_levels("q", bad)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, LEVEL_MAX), min_size=1, max_size=6),
     st.dictionaries(st.integers(0, 5), st.integers(0, LEVEL_MAX)),

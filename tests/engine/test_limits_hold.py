@@ -22,6 +22,7 @@ def explosion(rows: int, seed: int, seconds: float) -> pa.Table:
     return table.set_column(1, "client", pa.array(clients))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window_s", [20, 60])
 def test_groups_stay_near_their_cap_over_three_windows(tmp_path: Path, window_s: int) -> None:
     text = (
@@ -46,6 +47,7 @@ def test_groups_stay_near_their_cap_over_three_windows(tmp_path: Path, window_s:
         assert largest <= 2 * CAP
 
 
+@pytest.mark.slow
 def test_queries_share_the_budget_until_it_is_used_up(tmp_path: Path) -> None:
     text = (
         "SELECT client, COUNT(DISTINCT domain) AS d FROM requests WHERE hits > {} GROUP BY client"
@@ -67,6 +69,7 @@ def test_queries_share_the_budget_until_it_is_used_up(tmp_path: Path) -> None:
         db.register("again", "SELECT COUNT(*) AS n FROM requests GROUP BY client")
 
 
+@pytest.mark.slow
 def test_a_query_that_breaks_ends_alone_and_says_so_after_a_restart(tmp_path: Path) -> None:
     table = requests(2_000, seed=3)
     with shedder.open(tmp_path / "data") as db:

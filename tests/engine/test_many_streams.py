@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from shedder.engine.engine import Engine
 from shedder.errors import Draining, ShedderError, UnknownStream
@@ -19,6 +20,7 @@ def texts(rows: int, size: int) -> pa.Table:
     return pa.table({"ts": times, "text": pa.array(["x" * size] * rows)})
 
 
+@pytest.mark.slow
 def test_many_small_tails_make_room_before_producers_have_to_wait(tmp_path: Path) -> None:
     """Six tails of 12 MiB are more than a quarter of 256 MiB; none is a sixteenth."""
     with Engine.open(tmp_path / "data", memory_bytes=256 << 20, checkpoint_seconds=1e6) as db:
@@ -29,6 +31,7 @@ def test_many_small_tails_make_room_before_producers_have_to_wait(tmp_path: Path
             assert db.push(f"s{number}", texts(1, 10)).position == 13
 
 
+@pytest.mark.slow
 def test_streams_that_are_dropped_under_ingest_take_nobody_with_them(tmp_path: Path) -> None:
     with Engine.open(tmp_path / "data") as db:
         db.execute(CREATE.format("stays"))

@@ -12,6 +12,7 @@ from shedder.engine.engine import Engine
 VALUES = [math.nan, 0.5, math.nan, 7.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "expected"),
     [("x > 0", 2), ("x >= 0.5", 2), ("x <> 3", 2), ("x = 0.5", 1), ("x < 8", 2), ("NOT x < 0", 2)],

@@ -15,6 +15,7 @@ WINDOW = "[RANGE INTERVAL '5' MINUTE SLIDE INTERVAL '10' SECOND]"
 RANKS = f"SELECT QUANTILE(bytes, 0.9) AS p FROM requests {WINDOW} WITHIN 0.02 RANK"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [WINDOW, ""], ids=["closed panes", "an open pane"])
 def test_a_query_of_an_older_layout_fails_alone_and_comes_back_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: str

@@ -30,6 +30,7 @@ def facts(engine):
     return {row["key"]: row["value"] for row in table if row["entity"] == "overload"}
 
 
+@pytest.mark.slow
 def test_without_load_nothing_is_thinned(flooded):
     for _ in range(30):
         flooded.tick(1)
@@ -38,6 +39,7 @@ def test_without_load_nothing_is_thinned(flooded):
     assert facts(flooded.engine)["overloaded"] == "0"
 
 
+@pytest.mark.slow
 def test_levels_are_in_force_for_what_waits_already(flooded):
     for _ in range(5):
         flooded.tick(1)
@@ -54,6 +56,7 @@ def test_levels_are_in_force_for_what_waits_already(flooded):
     assert applied < 60 * ROWS  # Much still waits, and the levels are there.
 
 
+@pytest.mark.slow
 def test_whoever_looks_at_a_flood_does_not_wait_for_its_end(flooded):
     flooded.flood()
     for _ in range(200):
@@ -94,6 +97,7 @@ def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp
     assert order == ["look", "flood"]
 
 
+@pytest.mark.slow
 def test_the_cheapest_are_left_alone_and_counts_of_one_group_stay_exact(flooded):
     flooded.flood()
     plan = flooded.engine.core.published("wide")[1].standing.plan
@@ -109,6 +113,7 @@ def test_the_cheapest_are_left_alone_and_counts_of_one_group_stay_exact(flooded)
     )
 
 
+@pytest.mark.slow
 def test_answers_say_what_was_thinned_and_the_ledger_is_exact(flooded):
     flooded.flood()
     flooded.machine.settle()
@@ -138,6 +143,7 @@ def test_everything_is_read_again_when_the_flood_is_over(flooded):
     assert set(flooded.levels("wide")) | set(flooded.levels("groups")) == {0}
 
 
+@pytest.mark.slow
 def test_a_replay_reads_every_batch_at_the_level_that_it_was_read_at(flooded, tmp_path):
     flooded.flood()
     flooded.machine.settle()
@@ -190,6 +196,7 @@ def test_forced_levels_are_forced_after_a_restart(tmp_path):
             assert set(standing.levels) == {2}
 
 
+@pytest.mark.slow
 def test_overload_can_be_switched_off_and_on(flooded):
     flooded.flood()
     flooded.engine.set_control("overload", "", "mode", "off")
@@ -234,6 +241,7 @@ def test_a_held_door_refuses_before_anything_is_decoded(flooded):
 # --- freshness -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stretched_periods_put_windows_off_and_an_idle_engine_catches_up(tmp_path):
     world = Flooded(tmp_path / "db")
     world.spacing_us = SECOND // 4

@@ -115,6 +115,7 @@ def test_lists_show_a_tenant_its_own(engine, sql, column, own):
     assert len(engine.execute(sql).table) >= 2 * len(own - {None})
 
 
+@pytest.mark.slow
 def test_an_operator_uses_all_names(engine):
     engine.execute("INSERT INTO b VALUES (TIMESTAMP '2026-01-01', 1, 1.0)")
     engine.execute("INSERT INTO a SELECT * FROM b")

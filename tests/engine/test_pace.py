@@ -99,6 +99,7 @@ def test_a_rest_that_is_called_off_ends():
     assert clock.rested_s == 0.0
 
 
+@pytest.mark.slow
 def test_repair_may_take_what_applying_leaves_and_nothing_under_overload(tmp_path):
     world = Flooded(tmp_path / "db")
     overload = world.engine.overload

@@ -49,6 +49,7 @@ def assert_intervals_hold(world: Flooded, answer: Answer) -> None:
             assert row[f"{name}_low"] * (1 - 1e-9) <= true <= row[f"{name}_high"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", DOOR)
 def test_what_is_dropped_at_the_door_is_acknowledged_and_counted_and_in_no_archive(
     tmp_path, policy
@@ -67,6 +68,7 @@ def test_what_is_dropped_at_the_door_is_acknowledged_and_counted_and_in_no_archi
             assert engine.query(query).answer().late == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", DOOR)
 def test_answers_after_drops_hold_the_truth_and_say_why_they_are_wide(tmp_path, policy):
     world = flooded_with(tmp_path, policy)
@@ -80,6 +82,7 @@ def test_answers_after_drops_hold_the_truth_and_say_why_they_are_wide(tmp_path, 
         assert row["n_high"] - row["n_low"] == dropped
 
 
+@pytest.mark.slow
 def test_counts_and_sums_after_random_drops_are_scaled_to_what_came(tmp_path):
     world = flooded_with(tmp_path, "DROP")
     with world.engine as engine:
@@ -89,6 +92,7 @@ def test_counts_and_sums_after_random_drops_are_scaled_to_what_came(tmp_path):
         assert row["s"] == pytest.approx(pc.sum(sent["x"]).as_py(), rel=0.1)
 
 
+@pytest.mark.slow
 def test_drop_least_keeps_the_most_of_the_value_in_the_least_room(tmp_path):
     world = flooded_with(tmp_path, "DROP LEAST x")
     with world.engine as engine:
@@ -106,6 +110,7 @@ def test_drop_least_keeps_the_most_of_the_value_in_the_least_room(tmp_path):
         assert spread < 0.2 * most / pc.sum(sent["x"]).as_py()  # Their range is known, too.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", DOOR)
 def test_what_was_dropped_is_still_known_after_a_stop_with_and_without_a_checkpoint(
     tmp_path, policy
@@ -127,6 +132,7 @@ def test_what_was_dropped_is_still_known_after_a_stop_with_and_without_a_checkpo
     assert check(tmp_path / "db").damages == []
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_the_log_tells_what_was_dropped(tmp_path):
     world = flooded_with(tmp_path, "DROP")
     before = world.engine.ledger("s")
@@ -136,6 +142,7 @@ def test_without_a_checkpoint_the_log_tells_what_was_dropped(tmp_path):
         assert (after.dropped, after.applied) == (before.dropped, before.applied)
 
 
+@pytest.mark.slow
 def test_one_time_answers_say_none_where_something_was_dropped_and_only_there(tmp_path):
     world = flooded_with(tmp_path, "DROP")
     with world.engine as engine:
@@ -149,6 +156,7 @@ def test_one_time_answers_say_none_where_something_was_dropped_and_only_there(tm
         assert elsewhere.rows()[0]["n_bound"] == "exact"
 
 
+@pytest.mark.slow
 def test_a_replay_of_a_batch_that_was_dropped_from_drops_nothing_again(tmp_path):
     world = flooded_with(tmp_path, "DROP")
     with world.engine as engine:
@@ -168,6 +176,7 @@ def test_a_replay_of_a_batch_that_was_dropped_from_drops_nothing_again(tmp_path)
         assert second.result().dropped == 0
 
 
+@pytest.mark.slow
 def test_drop_oldest_reads_what_is_fresh_and_the_archive_has_the_rest(tmp_path):
     world = flooded_with(tmp_path, "DROP OLDEST")
     with world.engine as engine:
@@ -183,6 +192,7 @@ def test_drop_oldest_reads_what_is_fresh_and_the_archive_has_the_rest(tmp_path):
         assert (row["n"], row["n_bound"]) == (ledger.applied, "exact")
 
 
+@pytest.mark.slow
 def test_block_thins_nothing_drops_nothing_and_closes_no_door(tmp_path):
     world = flooded_with(tmp_path, "BLOCK")
     with world.engine as engine:
@@ -196,6 +206,7 @@ def test_block_thins_nothing_drops_nothing_and_closes_no_door(tmp_path):
         assert (row["n"], row["n_bound"]) == (ledger.applied, "exact")
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_told_to_block_in_a_flood_is_read_in_full_again(tmp_path):
     world = Flooded(tmp_path / "db")
     with world.engine as engine:
@@ -208,6 +219,7 @@ def test_a_stream_that_is_told_to_block_in_a_flood_is_read_in_full_again(tmp_pat
         assert engine.core.stream("s").schema.on_overload.policy.value == "BLOCK"
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_shed_drops_nothing(tmp_path):
     world = Flooded(tmp_path / "db", overload="off")
     with world.engine as engine:

@@ -27,6 +27,7 @@ def purged(engine: Engine) -> int:
     return sum(run.purged for run in engine.core.store.runs(1))
 
 
+@pytest.mark.slow
 def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
     engine.execute("CREATE INDEX ON requests (client)")
     engine.execute("DELETE FROM requests WHERE hits < 25")
@@ -51,6 +52,7 @@ def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
         assert (row["n"], row["lo"]) == (ROWS - GONE, 25)
 
 
+@pytest.mark.slow
 def test_a_stream_is_read_in_part_again(tmp_path):
     with filled(tmp_path, "hybrid(blocks=4, block_rows=50)") as engine:
         text = "SELECT COUNT(*) AS n, SUM(hits) AS s FROM requests REDUCE BY uniform(0.5)"
@@ -67,6 +69,7 @@ def test_a_stream_is_read_in_part_again(tmp_path):
         assert abs(row["s"] - exact["s"]) < 3 * (row["s_high"] - row["s_low"])
 
 
+@pytest.mark.slow
 def test_rollups_are_right_before_and_after(tmp_path):
     with filled(tmp_path, "hybrid(blocks=4, block_rows=50)") as engine:
         kept = "SELECT domain, COUNT(*), SUM(hits) FROM requests [RANGE 1 MINUTE] GROUP BY domain"
@@ -83,6 +86,7 @@ def test_rollups_are_right_before_and_after(tmp_path):
         assert engine.core.store.rolled_due(1) == []
 
 
+@pytest.mark.slow
 def test_what_is_deleted_to_a_large_share_goes_by_itself(tmp_path):
     with Engine.open(tmp_path, purge_share=0.2, purge_after_s=1e6) as engine:
         engine.execute(CREATE)
@@ -95,6 +99,7 @@ def test_what_is_deleted_to_a_large_share_goes_by_itself(tmp_path):
         assert purged(engine) == GONE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later_us", [2_000_000, -(10**15)], ids=["later", "clock jumps back"])
 def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path, later_us):
     now = [1_700_000_000_000_000]

@@ -78,6 +78,7 @@ def pushed(db: Engine, second: int) -> tuple[np.ndarray, Receipt]:
     return values, db.push("s", table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["", "g"])
 def test_tails_over_windows_hold_and_explain_says_by_which_sketch(tmp_path: Path, by: str) -> None:
     text = f"""SELECT {by + "," if by else ""} QUANTILE(x, 0.995) AS tail,

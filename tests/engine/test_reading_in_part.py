@@ -70,6 +70,7 @@ def test_fewer_columns_are_fewer_bytes(db):
     assert narrow.archive.bytes_read < 0.8 * wide.archive.bytes_read
 
 
+@pytest.mark.slow
 def test_what_no_part_can_tell_is_exact(db):
     answer = db.execute("SELECT LAST(client) AS c, COUNT(*) AS n FROM requests WITHIN 1 PERCENT")
     assert answer.sources == ("archive",)
@@ -90,6 +91,7 @@ def test_a_stretch_reads_its_runs_and_filters_them(db):
     assert abs(answer.estimate(0, "n").value - true) < 0.15 * true
 
 
+@pytest.mark.slow
 def test_the_tail_is_read_with_the_blocks_and_nothing_twice(tmp_path):
     with filled(tmp_path) as db:
         db.push("requests", DATA.slice(0, 40_000))
@@ -103,6 +105,7 @@ def test_the_tail_is_read_with_the_blocks_and_nothing_twice(tmp_path):
         assert answer.position == ROWS + 40_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reduce_by", "share"),
     [
@@ -146,6 +149,7 @@ def test_a_standing_query_reads_no_archive_in_part(db):
         db.register("thin", f"{COUNTED} REDUCE BY uniform(0.5)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["plain", "hybrid(blocks=1)", "hybrid(blocks=64)"])
 def test_runs_in_one_piece_are_read_in_full_and_the_answer_says_so(tmp_path, layout):
     with filled(tmp_path, f"{CREATE} ARCHIVE {layout}", rows=3_000) as db:
@@ -156,6 +160,7 @@ def test_runs_in_one_piece_are_read_in_full_and_the_answer_says_so(tmp_path, lay
         assert answer.notes == (f"REDUCE BY has no effect, {why}",)
 
 
+@pytest.mark.slow
 def test_why_a_reduction_has_no_effect_is_said(tmp_path):
     two = f"{CREATE} ARCHIVE hybrid(blocks=2, block_rows=100)"
     reduced = f"{COUNTED} REDUCE BY uniform(0.25)"
@@ -337,6 +342,7 @@ def test_no_time_at_all_is_a_missed_deadline(db):
         db.execute(f"{COUNTED} REDUCE BY uniform(0.5)", timeout_s=1e-9)
 
 
+@pytest.mark.slow
 def test_a_damaged_block_makes_it_read_what_is_left_and_say_what_is_missing(tmp_path):
     with filled(tmp_path) as db:
         first = sorted((tmp_path / "runs").rglob("*.parquet"))[0]

@@ -31,6 +31,7 @@ def tuples(first: int, rows: int) -> pa.Table:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run_rows", [1 << 19, 1 << 24], ids=["from runs", "from the tail"])
 def test_a_query_registered_in_the_flow_counts_every_tuple_once(
     tmp_path: Path, run_rows: int, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +109,7 @@ def test_a_reader_that_wants_no_more_is_told_no_more() -> None:
     assert history.position == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["plain", "hybrid(blocks=4, block_rows=100)", "eager(0.5)"])
 def test_a_landmark_query_begins_in_history_and_goes_on(tmp_path: Path, layout: str) -> None:
     """From the middle of a run, over runs, late tuples and the tail, into what is still to come."""

@@ -46,6 +46,7 @@ def expected(n: int) -> tuple:
     return n, n * (n - 1) // 2, 0, n - 1
 
 
+@pytest.mark.slow
 def test_a_layout_changes_in_the_background(tmp_path):
     with filled(tmp_path) as db:
         assert archive(db) == ("plain", 1.0)
@@ -65,6 +66,7 @@ def test_a_layout_changes_in_the_background(tmp_path):
         assert archive(db)[0] == "hybrid(blocks=4, block_rows=10)"
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_was_cancelled_goes_on_after_a_restart(tmp_path):
     db = filled(tmp_path)
     entered, go = threading.Event(), threading.Event()
@@ -84,6 +86,7 @@ def test_a_rewrite_that_was_cancelled_goes_on_after_a_restart(tmp_path):
     assert check(tmp_path).ok
 
 
+@pytest.mark.slow
 def test_a_second_change_takes_the_place_of_the_first(tmp_path):
     with filled(tmp_path, 12) as db:
         for layout in ("hybrid(blocks=2, block_rows=1)", "lazy", "eager(0.9)", "plain"):
@@ -96,6 +99,7 @@ def test_a_second_change_takes_the_place_of_the_first(tmp_path):
     assert check(tmp_path).notes == []
 
 
+@pytest.mark.slow
 def test_a_rewrite_is_a_task_that_can_be_called_off(tmp_path):
     with filled(tmp_path) as db:
         with db.core.store._state(1).rewriting:  # it waits with its first run
@@ -144,6 +148,7 @@ def test_bad_changes_are_refused(tmp_path, sql, error):
         assert archive(db) == ("plain", 1.0)
 
 
+@pytest.mark.slow
 def test_deleted_rows_and_indexes_outlive_a_change(tmp_path):
     with filled(tmp_path) as db:
         db.execute("CREATE INDEX ON s (v)")

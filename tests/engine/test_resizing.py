@@ -110,6 +110,7 @@ def test_intervals_hold_the_truth_through_growing_and_shrinking(db: Engine) -> N
     assert held >= gate(asked // 8, 0.95) * 8  # Windows of eight panes overlap.
 
 
+@pytest.mark.slow
 def test_ranks_are_within_their_error_through_growing_and_shrinking(db: Engine) -> None:
     query = db.register("q", RANKS)
     pushed = []
@@ -146,6 +147,7 @@ def test_what_shrank_is_what_had_always_been_small(tmp_path: Path) -> None:
     assert answers[0].equals(answers[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> None:
     with opened(tmp_path) as db:
@@ -183,6 +185,7 @@ def facts(db: Engine, name: str) -> dict[str, Any]:
     return db.core.actor.call(read).result()
 
 
+@pytest.mark.slow
 def test_ingest_goes_on_between_two_panes_that_shrink(
     db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +223,7 @@ def test_a_window_that_never_slides_shrinks_at_once(db: Engine) -> None:
     assert row["d_low"] <= len(np.unique(k)) <= row["d_high"]
 
 
+@pytest.mark.slow
 def test_thinned_segments_shrink_with_their_pane(db: Engine) -> None:
     query = db.register("q", SKETCHES)
     pushed = []
@@ -240,6 +244,7 @@ def test_thinned_segments_shrink_with_their_pane(db: Engine) -> None:
     assert not any(pane.is_larger_than(standing.plan) for pane in standing.panes.values())
 
 
+@pytest.mark.slow
 def test_groups_that_had_no_room_find_it_when_the_cap_is_raised(tmp_path: Path) -> None:
     with shedder.open(tmp_path, group_bytes_max=64 << 10, allocation_seconds=1e6) as db:
         assert isinstance(db, Engine)
@@ -260,6 +265,7 @@ def test_groups_that_had_no_room_find_it_when_the_cap_is_raised(tmp_path: Path) 
         assert sum(answer.table["n"].to_pylist()) == 40_000
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(st.integers(7, 10), min_size=1, max_size=4))
 def test_a_window_is_as_coarse_as_its_coarsest_pane(sizes: list[int]) -> None:
@@ -275,6 +281,7 @@ THINNED = f"""SELECT COUNT(DISTINCT k) AS d, SELF_JOIN_SIZE(k) AS f2, JOIN_SIZE(
   QUANTILE(v, 0.9) AS q, TOP(k, 3) AS top FROM s {WINDOW}"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [(1, 1), (-1, 2), (2, -1)])
 def test_parts_read_at_several_shares_may_be_of_several_sizes(
     db: Engine, steps: tuple[int, ...]

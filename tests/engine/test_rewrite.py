@@ -50,6 +50,7 @@ def windowed(text: str) -> BoundQuery:
 # --- windows --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(1, 400), st.integers(1, 60))
 def test_a_smaller_window_has_fewer_panes_and_ends_where_the_asked_one_does(
@@ -131,6 +132,7 @@ def test_why_a_shorter_window_is_refused_there_holds_in_numbers() -> None:
     assert new[-1] > 5 * max(new[0], 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(2, 400))
 def test_a_coarser_slide_has_no_more_panes_than_cells_of_its_length(length: int) -> None:

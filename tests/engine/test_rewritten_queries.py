@@ -63,6 +63,7 @@ def holds(row: dict[str, Any], name: str, exact: float) -> bool:
     return bool(row[f"{name}_low"] - slack <= exact <= row[f"{name}_high"] + slack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ["uniform", "lognormal-2", "constant"])
 @pytest.mark.parametrize("permitted", ["SLIDE", "SLIDE, RANGE"])
 def test_answers_are_true_of_the_window_that_they_name(
@@ -118,6 +119,7 @@ def test_memory_stays_within_the_limit(db: Engine) -> None:
         assert held - (0 if keys is None else keys.size_bytes) <= limit << 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ["uniform", "lognormal-2"])
 def test_a_query_is_thinned_from_its_first_tuple_on(tmp_path: Path, distribution: str) -> None:
     text = f"{GROUPED} CONFIDENCE 99.9999 PERCENT COSTING AT MOST 8 NS"

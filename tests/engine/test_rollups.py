@@ -211,6 +211,7 @@ def rolled_of(engine: Engine) -> dict[str, int]:
     return {row["rollup"]: row["runs_rolled"] for row in rows}
 
 
+@pytest.mark.slow
 def test_it_says_so(tmp_path):
     with filled(tmp_path) as engine:
         answer = assert_same(engine, COUNT, "s", "p")
@@ -238,6 +239,7 @@ def test_it_says_so(tmp_path):
     assert check(tmp_path).ok
 
 
+@pytest.mark.slow
 def test_late_tuples_are_in_the_run_in_which_they_came(tmp_path):
     with filled(tmp_path) as engine:
         for name in ("s", "p"):
@@ -249,6 +251,7 @@ def test_late_tuples_are_in_the_run_in_which_they_came(tmp_path):
         assert answer.sources[0] == "rollup m"
 
 
+@pytest.mark.slow
 def test_what_is_deleted_is_in_no_answer(tmp_path):
     with filled(tmp_path) as engine:
         with engine.core.store._state(1).rewriting:  # The background waits.
@@ -262,6 +265,7 @@ def test_what_is_deleted_is_in_no_answer(tmp_path):
     assert check(tmp_path).notes == []
 
 
+@pytest.mark.slow
 def test_retention_takes_them_with_their_runs(tmp_path):
     with filled(tmp_path, more="RETAIN INTERVAL '1' HOUR") as engine:
         for name in ("s", "p"):
@@ -279,6 +283,7 @@ def test_retention_takes_them_with_their_runs(tmp_path):
     assert check(tmp_path).notes == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["rot", "missing"])
 def test_a_damaged_file_is_left_aside_and_made_anew(tmp_path, harm):
     filled(tmp_path).close()
@@ -300,6 +305,7 @@ def test_a_damaged_file_is_left_aside_and_made_anew(tmp_path, harm):
     assert check(tmp_path).ok
 
 
+@pytest.mark.slow
 def test_a_scrub_drops_what_is_damaged(tmp_path):
     with filled(tmp_path) as engine:
         path = sorted((tmp_path / "runs" / "1").glob("*-w1.parquet"))[0]
@@ -310,6 +316,7 @@ def test_a_scrub_drops_what_is_damaged(tmp_path):
             assert assert_same(engine, COUNT, "s", "p").sources == ("rollup m", "archive")
 
 
+@pytest.mark.slow
 def test_older_runs_get_theirs_in_the_background_and_after_a_restart(tmp_path):
     with filled(tmp_path) as engine:
         with engine.core.store._state(1).rewriting:
@@ -336,6 +343,7 @@ def test_older_runs_get_theirs_in_the_background_and_after_a_restart(tmp_path):
     assert check(tmp_path).notes == []
 
 
+@pytest.mark.slow
 def test_a_lazy_one_is_kept_of_runs_that_were_read_for_it(tmp_path):
     first = " [FROM TIMESTAMP '1970-01-01 00:00:00' TO TIMESTAMP '1970-01-01 00:50:00']"
     question, early = COUNT, COUNT.replace("{}", "{}" + first)
@@ -373,6 +381,7 @@ def test_a_lazy_one_is_kept_of_runs_that_were_read_for_it(tmp_path):
     assert check(tmp_path).notes == []
 
 
+@pytest.mark.slow
 def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_path):
     missed = "SELECT QUANTILE(i, 0.5) AS q FROM {}"
     with filled(tmp_path) as engine:
@@ -401,6 +410,7 @@ def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_p
     assert check(tmp_path).notes == []
 
 
+@pytest.mark.slow
 def test_a_lazy_one_is_not_made_where_an_eager_one_answers(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("CREATE LAZY ROLLUP hours AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]")
@@ -414,6 +424,7 @@ def test_a_lazy_one_is_not_made_where_an_eager_one_answers(tmp_path):
         assert (lazy["rollup"], lazy["runs_rolled"]) == ("hours", 0)
 
 
+@pytest.mark.slow
 def test_another_layout_keeps_them(tmp_path):
     with filled(tmp_path) as engine:
         files = sorted(path.name for path in (tmp_path / "runs" / "1").glob("*-w1.parquet"))
@@ -425,6 +436,7 @@ def test_another_layout_keeps_them(tmp_path):
     assert check(tmp_path).notes == []
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_is_missing_only_where_it_is_needed(tmp_path):
     filled(tmp_path).close()
     path = next((tmp_path / "runs" / "1").glob("*3000-*6000.parquet"))
@@ -438,6 +450,7 @@ def test_a_run_that_cannot_be_read_is_missing_only_where_it_is_needed(tmp_path):
         assert {row["n_bound"] for row in answer.rows()} == {"interval"}
 
 
+@pytest.mark.slow
 def test_the_finer_of_two_is_not_read_where_the_coarser_does(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("CREATE ROLLUP hours AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]")

@@ -23,6 +23,7 @@ def exactly(x: np.ndarray, y: np.ndarray) -> dict[str, Fraction]:
     return {"v": squares / (ROWS - 1), "s": slope, "i": mean_x - slope * mean_y}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.0, 1e6, 1e9])
 def test_panes_and_archive_are_as_near_as_exact_promises(mean: float, tmp_path: Path) -> None:
     rng = np.random.default_rng(int(mean))

@@ -63,6 +63,7 @@ def window(table: pa.Table, start_us: int, end_us: int) -> pa.Table:
     return table.filter(pa.array((times >= start_us) & (times < end_us)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "bound"), [(3_000, "exact"), (60_000, "interval")])
 def test_a_sliding_window_compares_what_is_in_it(tmp_path: Path, clients: int, bound: str) -> None:
     table = visits(80_000, 1, clients)
@@ -82,6 +83,7 @@ def test_a_sliding_window_compares_what_is_in_it(tmp_path: Path, clients: int, b
         assert db.query("sets").answer().rows() == before
 
 
+@pytest.mark.slow
 def test_groups_are_compared_each_by_itself(tmp_path: Path) -> None:
     table = visits(30_000, 2, clients=4_000)
     with shedder.open(tmp_path) as db:
@@ -97,6 +99,7 @@ def test_groups_are_compared_each_by_itself(tmp_path: Path) -> None:
             check(row, mine, "exact")
 
 
+@pytest.mark.slow
 def test_asked_once_it_is_exact_or_from_the_sample(tmp_path: Path) -> None:
     table = visits(60_000, 3)
     with shedder.open(tmp_path, sample_rows=4_096) as db:
@@ -113,6 +116,7 @@ def test_asked_once_it_is_exact_or_from_the_sample(tmp_path: Path) -> None:
         assert narrow["back_high"] - narrow["back_low"] < (wide["back_high"] - wide["back_low"]) / 5
 
 
+@pytest.mark.slow
 def test_tuples_that_come_too_late_may_be_of_either_set(tmp_path: Path) -> None:
     table = visits(80_000, 4, clients=2_000)
     late = visits(50, 5, clients=10**9, first_us=START_US + 50 * SECOND)
@@ -133,6 +137,7 @@ def test_tuples_that_come_too_late_may_be_of_either_set(tmp_path: Path) -> None:
         assert row["alike_high"] - row["alike_low"] < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 def test_thinned_by_their_hash_sets_stay_comparable(tmp_path: Path, grouped: bool) -> None:
     table, key = visits(90_000, 7, clients=50_000), "page, " if grouped else ""

@@ -104,6 +104,7 @@ def bytes_of(query: Standing) -> Iterator[tuple[object, bytes]]:
                 yield (number, place), segment.synopsis.to_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [GROUPED, EVER])
 @settings(max_examples=30, deadline=None)
 @given(steps=STEPS)
@@ -123,6 +124,7 @@ def test_it_makes_no_difference_when_a_group_shrank(
                 assert mine.totals.tolist() == theirs.totals.tolist()
 
 
+@pytest.mark.slow
 def test_while_groups_shrink_a_pane_is_asked_stored_and_merged_as_it_was() -> None:
     query = started(GROUPED)
     for number in range(3):

@@ -51,6 +51,7 @@ def test_a_row_that_no_batch_can_hold_is_refused(tmp_path: Path) -> None:
             db.push("s", pa.table(row))
 
 
+@pytest.mark.slow
 def test_a_subscription_that_nobody_reads_ends_with_its_reader(tmp_path: Path) -> None:
     with shedder.open(tmp_path) as db:
         db.execute(CREATE)

@@ -72,6 +72,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.db.close()
 
 
+@pytest.mark.slow
 def test_however_fast_a_stream_drifts_it_is_solved_every_five_seconds_at_most(
     world: World,
 ) -> None:
@@ -80,6 +81,7 @@ def test_however_fast_a_stream_drifts_it_is_solved_every_five_seconds_at_most(
     assert (np.diff(world.solved_s) >= 5.0).all()
 
 
+@pytest.mark.slow
 def test_nothing_is_solved_while_nothing_drifts_and_soon_after_it_does(world: World) -> None:
     world.live(30, 400, 1.0)
     world.solved_s.clear()

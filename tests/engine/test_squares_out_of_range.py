@@ -34,6 +34,7 @@ def answers_of(values: list[float], directory: Path) -> list[dict[str, Any]]:
         return [answer.rows()[0] for answer in answers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beyond", BEYOND)
 def test_no_source_gives_a_bound_where_squares_are_out_of_range(
     beyond: str, tmp_path: Path
@@ -43,6 +44,7 @@ def test_no_source_gives_a_bound_where_squares_are_out_of_range(
         assert found == [(None, "none")] * 3
 
 
+@pytest.mark.slow
 def test_all_sources_agree_where_they_are_in_range(tmp_path: Path) -> None:
     for at, (values, variance) in enumerate(
         [([5.0] * 9, 0.0), ([1.0, 2.0], 0.5), ([1.0, np.inf], None), ([3.0], None)]

@@ -80,6 +80,7 @@ def pairs_of(rows: pa.Table, first: str, second: str) -> np.ndarray:
     return np.array(columns)[:, ~np.isnan(columns[0]) & ~np.isnan(columns[1])]
 
 
+@pytest.mark.slow
 def test_a_sliding_window_is_answered_as_of_its_last_slide(db: Engine) -> None:
     table = requests(20_000, seed=1)
     query = db.register("all", SELECT_ALL.format(window=SLIDING, rest=""))
@@ -92,6 +93,7 @@ def test_a_sliding_window_is_answered_as_of_its_last_slide(db: Engine) -> None:
     check_row(answer.rows()[0], between(table, answer.start_us, answer.end_us))
 
 
+@pytest.mark.slow
 def test_every_slide_reaches_a_subscriber_with_the_truth_of_its_window(db: Engine) -> None:
     table = requests(20_000, seed=2, disorder_s=1.0)
     query = db.register("all", SELECT_ALL.format(window=SLIDING, rest=""))
@@ -108,6 +110,7 @@ def test_every_slide_reaches_a_subscriber_with_the_truth_of_its_window(db: Engin
         check_row(answer.rows()[0], between(table, answer.start_us, answer.end_us))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "window", ["", "[RANGE UNBOUNDED]", "[FROM TIMESTAMP '2023-11-14 22:15:00']"]
 )
@@ -185,6 +188,7 @@ def test_a_query_over_a_stream_with_history_begins_with_the_history(db: Engine) 
     check_row(answer.rows()[0], between(table, answer.start_us, answer.end_us))
 
 
+@pytest.mark.slow
 def test_a_restart_gives_the_same_answers_as_no_restart(tmp_path: Path) -> None:
     table = requests(15_000, seed=6)
     texts = {
@@ -221,6 +225,7 @@ def test_an_ungrouped_query_over_nothing_has_one_row(db: Engine) -> None:
     assert query.answer().rows()[0]["s"] is None
 
 
+@pytest.mark.slow
 def test_a_group_explosion_is_held_by_the_cap_and_the_rest_is_accounted_for(tmp_path: Path) -> None:
     table = requests(30_000, seed=7)
     keys = pa.array(np.arange(30_000))

@@ -393,6 +393,7 @@ def run(examples: int, steps: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_engine_tells_the_truth_whatever_is_done_to_it() -> None:
     run(examples=20, steps=25)
 

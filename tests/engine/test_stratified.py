@@ -55,6 +55,7 @@ def push(db: Engine, count: int, seed: int, first: int = 0) -> None:
         db.push("s", table.slice(start, 3_000))
 
 
+@pytest.mark.slow
 def test_who_groups_gives_others_a_sample_by_group(db: Engine) -> None:
     push(db, 30_000, 1)
     assert db.execute(ONCE).sources == ("archive",)  # The uniform sample has too few rare ones.
@@ -71,6 +72,7 @@ def test_who_groups_gives_others_a_sample_by_group(db: Engine) -> None:
     assert rare["n_bound"] == "exact"  # All its tuples are held.
 
 
+@pytest.mark.slow
 def test_it_goes_on_and_comes_back_after_a_restart(db: Engine, tmp_path: Path) -> None:
     db.register("standing", GROUPED)
     push(db, 20_000, 1)

@@ -107,6 +107,7 @@ def same(left: Engine, right: Engine) -> None:
         assert table.equals(theirs[name]), (name, table.to_pylist(), theirs[name].to_pylist())
 
 
+@pytest.mark.slow
 def test_summaries_of_tuples_come_to_what_the_tuples_come_to(tmp_path: Path) -> None:
     with created(tmp_path / "tuples") as tuples, created(tmp_path / "summaries") as summaries:
         plans = plans_of(summaries)
@@ -127,6 +128,7 @@ def test_summaries_of_tuples_come_to_what_the_tuples_come_to(tmp_path: Path) -> 
         same(tuples, summaries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap_s", [0.0, 1.5])
 def test_panes_that_one_part_alone_has_are_what_they_would_be_if_they_were_merged(
     db: Engine, overlap_s: float
@@ -144,6 +146,7 @@ def test_panes_that_one_part_alone_has_are_what_they_would_be_if_they_were_merge
     assert built_of(made[:1], plans) == made[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_what_was_merged_is_there_after_a_stop(tmp_path: Path, *, is_closed: bool) -> None:
     with created(tmp_path / "data") as engine:
@@ -159,6 +162,7 @@ def test_what_was_merged_is_there_after_a_stop(tmp_path: Path, *, is_closed: boo
         assert {q.read for q in again.ledger("s").queries} == {20_000}
 
 
+@pytest.mark.slow
 def test_panes_that_the_watermark_has_passed_count_as_late(db: Engine) -> None:
     plans = plans_of(db)
     db.merge("s", built(plans, rows(5_000, 1, begin_s=100)).to_bytes())
@@ -190,6 +194,7 @@ def test_builders_thin_as_the_plans_say_and_intervals_hold(tmp_path: Path) -> No
         assert 9_000 < ledger.read < 11_000
 
 
+@pytest.mark.slow
 def test_groups_that_find_no_room_are_among_the_others(tmp_path: Path) -> None:
     text = {"q": "SELECT k, COUNT(*) AS n FROM s GROUP BY k"}
     with created(tmp_path / "data", text, group_bytes_max=1 << 16) as engine:
@@ -204,6 +209,7 @@ def test_groups_that_find_no_room_are_among_the_others(tmp_path: Path) -> None:
         assert all(row["n_low"] <= 3 <= row["n_high"] or row["n_bound"] == "none" for row in groups)
 
 
+@pytest.mark.slow
 def test_summaries_of_other_queries_are_refused_until_they_are_built_again(db: Engine) -> None:
     table = rows(2_000, 1)
     data = built(plans_of(db), table).to_bytes()
@@ -219,6 +225,7 @@ def test_summaries_of_other_queries_are_refused_until_they_are_built_again(db: E
     assert db.ledger("s").applied == 2_000
 
 
+@pytest.mark.slow
 def test_one_time_questions_say_that_they_do_not_know_them(db: Engine) -> None:
     db.push("s", rows(500, 1))
     assert db.execute("SELECT COUNT(*) AS n FROM s").rows()[0]["n_bound"] == "exact"
@@ -343,6 +350,7 @@ def test_nothing_comes_to_nothing(db: Engine) -> None:
     assert built_of([nothing, nothing], plans) == nothing
 
 
+@pytest.mark.slow
 def test_texts_of_more_groups_than_metadata_have_room_for_come_through(tmp_path: Path) -> None:
     text = "SELECT k, FIRST(g) AS f, LAST(g) AS l, MIN(g) AS m FROM s GROUP BY k"
     count = 30_000  # Times and positions of 21,845 groups would take a MiB.
@@ -356,6 +364,7 @@ def test_texts_of_more_groups_than_metadata_have_room_for_come_through(tmp_path:
         assert {row["k"]: row["m"] for row in found} == right
 
 
+@pytest.mark.slow
 def test_panes_built_elsewhere_collapse_when_they_close(tmp_path: Path) -> None:
     text = (
         "SELECT COUNT(*) AS n, SUM(k) AS s, MAX(x) AS h, COUNT(DISTINCT k) AS d "

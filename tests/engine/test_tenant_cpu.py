@@ -23,6 +23,7 @@ def run(world, ticks):
         world.tick(1)
 
 
+@pytest.mark.slow
 def test_who_is_over_his_quota_of_cpu_is_thinned_without_any_overload(world):
     engine = world.engine
     assert set(world.levels("wide")) == {0}
@@ -43,6 +44,7 @@ def test_who_is_over_his_quota_of_cpu_is_thinned_without_any_overload(world):
     assert set(world.levels("wide")) == {0}
 
 
+@pytest.mark.slow
 def test_levels_are_steady_under_a_quota(world):
     engine = world.engine
     whole = float(world.facts("tenant", "default")["cpu_ns_per_s"])
@@ -56,6 +58,7 @@ def test_levels_are_steady_under_a_quota(world):
         assert max(levels) - min(levels) <= 1
 
 
+@pytest.mark.slow
 def test_a_quota_of_cpu_thins_nobody_elses_queries(world):
     engine = world.engine
     engine.execute(CREATE.replace("STREAM s", "STREAM t"), asker=Asker("acme"))
@@ -65,6 +68,7 @@ def test_a_quota_of_cpu_thins_nobody_elses_queries(world):
     assert set(world.levels("wide")) == {0}
 
 
+@pytest.mark.slow
 def test_stopping_the_controller_lifts_its_quotas(world):
     world.engine.set_quota("default", "cpu_ns_per_s", "1000")
     run(world, 4 * LOOKED)

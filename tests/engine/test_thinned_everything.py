@@ -114,6 +114,7 @@ def test_every_interval_holds_at_any_levels(db: Engine, shares: tuple[str, ...])
     assert sum(held) >= gate(len(held), 0.95)
 
 
+@pytest.mark.slow
 def test_every_aggregate_function_can_be_thinned(db: Engine) -> None:
     asked = {
         AggregateFunction.COUNT: "COUNT(x)",
@@ -141,6 +142,7 @@ def test_every_aggregate_function_can_be_thinned(db: Engine) -> None:
             assert row["a_bound"] in ("exact", "interval"), function
 
 
+@pytest.mark.slow
 def test_pairs_are_known_well_enough_to_be_of_use(db: Engine) -> None:
     begin(db)
     thin(db, "1/4")
@@ -160,6 +162,7 @@ def test_the_ends_of_a_stream_stay_exact(db: Engine) -> None:
     assert {bound for bound, _ in found.values()} == {"exact"}
 
 
+@pytest.mark.slow
 def test_the_first_value_of_a_group_is_known_once_all_that_was_skipped_came_later(
     db: Engine,
 ) -> None:
@@ -198,6 +201,7 @@ def test_sizes_of_joins_narrow_with_what_is_read(db: Engine) -> None:
     assert widths[1] < 0.3
 
 
+@pytest.mark.slow
 def test_stored_segments_know_the_ranges_of_both_columns_again(tmp_path: Path) -> None:
     def opened() -> Engine:
         engine = shedder.open(tmp_path / "d", clock_us=lambda: 10_000 * SECOND)
@@ -218,6 +222,7 @@ INFINITE = f"""SELECT g, SUM(x) AS s, AVG(x) AS a, VAR(x) AS w, STDDEV(x) AS d, 
   WITHIN 5 PERCENT CONFIDENCE 99.9999 PERCENT"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later", [1, 3, 40])
 def test_infinities_of_one_group_say_nothing_of_the_others(db: Engine, later: int) -> None:
     """What was read in full has infinite values; of what was thinned later all is finite."""
@@ -242,6 +247,7 @@ def test_infinities_of_one_group_say_nothing_of_the_others(db: Engine, later: in
     assert bounded >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-300, 1e-90, 1e150])
 @pytest.mark.parametrize("first", [1.0, 1e-290, 1e140])
 def test_values_of_any_unit_are_bounded_or_said_to_be_unknown(

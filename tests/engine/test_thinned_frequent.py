@@ -32,6 +32,7 @@ def summary_of(values: NDArray[np.int64], ids: NDArray[np.int32], groups: int) -
     return summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("drawn", DRAWN)
 def test_thinned_lists_keep_their_promise(drawn: str, groups: int) -> None:

@@ -122,6 +122,7 @@ def test_intervals_hold_the_truth_when_levels_change_within_the_window(tmp_path:
     assert sum(held) >= gate(len(held), 0.95)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [("1/8", "1/8"), ("1", "1/4"), ("1/2", "1/32")])
 def test_lists_of_the_most_frequent_hold_for_all_values_at_once(
     tmp_path: Path, levels: tuple[str, str]
@@ -160,6 +161,7 @@ def test_lists_of_the_most_frequent_hold_for_all_values_at_once(
     assert sum(held) >= gate(len(held), 0.95)
 
 
+@pytest.mark.slow
 def test_distinct_values_are_counted_by_their_hash(tmp_path: Path) -> None:
     """At a level all along, the interval is theta's: about 1/sqrt(distinct * share) wide."""
     with opened(tmp_path) as engine:
@@ -176,6 +178,7 @@ def test_distinct_values_are_counted_by_their_hash(tmp_path: Path) -> None:
         assert row["d_high"] - row["d_low"] < 0.12 * truth["d"]
 
 
+@pytest.mark.slow
 def test_what_the_basics_know_stays_exact(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
         thin(engine, "1/8")
@@ -193,6 +196,7 @@ def test_what_the_basics_know_stays_exact(tmp_path: Path) -> None:
         assert "thinning: 1/8" in engine.query("whole").explain()
 
 
+@pytest.mark.slow
 def test_nothing_changes_for_queries_that_read_everything(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
         thin(engine, "1/4")
@@ -206,6 +210,7 @@ def test_nothing_changes_for_queries_that_read_everything(tmp_path: Path) -> Non
         assert all(q.thinned == 0 for q in engine.ledger("s").queries)
 
 
+@pytest.mark.slow
 def test_the_ledger_of_every_query_balances(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
         engine.push("s", rows(1_000, 1))
@@ -236,6 +241,7 @@ def test_a_missing_group_is_bounded(tmp_path: Path) -> None:
         assert answer.missing.weight_max == largest + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint: bool) -> None:
@@ -269,6 +275,7 @@ def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint:
         assert whole.read - next(q.read for q in ledger if q.query == "whole") < 100
 
 
+@pytest.mark.slow
 def test_a_directory_is_of_a_newer_format_once_a_query_was_thinned(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
         assert (tmp_path / "FORMAT").read_text() == "shedder archive 1\n"
@@ -282,6 +289,7 @@ def test_a_level_record_survives_its_bytes() -> None:
         assert Level.from_bytes(level.to_bytes()) == level
 
 
+@pytest.mark.slow
 def test_infinite_values_leave_no_bound(tmp_path: Path) -> None:
     with begun(tmp_path) as engine:
         thin(engine, "1/2")
@@ -294,6 +302,7 @@ def test_infinite_values_leave_no_bound(tmp_path: Path) -> None:
         assert row["sk_bound"] == "interval"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -324,6 +333,7 @@ def test_a_level_out_of_range_is_refused(tmp_path: Path) -> None:
                 engine.set_thinning("whole", level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [("1/8", "1/8"), ("1", "1/4"), ("1/2", "1/32")])
 @pytest.mark.parametrize("by", ["", "g"])
 @pytest.mark.parametrize(("q", "within"), [(0.9, 0.03), (0.99, 0.003), (0.02, 0.003)])
@@ -357,6 +367,7 @@ def test_quantiles_by_rank_hold(
     assert sum(held) >= gate(len(held), 0.95)
 
 
+@pytest.mark.slow
 def test_groups_beyond_the_byte_cap_are_still_bounded(tmp_path: Path) -> None:
     text = "SELECT k AS k, COUNT(*) AS n FROM s GROUP BY k"
     with opened(tmp_path, group_bytes_max=65_536) as engine:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def strides(world):
     return [stride for stride in found if stride]
 
 
+@pytest.mark.slow
 def test_what_waits_is_read_in_fewer_strides_only_while_work_is_shed(tmp_path):
     world = Flooded(tmp_path / "db")
     for _ in range(10):
@@ -51,6 +53,7 @@ def test_what_waits_is_read_in_fewer_strides_only_while_work_is_shed(tmp_path):
     world.engine.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(batches=BATCHES, seed=st.integers(0, 1_000))
 def test_reading_together_is_reading_one_by_one(tmp_path_factory, batches, seed):

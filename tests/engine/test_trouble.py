@@ -79,6 +79,7 @@ def test_a_directory_of_a_newer_format_is_left_alone(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "data").rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_else_exact_answers_a_slide_from_the_archive_when_the_synopsis_misses(
     tmp_path: Path,
 ) -> None:
@@ -104,6 +105,7 @@ def test_else_exact_answers_a_slide_from_the_archive_when_the_synopsis_misses(
         assert (row["d"], row["d_bound"], row["d_met"]) == (median, "exact", True)
 
 
+@pytest.mark.slow
 def test_exact_slides_that_pile_up_neither_go_back_in_time_nor_hold_up_the_end(
     tmp_path: Path,
 ) -> None:

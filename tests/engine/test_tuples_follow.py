@@ -55,6 +55,7 @@ def repaired(engine: Engine) -> None:
     engine.repair._worker.submit(lambda: None).result()
 
 
+@pytest.mark.slow
 def test_the_archive_becomes_whole_and_no_query_reads_them_again(tmp_path: Path) -> None:
     tables = [rows(5_000, number, begin_s=20.0 * number) for number in range(3)]
     with created(tmp_path / "whole") as whole, created(tmp_path / "data") as db:
@@ -77,6 +78,7 @@ def test_the_archive_becomes_whole_and_no_query_reads_them_again(tmp_path: Path)
         assert db.execute(COUNTED).rows()[0]["n_bound"] == "exact"
 
 
+@pytest.mark.slow
 def test_what_is_given_up_stays_unknown_to_the_archive(tmp_path: Path) -> None:
     with created(tmp_path / "data") as db:
         merged(db, rows(1_000, 1), 0, follow=False)
@@ -87,6 +89,7 @@ def test_what_is_given_up_stays_unknown_to_the_archive(tmp_path: Path) -> None:
         assert db.execute(COUNTED).rows()[0]["n_bound"] == "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_they_are_there_after_a_stop_and_still_counted_once(
     tmp_path: Path, *, is_closed: bool
@@ -109,6 +112,7 @@ def test_they_are_there_after_a_stop_and_still_counted_once(
         assert answers(db) == before
 
 
+@pytest.mark.slow
 def test_tuples_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
     with created(tmp_path / "data") as db:
         with pytest.raises(BadBatch, match="no summaries have come"):

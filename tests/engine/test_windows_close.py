@@ -104,6 +104,7 @@ def test_a_late_tuple_is_in_the_next_answer_of_the_window_it_was_late_for(db: En
     assert len({answer.end_us for answer in told}) == len(told)  # Nobody hears a window twice.
 
 
+@pytest.mark.slow
 def test_wrong_clocks_take_bounded_memory_and_are_not_forgotten(tmp_path: Path) -> None:
     clock = [NOW_US]
     batches, rows = 5, 20_000

@@ -25,6 +25,7 @@ def first(world, condition):
     return (found.index(True) + 1) * 0.1 if True in found else float("inf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1.3, 10])
 @pytest.mark.parametrize("truth", [(1, 1), (2, 2), (0.5, 0.5), (1, 2), (2, 1)])
 def test_overload_is_entered_within_300_ms_of_the_signal_and_left_within_5_s_of_its_end(
@@ -39,6 +40,7 @@ def test_overload_is_entered_within_300_ms_of_the_signal_and_left_within_5_s_of_
     assert world.states[world.between(17.0, 20.0)] == [NORMAL] * 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1.2, 2, 5])
 @pytest.mark.parametrize("seed", [None, 1])
 def test_at_steady_overload_no_level_moves_by_more_than_one_step_of_its_curve(times, seed):
@@ -50,6 +52,7 @@ def test_at_steady_overload_no_level_moves_by_more_than_one_step_of_its_curve(ti
     assert max(world.ages[world.between(8.0, 30.0)]) < 500
 
 
+@pytest.mark.slow
 @given(
     bursts=st.lists(st.tuples(st.floats(0.1, 3.0), st.floats(0.2, 10.0)), min_size=1, max_size=6),
     truth=st.floats(0.5, 2.0),

@@ -12,6 +12,7 @@ from shedder.overload.door import FULL_MS, Door, weighted_shares
 OPEN = float("inf")
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.floats(0, 1e9), st.floats(0.01, 100)), min_size=1, max_size=8),
     st.floats(0, 1e9),
@@ -54,6 +55,7 @@ def test_lower_weights_are_refused_first():
     assert came["heavy"] == pytest.approx(4 * came["light"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_who_asks_for_less_than_his_share_is_not_refused():
     weights = {"modest": 1.0, "greedy": 1.0}
     came = let_in(

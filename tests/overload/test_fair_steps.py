@@ -13,6 +13,7 @@ from shedder.overload.steps import Unit
 NEED = st.tuples(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(0.01, 100))
 
 
+@pytest.mark.slow
 @given(st.lists(NEED, min_size=1, max_size=8), st.floats(0, 1e5))
 def test_shares_are_fair_between_least_and_full(needs, budget):
     least, more, weight = (np.array(column) for column in zip(*needs, strict=True))

@@ -55,6 +55,7 @@ def set_memory(world: Flooded, share: float) -> None:
     world.engine.overload._machine.read = lambda _: of(share)
 
 
+@pytest.mark.slow
 def test_under_pressure_the_budget_shrinks_and_no_query_is_taken(flooded):
     core = flooded.engine.core
     whole = core.synopsis_bytes

@@ -65,6 +65,7 @@ def test_a_control_says_a_value_as_text():
         quota_value("queries", "")
 
 
+@pytest.mark.slow
 @given(
     st.floats(1, 1e6),
     st.lists(st.tuples(st.floats(0, 2), st.integers(0, 100_000)), min_size=1, max_size=60),

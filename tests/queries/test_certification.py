@@ -37,6 +37,7 @@ def test_intervals_that_miss_as_often_as_they_say_keep_it_over_many_seeds(of):
     assert lost < 4
 
 
+@pytest.mark.slow
 def test_the_alarm_is_ville_s_bound_on_the_wealth():
     rng = np.random.default_rng(3)
     highest = []
@@ -107,6 +108,7 @@ def test_misses_of_looks_that_share_their_randomness_are_not_bet_on():
     assert (found.looks, found.values, found.missed) == (50, 500, 500)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000))
 def test_what_all_looks_may_give_away_is_half_of_the_alarm(looks):
     given_away = sum(1 - Certification(looks=at).strict_confidence for at in range(min(looks, 500)))

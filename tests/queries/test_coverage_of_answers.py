@@ -227,6 +227,7 @@ def test_every_aggregate_makes_a_claim_in_every_population(output, scores):
     assert claimed == {(d, s, g) for d in DRAWN for s in SELECTIVITIES for g in GROUPED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 90])
 @pytest.mark.parametrize("name", DRAWN)
 def test_no_tuple_one_tuple_and_samples_of_everything_are_answered_exactly(name, size):

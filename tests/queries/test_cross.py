@@ -100,6 +100,7 @@ def test_a_correlation_of_a_sample_is_known_to_a_fifth():
     assert answer.rows()[0]["samp_bound"] == "interval"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 2, 90])
 @pytest.mark.parametrize("distribution", ["normal", "constant", "lognormal-2"])
 @pytest.mark.parametrize("group", ["", "domain"])
@@ -160,6 +161,7 @@ def on_time_evidence(query: BoundQuery, data: pa.RecordBatch, late: int) -> Evid
     return replace(exact, late=late, crosses=crosses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [1, 9, 150])
 @pytest.mark.parametrize("kind", ["random", "lowest", "corners"])
 @pytest.mark.parametrize("group", ["", "domain"])

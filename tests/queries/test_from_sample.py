@@ -164,6 +164,7 @@ def test_top_lists_hold_all_their_counts_at_once():
     assert guaranteed == 40  # the first is far ahead of everything
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["", " WHERE bytes > 1.0"])
 @pytest.mark.parametrize("promise", ["NEGATIVES", "POSITIVES"])
 def test_frequent_lists_keep_their_promise(promise, where):

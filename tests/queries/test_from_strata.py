@@ -87,6 +87,7 @@ def test_what_was_read_in_full_adds_no_error():
         assert whole.estimate(0, name).half_width <= 1.3 * part.estimate(0, name).half_width
 
 
+@pytest.mark.slow
 def test_parts_that_were_all_read_are_exact():
     data = rows(6_000)
     query = query_of(1.0, "grouped")
@@ -146,6 +147,7 @@ def test_a_sum_with_infinities_has_no_bound():
     assert (row["s_bound"], row["a_bound"], row["n_bound"]) == ("none", "none", "interval")
 
 
+@pytest.mark.slow
 def test_parts_thinned_together_are_a_simple_random_sample():
     data = rows(6_000)
     met = np.zeros(6_000)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -140,6 +141,7 @@ def at(point: float) -> Estimates:
     return Estimates.exact(np.array([point]), "test")
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     node=numbers(DOUBLE, 2) | numbers(BIGINT, 2) | conditions(1),
@@ -162,6 +164,7 @@ def test_every_outcome_lies_in_the_range(node, columns):
             assert found.low[0] <= outcome <= found.high[0], (node, which, found)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(node=numbers(DOUBLE, 2), columns=st.lists(intervals(), min_size=4, max_size=4))
 def test_an_output_column_holds_its_value_and_every_outcome(node, columns):

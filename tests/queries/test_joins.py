@@ -50,6 +50,7 @@ def test_a_sample_of_everything_is_exact(size: int, group: str) -> None:
     assert sorted(found.rows(), key=key) == sorted(expected.rows(), key=key)
 
 
+@pytest.mark.slow
 def test_a_sample_gives_an_unbiased_value_inside_an_interval() -> None:
     data = rows(2_000, seed=3)
     query = ask(f"{SELECTED} FROM requests WHERE bytes > 0.5")

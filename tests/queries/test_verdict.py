@@ -74,6 +74,7 @@ def test_a_target_is_attained_by_the_true_error_not_by_the_claim():
     assert not far.attained
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(-50, 50), min_size=1, max_size=60),
     st.floats(0, 1),

@@ -33,6 +33,7 @@ AGGREGATES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [1, 7, 60])
 @pytest.mark.parametrize("kind", ["random", "lowest", "highest"])
 @pytest.mark.parametrize("group", ["", "domain"])

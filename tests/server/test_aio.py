@@ -12,6 +12,7 @@ COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '1' SECOND SLIDE INTE
 TOTAL = "SELECT COUNT(*) AS n FROM trades"
 
 
+@pytest.mark.slow
 async def test_every_word_works_on_an_event_loop(address):
     async with await connect_async(address) as client:
         await client.execute(CREATE_TRADES)
@@ -38,6 +39,7 @@ async def test_every_word_works_on_an_event_loop(address):
             await query.answer()
 
 
+@pytest.mark.slow
 async def test_a_producer_goes_on_and_bad_rows_stop_it(address):
     async with await connect_async(address) as client:
         await client.execute(CREATE_TRADES)

@@ -77,6 +77,7 @@ def test_only_an_operator_backfills_and_not_even_its_owner_begins(connect):
     assert acme.ledger("trades").backfilled == 0
 
 
+@pytest.mark.slow
 def test_a_tenant_s_stream_gets_its_past_whatever_its_quota_of_rows(connect):
     acme, admin = connect("acme"), connect("admin")
     acme.execute(CREATE.format("trades"))

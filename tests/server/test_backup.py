@@ -21,6 +21,7 @@ def settings(tmp_path):
     return Settings(listen="127.0.0.1:0", insecure=True, backup_directory=tmp_path / "backups")
 
 
+@pytest.mark.slow
 def test_the_command_makes_a_servers_backup(client, address, tmp_path, capfd):
     client.push("trades", trades(1_000))
     assert run(["backup", "monday", "--connect", address]) == ExitCode.FINE

@@ -17,6 +17,7 @@ TOTAL = "SELECT COUNT(*) AS n, SUM(key) AS total FROM trades"
 NO_TIME = {"ts": [None], "key": [1], "value": [1.0]}
 
 
+@pytest.mark.slow
 def test_what_is_pushed_is_answered(client, engine):
     receipt = client.push("trades", trades(1000))
     assert (receipt.position, receipt.rows, receipt.duplicate) == (1000, 1000, False)
@@ -66,6 +67,7 @@ def pair(tmp_path_factory):
         yield engine, client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ask", "error"),
     [
@@ -117,6 +119,7 @@ def test_hostile_bytes_are_refused_and_counted(client, engine):
     assert (ledger.applied, ledger.refused_batches) == (0, 4)
 
 
+@pytest.mark.slow
 def test_a_message_above_the_limit_is_refused(client):
     from shedder.v1 import ingest_pb2
 
@@ -145,6 +148,7 @@ def test_the_control_table_can_be_watched(client):
         client._connection.read(too_often)
 
 
+@pytest.mark.slow
 def test_an_answer_above_the_limit_says_what_to_do(client, monkeypatch):
     monkeypatch.setattr("shedder.server.query.ANSWER_BYTES_MAX", 10)
     with pytest.raises(errors.ResourceExhausted, match="LIMIT"):

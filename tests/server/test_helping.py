@@ -42,6 +42,7 @@ def producer(twins, tmp_path):
         yield producer
 
 
+@pytest.mark.slow
 def test_while_help_is_wanted_summaries_go_and_their_rows_follow(twins, engine, producer, tmp_path):
     followed = []
     merge, append = engine.merge, engine.append
@@ -72,6 +73,7 @@ def test_while_help_is_wanted_summaries_go_and_their_rows_follow(twins, engine, 
     assert not list((tmp_path / "spill").glob("*/*.arrow"))
 
 
+@pytest.mark.slow
 def test_answers_know_what_was_summarised_before_its_rows_follow(
     twins, engine, producer, monkeypatch
 ):
@@ -97,6 +99,7 @@ def test_answers_know_what_was_summarised_before_its_rows_follow(
     assert stored(twins) == pushed(range(4))
 
 
+@pytest.mark.slow
 def test_receipts_that_get_lost_store_nothing_twice(twins, engine, producer):
     merge, losses = engine.merge, iter([True, False, True, True])
 
@@ -113,6 +116,7 @@ def test_receipts_that_get_lost_store_nothing_twice(twins, engine, producer):
     assert twins.ledger("trades").applied == 60
 
 
+@pytest.mark.slow
 def test_what_cannot_be_summarised_is_sent_as_it_is(twins, engine, producer):
     def refusing(*args, **kwargs):
         raise errors.PlansChanged("queries come and go")
@@ -126,6 +130,7 @@ def test_what_cannot_be_summarised_is_sent_as_it_is(twins, engine, producer):
     assert twins.ledger("trades").summarised == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_after_a_crash_rows_follow_when_the_server_has_their_summary(
     twins, tmp_path, monkeypatch, is_stored

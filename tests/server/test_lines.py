@@ -14,6 +14,7 @@ from tests.streams.streams import trades
 CLIENTS, BATCHES = 6, 12
 
 
+@pytest.mark.slow
 def test_when_there_is_room_for_one_at_a_time_nobody_is_passed_over(
     client, engine, address, monkeypatch
 ):
@@ -70,6 +71,7 @@ class Slow:
         return getattr(self._meter, name)
 
 
+@pytest.mark.slow
 def test_while_what_has_come_takes_long_open_calls_wait_and_nobody_is_refused(
     client, engine, monkeypatch
 ):

@@ -96,6 +96,7 @@ def test_who_is_refused_is_so_before_anything_of_the_batch_is_sent(client, engin
     assert (ledger.refused_batches, ledger.refused_rows, ledger.accepted) == (1, ROWS, 0)
 
 
+@pytest.mark.slow
 def test_without_a_declaration_nothing_is_decided_before_it_has_come(engine, append, announce):
     shut(engine)
     assert isinstance(announce(timeout_s=0.2), errors.DeadlineExceeded)
@@ -190,6 +191,7 @@ def test_who_leaves_before_he_sends_gives_his_place_back(client, engine, channel
     assert client.ledger("trades").applied == ROWS
 
 
+@pytest.mark.slow
 def test_a_stream_that_blocks_waits_before_it_receives(client, engine, append):
     client.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
     engine.set_quota(DEFAULT_TENANT, "rows_per_s", str(10 * ROWS))

@@ -34,6 +34,7 @@ def again(settings: Settings, address) -> Settings:
     return settings.model_copy(update={"listen": str(address)})
 
 
+@pytest.mark.slow
 def test_a_producer_goes_on_when_the_server_is_restarted(engine, settings):
     engine.execute(CREATE_TRADES)
     with running(engine, settings) as address:
@@ -148,6 +149,7 @@ def test_a_bug_is_a_correlation_id_and_nothing_else(client, engine, monkeypatch)
         assert (bug["request_id"], str(bug["exc_info"])) == (request_id, SECRET)
 
 
+@pytest.mark.slow
 def test_an_internal_error_of_the_engine_is_not_shown_either(client, engine, monkeypatch):
     def halted(*_args, **_kwargs):
         raise errors.InternalError(SECRET)
@@ -157,6 +159,7 @@ def test_an_internal_error_of_the_engine_is_not_shown_either(client, engine, mon
         client.ledger("trades")
 
 
+@pytest.mark.slow
 def test_a_failing_disk_stops_ingest_and_says_so_to_probes(client, engine, address, monkeypatch):
     failed: Future = Future()
     failed.set_exception(errors.StorageFailed("fsync: input/output error"))
@@ -194,6 +197,7 @@ def test_a_timeout_that_makes_no_sense_is_refused(client, timeout_s):
         client._connection.read(call)
 
 
+@pytest.mark.slow
 def test_prometheus_finds_what_was_counted(engine):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -238,6 +242,7 @@ def test_a_call_that_is_given_up_neither_undoes_nor_breaks_its_batch(client, eng
     assert not held[0].cancelled()
 
 
+@pytest.mark.slow
 def test_a_connection_lost_with_batches_in_flight_loses_and_doubles_nothing(client):
     producer = client.producer("trades", "p")
     for seed in range(60):

@@ -120,6 +120,7 @@ def test_reflection_is_not_offered_unless_asked_for_and_then_only_to_the_known(
         assert b"shedder.v1.Query" in listed
 
 
+@pytest.mark.slow
 def test_each_scope_does_its_own_work(served, authority):
     def connect(name):
         return shedder.connect(served, ca=authority.ca_pem, token=authority.tokens[name])
@@ -141,6 +142,7 @@ def test_each_scope_does_its_own_work(served, authority):
         admin.seal("trades")
 
 
+@pytest.mark.slow
 def test_an_unknown_token_and_a_foreign_server_are_told_apart(served, authority):
     with (
         shedder.connect(served, ca=authority.ca_pem, token="x" * 43) as stranger,

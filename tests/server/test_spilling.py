@@ -60,6 +60,7 @@ def push_all(producer, seeds):
         producer.push(trades(10, seed))
 
 
+@pytest.mark.slow
 def test_while_the_server_is_full_batches_go_to_disk_and_later_to_the_server(
     client, full, tmp_path
 ):
@@ -78,6 +79,7 @@ def test_while_the_server_is_full_batches_go_to_disk_and_later_to_the_server(
     assert not list((tmp_path / "spill").glob("*/*.arrow"))
 
 
+@pytest.mark.slow
 def test_what_is_left_when_the_server_is_gone_is_sent_by_the_next(engine, settings, tmp_path):
     engine.execute(CREATE_TRADES)
     with running(engine, settings) as address:
@@ -102,6 +104,7 @@ def test_what_is_left_when_the_server_is_gone_is_sent_by_the_next(engine, settin
         client.close()
 
 
+@pytest.mark.slow
 def test_numbers_that_were_taken_are_not_taken_again(client, full, tmp_path):
     with client.producer("trades", "p", spill=tmp_path) as producer:
         full.set()
@@ -114,6 +117,7 @@ def test_numbers_that_were_taken_are_not_taken_again(client, full, tmp_path):
     assert stored(client) == pushed(range(2))
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_says_so_and_takes_nothing(client, full, tmp_path, monkeypatch):
     write = Spill.write
 
@@ -135,6 +139,7 @@ def test_a_disk_that_is_full_says_so_and_takes_nothing(client, full, tmp_path, m
     assert stored(client) == pushed(range(BATCHES))
 
 
+@pytest.mark.slow
 def test_a_damaged_file_stops_the_producer_and_is_named(client, full, tmp_path):
     client._patience_s = 0.1
     producer = client.producer("trades", "p", spill=tmp_path)
@@ -169,6 +174,7 @@ def test_two_producers_of_one_name_notice_each_other(client, tmp_path):
             end()
 
 
+@pytest.mark.slow
 def test_a_spill_of_another_epoch_is_sent_first(client, full, tmp_path):
     client._patience_s = 0.1
     producer = client.producer("trades", "p", epoch=1, spill=tmp_path)

@@ -30,6 +30,7 @@ def answers(client, name):
     return client.query(f"of_{name}").answer().table
 
 
+@pytest.mark.slow
 def test_what_comes_as_summaries_is_answered_as_what_comes_as_tuples(twins):
     for seed in range(3):
         twins.push("twins", trades(5_000, seed))
@@ -50,6 +51,7 @@ def test_what_comes_as_summaries_is_answered_as_what_comes_as_tuples(twins):
     assert answers(twins, "trades").equals(answers(twins, "twins"))
 
 
+@pytest.mark.slow
 def test_a_producer_thins_at_the_source_and_what_was_offered_travels_along(twins):
     """Of the same tuples an eighth is read, and the intervals know it."""
     table = trades(40_000, 1)
@@ -72,6 +74,7 @@ def test_a_producer_thins_at_the_source_and_what_was_offered_travels_along(twins
     assert (row["n"], row["n_bound"]) == (40_000, "exact")
 
 
+@pytest.mark.slow
 def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, monkeypatch):
     old = twins.plans("trades")
     twins.register("later", "SELECT AVG(value) AS a FROM trades")
@@ -85,6 +88,7 @@ def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, monkeypatch
     }
 
 
+@pytest.mark.slow
 def test_what_follows_nothing_is_refused_and_kept_nowhere(client):
     with pytest.raises(errors.BadBatch, match="no summaries have come to 'trades'"):
         client.follow("trades", trades(10), producer="p")
@@ -96,6 +100,7 @@ def test_what_follows_nothing_is_refused_and_kept_nowhere(client):
     assert (ledger.applied, ledger.summarised, ledger.to_follow) == (10, 10, 0)
 
 
+@pytest.mark.slow
 def test_receipts_ask_for_help_before_the_door_is_held(client, engine, tmp_path):
     client.register("q", ONCE)
     open_ones = [client.producer("trades", "p"), client.producer("trades", "s", spill=tmp_path)]

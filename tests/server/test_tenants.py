@@ -58,6 +58,7 @@ def connect(tmp_path, authority, tokens):
             client.close()
 
 
+@pytest.mark.slow
 def test_a_tenant_makes_fills_asks_and_drops_its_own(connect):
     acme = connect("acme")
     acme.execute(CREATE.format("trades"))
@@ -69,6 +70,7 @@ def test_a_tenant_makes_fills_asks_and_drops_its_own(connect):
     acme.execute("DROP STREAM trades")
 
 
+@pytest.mark.slow
 def test_nothing_of_another_tenant_is_there_by_any_method(connect):
     acme, bolt = connect("acme"), connect("bolt")
     acme.execute(CREATE.format("trades"))
@@ -96,6 +98,7 @@ def test_nothing_of_another_tenant_is_there_by_any_method(connect):
     assert connect("admin").ledger("trades").accepted == 0
 
 
+@pytest.mark.slow
 def test_two_tokens_of_one_tenant_share_its_names_and_each_has_its_scopes(connect):
     first, second = connect("acme"), connect("acme-2")
     first.execute(CREATE.format("trades"))
@@ -105,6 +108,7 @@ def test_two_tokens_of_one_tenant_share_its_names_and_each_has_its_scopes(connec
         second.execute("DROP STREAM trades")
 
 
+@pytest.mark.slow
 def test_who_has_no_tenant_is_the_default_one_and_admin_is_everybody(connect):
     connect("acme").execute(CREATE.format("trades"))
     assert len(connect("query").execute("SHOW STREAMS").table) == 0

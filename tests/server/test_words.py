@@ -19,6 +19,7 @@ def test_it_is_a_database(database):
     assert isinstance(database.register("total", TOTAL), StandingQuery)
 
 
+@pytest.mark.slow
 def test_a_big_table_goes_in_batches_and_comes_out_whole(database):
     parts = [trades(65_536, seed) for seed in range(5)] + [trades(17, 9)]
     table = pa.Table.from_batches(parts)
@@ -34,6 +35,7 @@ def test_nothing_to_push_is_nothing_pushed(database):
     assert database.ledger("trades").accepted == 0
 
 
+@pytest.mark.slow
 def test_parameters_are_bound(database):
     database.push("trades", trades(100))
     bound = database.execute("SELECT COUNT(*) AS n FROM trades WHERE key < ?", [500]).rows()[0]["n"]
@@ -77,6 +79,7 @@ def test_memory_is_shared_out_by_weight_and_explained_to_the_byte(database):
         database.set_control("budget", "synopses", "bytes", "0")
 
 
+@pytest.mark.slow
 def test_a_query_is_thinned_and_reads_everything_again(database):
     query = database.register("total", TOTAL)
     database.execute("ALTER QUERY total SET THINNING 1/8")
@@ -118,6 +121,7 @@ def test_rows_before_a_bad_batch_are_durable_and_those_after_are_not_sent(databa
     assert database.ledger("trades").applied == 200
 
 
+@pytest.mark.slow
 def test_many_threads_push_through_one_database_and_nothing_is_lost(database):
     def push(seed):
         for number in range(5):
@@ -132,6 +136,7 @@ def test_many_threads_push_through_one_database_and_nothing_is_lost(database):
     assert (ledger.applied, ledger.duplicate) == (2_000, 0)
 
 
+@pytest.mark.slow
 def test_a_replay_is_acknowledged_and_not_applied(database):
     first = database.push("trades", trades(10), producer="p", sequence=0)
     again = database.push("trades", trades(10), producer="p", sequence=0)
@@ -160,6 +165,7 @@ def test_a_text_registered_twice_is_one_query_and_another_text_is_refused(databa
         database.register("q", COUNTS)
 
 
+@pytest.mark.slow
 def test_a_sealed_stream_gives_the_same_answers(database):
     database.push("trades", trades(100))
     before = database.execute(TOTAL).rows()
@@ -167,6 +173,7 @@ def test_a_sealed_stream_gives_the_same_answers(database):
     assert database.execute(TOTAL).rows() == before
 
 
+@pytest.mark.slow
 def test_a_producer_keeps_batches_in_flight_and_goes_on_where_it_stopped(database):
     with database.producer("trades", "p", epoch=1) as producer:
         for seed in range(40):
@@ -196,6 +203,7 @@ def test_two_producers_of_one_name_do_not_swallow_each_others_rows(database):
         two.flush()
 
 
+@pytest.mark.slow
 def test_answers_are_audited_and_say_so_here_and_from_afar(database, engine):
     text = "SELECT SUM(value) AS total, COUNT(DISTINCT key) AS keys FROM trades"
     query = database.register("total", text)

@@ -19,6 +19,7 @@ def check(first: int, count: int) -> None:
     assert found.slowest_s <= 10
 
 
+@pytest.mark.slow
 def test_a_few_random_worlds():
     check(0, 8)
 

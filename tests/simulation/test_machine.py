@@ -57,6 +57,7 @@ def test_nothing_happens_until_the_world_says_so(tmp_path):
     engine.close()
 
 
+@pytest.mark.slow
 def test_the_answers_are_those_of_an_engine_with_threads(tmp_path):
     table = requests(3_000, seed=2, seconds=60.0)
     answers = []

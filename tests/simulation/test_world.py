@@ -16,6 +16,7 @@ from tests.documents import ROOT
 from tests.simulation.worlds import QUERY, run, scenario
 
 
+@pytest.mark.slow
 def test_a_calm_world_reads_everything_and_is_right():
     world, result = run(scenario())
     assert result.held, result.problems
@@ -25,6 +26,7 @@ def test_a_calm_world_reads_everything_and_is_right():
     assert result.totals["thinned_share"] == 0
 
 
+@pytest.mark.slow
 def test_overload_thins_and_full_precision_comes_back():
     flood = {"shape": "flash", "rate": 2_000, "times": 5, "from_s": 1, "for_s": 2}
     world, result = run(
@@ -42,6 +44,7 @@ def test_overload_thins_and_full_precision_comes_back():
     assert set(world.series.column("share.q")[-5:]) == {1.0}
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not():
     asked = scenario(crashes=[{"at_s": 1.5, "after_calls": 3}])
     first, second = run(asked)[1], run(asked)[1]
@@ -51,6 +54,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not():
     assert other.series.rows != first.series.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_calls", [None, 0, 1, 2])
 def test_a_crash_loses_nothing_that_was_acknowledged(after_calls):
     crash = {"at_s": 1.5} if after_calls is None else {"at_s": 1.5, "after_calls": after_calls}
@@ -61,6 +65,7 @@ def test_a_crash_loses_nothing_that_was_acknowledged(after_calls):
     assert result.totals["acknowledged"] == result.totals["offered"] == result.totals["applied"]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_while_it_recovers_recovers_later():
     crashes = [{"at_s": 1.0}, {"at_s": 1.5, "after_calls": 0}]  # It is down from 1 to 2 s.
     world, result = run(scenario(crashes=crashes))
@@ -69,6 +74,7 @@ def test_a_process_that_dies_while_it_recovers_recovers_later():
     assert result.totals["acknowledged"] == result.totals["offered"] == result.totals["applied"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["acknowledged", "taken"])
 def test_a_lost_acknowledgement_is_noticed(tmp_path, name):
     """The invariant itself: a receipt for what is nowhere is found out."""
@@ -79,6 +85,7 @@ def test_a_lost_acknowledgement_is_noticed(tmp_path, name):
     assert any("acknowledged tuples" in problem for problem in world.problems)
 
 
+@pytest.mark.slow
 def test_conduct_is_in_the_ledger():
     group = {"duplicates": 0.5, "gaps": 0.5, "disorder_s": 1.0, "arrivals": {"rate": 2_000}}
     world, result = run(scenario(producers=[group]))
@@ -89,6 +96,7 @@ def test_conduct_is_in_the_ledger():
     assert world.ledgers[STREAM].late > 0
 
 
+@pytest.mark.slow
 def test_what_went_as_summaries_is_in_answers_at_once_and_in_the_archive_later():
     flood = {"shape": "flash", "rate": 2_000, "times": 20, "from_s": 0.5, "for_s": 2}
     world, result = run(
@@ -106,6 +114,7 @@ def test_what_went_as_summaries_is_in_answers_at_once_and_in_the_archive_later()
     assert result.totals["offered"] == ledger.applied == world.truths[STREAM].position
 
 
+@pytest.mark.slow
 def test_tenants_have_ledgers_and_quotas_of_their_own():
     text = QUERY.replace("FROM requests", "FROM requests_of_{}")
     names = ("greedy", "modest")
@@ -125,6 +134,7 @@ def test_tenants_have_ledgers_and_quotas_of_their_own():
     assert world.ledgers[STREAM].applied == 0
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_and_patience_ends():
     flood = {"shape": "steady", "rate": 50_000}
     world, result = run(
@@ -141,6 +151,7 @@ def test_a_full_queue_refuses_and_patience_ends():
     assert world.server.refusals > 0
 
 
+@pytest.mark.slow
 def test_levels_that_are_forced_are_in_the_answers():
     _, result = run(scenario(control="none", forces=[{"at_s": 0.5, "level": 3}]))
     assert result.held, result.problems
@@ -148,6 +159,7 @@ def test_levels_that_are_forced_are_in_the_answers():
     assert result.answers["q"].intervals > 0
 
 
+@pytest.mark.slow
 def test_a_world_with_coins_of_its_own_says_so():
     text = (
         "SELECT QUANTILE(value, 0.5) AS m FROM requests "

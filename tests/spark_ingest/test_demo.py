@@ -41,6 +41,7 @@ def full_for(wait_ms: int) -> Overloaded:
     return error
 
 
+@pytest.mark.slow
 def test_a_replay_over_a_breaking_connection_stores_every_row_once(tmp_path):
     flights = load_flights().slice(0, 3_000)
     with closing(shedder.open(tmp_path / "data")) as database:

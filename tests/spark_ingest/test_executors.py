@@ -129,6 +129,7 @@ def test_a_file_that_is_none_or_has_other_columns_is_named(client: Client, tmp_p
             list(builder(part)(iter([named])))
 
 
+@pytest.mark.slow
 def test_a_try_that_ended_early_is_the_beginning_of_the_next(
     client: Client, service: Service, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ def write_java(home: Path, version: str) -> Path:
     return launcher
 
 
+@pytest.mark.slow
 def test_the_bundled_runtime_is_found_with_no_java_on_the_machine():
     java = find_java(JavaChoice.AUTO, {"PATH": "/nonexistent"})
     assert java.origin is JavaChoice.BUNDLED
@@ -31,6 +32,7 @@ def test_the_machines_java_is_preferred(tmp_path):
     assert java == Java(launcher, 21, JavaChoice.MACHINE)
 
 
+@pytest.mark.slow
 def test_a_java_too_old_for_spark_is_passed_over(tmp_path):
     write_java(tmp_path, "1.8.0_392")
     java = find_java(JavaChoice.AUTO, {"JAVA_HOME": str(tmp_path), "PATH": "/nonexistent"})

@@ -71,6 +71,7 @@ def found(db: Engine) -> dict[tuple[str, str, str], Alike]:
     return {(one.query, one.synopsis, one.answers): one for many in each for one in many}
 
 
+@pytest.mark.slow
 def test_the_same_tuples_are_the_same_bytes_where_their_order_does_not_matter(
     tmp_path: Path,
 ) -> None:
@@ -88,6 +89,7 @@ def test_the_same_tuples_are_the_same_bytes_where_their_order_does_not_matter(
     assert ranks.equal < ranks.panes
 
 
+@pytest.mark.slow
 def test_one_tuple_more_is_told_of_every_synopsis_that_it_is_in(tmp_path: Path) -> None:
     table = rows()
     more = pa.table(

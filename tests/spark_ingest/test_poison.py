@@ -58,6 +58,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(rows=ROWS, text=st.sampled_from([pa.string(), pa.large_string()]))
 def test_sound_rows_are_those_whose_every_value_the_stream_can_hold(
     rows: list[tuple[Any, ...]], text: pa.DataType

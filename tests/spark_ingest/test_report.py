@@ -75,6 +75,7 @@ def test_every_plot_is_well_formed(mixed):
         ET.fromstring(picture)
 
 
+@pytest.mark.slow
 def test_what_thinning_and_bytes_did_to_errors_is_drawn_and_counted_by_the_shape_of_data():
     rows = [thinned(at, at % 3) for at in range(18)]
     found = dataclasses.replace(
@@ -101,6 +102,7 @@ def test_misses_are_shown_with_the_question_that_repeats_them(mixed):
     assert "SELECT 12 WHERE" in to_html(mixed)
 
 
+@pytest.mark.slow
 def test_the_json_holds_every_value_and_is_strict_json(mixed, tmp_path):
     as_json, as_html = write(mixed, tmp_path / "deep" / "er")
     text = as_json.read_text()

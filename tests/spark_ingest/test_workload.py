@@ -29,6 +29,7 @@ def looks(flights) -> Profile:
     return profile(schema, flights, start_us=START, end_us=END)
 
 
+@pytest.mark.slow
 def test_every_question_is_of_the_language_and_binds(flights, looks):
     schema = stream_schema("flights", flights.schema)
     drawn = questions(looks, seed=1, count=150, standing_share=0.2)
@@ -37,6 +38,7 @@ def test_every_question_is_of_the_language_and_binds(flights, looks):
     assert sum(one.standing for one in drawn) == 30
 
 
+@pytest.mark.slow
 def test_standing_questions_slide_tumble_collapse_and_are_thinned(flights, looks):
     schema = stream_schema("flights", flights.schema)
     drawn = [bound(q.sql, schema) for q in questions(looks, seed=1, count=120, standing_share=1)]

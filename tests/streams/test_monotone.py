@@ -63,6 +63,7 @@ def batch_of(given_rows: list[tuple[float | None, int | None, int | None]]) -> p
     )
 
 
+@pytest.mark.slow
 @given(text=st.sampled_from(CHAINS), given_rows=rows, cut=st.integers(0, 30))
 def test_values_and_ranges_by_the_column_are_those_of_every_tuple(text, given_rows, cut):
     expression, batch = bound(text), batch_of(given_rows)
@@ -87,6 +88,7 @@ def test_what_may_turn_the_order_around_or_is_null_elsewhere_is_no_chain(text):
     assert monotone_of(bound(text)) is None
 
 
+@pytest.mark.slow
 @given(text=st.sampled_from(CHAINS + OTHERS), given_rows=rows)
 def test_identities_are_one_where_the_values_are_and_of_the_same_rows(text, given_rows):
     expression, batch = bound(text), batch_of(given_rows)

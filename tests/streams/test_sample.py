@@ -45,6 +45,7 @@ def test_the_rows_are_those_with_the_smallest_keys():
     assert held.column("ts").cast(pa.int64()).to_pylist() == chosen.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_rows", [1, 97, 5000])
 def test_how_the_tuples_were_batched_does_not_matter(batch_rows):
     data = rows(1500)

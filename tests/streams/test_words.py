@@ -45,6 +45,7 @@ def test_words_are_the_bits_of_whole_columns(column: pa.Array, bits: list[int] |
     assert (None if words is None else words.tolist()) == bits
 
 
+@pytest.mark.slow
 @given(st.lists(INT64, min_size=1))
 def test_ends_and_order_are_those_of_the_values(values: list[int]) -> None:
     column = words_of(pa.array(values, pa.int64()))
@@ -58,6 +59,7 @@ def test_the_first_at_a_time_is_where_a_search_finds_it(times: list[int], time_u
     assert first_at(ascending, time_us) == sum(time < time_us for time in times)
 
 
+@pytest.mark.slow
 @given(st.lists(st.none() | INT64 | st.integers(-5_000, 5_000)), st.integers(1, 2**63 - 1))
 def test_remainders_are_those_of_the_expression(keys: list[int | None], by: int) -> None:
     column = Column("k", ColumnType.BIGINT)
@@ -70,6 +72,7 @@ def test_remainders_are_those_of_the_expression(keys: list[int | None], by: int)
     assert found == {row: value for row, value in enumerate(wanted) if value is not None}
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_kept_rows_are_those_that_were_moved(data: st.DataObject) -> None:
     kept, model = KeptRows(SCHEMA), batch_of([]).to_pylist()

@@ -147,6 +147,7 @@ def test_counts_of_billions_are_exact() -> None:
     assert buckets.subtract(again).counts.tolist() == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 2])
 def test_counters_that_go_round_are_carried(groups: int) -> None:
     values = np.concatenate((np.geomspace(1.0, 10.0, 1000), np.full(300_000, 3.25), -np.ones(9)))
@@ -166,6 +167,7 @@ def test_counters_that_go_round_are_carried(groups: int) -> None:
         np.testing.assert_array_equal(found, exact)
 
 
+@pytest.mark.slow
 def test_zeros_among_numbers_of_one_group_are_counted_in_a_counter_that_goes_round() -> None:
     values = np.where(np.random.default_rng(6).random(200_000) < 0.5, mixed(6, 200_000), 0.0)
     buckets = GroupedLogBuckets(1)
@@ -277,6 +279,7 @@ def test_bytes_that_are_no_buckets_are_refused(data: bytes, groups: int, wrong: 
         GroupedLogBuckets.from_bytes(image(data, groups=groups))
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.dictionaries(st.integers(0, 2**31 - 1), st.integers(1, 2**53), max_size=5), max_size=5

@@ -40,6 +40,7 @@ def strata(
     return found, buckets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", list(PROFILES))
 @pytest.mark.parametrize("grouped", [False, True])
 def test_intervals_hold_the_quantile(profile: str, grouped: bool) -> None:

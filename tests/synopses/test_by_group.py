@@ -13,6 +13,7 @@ from synopses.hashing import murmur_int64
 from synopses.log_buckets import GroupedLogBuckets
 
 
+@pytest.mark.slow
 @given(ids=st.lists(st.integers(0, 6), max_size=60), spare=st.integers(0, 3))
 def test_it_is_a_stable_sort(ids: list[int], spare: int) -> None:
     column = np.arange(len(ids), dtype=np.uint64)
@@ -24,6 +25,7 @@ def test_it_is_a_stable_sort(ids: list[int], spare: int) -> None:
     assert len(bounds) == groups + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [2, 30])
 @pytest.mark.parametrize("values", [20, 3_000, 1 << 40])
 def test_many_rows_at_once_and_few_at_a_time_come_to_the_same(groups: int, values: int) -> None:

@@ -10,6 +10,7 @@ from tests import truth
 SMALL = all_studies(32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", SMALL, ids=range(len(SMALL)))
 def test_a_small_study_keeps_what_is_promised(run) -> None:
     study: Study = run()

@@ -18,6 +18,7 @@ def keys_of(kind: str, size: int, rng: np.random.Generator) -> np.ndarray:
     }[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one key", "all different", "zipf", "uniform"])
 @pytest.mark.parametrize("shares", [((1000, 100),), ((600, 300), (400, 20)), ((500, 500), (90, 3))])
 def test_the_distance_is_held_as_often_as_it_says(

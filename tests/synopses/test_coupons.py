@@ -162,6 +162,7 @@ def test_a_confidence_of_one_is_refused() -> None:
         collided_max(np.array([3]), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lg_k", [7, 10, 12])
 @pytest.mark.parametrize("groups", [3, 5_000])
 def test_asking_in_between_changes_nothing(groups: int, lg_k: int) -> None:

@@ -91,6 +91,7 @@ def test_the_gate_objects_to_intervals_that_miss_and_to_wide_ones():
     assert len(failures([replace(good, hits=372)] * 10)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("distribution", "selectivity", "confidence"),
     [("zipf", 0.01, 0.95), ("zipf", 1.0, 0.68), ("uniform", 0.1, 0.95)],

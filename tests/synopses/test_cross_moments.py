@@ -109,6 +109,7 @@ def test_pairs_by_group_are_those_of_each_group_alone() -> None:
         assert_right(x[mine], y[mine], moments.select(np.array([group])))
 
 
+@pytest.mark.slow
 @given(
     pairs=st.lists(
         st.tuples(st.integers(-(2**53), 2**53), st.integers(-(2**53), 2**53)), max_size=12

@@ -40,6 +40,7 @@ def test_a_deal_is_a_function_of_seed_and_position() -> None:
     assert (one != deal(1, 101, block_sizes(1000, 8))).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "blocks", "halvings"), [(4, 2, 0), (5, 2, 0), (5, 3, 0), (6, 2, 1)]
 )
@@ -55,6 +56,7 @@ def test_all_deals_are_equally_probable(rows: int, blocks: int, halvings: int) -
     assert stats.chisquare(list(seen.values())).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_two_of_four_blocks_are_any_pairs_of_rows_alike() -> None:
     trials, rows = 30_000, 6
     seen: Counter[tuple[int, ...]] = Counter()
@@ -109,6 +111,7 @@ def test_texts_arrive_where_they_were_sent(texts: list[str]) -> None:
     assert [moved[place] for place in to] == data
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8))
 def test_as_many_rows_of_each_block_are_left_out_as_is_said(shapes: list[tuple[int, int]]) -> None:
     sizes, counts = (np.array(each) for each in zip(*shapes, strict=True))
@@ -130,6 +133,7 @@ def test_every_set_of_rows_is_as_likely_to_be_left_out() -> None:
     assert stats.chisquare(met).pvalue > 1e-6
 
 
+@pytest.mark.slow
 @given(st.sets(st.integers(0, 60), max_size=40), st.randoms())
 def test_rows_are_found_by_their_positions(positions, random) -> None:
     mixed = sorted(positions)

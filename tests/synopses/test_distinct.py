@@ -65,6 +65,7 @@ def test_sparse_and_dense_groups_have_the_registers_of_the_library() -> None:
         np.testing.assert_array_equal(summary.registers(group), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 @pytest.mark.parametrize("lg_k", [7, 10, 12])
 @pytest.mark.parametrize("load", [0.003, 0.01, 0.05, 0.3, 1.0, 1.4, 1.6, 2.5, 6.0])
@@ -88,6 +89,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(lg_k: int, load: float
         assert widths.mean() <= 1.5 * ideal + 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 def test_merged_panes_hold_the_truth_as_often_as_one_pass() -> None:
     trials, confidence = 200, 0.95

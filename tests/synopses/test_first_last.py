@@ -29,6 +29,7 @@ def of_rows(rows: list[tuple[int, int, int, int]]) -> GroupedFirstLast:
     return summary
 
 
+@pytest.mark.slow
 @given(drawn=ROWS, seed=st.integers(0, 2**32))
 def test_the_order_of_arrival_does_not_matter(
     drawn: list[tuple[int, int, int, bool]], seed: int

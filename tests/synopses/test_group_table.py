@@ -16,6 +16,7 @@ def hashes_of(keys: list[int]) -> np.ndarray:
     return murmur_int64(np.array(keys, np.int64))[0]
 
 
+@pytest.mark.slow
 @given(batches=st.lists(st.lists(st.integers(0, 300), max_size=80), max_size=6))
 def test_a_hash_keeps_the_id_it_got_first(batches: list[list[int]]) -> None:
     table = GroupTable(1000)

@@ -50,6 +50,7 @@ def test_doubles_hash_as_in_datasketches(values: list[float]) -> None:
     assert our_registers(murmur_float64(np.array(values, np.float64))) == library_registers(values)
 
 
+@pytest.mark.slow
 @given(values=st.lists(st.text(min_size=1), max_size=30))
 def test_texts_hash_as_in_datasketches(values: list[str]) -> None:
     offsets, data = arrow_of(np.array(values, object))

@@ -37,6 +37,7 @@ def test_the_last_bytes_are_the_castagnoli_crc_of_all_others(data: bytes) -> Non
     assert unseal(sealed, Kind.COUNT).raw() == data
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=100), wrong=st.integers(0, 2**32 - 1))
 def test_any_other_checksum_is_refused_and_both_are_shown(data: bytes, wrong: int) -> None:
     sealed = seal(Kind.COUNT, b"", [data])

@@ -174,6 +174,7 @@ def test_groups_are_answered_as_if_each_were_alone(name):
         )
 
 
+@pytest.mark.slow
 @given(
     values=st.lists(st.floats(-100, 100), min_size=1, max_size=30),
     extra=st.integers(0, 50),
@@ -365,6 +366,7 @@ def test_betting_beats_empirical_bernstein_up_to_half_of_the_population(name, se
         assert ends[1][0] - ends[0][0] <= free
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.parametrize("others_count", [True, False])
 def test_betting_against_the_truth_does_not_pay(everything, others_count):

@@ -33,6 +33,7 @@ def drawn(stream: str, seed: int, rows: int):
     return left, right + (rows // 2 if stream == "different" else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", CONFIDENCES)
 @pytest.mark.parametrize("stream", STREAMS)
 def test_the_intervals_hold_the_truth_as_often_as_they_say(stream: str, confidence: float) -> None:

@@ -56,6 +56,7 @@ def test_a_batch_keeps_every_fourth_value_from_the_first_one_on() -> None:
     assert (sketch.n, sketch.get_min_value(), sketch.get_max_value()) == (32, 0.0, 31.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "batch"), [(20, 20_000), (50, 2500), (200, 20_000), (200, 601)])
 def test_ranks_are_no_worse_than_the_librarys(k: int, batch: int) -> None:
     values = np.random.default_rng(k).permutation(40_000).astype(np.float64)

@@ -42,6 +42,7 @@ def test_lossy_summaries_keep_the_laws_without_merging(subject: Subject) -> None
     laws.batches_equal_one_pass(subject, part, groups=4, rows=17)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     rows=st.integers(0, 60),

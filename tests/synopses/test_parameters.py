@@ -134,6 +134,7 @@ def test_the_values_of_a_range_are_taken(kind: Any, name: str) -> None:
         made(kind, **{name: value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), EACH)
 @given(data=st.data())
 def test_bad_values_are_refused_by_name_with_what_would_be_right(
@@ -147,6 +148,7 @@ def test_bad_values_are_refused_by_name_with_what_would_be_right(
 RESIZED = [kind for kind in KINDS if hasattr(kind, "resize")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RESIZED, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 def test_sizes_are_held_to_the_same(kind: Any, data: st.DataObject) -> None:

@@ -314,6 +314,7 @@ MEASURES: list[tuple[Callable[[int], Trial], int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 @pytest.mark.parametrize(
     ("measure", "size"), MEASURES, ids=[f"{measure.__name__}-{size}" for measure, size in MEASURES]
@@ -332,6 +333,7 @@ def test_the_precision_curve_is_what_is_measured(
     assert 0.5 * predicted <= trial.held <= 1.25 * predicted  # Rows grow by a quarter.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lg_k", [7, 9, 10, 12])
 @pytest.mark.parametrize("groups", [100, 1_000, 3_000])
 def test_open_groups_of_many_distinct_values_take_the_bytes_of_their_profile(
@@ -350,6 +352,7 @@ def test_open_groups_of_many_distinct_values_take_the_bytes_of_their_profile(
     assert 0.9 * predicted <= summary.size_bytes <= 1.1 * predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [7, 5, 2])
 @pytest.mark.parametrize("decades", [2, 6])
 def test_log_buckets_take_the_bytes_and_have_the_error_of_their_profile(

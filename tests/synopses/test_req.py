@@ -15,6 +15,7 @@ from synopses.window_merges import WindowMerges
 from tests import truth
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 @pytest.mark.parametrize("panes", [1, 6])
 @pytest.mark.parametrize("high", [True, False], ids=["high", "low"])
@@ -223,6 +224,7 @@ def test_images_of_the_library_are_read_as_it_reads_them(size: int, high: bool) 
         read_image(library.serialize(), high=not high)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [*range(12, 255, 2)])
 def test_whatever_the_library_holds_is_read(k: int) -> None:
     values = np.random.default_rng(k).permutation(20_000 + 40 * k).astype(np.float32)
@@ -256,6 +258,7 @@ def read_damaged(size: int, trials: int) -> int:
     return used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 3, 100, 3_000, 50_000])
 def test_damaged_images_are_refused_or_read_but_never_crash(size: int) -> None:
     assert 0 < read_damaged(size, 1_500) < 1_500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ KEYS = st.integers(-2, 40) | st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(batches=st.lists(st.lists(KEYS, max_size=30), max_size=8), room=st.integers(0, 30))
 def test_what_is_known_is_what_the_table_says(batches: list[list[int]], room: int) -> None:
     table, small = GroupTable(room), SmallKeys()

@@ -74,6 +74,7 @@ def strata(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(ASKED))
 @pytest.mark.parametrize("profile", list(PROFILES))
 def test_intervals_over_mixed_levels_hold_the_truth(name: str, profile: str) -> None:

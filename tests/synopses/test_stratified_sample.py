@@ -70,6 +70,7 @@ def test_what_small_strata_cannot_take_goes_to_the_others() -> None:
     assert found.tolist() == [10, 10, 80, 0]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.integers(0, 5_000),
@@ -137,6 +138,7 @@ def test_a_stratum_grows_with_what_comes() -> None:
     assert sample.chosen().read[1] > 1.5 * before
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 def test_every_tuple_of_a_stratum_is_as_likely_to_be_kept() -> None:
     """Of early and late ones alike, whatever was cut on the way; by group, over seeds."""
@@ -168,6 +170,7 @@ def test_what_is_available_is_held() -> None:
         assert (chosen.read == sample.available()).all(), seed
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 def test_means_of_strata_are_inside_as_often_as_they_say(confidence: float) -> None:

@@ -61,6 +61,7 @@ def test_up_to_k_values_are_counted_exactly(size: int) -> None:
     assert answer.bound[0] == Bound.EXACT
 
 
+@pytest.mark.slow
 def test_the_order_of_arrival_and_the_batches_do_not_matter() -> None:
     rng = np.random.default_rng(3)
     values = rng.integers(0, 3000, 20_000)
@@ -256,6 +257,7 @@ def test_parameters_outside_their_range_are_refused() -> None:
         GroupedTheta(1, 10).merge(GroupedTheta(1, 12))
 
 
+@pytest.mark.slow
 @given(
     thresholds=st.lists(st.integers(0, 2**64 - 1), max_size=3),
     held=st.lists(st.integers(-3, 40), max_size=3),

@@ -88,6 +88,7 @@ def questions(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -103,6 +104,7 @@ def test_set_operations_hold_the_truth_as_often_as_they_say(sizes: Sizes, level:
             assert ((answer.low <= answer.value) & (answer.value <= answer.high)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.coverage_gate
 def test_intervals_are_not_much_wider_than_the_spread_of_the_values() -> None:
     sizes = Sizes(1500, 1500, 1500)

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 
 import numpy as np
+import pytest
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
@@ -36,6 +37,7 @@ def laid_out(values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     return [values, frozen, np.repeat(values, 2)[::2], raw.view(np.float64)]
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_warming_up() -> None:
     compile_kernels()
     before = compiled()
@@ -50,6 +52,7 @@ def test_nothing_is_compiled_after_warming_up() -> None:
     assert compiled() == before
 
 
+@pytest.mark.slow
 def test_batches_of_few_large_groups_compile_nothing_either() -> None:
     """They are read in the order of their groups, once pages hold what they count."""
     compile_kernels()

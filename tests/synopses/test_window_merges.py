@@ -146,6 +146,7 @@ TestSliding = Sliding.TestCase
 TestSliding.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaves", [1, 2, 7, 8, 9, 16, 63, 64, 65, 300, 511, 600, 1_000, 4_000])
 def test_no_slide_costs_more_than_a_few_merges_and_these_take_bounded_room(leaves: int) -> None:
     merges = letters_of(leaves)
@@ -162,6 +163,7 @@ def test_no_slide_costs_more_than_a_few_merges_and_these_take_bounded_room(leave
     assert np.mean(costs) <= (8 if leaves > 64 else 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slide", [2, 3, 10, 31, 32, 33, 100])
 def test_a_slide_of_several_leaves_costs_little_more_than_these(slide: int) -> None:
     merges, costs = letters_of(1_000), []
@@ -199,6 +201,7 @@ def panes_of(subject: Subject, count: int, seed: int) -> list[Any]:
     return panes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", [*LINEAR, *NOT_YET_LOSSY], ids=lambda s: s.name)
 def test_a_sliding_window_equals_the_merge_of_all_its_panes(subject: Subject) -> None:
     panes, leaves = panes_of(subject, 110, seed=7), 75
@@ -279,6 +282,7 @@ def test_merges_of_counts_count() -> None:
     assert merges.merged(50, 50) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
 def test_without_room_a_window_costs_little_more_than_merging_all(share: float) -> None:
     leaves = 500

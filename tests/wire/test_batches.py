@@ -70,6 +70,7 @@ request_bytes = st.lists(fields(st.one_of(batch_bytes, st.binary(max_size=9))), 
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 @given(data=st.one_of(request_bytes, st.binary(max_size=40)))
 def test_any_bytes_are_read_as_protobuf_reads_them(kind, data):
@@ -94,6 +95,7 @@ def test_a_request_with_a_changed_byte_is_read_as_protobuf_reads_it(data):
     assert as_we_read_it(AppendRequest, data) == as_protobuf_reads_it(AppendRequest, data)
 
 
+@pytest.mark.slow
 @given(
     sequence=st.integers(0, 2**63 - 1),
     rows=st.integers(0, 2**40),

@@ -13,6 +13,7 @@ COUNTS = st.integers(0, (1 << 63) - 1)
 OTHERS = st.lists(st.tuples(st.sampled_from(["authorization", "x-bin"]), st.text()))
 
 
+@pytest.mark.slow
 @given(stream=st.text(), rows=COUNTS, size_bytes=COUNTS, before=OTHERS, behind=OTHERS)
 def test_what_is_declared_is_found_among_whatever_else_is_said(
     stream, rows, size_bytes, before, behind

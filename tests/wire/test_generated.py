@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
 from google.protobuf import descriptor_pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,6 +16,7 @@ def load_generator():
     return module
 
 
+@pytest.mark.slow
 def test_the_committed_modules_are_fresh(tmp_path):
     fresh = load_generator().generate(tmp_path)
     committed = ROOT / "shedder" / "v1"

@@ -106,6 +106,7 @@ def run_attack(seed: int, inputs: int) -> None:
     assert int(done.stdout) > inputs * 0.3
 
 
+@pytest.mark.slow
 def test_hostile_bytes_end_in_errors():
     run_attack(seed=1, inputs=3_000)
 
