@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allocator.allocate import Allocation
+from allocator.demands import BYTES_END
 from allocator.quotes import Quotes, quote
 from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract
+from shedder.cql.text import text_of
 from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
 from shedder.engine.drawn import Row
@@ -40,6 +44,7 @@ def facts_of(
     allocation = solution.allocation
     quotes, given = quote(found.demands, allocation), found.given(allocation.choice)
     totals = bytes_by_query(found, allocation)
+    needed = totals if allocation.met.all() else needed_by_query(found)
     asked = [found.asked[number] for number in numbers]
     has = [given[number] for number in numbers]
     per_ns = cpu_prices(asked, has, group_bytes_max=group_bytes_max)
@@ -47,11 +52,9 @@ def facts_of(
     for at, (query, _) in enumerate(found.readers):
         if query in readers:
             readers[query].append(at)
-    free = allocation.free_bytes if free_bytes is None else free_bytes
     first, all_facts = 0, []
     for number, one, got in zip(numbers, asked, has, strict=True):
         tenant = one.query.schema.tenant
-        room = _room(solution, tenant, free)
         left_bytes = min(allocation.free_bytes, solution.left(tenant))
         facts = {"bytes": str(int(totals[number])), "free_bytes": str(left_bytes)}
         if one.query.groups:
@@ -59,11 +62,15 @@ def facts_of(
         own = readers[number]
         prices = per_ns[first : first + len(own)].tolist()
         first += len(own)
-        told, missed = _told(found, allocation, quotes, zip(own, prices, strict=True), room)
+        told, missed = _told(found, allocation, quotes, list(zip(own, prices, strict=True)))
         facts |= told or {"synopses": _kinds(one.query)}
         if missed:
-            facts["missed"] = "; ".join(missed)
-        unplanned = _unplanned(found, number)
+            which = "its targets" if allocation.reachable[own].all() else "what can be reached"
+            there_is = _free_in_words(solution, tenant, int(totals[number]), free_bytes)
+            need = f"the query needs {kib_for(int(needed[number]))} for {which}, {there_is}"
+            of_bytes = (quotes.needed_bytes[own] > 0) & ~allocation.met[own]
+            facts["missed"] = "; ".join([need] * bool(of_bytes.any()) + missed)
+        unplanned = _unplanned(found, number, own)
         if unplanned:
             facts["not_planned"] = unplanned
         if tenant in solution.held:
@@ -76,22 +83,22 @@ def _told(
     found: Problem,
     allocation: Allocation,
     quotes: Quotes,
-    readers: Iterable[tuple[int, float]],
-    room: str,
+    readers: Sequence[tuple[int, float]],
 ) -> tuple[dict[str, str], list[str]]:
     """What is kept for each sized aggregate of a query, with its prices; what is missed.
 
-    readers: of the query, with what a ns is worth to each. room: what is free, in words.
+    readers: of the query, with what a ns is worth to each.
     """
     facts: dict[str, str] = {}
     missed: list[str] = []
+    names = _names(found, [at for at, _ in readers])
     for at, price_ns in readers:
         row = found.rows[int(found.demands.readers.synopsis[at])]
         aggregate, curve = found.readers[at][1], row.curve
         if aggregate is None:
             continue
         predicted, target = float(quotes.error[at]), float(found.demands.readers.target[at])
-        name = _name(aggregate)
+        name = names[at]
         if curve is None:
             kind = kind_of(aggregate, found.asked[row.asked].query).value
             if predicted > 0:
@@ -111,28 +118,28 @@ def _told(
             f"{price_ns:.2g} per ns of each tuple"
         )
         if predicted > target:
-            why = _shortfall(curve, row, quotes, at, target, room)
+            why = _shortfall(curve, row, quotes, at, target)
             if quotes.needed_bytes[at] >= 0:
                 why += f", {price_ns:.2g} for each ns of each tuple"
             missed.append(f"{name}: {why}")
     return facts, missed
 
 
-def _unplanned(found: Problem, number: int) -> str:
+def _unplanned(found: Problem, number: int, own: Sequence[int]) -> str:
     """What a query was not promised, though it asks for it: what it needs is known by its values.
 
     That is a list of items whose counts decide, or a distance from a count that is yet to come.
+
+    own: its readers.
     """
     query = found.asked[number].query
     if query.contract is not Contract.FAIL or query.target is None:
         return ""
     readers = found.demands.readers
     names = [
-        _name(aggregate)
-        for at, (asked, aggregate) in enumerate(found.readers)
-        if asked == number
-        and aggregate is not None
-        and np.isinf(readers.target[at])
+        name
+        for at, name in _names(found, own).items()
+        if np.isinf(readers.target[at])
         and found.demands.options.error[readers.synopsis[at]].min() > 0
     ]
     if not names or not found.asked[number].active:
@@ -155,18 +162,44 @@ def _needs(quotes: Quotes, at: int) -> str:
         return f"no size reaches the target; the best gives {percent(quotes.best_error[at])}"
     if needed == 0:
         return "nothing beyond the cap on its groups for its target"
-    return f"{needed / _KIB:,.0f} KiB for its target"
+    return f"{kib_for(needed)} for its target"
 
 
-def _room(solution: Solved, tenant: str, free_bytes: int) -> str:
-    """What is free, in words, and where: what bounds a tenant is told to it."""
-    if tenant not in solution.held:
-        return f"{max(0, free_bytes) // _KIB:,} KiB are free"
-    left = max(0, solution.held[tenant]) // _KIB
-    return f"{left:,} KiB are free in the quota of tenant {tenant!r}"
+def needed_by_query(found: Problem) -> NDArray[np.int64]:
+    """The least that each query keeps its targets with, as far as any size keeps them.
+
+    In bytes, [queries], of all that it has: synopses without targets and panes as such with it.
+    """
+    options = found.demands.options
+    size = np.where(np.isfinite(options.error), options.size_bytes, BYTES_END - 1)
+    rows, missed = found.demands.missed()
+    size[rows] = np.where(missed > 0, BYTES_END - 1, size[rows])
+    total = found.beside_bytes.copy()
+    np.add.at(total, [row.asked for row in found.rows], size.min(1))
+    return total
 
 
-def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float, room: str) -> str:
+def _free_in_words(solution: Solved, tenant: str, has_bytes: int, free_bytes: int | None) -> str:
+    """What is free beside what a query has, where its need is looked at; what bounds its tenant
+    is told to it.
+
+    has_bytes: by the solution. free_bytes: as in `facts_of`.
+    """
+    left, where = solution.allocation.free_bytes, ""
+    if tenant in solution.held:
+        left, where = max(0, solution.held[tenant]), f" in the quota of tenant {tenant!r}"
+    if free_bytes is None:
+        return f"it has {has_bytes // _KIB:,} KiB, and {left // _KIB:,} KiB are free{where}"
+    left = left + has_bytes if where else max(0, free_bytes)
+    return f"{left // _KIB:,} KiB are free{where}"
+
+
+def kib_for(size_bytes: int) -> str:
+    """A need: who is given so many KiB has enough."""
+    return f"{-(-size_bytes // _KIB):,} KiB"
+
+
+def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float) -> str:
     """Why a target is missed, what can be had, and what more would buy."""
     if quotes.needed_bytes[at] < 0:
         return (
@@ -175,8 +208,8 @@ def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float, r
             f"gives {percent(quotes.best_error[at])}"
         )
     return (
-        f"{percent(target)} needs {quotes.needed_bytes[at] // _KIB:,} KiB, "
-        f"{room}; you would get {percent(quotes.error[at])}, "
+        f"{percent(target)} takes {kib_for(int(quotes.needed_bytes[at]))} of that, "
+        f"you would get {percent(quotes.error[at])}, "
         f"and {quotes.saved_per_kib[at]:.2g} less for each KiB more"
     )
 
@@ -191,6 +224,16 @@ def _unsized_shortfall(kind: str, quotes: Quotes, at: int, target: float) -> str
 def percent(error: float) -> str:
     """An error, in percent: with three places, or of a small one three digits."""
     return f"{error:.3%}" if error >= _SMALL or not error else f"{error * 100:.3g}%"
+
+
+def _names(found: Problem, readers: Sequence[int]) -> dict[int, str]:
+    """What the aggregates of one query are called, by reader: by function; by text where several
+    have the same one.
+    """
+    own = {at: one for at in readers if (one := found.readers[at][1]) is not None}
+    called = {at: _name(one) for at, one in own.items()}
+    times = Counter(called.values())
+    return {at: name if times[name] == 1 else text_of(own[at]) for at, name in called.items()}
 
 
 def _name(aggregate: Aggregate) -> str:

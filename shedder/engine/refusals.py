@@ -9,7 +9,7 @@ import numpy as np
 from allocator.allocate import Allocation
 from allocator.demands import Budget
 from shedder.engine.allocation import Problem, problem
-from shedder.engine.grant_facts import facts_of
+from shedder.engine.grant_facts import facts_of, kib_for
 from shedder.engine.solving import Solved, bytes_by_tenant, solved
 
 _KIB = 1024
@@ -47,9 +47,9 @@ def _alone(found: Problem, number: int, free_bytes: int) -> str:
     told = facts.get("missed") or "; ".join(_predicted(facts))
     if least_bytes + beside_bytes <= free_bytes:
         return f"with what is free, {told or 'it has all that it needs'}"
-    least = f"its smallest synopses take {least_bytes // _KIB:,} KiB"
+    least = f"its smallest synopses take {kib_for(least_bytes)}"
     if beside_bytes >= _KIB:
-        least += f" and its panes as such {beside_bytes // _KIB:,} KiB"
+        least += f" and its panes as such {kib_for(beside_bytes)}"
     return f"{least}; with these, {told}" if told else least
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from allocator.allocate import allocate
 from allocator.demands import Budget
+from shedder.cql.query import BoundQuery
 from shedder.cql.shares import LEVEL_MAX
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked, Given
@@ -186,9 +188,10 @@ def test_a_heavier_promise_does_not_break_one_that_was_given() -> None:
 
 def test_without_room_for_the_least_a_query_is_refused_with_what_is_free() -> None:
     needs = (
-        r"100 KiB of the synopsis budget are free; its smallest synopses take 15 KiB and its panes "
-        r"as such 148 KiB; with these, count distinct: 1.000% needs 4,776 KiB, .* get 21.949%, and "
-        r"0.0064 less for each KiB more, .* for each ns"
+        r"100 KiB of the synopsis budget are free; its smallest synopses take 16 KiB and its panes "
+        r"as such 148 KiB; with these, the query needs 4,925 KiB for its targets, "
+        r"100 KiB are free; count distinct: 1.000% takes 4,777 KiB of that, you would get "
+        r"21.949%, and 0.0064 less for each KiB more, .* for each ns"
     )
     with pytest.raises(BudgetExceeded, match=needs):
         negotiate(bound(DISTINCT), 100 * KIB, group_bytes_max=CAP)
@@ -197,8 +200,8 @@ def test_without_room_for_the_least_a_query_is_refused_with_what_is_free() -> No
 def test_who_would_break_a_promise_is_told_what_else_there_is() -> None:
     stands = [standing("kept", DISTINCT + " ELSE FAIL")]
     free = problem(stands, group_bytes_max=CAP).present_bytes + 400 * KIB
-    told = r"kept lost what was promised; with what is free, count distinct: .*"
-    had = r"1.000% needs 4,776 KiB, 400 KiB are free; you would get \d+.\d+%, and .* for each KiB"
+    told = r"kept lost what was promised; with what is free, the query needs 4,925 KiB for its "
+    had = r"targets, 400 KiB are free; count .* would get \d+.\d+%, and .* for each KiB"
     with pytest.raises(PrecisionUnavailable, match=told + had):
         negotiate(bound(DISTINCT + " ELSE FAIL WEIGHT 100"), free, stands, group_bytes_max=CAP)
     plain = bound(f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WEIGHT 100")
@@ -302,3 +305,59 @@ def test_without_a_target_weight_earns_what_is_to_spare_and_groups_get_more_room
     tight = Budget(int(0.6 * found.present_bytes))
     given = found.given(allocate(found.demands, tight).choice)
     assert given[1].sizes[-1] > given[0].sizes[-1]
+
+
+ONE = f"SELECT COUNT(DISTINCT k) AS d FROM s {MINUTE} WITHIN 1 PERCENT ELSE FAIL"
+THREE = (
+    "SELECT COUNT(DISTINCT k) AS d, COUNT(DISTINCT v) AS e, "
+    f"DISTINCT_BOTH(k, v < 0.6, v > 0.4) AS b FROM s {MINUTE} WITHIN 2 PERCENT ELSE FAIL"
+)
+GROUPED_ONE = (
+    f"SELECT k, COUNT(DISTINCT v) AS d FROM s {MINUTE} GROUP BY k WITHIN 5 PERCENT ELSE FAIL"
+)
+GROUPED_THREE = (
+    "SELECT k, COUNT(DISTINCT v) AS d, SELF_JOIN_SIZE(k) AS f, COUNT(*) AS n "
+    f"FROM s {MINUTE} GROUP BY k WITHIN 5 PERCENT ELSE FAIL"
+)
+
+
+@pytest.mark.parametrize("text", [ONE, THREE, GROUPED_ONE, GROUPED_THREE])
+@pytest.mark.parametrize("there_is", [0.0, 0.5, 0.97])
+@pytest.mark.parametrize("others", [[], ["other"]])
+def test_who_is_refused_is_granted_what_it_was_told_that_it_needs(
+    text: str, there_is: float, others: list[str]
+) -> None:
+    """No less would do: a KiB below, it is refused again."""
+    stands = [standing(name, ONE.replace("(DISTINCT k)", "(DISTINCT v)")) for name in others]
+    taken = problem(stands, group_bytes_max=CAP).present_bytes
+    least = _needed(bound(text), taken, stands)
+    needed = _needed(bound(text), taken + int(there_is * least), stands)
+    assert needed == least
+    granted = negotiate(bound(text), taken + needed, stands, group_bytes_max=CAP)
+    assert granted.size_bytes <= needed
+    assert "missed" not in granted.facts
+    assert not granted.others
+    with pytest.raises((PrecisionUnavailable, BudgetExceeded)):
+        negotiate(bound(text), taken + needed - 2 * KIB, stands, group_bytes_max=CAP)
+
+
+def _needed(query: BoundQuery, budget: int, stands: list[Asked]) -> int:
+    """What a refusal says that a query needs, in bytes."""
+    with pytest.raises((PrecisionUnavailable, BudgetExceeded)) as refused:
+        negotiate(query, budget, stands, group_bytes_max=CAP)
+    told = re.search(r"the query needs ([\d,]+) KiB for its targets", str(refused.value))
+    if told is None:  # No size of a synopsis is in the way.
+        told = re.search(r"synopses take ([\d,]+) KiB and .* such ([\d,]+) KiB", str(refused.value))
+    assert told is not None
+    return KIB * sum(int(number.replace(",", "")) for number in told.groups())
+
+
+def test_aggregates_of_one_function_are_told_apart() -> None:
+    text = f"SELECT COUNT(DISTINCT k) AS d, COUNT(DISTINCT v) AS e, TOP(k, 3) AS t FROM s {MINUTE}"
+    facts = negotiate(bound(text), 64 * MIB, group_bytes_max=CAP).facts
+    assert {"COUNT(DISTINCT k)", "COUNT(DISTINCT v)", "top 3"} <= facts.keys()
+    assert "COUNT(DISTINCT v) price" in facts
+    assert "count distinct" not in facts
+    missed = negotiate(bound(THREE.replace("FAIL", "WIDEN")), MIB, group_bytes_max=CAP).facts
+    assert "; COUNT(DISTINCT k): 2.000% takes" in missed["missed"]
+    assert "; COUNT(DISTINCT v): 2.000% takes" in missed["missed"]
