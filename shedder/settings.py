@@ -37,8 +37,12 @@ def parse_bytes(value: object) -> object:
         return value
     match = re.fullmatch(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", value)
     if match is None or match[2].lower() not in _UNITS:
-        raise ValueError("a size is a number with or without a unit: 65536, 64KiB, 2 GiB, 500MB")
+        raise ValueError(
+            "a size is a number in digits (no 1e6) with or without a unit: 65536, 64KiB, 500MB"
+        )
     number, unit = match[1].replace("_", ""), _UNITS[match[2].lower()]
+    if "." in number and unit == 1:
+        raise ValueError("a size is a whole number of bytes; parts need a unit: 1536, 1.5KiB")
     return int(number) * unit if "." not in number else int(float(number) * unit)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from shedder.engine.core import Core
 from shedder.engine.explain_allocation import allocation_table
 from shedder.engine.published import Published
 from shedder.engine.sharing import Sharing
-from shedder.errors import BadSetting, BudgetExceeded
+from shedder.errors import BadSetting, BudgetExceeded, Unavailable
 from shedder.settings import parse_bytes
 
 SET_BACK = "default"
@@ -38,8 +37,11 @@ class Budgets(ABC):
           UnknownQuery. BadSetting: no weight.
           DiskFull, StorageFailed: nothing has changed.
         """
-        if not (math.isfinite(weight) and 0 < weight <= WEIGHT_MAX):
-            raise BadSetting(f"weight is {weight}; it must be over 0, at most {WEIGHT_MAX:g}")
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not (is_number and 0 < weight <= WEIGHT_MAX):
+            raise BadSetting(
+                f"weight is {weight!r}; it must be a number over 0, at most {WEIGHT_MAX:g}"
+            )
         self._alter(name, weight=weight)
 
     def set_active(self, name: str, *, active: bool) -> None:
@@ -62,28 +64,30 @@ class Budgets(ABC):
             self._durably(lambda: _put(published, after), lambda: _put(published, before))
             try:  # Who counts no more keeps what it has, until somebody needs it.
                 self.sharing.settle([name] if after[1] else [])
-            except BudgetExceeded:  # It was so before: the query is altered all the same.
+            except (BudgetExceeded, Unavailable):  # The query is altered all the same.
                 self.sharing.soon()
 
     def set_synopsis_bytes(self, size_bytes: int | None) -> None:
         """The budget of all synopses from now on, in place of the settings'; None: that again.
 
         Raises:
-          BadSetting: not positive, or 2^63 and more.
+          BadSetting: no whole number, not positive, or 2^63 and more.
           BudgetExceeded: the standing queries do not fit.
           DiskFull, StorageFailed: nothing has changed.
         """
         self._check_open()
-        if size_bytes is not None and not 0 < size_bytes < BYTES_END:
+        is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
+        if size_bytes is not None and not (is_whole and 0 < size_bytes < BYTES_END):
             raise BadSetting(
-                f"the budget of synopses is {size_bytes} bytes; it must be over 0 and below 2^63"
+                f"the budget of synopses is {size_bytes!r}; it must be a whole number of bytes, "
+                "over 0 and below 2^63, or None for that of the settings"
             )
         with self._ddl:
             before = self.core.synopsis_bytes_set
             self.core.synopsis_bytes_set = size_bytes
             try:
                 self.sharing.settle()
-            except BudgetExceeded:
+            except BaseException:
                 self.core.synopsis_bytes_set = before
                 raise
 

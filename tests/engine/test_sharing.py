@@ -230,6 +230,31 @@ def test_the_budget_changes_while_queries_stand(db: Engine) -> None:
     for value in ("0", "-5", "much", "1 XiB", "nan"):
         with pytest.raises(BadSetting, match="budget of synopses"):
             db.set_control("budget", "synopses", "bytes", value)
+    for value, right in (("1.5", "whole number of bytes"), ("1e6", r"digits \(no 1e6\)")):
+        with pytest.raises(BadSetting, match=f"'{value}': a size is a .*{right}"):
+            db.set_control("budget", "synopses", "bytes", value)
+    db.set_control("budget", "synopses", "bytes", "1.5MiB")
+    assert db.core.synopsis_bytes == 3 << 19
+
+
+@pytest.mark.parametrize("wrong", [1.5, "x", "3", True, float("nan"), 0, -1, 1 << 63])
+def test_a_budget_that_is_none_is_refused_and_nothing_has_changed(db: Engine, wrong: Any) -> None:
+    before = db.core.synopsis_bytes
+    with pytest.raises(BadSetting, match=r"is .*; it must be a whole number of bytes, over 0"):
+        db.set_synopsis_bytes(wrong)
+    assert db.core.synopsis_bytes == before
+    check_sum(db)
+
+
+def test_a_budget_is_what_it_was_whatever_goes_wrong_while_it_is_shared_out(db: Engine) -> None:
+    db.register("a", DISTINCT)
+    before, published = db.core.synopsis_bytes, db.core.published("a")[1]
+    published.weight = "heavy"  # type: ignore[assignment] # What no door lets in.
+    with pytest.raises(ValueError, match="heavy"):
+        db.set_synopsis_bytes(before // 2)
+    published.weight = 1.0
+    assert db.core.synopsis_bytes == before
+    check_sum(db)
 
 
 def test_nobody_without_a_promise_takes_one_away(db: Engine) -> None:
@@ -260,8 +285,9 @@ def test_bad_alterations_are_refused_by_name(db: Engine) -> None:
     for text in ("0", "-1", "nan", "x", "1e10", ""):
         with pytest.raises(shedder.errors.BadQuery, match="expected a number over 0"):
             db.execute(f"ALTER QUERY a SET WEIGHT {text}")
-    for weight in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(BadSetting, match="must be over 0"):
+    wrong: list[Any] = [0.0, -1.0, float("nan"), float("inf"), "3", None, True]
+    for weight in wrong:
+        with pytest.raises(BadSetting, match=r"weight is .*; it must be a number over 0"):
             db.set_weight("a", weight)
     with pytest.raises(UnknownQuery):
         db.execute("ALTER QUERY nobody SET ACTIVE")
