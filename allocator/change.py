@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from allocator.allocate import Allocation, describe, exceeded
-from allocator.demands import Budget, Demands, Floats, Integers, Options
+from allocator.demands import Budget, Demands, Floats, Integers, Options, Penalty
 from allocator.prices import Prices, best_response
 
 _ROUNDS_MAX = 64
@@ -79,7 +79,7 @@ class _Ways:
 
     demands: Demands
     choice: Integers
-    penalty: float
+    penalty: Penalty
     all_kept: bool
     option: Integers = field(init=False)
     loss: Floats = field(init=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 
 BYTES_END = 1 << 63
-_BROKEN = 1e3  # times the largest loss of a reader: for a promise that is not kept
+_BROKEN = 1e3  # times the largest weighted loss of a reader: for a promise that is not kept
 _LOSS_MIN = 1e-9  # where nobody loses anything
+_APART = 1e30  # Weights that are farther apart cannot be told from each other in a double.
 
 _Kind = TypeVar("_Kind")
 
@@ -200,6 +201,13 @@ class Readers:
         )
 
 
+class Penalty(NamedTuple):
+    """What a missed target of unit weight counts. above: a promise, where wishes count `missed`."""
+
+    missed: float
+    above: float
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What there is: bytes of synopses, and ns of CPU per second of stream (inf: no limit)."""
@@ -341,7 +349,7 @@ class Demands:
         lost = readers.weight * (errors + np.where(missed, readers.forfeit, 0.0))
         return float(lost.sum() + self.moving[moved].sum())
 
-    def ranked_loss(self, penalty: float | None = None, *, all_kept: bool = False) -> Floats:
+    def ranked_loss(self, penalty: Penalty | None = None, *, all_kept: bool = False) -> Floats:
         """[n, k]: the loss, with a penalty for promises that are not kept.
 
         For decisions that look at one synopsis after the other: a step that breaks a promise then
@@ -352,15 +360,17 @@ class Demands:
           all_kept: any target is to be kept, what is promised first.
         """
         unit = self.penalty() if penalty is None else penalty
-        return self._loss(_BROKEN * unit, unit) if all_kept else self._loss(unit, 0.0)
+        return self._loss(unit.above, unit.missed) if all_kept else self._loss(unit.missed, 0.0)
 
-    def penalty(self) -> float:
-        """What a broken promise of unit weight counts: more than anything else that is lost."""
-        lost = (
-            self.options.worst_error[self.readers.synopsis] * self.readers.scale
-            + self.readers.forfeit
-        )
-        return _BROKEN * max(float(lost.max(initial=0.0)), _LOSS_MIN)
+    def penalty(self) -> Penalty:
+        """What missed targets count: the lightest more than the most that anybody loses else."""
+        readers = self.readers
+        lost = self.options.worst_error[readers.synopsis] * readers.scale + readers.forfeit
+        weight, asks = readers.weight, np.isfinite(readers.target)
+        heaviest, lightest = weight.max(initial=0.0), weight[asks].min(initial=np.inf)
+        apart = min(max(heaviest / lightest, 1.0), _APART)
+        missed = _BROKEN * apart * max(float(lost.max(initial=0.0)), _LOSS_MIN)
+        return Penalty(missed, _BROKEN * apart * missed)
 
     def only(self, rows: Integers) -> Demands:
         """The demands of some synopses, in this order, and their readers."""

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from allocator.demands import Penalty
 from allocator.errors import BudgetExceeded as NothingFits
 from allocator.prices import best_response
 from shedder.engine.allocation import Problem, problem
@@ -142,7 +143,7 @@ def _offered(asked: Asked) -> list[tuple[tuple[int, ...], Sequence[int]]]:
 
 
 def _cheapest(
-    before: Asked, now: Asked, per_byte: float, penalty: float, *, group_bytes_max: int
+    before: Asked, now: Asked, per_byte: float, penalty: Penalty, *, group_bytes_max: int
 ) -> Asked:
     """Of what a query may be, what loses least with what it costs; it stays for little more."""
 
@@ -158,7 +159,7 @@ def _cheapest(
     return now if stays and stays[0] * _WORTH <= costs[at] else choices[at]
 
 
-def _lost(found: Problem, solution: Solved, penalty: float) -> float:
+def _lost(found: Problem, solution: Solved, penalty: Penalty) -> float:
     """By all, with what promises count that are not kept."""
     loss = found.demands.ranked_loss(penalty)
     choice = solution.allocation.choice

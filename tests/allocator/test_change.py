@@ -14,6 +14,7 @@ from allocator.errors import BudgetExceeded
 from allocator.quotes import quote
 from tests.allocator.problems import (
     NO_TARGET,
+    PROMISED,
     demands_of,
     fits,
     power_law_problem,
@@ -70,6 +71,21 @@ def test_the_one_that_loses_least_yields():
     grown = replace(demands, present=np.array([1, 1, -1]))
     after = change(grown, np.array([2]), first, Budget(10))
     assert after.choice.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("light", "heavy"), [((1.5, PROMISED), NO_TARGET), ((1.5, 0), NO_TARGET), ((1.5, PROMISED), 5)]
+)
+def test_a_target_is_kept_however_heavy_others_are(light, heavy):
+    """One of two has to give its bytes up: the heavy one only errs more, or misses a mere wish."""
+    synopses = [[(1, 0, 2.0), (5, 0, 1.0)], [(1, 0, 9.0), (5, 0, 1.0)], [(4, 0, 1.0)]]
+    readers = [(0, 1, *light), (1, 1e9, heavy, 0), (2, 1, NO_TARGET, 0)]
+    demands = demands_of(synopses, readers)
+    first = allocate(demands.only(np.array([0, 1])), Budget(10))
+    assert first.choice.tolist() == [1, 1]
+    grown = replace(demands, present=np.array([1, 1, -1]))
+    after = change(grown, np.array([2]), first, Budget(10))
+    assert after.choice.tolist() == allocate(grown, Budget(10)).choice.tolist() == [1, 0, 0]
 
 
 def test_who_has_no_bound_loses_nothing_by_having_none():

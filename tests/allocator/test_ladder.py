@@ -87,10 +87,11 @@ def test_the_steps_are_those_worked_out_by_hand():
     assert ladder.choice(5.9).tolist() == [2, 1]
 
 
-def test_promises_are_kept_longer_than_precision():
+@pytest.mark.parametrize("weight", [1, 1e6, 1e9])
+def test_promises_are_kept_longer_than_precision(weight):
     wants = [(7, 1, 2.0), (7, 3, 1.0)]
     heavier = [(7, 1, 900.0), (7, 3, 1.0)]
-    readers = [(0, 0.01, 1.5, PROMISED), (1, 1, NO_TARGET, 0)]
+    readers = [(0, 0.01, 1.5, PROMISED), (1, weight, NO_TARGET, 0)]
     demands = demands_of([wants, heavier], readers)
     ladder = Ladder.of(demands, allocate(demands, Budget(14, 6)))
     assert ladder.choice(4.0).tolist() == [1, 0]
