@@ -17,6 +17,7 @@ from allocator.value_errors import Values, average_error, scaled_total_error, to
 from tests.allocator.plan_world import PlanMaker, observed, own_precisions
 
 WINDOWS = 60
+BELOW_OFF = {0.1: 0.06, 0.5: 0.1, 0.9: 0.06}  # of 400 windows, four standard errors
 DEVIATIONS = 5.5  # one comparison in 25 million is farther off by chance
 
 
@@ -67,9 +68,9 @@ def test_recall_varies_from_window_to_window_as_predicted(seed):
     correct, produced, _ = observed(node, maker.bases, own, rng, windows).T
     deviation = (produced / correct).std(ddof=1)
     assert deviation == pytest.approx(float(predicted.recall_deviation(node.size)), rel=0.25)
-    for share in (0.1, 0.5, 0.9):
+    for share, off in BELOW_OFF.items():
         below = (produced / correct < float(predicted.recall_quantile(share, node.size))).mean()
-        assert below == pytest.approx(share, abs=0.13)
+        assert below == pytest.approx(share, abs=off)
 
 
 PLANS = {
@@ -106,9 +107,9 @@ def test_false_positives_vary_from_window_to_window_as_predicted(kind, seed):
     assert rates.std(ddof=1) == pytest.approx(deviation, rel=0.2)
     of_recall = float(predicted.recall_deviation(node.size))
     assert (produced / correct).std(ddof=1) == pytest.approx(of_recall, rel=0.2)
-    for share in (0.1, 0.5, 0.9):
+    for share, off in BELOW_OFF.items():
         below = (rates < float(predicted.false_positives_quantile(share, node.size))).mean()
-        assert below == pytest.approx(share, abs=0.13)
+        assert below == pytest.approx(share, abs=off)
 
 
 @pytest.mark.slow
@@ -125,9 +126,9 @@ def test_a_count_above_a_difference_errs_as_predicted(kind, seed):
     predicted = scaled_total_error(Values(node.size), it)
     assert off.mean() == pytest.approx(0.0, abs=5 * off.std() / 20)
     assert off.std() == pytest.approx(float(np.sqrt(predicted.variance)), rel=0.2)
-    distance = 1.5 * float(np.sqrt(predicted.variance))
-    assert (np.abs(off) <= distance).mean() == pytest.approx(0.866, abs=0.07)
-    assert float(predicted.within(distance)) == pytest.approx(0.866, abs=1e-3)
+    for distance in np.array([0.5, 1.0, 1.5]) * off.std():
+        held = (np.abs(off) <= distance).mean()
+        assert float(predicted.within(distance)) == pytest.approx(held, abs=0.1)
 
 
 def test_spurious_results_come_together_where_a_join_multiplies_them():
