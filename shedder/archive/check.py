@@ -24,10 +24,27 @@ from shedder.archive.progress import Progress, Told
 from shedder.archive.records import Batch, Kind
 from shedder.archive.runs import missing_text, read_run, verify_run
 from shedder.archive.segment import Damage, scan
+from shedder.archive.value_index import index_name
 from shedder.errors import Cancelled, CorruptData, DirectoryLocked, ShedderError, StorageFailed
 
 _Emptied = list[tuple[int, int, int]]
 """Stream, first position, end position."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalogued:
+    """What the catalog says, as far as it can be read.
+
+    quarantined: stream and first position of runs. indexes: stream and column. at_least: the
+    checkpoint's sequence.
+    """
+
+    streams: dict[int, StreamEntry] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    quarantined: set[tuple[int, int]] = field(default_factory=set)
+    emptied: _Emptied = field(default_factory=list)
+    indexes: list[tuple[int, str]] = field(default_factory=list)
+    at_least: int = 0
 
 
 @dataclass(slots=True)
@@ -75,12 +92,14 @@ def check(directory: Path, files: Files | None = None, progress: Progress | None
         raise CorruptData(f"{directory} is not a data directory: it has no FORMAT")
     with quiet(directory):
         try:
-            streams, runs, quarantined, emptied, at_least = _check_catalog(directory, report)
-            progress.total += sum(run.size_bytes for run in runs)
-            _check_runs(files, directory, runs, quarantined, report, progress)
-            found = aside(lambda: assess(files, directory / "log", at_least), progress.advance)
-            ends = _check_log(files, found, streams, report, progress)
-            _check_positions(streams, runs, emptied, ends, report)
+            known = _check_catalog(directory, report)
+            progress.total += sum(run.size_bytes for run in known.runs)
+            _check_runs(files, directory, known, report, progress)
+            _check_indexes(files, directory, known, report)
+            log = directory / "log"
+            found = aside(lambda: assess(files, log, known.at_least), progress.advance)
+            ends = _check_log(files, found, known.streams, report, progress)
+            _check_positions(known.streams, known.runs, known.emptied, ends, report)
         except OSError as error:
             raise StorageFailed(f"cannot read {directory}: {error}") from error
     return report
@@ -111,17 +130,11 @@ def quiet(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _check_catalog(
-    directory: Path, report: Report
-) -> tuple[dict[int, StreamEntry], list[Run], set[tuple[int, int]], _Emptied, int]:
-    """Streams, runs, which of them are in quarantine, emptied stretches, the checkpoint's sequence.
-
-    As far as they can be read.
-    """
+def _check_catalog(directory: Path, report: Report) -> _Catalogued:
     path = directory / "catalog.sqlite"
     if not path.exists():
         report.damages.append(f"{path} is missing")
-        return {}, [], set(), [], 0
+        return _Catalogued()
     with tempfile.TemporaryDirectory(prefix="shedder-check-") as copies:
         for name in (path.name, f"{path.name}-wal"):  # SQLite would write beside the original
             if (directory / name).exists():
@@ -130,31 +143,31 @@ def _check_catalog(
             catalog = Catalog.open(Path(copies) / path.name)
         except ShedderError as error:
             report.damages.append(str(error).replace(copies, str(directory)))
-            return {}, [], set(), [], 0
+            return _Catalogued()
         problems = [text.replace(copies, str(directory)) for text in catalog.problems()]
         report.damages += problems
         try:
-            streams = {entry.id: entry for entry in catalog.streams()}
-            runs, at_least = catalog.runs(), catalog.checkpoint_sequence()
-            emptied = catalog.emptied()
-            quarantined = {(mark.stream_id, mark.first_position) for mark in catalog.quarantined()}
+            known = _Catalogued(
+                streams={entry.id: entry for entry in catalog.streams()},
+                runs=catalog.runs(),
+                quarantined={(it.stream_id, it.first_position) for it in catalog.quarantined()},
+                emptied=catalog.emptied(),
+                indexes=catalog.indexes(),
+                at_least=catalog.checkpoint_sequence(),
+            )
         except ShedderError:  # already among the problems
-            streams, runs, quarantined, emptied, at_least = {}, [], set(), [], 0
+            known = _Catalogued()
         catalog.close()
-    report.streams = len(streams)
-    return streams, runs, quarantined, emptied, at_least
+    report.streams = len(known.streams)
+    return known
 
 
 def _check_runs(
-    files: Files,
-    directory: Path,
-    runs: list[Run],
-    quarantined: set[tuple[int, int]],
-    report: Report,
-    progress: Progress,
+    files: Files, directory: Path, catalogued: _Catalogued, report: Report, progress: Progress
 ) -> None:
+    runs = catalogued.runs
     for run in runs:
-        if (run.stream_id, run.first_position) in quarantined:
+        if (run.stream_id, run.first_position) in catalogued.quarantined:
             report.damages.append(f"{missing_text(run)} are in quarantine")
             continue
         try:
@@ -177,6 +190,21 @@ def _check_runs(
     for folder in files.names(root):
         for name in files.names(root / folder):
             if f"{folder}/{name}" not in known:
+                report.notes.append(f"{root / folder / name} is an orphan")
+
+
+def _check_indexes(files: Files, directory: Path, catalogued: _Catalogued, report: Report) -> None:
+    """Files of value indexes that a crash has left; those that are wanted are never needed."""
+    root = directory / "indexes"
+    wanted = {
+        root / str(stream) / index_name(run.file, column)
+        for stream, column in catalogued.indexes
+        for run in catalogued.runs
+        if run.stream_id == stream
+    }
+    for folder in files.names(root) if root.exists() else []:
+        for name in files.names(root / folder):
+            if root / folder / name not in wanted:
                 report.notes.append(f"{root / folder / name} is an orphan")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import pyarrow.compute as pc
 import structlog
@@ -21,7 +20,7 @@ from shedder.archive.layouts.open_files import opened
 from shedder.archive.progress import Told, nobody
 from shedder.archive.run_files import RunFiles
 from shedder.archive.stream_state import StreamState
-from shedder.archive.value_index import Fences, Ranges, Stale, keys_of, to_parts
+from shedder.archive.value_index import Fences, Ranges, Stale, index_name, keys_of, to_parts
 from shedder.cql.types import ColumnType
 from shedder.errors import BadSetting, DiskFull, StorageFailed, UnknownColumn
 
@@ -81,6 +80,11 @@ class IndexedRuns(ABC):
         """The columns that have an index."""
         return self._state(stream).indexes
 
+    def indexed_streams(self) -> list[int]:
+        """The streams with an index of any column."""
+        with self._lock:
+            return [number for number, state in self._streams.items() if state.indexes]
+
     def unindexed(self, stream: int, told: Told = nobody) -> list[tuple[Run, str]]:
         """What an index lacks: runs that have no good file for a column that should have one.
 
@@ -101,7 +105,7 @@ class IndexedRuns(ABC):
     def build_index(
         self, run: Run, column: str, told: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Make the index of one run and column, unless nobody wants it any more.
+        """Make the index of one run and column, unless it is there or nobody wants it any more.
 
         Args:
           run: one of `unindexed`; it may have been dropped, or written anew, since.
@@ -112,6 +116,9 @@ class IndexedRuns(ABC):
         Raises:
           CorruptData: the run is damaged. DiskFull, StorageFailed.
         """
+        if self._is_built(run, column):  # by somebody else, since it was lacking
+            told(run.rows)
+            return
         target = self._path(run, column)
         mine = f"index-{threading.get_ident()}-{target.parent.name}-{target.name}"
         temporary = self.directory / "tmp" / mine  # Two may build the same one at once.
@@ -175,22 +182,35 @@ class IndexedRuns(ABC):
         finally:
             file.close()
 
-    def sweep_indexes(self, stream: int) -> None:
-        """Remove the files of indexes that are of no run, or of no column, any more."""
-        with self._lock:
-            state = self._streams.get(stream)
-            wanted = (
-                {self._path(run, name).name for run in state.runs for name in state.indexes}
-                if state is not None
-                else set()
-            )
+    def sweep_indexes(self, stream: int, told: Told = nobody) -> None:
+        """Remove the files of indexes that are of no run, or of no column, any more.
+
+        told: called after each run; what it raises ends the work.
+        """
         folder = self.directory / "indexes" / str(stream)
-        with suppress(OSError):  # what stays is swept the next time
-            for name in self.files.names(folder):
-                if name not in wanted:
-                    self._fences.pop(folder / name, None)
-                    self._built.pop(folder / name, None)
+        try:
+            names = self.files.names(folder)
+        except OSError:  # It has none; or they are swept the next time.
+            return
+        with self._lock:  # After the names: the run of a file that was made before is here, too.
+            state = self._streams.get(stream)
+            runs, columns = ([], ()) if state is None else (list(state.runs), state.indexes)
+        wanted: set[str] = set()
+        for run in runs if names else []:
+            wanted.update(index_name(run.file, column) for column in columns)
+            told()
+        for name in names:
+            if name not in wanted:
+                self._fences.pop(folder / name, None)
+                self._built.pop(folder / name, None)
+                with suppress(OSError):  # swept by somebody else, or the next time
                     self.files.unlink(folder / name)
+
+    def _recover_indexes(self) -> None:
+        """Remove what a crash has left: files of streams, runs or columns that are not there."""
+        for folder in self.files.names(self.directory / "indexes"):
+            if folder.isdecimal():
+                self.sweep_indexes(int(folder))
 
     def _keys(
         self, run: Run, column: str, kind: ColumnType, told: Callable[[int], None]
@@ -234,8 +254,7 @@ class IndexedRuns(ABC):
         return True
 
     def _path(self, run: Run, column: str) -> Path:
-        name = f"{Path(run.file).name}.{google_crc32c.value(column.encode()):08x}.index"
-        return self.directory / "indexes" / str(run.stream_id) / name
+        return self.directory / "indexes" / str(run.stream_id) / index_name(run.file, column)
 
     @staticmethod
     def _type_of(state: StreamState, column: str) -> ColumnType:

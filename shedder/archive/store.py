@@ -492,5 +492,6 @@ class Store(
         runs = [run for state in self._streams.values() for run in state.runs]
         orphans, missing = self._run_files.recover(runs)
         self._recover_backfills()
+        self._recover_indexes()
         missing = tuple(run for run in missing if self._state(run.stream_id).readable(run))
         return StoreRecovery(self.log.recovery, orphans, missing)

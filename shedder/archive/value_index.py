@@ -39,6 +39,11 @@ class Stale(Exception):
     """The file is damaged, or of another run: it has to be built again."""
 
 
+def index_name(run_file: str, column: str) -> str:
+    """The name of the file that indexes a column of a run, whose file is `<stream>/<name>`."""
+    return f"{run_file.rpartition('/')[2]}.{google_crc32c.value(column.encode()):08x}.index"
+
+
 def keys_of(values: pa.Array[Any], kind: ColumnType) -> NDArray[np.int64]:
     """The keys of values that are not null: in the order of the values, or hashes of text.
 

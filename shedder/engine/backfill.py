@@ -137,22 +137,23 @@ class Backfilling(ABC):
           FailedPrecondition: bytes before these are missing; begin with another attempt.
           DiskFull, StorageFailed.
         """
-        backfill = self._begun(stream, name)
-        self.core.indexer.give_way()
-        path, files = self._path(backfill, part, attempt, file), self.core.store.files
+        path = self._path(self._begun(stream, name), part, attempt, file)
+        files = self.core.store.files
         try:
-            with suppress(FileExistsError):
-                files.create(path).close()
-            out = files.append(path)
-            try:
-                if offset > out.size:
-                    raise FailedPrecondition(
-                        f"bytes {out.size} to {offset} of file {file} of part {part} are missing"
-                    )
-                if offset == out.size:
-                    out.write([data])
-            finally:
-                out.close()
+            with self.core.indexer.giving_way():
+                with suppress(FileExistsError):
+                    files.create(path).close()
+                out = files.append(path)
+                try:
+                    if offset > out.size:
+                        raise FailedPrecondition(
+                            f"bytes {out.size} to {offset} of file {file} of part {part} "
+                            "are missing"
+                        )
+                    if offset == out.size:
+                        out.write([data])
+                finally:
+                    out.close()
         except OSError as error:
             kind = DiskFull if error.errno in DISK_FULL_ERRNOS else StorageFailed
             raise kind(f"cannot write {path}: {error}") from error
@@ -197,9 +198,10 @@ class Backfilling(ABC):
             raise BadBatch(f"part {part} has {len(sent):,} files; up to {FILES_MAX:,} are taken")
         paths = [self._path(backfill, part, attempt, number) for number in range(len(sent))]
         try:
-            for path in paths:
-                self._sync(path)
-            runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
+            with self.core.indexer.giving_way():
+                for path in paths:
+                    self._sync(path)
+                runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
             if sum(run.rows for run in runs) != rows:
                 raise BadBatch(f"part {part} has {sum(r.rows for r in runs):,} rows, not {rows:,}")
             made = BackfillPart(

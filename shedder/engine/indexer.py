@@ -14,7 +14,7 @@ import structlog
 from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
 from shedder.engine.pace import Pace
-from shedder.errors import Cancelled, Draining, ShedderError, UnknownStream
+from shedder.errors import Cancelled, DiskFull, Draining, ShedderError, UnknownStream
 
 if TYPE_CHECKING:
     from shedder.engine.core import Core
@@ -42,22 +42,35 @@ class Indexer:
         self._closed = False
         self._lock = threading.Lock()
         self._builders = 0
+        self._writers = 0  # Who use neither the log nor the cutter.
         self._sequence = -1  # The log's, when somebody last looked.
         self._written_s = float("-inf")  # When somebody last wrote, as far as was seen.
 
     def catch_up(self) -> None:
         """Soon, build what is missing and remove what is of no use."""
-        if not self._asked.is_set() and not self._closed:
-            self._asked.set()
+        if self._asked.is_set() or self._closed:
+            return
+        self._asked.set()
+        try:
             self._pool.submit(self._work).add_done_callback(_tell)
+        except RuntimeError:  # closed meanwhile: the next start goes on
+            self._asked.clear()
 
     def settle(self) -> None:
         """Return when what was asked for is done."""
         self._pool.submit(int).result()
 
-    def give_way(self) -> None:
-        """Somebody writes who uses neither the log nor the cutter."""
-        self._written_s = self._core.machine.monotonic_s()
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """The block is of somebody who writes, and uses neither the log nor the cutter."""
+        with self._lock:
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writers -= 1
+                self._written_s = self._core.machine.monotonic_s()
 
     def build(self, run: Run, column: str, progress: Progress) -> None:
         """Make the index of one run and column, see `Store.build_index`.
@@ -88,29 +101,36 @@ class Indexer:
             progress = Progress("value indexes", "rows", total=sum(run.rows for run, _ in due))
             with self._core.tasks.running(progress):
                 for run, column in due:
-                    if self._asked.is_set():
+                    is_built = self._build_one(run, column, progress)
+                    if is_built and self._asked.is_set():  # One at least, however often it is.
                         return  # It is in the pool again, and looks for newer ones.
-                    self._build_one(run, column, progress)
         except (Cancelled, Draining) as error:
             _log.info("indexes_stopped", reason=str(error))
+        except DiskFull as error:  # The others would be read in vain; the next run asks again.
+            _log.warning("indexes_stopped", reason=str(error))
 
-    def _build_one(self, run: Run, column: str, progress: Progress) -> None:
+    def _build_one(self, run: Run, column: str, progress: Progress) -> bool:
         try:
             self.build(run, column, progress)
-        except (Cancelled, Draining):
+        except (Cancelled, Draining, DiskFull):
             raise
         except ShedderError as error:  # The run is read without; the next run asks again.
             _log.warning("index_not_built", file=run.file, column=column, error=str(error))
+            return False
+        return True
 
     def _due(self) -> list[tuple[Run, str]]:
         """What is missing: of each stream the newest runs first, the streams in turns."""
         store, found = self._core.store, []
         with self._building() as pace:
-            for entry in store.streams():
-                store.sweep_indexes(entry.id)
+
+            def told() -> None:
+                pace.rest_if_due(self._go_on)
+
+            for stream in store.indexed_streams():
+                store.sweep_indexes(stream, told)
                 with suppress(UnknownStream):  # dropped meanwhile
-                    missing = store.unindexed(entry.id, lambda: pace.rest_if_due(self._go_on))
-                    found.append(missing[::-1])
+                    found.append(store.unindexed(stream, told)[::-1])
         return [each for turn in zip_longest(*found) for each in turn if each is not None]
 
     def _go_on(self) -> None:
@@ -121,7 +141,7 @@ class Indexer:
     def _building(self) -> Iterator[Pace]:
         self._count(1)
         try:
-            yield Pace(self._core.machine, self._share)
+            yield Pace(self._core.machine, self._share, share_min=0.0)
         finally:
             self._count(-1)
 
@@ -130,7 +150,7 @@ class Indexer:
             self._builders += more
 
     def _share(self) -> float:
-        """What each builder may take of a core now."""
+        """What each builder may take of a core now, above 0."""
         return SHARE / max(1, self._builders) if self._is_written() else 1.0
 
     def _is_written(self) -> bool:
@@ -138,7 +158,7 @@ class Indexer:
         core, now_s = self._core, self._core.machine.monotonic_s()
         sequence, before = core.store.log.next_sequence, self._sequence
         waits = core.commit.in_flight_bytes or core.meter.queue_bytes
-        if sequence != before or waits or core.cutter.writes:
+        if sequence != before or waits or core.cutter.writes or self._writers:
             self._sequence, self._written_s = sequence, now_s
         return now_s - self._written_s < QUIET_S
 

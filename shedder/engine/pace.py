@@ -9,7 +9,7 @@ from shedder.engine.machine import Machine
 
 STEP_S = 0.01  # What a step is to take: whoever waits for the interpreter waits no longer.
 LOOK_S = 0.05  # Between two looks, in a rest, at whether it may end.
-SHARE_MIN = 0.02
+SHARE_MIN = 0.02  # Of who may be given nothing at all, so that a rest ends.
 ROWS_MIN, ROWS_MAX = 1 << 11, 1 << 16
 
 
@@ -19,15 +19,19 @@ class Pace:
     rows: that the next step is to take.
     """
 
-    def __init__(self, machine: Machine, share: Callable[[], float]) -> None:
+    def __init__(
+        self, machine: Machine, share: Callable[[], float], *, share_min: float = SHARE_MIN
+    ) -> None:
         """Begin with a small step.
 
         Args:
           machine: whose clock it is. share: of a core that the work may take now, 0 to 1; asked
             after each step.
+          share_min: it takes no less than this; 0 where share is always above.
         """
         self._machine = machine
         self._share = share
+        self._share_min = share_min
         self._rested_s = machine.monotonic_s()
         self.rows = ROWS_MIN
 
@@ -62,4 +66,4 @@ class Pace:
         self._rested_s = self._machine.monotonic_s()
 
     def _share_now(self) -> float:
-        return min(max(self._share(), SHARE_MIN), 1.0)
+        return min(max(self._share(), self._share_min), 1.0)

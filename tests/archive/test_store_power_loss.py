@@ -1,11 +1,15 @@
 """Power loss in the whole store: runs, catalog, checkpoint and log together lose nothing."""
 
+from errno import EIO, ENOSPC
+from pathlib import Path
+
 import pytest
 
 from shedder.archive.check import check
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.records import Batch, Kind
 from shedder.archive.store import Store
+from shedder.archive.value_index import index_name
 from shedder.cql.parse import parse
 from shedder.cql.render import POSITION
 from shedder.errors import DiskFull, StorageFailed
@@ -124,18 +128,26 @@ def assert_indexes_never_lie(store: Store) -> None:
                 assert found is None or found.tolist() == [number]
 
 
+def indexed(directory: Path, *, built: bool) -> tuple[Store, PowerFiles]:
+    """Two runs of a column that is to have an index."""
+    files = PowerFiles(directory)
+    store = recover(directory, files)
+    store.create_stream(SCHEMA)
+    for first in (0, 24):
+        store.add(1, first, batch(first, 24), sequence=0)
+        store.cut(1)
+    store.create_index(1, "serial")
+    for run, column in store.unindexed(1) if built else []:
+        store.build_index(run, column)
+    return store, files
+
+
 def test_power_loss_at_every_call_of_a_build_leaves_an_index_that_is_right_or_none(tmp_path):
     calls = built = 0
     while True:
         root = tmp_path / f"{calls}"
         root.mkdir()
-        files = PowerFiles(root)
-        store = recover(root, files)
-        store.create_stream(SCHEMA)
-        for first in (0, 24):
-            store.add(1, first, batch(first, 24), sequence=0)
-            store.cut(1)
-        store.create_index(1, "serial")
+        store, files = indexed(root, built=False)
         files.power_in(calls)
         try:
             for run, column in store.unindexed(1):
@@ -159,6 +171,71 @@ def test_power_loss_at_every_call_of_a_build_leaves_an_index_that_is_right_or_no
         calls += 1
     assert calls > 20
     assert 0 < built < 2 * calls
+
+
+def index_files(directory: Path) -> set[str]:
+    return {path.name for path in (directory / "indexes").rglob("*") if path.is_file()}
+
+
+def drop_stream(store: Store) -> None:
+    store.drop_stream(1)
+
+
+def drop_index(store: Store) -> None:
+    store.drop_index(1, "serial")
+
+
+def drop_while_it_is_built(store: Store) -> None:
+    run, column = store.unindexed(1)[0]
+    store.build_index(run, column, lambda _: drop_index(store))
+
+
+@pytest.mark.parametrize("drop", [drop_stream, drop_index, drop_while_it_is_built])
+def test_power_loss_while_an_index_is_dropped_leaves_no_file_behind(tmp_path, drop):
+    calls = left = 0
+    while True:
+        root = tmp_path / f"{calls}"
+        root.mkdir()
+        store, files = indexed(root, built=drop is not drop_while_it_is_built)
+        files.power_in(calls)
+        try:
+            drop(store)
+            break
+        except PowerFailed:
+            target = tmp_path / f"{calls}-dark"
+            files.crash_into(target, calls)
+        left += any(".index is an orphan" in note for note in check(target).notes)
+        again = recover(target, PowerFiles(target))
+        wanted = {
+            index_name(run.file, column)
+            for stream in again.streams()
+            for run in again.runs(stream.id)
+            for column in again.indexes(stream.id)
+        }
+        assert index_files(target) <= wanted
+        again.close()
+        calls += 1
+    assert left > 0
+    assert index_files(root) == set()
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])
+@pytest.mark.parametrize(("error", "raised"), [(ENOSPC, DiskFull), (EIO, StorageFailed)])
+def test_an_index_that_cannot_be_written_is_none_until_it_can(tmp_path, kind, error, raised):
+    store, files = indexed(tmp_path, built=False)
+    (run, column), _ = store.unindexed(1)
+    files.make_directory(tmp_path / "indexes" / "1")
+    files.fail_next(kind, error)
+    with pytest.raises(raised, match=" index "):
+        store.build_index(run, column)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert_indexes_never_lie(store)
+    for run, column in store.unindexed(1):
+        store.build_index(run, column)
+    assert store.unindexed(1) == []
+    assert len(index_files(tmp_path)) == 2
+    assert_indexes_never_lie(store)
+    store.close()
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_directory"])

@@ -3,139 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from shedder.archive.files import OsFiles, OsReadFile, ReadFile, WriteFile
 from shedder.engine.engine import Engine
 from shedder.engine.indexer import QUIET_S, SHARE
-from shedder.engine.machine import Machine
-from shedder.engine.pace import LOOK_S
-from tests.engine.world import CREATE, requests
-
-ROWS = 6_000
-RUNS = 4
-HYBRID = "hybrid(blocks=16, block_rows=50)"
-CALL_S = 2e-3  # What a call to the file system takes who builds indexes.
-LITTLE = requests(3, 99)
-WHERES = ("client = 17", "client IN (3, 4999, 70)", "client BETWEEN 40 AND 44", "client = -1")
-QUESTION = "SELECT COUNT(*) AS n, SUM(hits) AS s, MIN(domain) AS d FROM requests WHERE "
-
-
-def is_builder() -> bool:
-    return threading.current_thread().name.startswith("shedder-indexes")
-
-
-class SlowReadFile(OsReadFile):
-    """Time passes while it is read."""
-
-    def __init__(self, path: Path, pass_time: Callable[[], None]) -> None:
-        super().__init__(path)
-        self._pass_time = pass_time
-
-    def read(self, offset: int, length: int) -> bytes:
-        self._pass_time()
-        return super().read(offset, length)
-
-
-class Paced(Machine, OsFiles):
-    """A machine on which the thread that builds indexes takes time when it uses the file system,
-    and as long as it is told to at each rest: at each of these something may happen.
-
-    worked_s, rested_s: of that thread. rests: how many began.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(files=self)
-        self.worked_s = self.rested_s = 0.0
-        self.rests = 0
-        self.at_rest: Callable[[int], None] = lambda _: None
-
-    def monotonic_s(self) -> float:
-        return self.worked_s + self.rested_s
-
-    def rest(self, seconds: float) -> None:
-        self.rested_s += seconds
-        self.rests += 1
-        self.at_rest(self.rests)
-
-    def open(self, path: Path) -> ReadFile:
-        return SlowReadFile(path, self._pass_time)
-
-    def create(self, path: Path) -> WriteFile:
-        self._pass_time()
-        return super().create(path)
-
-    def _pass_time(self) -> None:
-        if is_builder():
-            self.worked_s += CALL_S
-
-    @property
-    def share(self) -> float:
-        return self.worked_s / (self.worked_s + self.rested_s)
-
-
-def filled(directory: Path, machine: Machine, layout: str = HYBRID) -> Engine:
-    """Runs without an index, of a column that is to have one."""
-    engine = Engine.open(directory, machine=machine)
-    engine.execute(f"{CREATE} ARCHIVE {layout}")
-    table = requests(ROWS, 0)
-    for first in range(0, ROWS, ROWS // RUNS):
-        engine.push("requests", table.slice(first, ROWS // RUNS))
-        engine.seal("requests")
-    engine.core.indexer.settle()
-    assert engine.core.store.create_index(1, "client")
-    return engine
-
-
-def catch_up(engine: Engine) -> None:
-    engine.core.indexer.catch_up()
-    engine.core.indexer.settle()
-
-
-def writing(engine: Engine, machine: Paced, at: int, happen: Callable[[Engine], object]) -> int:
-    """Have somebody write in each rest until, at a later one, something happens; at which."""
-    due = machine.rests + at
-
-    def at_rest(number: int) -> None:
-        engine.push("requests", LITTLE)
-        if number == due:
-            machine.at_rest = lambda _: None
-            happen(engine)
-
-    machine.at_rest = at_rest
-    return due
-
-
-def assert_index_changes_nothing(engine: Engine) -> None:
-    """Answers are those of who has no index."""
-    looked_up = answers(engine)
-    engine.core.store.drop_index(1, "client")
-    assert answers(engine) == looked_up
-
-
-def answers(engine: Engine) -> list:
-    return [engine.execute(QUESTION + where).rows() for where in WHERES]
-
-
-def index_files(engine: Engine) -> set[str]:
-    folder = engine.core.store.directory / "indexes" / "1"
-    return {path.name for path in folder.glob("*")}
-
-
-def wanted_files(engine: Engine) -> set[str]:
-    store = engine.core.store
-    if not store.streams():
-        return set()
-    return {store._path(run, name).name for run in store.runs(1) for name in store.indexes(1)}
-
-
-def assert_tidy(engine: Engine) -> None:
-    """What should have its index has it, and there is nothing else."""
-    assert index_files(engine) == wanted_files(engine)
-    assert [p for p in (engine.core.store.directory / "tmp").iterdir() if p.is_file()] == []
+from shedder.engine.pace import LOOK_S, SHARE_MIN, STEP_S
+from spark_ingest.parts import send_part
+from tests.engine.indexing import (
+    LITTLE,
+    QUESTION,
+    ROWS,
+    RUNS,
+    WHERES,
+    Paced,
+    answers,
+    assert_index_changes_nothing,
+    assert_tidy,
+    catch_up,
+    filled,
+    writing,
+)
+from tests.engine.world import requests
 
 
 def test_while_somebody_writes_builders_take_their_share_and_no_more(tmp_path):
@@ -183,6 +74,21 @@ def test_who_writes_a_run_writes_though_no_batch_comes(tmp_path):
         sealing.join()
         catch_up(engine)
         assert_tidy(engine)
+
+
+def test_however_many_build_they_share_it(tmp_path):
+    machine, builders = Paced(), 2 * int(SHARE / SHARE_MIN)
+    with filled(tmp_path, machine) as engine, ExitStack() as stack:
+        indexer = engine.core.indexer
+        paces = [stack.enter_context(indexer._building()) for _ in range(builders)]
+        machine.at_rest = lambda _: engine.push("requests", LITTLE)
+        for pace in paces:
+            engine.push("requests", LITTLE)
+            machine.rested_s = 0.0
+            pace.begin()
+            machine.worked_s += STEP_S
+            pace.rest()
+            assert builders * STEP_S / (STEP_S + machine.rested_s) <= 1.01 * SHARE
 
 
 def test_a_quiet_moment_later_they_take_it_all(tmp_path):
@@ -334,14 +240,25 @@ def test_closing_ends_it_and_the_next_start_goes_on(tmp_path):
         assert answers(again) == expected
 
 
-def test_a_backfilled_file_that_is_sent_counts_as_writing(tmp_path):
+def test_who_sends_and_examines_a_backfilled_part_is_given_way(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
-        catch_up(engine)
-        before = machine.rested_s
-        engine.core.indexer.give_way()
-        engine.execute("CREATE INDEX ON requests (hits)")
-        assert machine.rested_s == before  # Only the indexes' own thread takes time here.
-        assert engine.core.indexer._share() == SHARE
+        indexer = engine.core.indexer
+        shares: dict[str, set[float]] = {"create": set(), "read": set()}
+
+        def at_file(path: Path) -> None:
+            machine.rested_s += 2 * QUIET_S  # Longer than it takes to be forgotten.
+            shares["read" if path.exists() else "create"].add(indexer._share())
+
         machine.rested_s += 2 * QUIET_S
-        assert engine.core.indexer._share() == 1.0
+        indexer._share()  # It sees the last push.
+        machine.rested_s += 2 * QUIET_S
+        assert indexer._share() == 1.0
+        state = engine.begin_backfill("requests", "old", "a plan", 1)
+        machine.at_file = at_file
+        send_part(engine, state, "old", 0, requests(500, 1), watermark_us=None)
+        machine.at_file = lambda _: None
+        assert shares == {"create": {SHARE}, "read": {SHARE}}
+        assert indexer._share() == SHARE
+        machine.rested_s += 2 * QUIET_S
+        assert indexer._share() == 1.0

@@ -1,0 +1,129 @@
+"""Each pass of the worker that builds indexes gets somewhere, and does nothing in vain."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shedder.archive.value_index import index_name
+from shedder.engine.machine import Machine
+from tests.engine.indexing import (
+    LITTLE,
+    RUNS,
+    Paced,
+    assert_tidy,
+    catch_up,
+    filled,
+    index_files,
+)
+
+CLIENT_INDEX = index_name("", "client")
+
+
+@pytest.mark.parametrize("newest", ["whole", "lost"])
+def test_each_pass_builds_one_though_it_is_asked_again_in_each(tmp_path, newest):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        store = engine.core.store
+        if newest == "lost":
+            (store.directory / "runs" / store.runs(1)[-1].file).unlink()
+        missing: list[int] = []
+
+        def at_look(_: Path) -> None:
+            missing.append(len(store.unindexed(1)))
+            if len(missing) < 3 * RUNS:
+                engine.core.indexer.catch_up()
+
+        machine.at_look = at_look
+        engine.core.indexer.catch_up()
+        while len(missing) < 3 * RUNS:
+            engine.core.indexer.settle()
+        least = 0 if newest == "whole" else 1
+        assert missing[: RUNS + 1] == [max(RUNS - n, least) for n in range(RUNS + 1)]
+
+
+def test_streams_without_an_index_are_not_looked_at(tmp_path):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        engine.execute("CREATE STREAM others (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts")
+        looks: set[str] = set()
+        machine.at_look = lambda path: looks.add(path.name)
+        catch_up(engine)
+        assert looks == {"1"}
+
+
+def test_what_is_built_meanwhile_is_not_built_again(tmp_path):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        written: list[str] = []
+
+        def at_file(path: Path) -> None:
+            if path.name.startswith("index-"):
+                written.append(path.name)
+                if len(written) == 1:  # While CREATE INDEX builds its first.
+                    catch_up(engine)
+
+        machine.at_file = at_file
+        engine.execute("CREATE INDEX ON requests (hits)")
+        (row,) = (row for row in engine.execute("SHOW INDEXES").rows() if row["column"] == "hits")
+        assert (row["runs_indexed"], row["runs"]) == (RUNS, RUNS)
+        of_hits = [name for name in written if not name.endswith(CLIENT_INDEX)]
+        assert len(of_hits) == RUNS + 1
+        assert_tidy(engine)
+
+
+def test_a_full_disk_ends_it_at_the_first_file_until_the_next_run(tmp_path):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        tried: list[str] = []
+
+        def at_file(path: Path) -> None:
+            if path.name.startswith("index-"):
+                tried.append(path.name)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        machine.at_file = at_file
+        catch_up(engine)
+        assert len(tried) == 1
+        assert index_files(engine) == set()
+        machine.at_file = lambda _: None
+        engine.push("requests", LITTLE)
+        engine.seal("requests")
+        engine.core.indexer.settle()
+        assert_tidy(engine)
+
+
+class Hooked(ThreadPoolExecutor):
+    """Something happens right before a piece of work is taken."""
+
+    happen: Callable[[], None] = staticmethod(lambda: None)
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        self.happen()
+        return super().submit(work, *args, **more)
+
+
+class WithHook(Machine):
+    """A machine whose indexer has such a pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hooked = Hooked(1)
+
+    def pool(self, name: str) -> Executor:
+        return self.hooked if name == "shedder-indexes" else super().pool(name)
+
+
+def test_who_asks_while_it_is_closed_is_not_told(tmp_path):
+    machine = WithHook()
+    with filled(tmp_path, machine) as engine:
+        indexer = engine.core.indexer
+        machine.hooked.happen = indexer.close
+        indexer.catch_up()
+        assert len(engine.core.store.unindexed(1)) == RUNS
