@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -263,6 +264,8 @@ def test_progress_counts_the_tuples_that_are_read():
 
 # --- coverage at the stopping point ---------------------------------------------------------------
 
+PROGRESSIVE_PAGE = Path(__file__).parents[2] / "docs" / "coverage_progressive.md"
+HELD_ROUNDED = 0.5e-4  # The page gives it to four digits.
 QUICK = [("count", "normal"), ("sum", "uniform"), ("average", "normal"), ("groups", "zipf")]
 
 
@@ -278,6 +281,33 @@ def _gated(cell: Stopped, *, groups: int) -> None:
 @pytest.mark.parametrize(("aggregate", "distribution"), QUICK)
 def test_the_interval_at_which_reading_stopped_holds_the_truth(aggregate, distribution):
     _gated(measured(aggregate, distribution, trials=100, first=10_000), groups=8)
+
+
+def _below_the_gate(page: str) -> tuple[list[str], set[tuple[str, str]]]:
+    """Lines of a page that hold the truth too seldom, and all of its cells."""
+    below, cells = [], set()
+    for line in page.splitlines():
+        cell = [field.strip() for field in line.strip("|").split("|")]
+        if not line.startswith("|") or cell[0] in {"aggregate", "---"}:
+            continue
+        aggregate, distribution, stopped, _, held = cell
+        partly, trials = (int(number.replace(",", "")) for number in stopped.split(" of "))
+        assert trials == 2_000, line
+        assert (aggregate, distribution) not in cells, line
+        cells.add((aggregate, distribution))
+        if float(held or "nan") * partly < gate(partly, 0.95) - HELD_ROUNDED * partly or not held:
+            below.append(line)
+    return below, cells
+
+
+def test_every_cell_of_the_page_holds_the_truth_as_often_as_it_says():
+    page = PROGRESSIVE_PAGE.read_text()
+    below, cells = _below_the_gate(page)
+    assert below == []
+    assert cells == {(aggregate, name) for aggregate in ASKED for name in DRAWN}
+    line = next(line for line in page.splitlines() if line.startswith("| sum | normal |"))
+    lower = f"{line.rsplit('|', 2)[0]}| 0.9250 |"
+    assert _below_the_gate(page.replace(line, lower))[0] == [lower]
 
 
 @pytest.mark.slow
