@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from shedder.cql.on_overload import Policy
 from shedder.cql.shares import LEVEL_MAX
-from shedder.cql.statement import TargetKind
+from shedder.cql.statement import Contract, TargetKind
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing
@@ -175,6 +175,8 @@ def units_of(
     total = sum(rates.values())
     live = list(streams)
     weights = weights_by_query(live)
+    queries = [published for stream in live for published in list(stream.queries.values())]
+    active = {published.standing.name for published in queries if published.active}
     known = [
         (unit, rates.get(stream.schema.name, 0.0))
         for stream in live
@@ -195,6 +197,7 @@ def units_of(
             spread=_spread(unit),
             forced=unit.forced if unit.thins else max(unit.forced, 0),
             share=rate / total if total > 0 else 1.0,
+            promised=_promised(unit.standing, active, rate),
         )
         for unit, rate in known
     ]
@@ -214,6 +217,21 @@ def _weight(standing: Standing, weights: Mapping[str, float], rate: float) -> fl
             times = np.sqrt(own / _tuples_per_value(each, rate))
             total += weights[each.name] / _wanted_error(each) * times
     return float(total)
+
+
+def _promised(standing: Standing, active: Collection[str], rate: float) -> float:
+    """The largest standard error of its answers that keeps what was promised, to those, too, that
+    it reads for; inf: nothing was.
+    """
+    own, least = _tuples_per_value(standing, rate), np.inf
+    for each in (standing, *standing.takers):
+        query, target = each.query, each.query.target
+        if each.name not in active or query.contract is not Contract.FAIL or target is None:
+            continue
+        if target.kind is not TargetKind.ABSOLUTE:
+            times = np.sqrt(own / _tuples_per_value(each, rate))
+            least = min(least, target.size / float(ndtri((1 + query.confidence) / 2)) / times)
+    return least
 
 
 def _wanted_error(standing: Standing) -> float:

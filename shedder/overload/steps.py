@@ -13,6 +13,7 @@ from shedder.overload.controller import Ends
 
 FREE = -1  # The level of a unit that nobody has forced.
 WORTH = 0.03  # Of its full cost: a level that saves less than this over the one before is no step.
+_APART = 1e30  # Losses that are farther apart cannot be told from each other in a double.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +27,8 @@ class Unit:
       spread / sqrt(n).
     forced: the level that the operator has set; FREE: the controller may choose.
     share: of all tuples that arrive, those that its stream has.
+    promised: the largest error, relative or by rank as `spread` is, with which a promised target
+      can be met; inf: nothing is promised.
     """
 
     query: str
@@ -36,6 +39,7 @@ class Unit:
     spread: float
     forced: int = FREE
     share: float = 1.0
+    promised: float = np.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,14 +61,17 @@ class Steps:
         that save much and harm little come first: joins and wide sketches of many tuples; those
         that save little come last: sums and distinct counts of small groups. A level that costs as
         much as a lower one is nobody's step, nor is one that saves next to nothing: it would only
-        make levels swing with the noise of what is measured.
+        make levels swing with the noise of what is measured. Levels that break a promise come
+        after all others.
         """
         if not units:
             return cls((), Ladder.of_curves(np.zeros((0, 1)), np.zeros((0, 1))))
         cost = np.array([unit.share * unit.cost_ns for unit in units])
         levels = np.arange(cost.shape[1])
-        each = np.array([unit.weight * unit.spread / np.sqrt(unit.tuples) for unit in units])
-        loss = each[:, None] * np.sqrt(2.0**levels - 1)
+        each = np.array([unit.spread / np.sqrt(unit.tuples) for unit in units])
+        error = each[:, None] * np.sqrt(2.0**levels - 1)
+        loss = np.array([unit.weight for unit in units])[:, None] * error
+        loss *= _promises_last(loss, cost, error > np.array([[u.promised] for u in units]))
         forced = np.array([unit.forced for unit in units])
         worth = WORTH * cost[:, :1]
         little = cost > cost[:, :1] - worth
@@ -85,3 +92,24 @@ class Steps:
             if unit.forced == FREE:
                 found.setdefault(unit.query, {}).update(dict.fromkeys(unit.parts, level))
         return found
+
+
+def _promises_last(
+    loss: NDArray[np.float64], cost_ns: NDArray[np.float64], broken: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """How often what levels lose counts, so that those that break a promise come after all others.
+
+    Steps are sorted by loss per ns. One that breaks a promise loses no less than the least that
+    does, and saves no more than all that its unit costs; any other loses no more than the most, and
+    saves no less than `WORTH` of what its unit costs.
+
+    Args:
+      loss, cost_ns, broken: [units, levels]; weighted error, ns, and whether a promise is broken.
+    """
+    whole = cost_ns[:, :1]
+    per_ns = np.divide(loss, whole, out=np.zeros_like(loss), where=whole > 0)
+    broken = broken & (per_ns > 0)
+    if not broken.any():
+        return np.ones_like(loss)
+    times = float(per_ns.max()) / WORTH / float(per_ns[broken].min())
+    return np.where(broken, 1.0 + min(times, _APART), 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,25 @@ def test_weights_decide_who_is_thinned_first_too(db: Engine) -> None:
     db.execute("ALTER QUERY b SET INACTIVE")
     steps = Steps.of(units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1])
     assert thinned_at(0.8, steps) == {"b"}
+
+
+def test_who_was_promised_a_target_says_with_what_error_it_is_kept(db: Engine) -> None:
+    window = "[RANGE INTERVAL '{}' SECOND SLIDE INTERVAL '1' SECOND]"
+    text = f"SELECT QUANTILE({{}}, 0.5) AS m FROM s {window} WITHIN 0.02 RANK ELSE {{}}"
+    db.register("feeder", text.format("k", 10, "WIDEN"))
+    db.register("kept", text.format("v", 10, "FAIL"))
+
+    def promised() -> dict[str, float]:
+        units = units_of(db.core.streams.values(), Costs(), {"s": 1e5})[1]
+        return {unit.query: unit.promised for unit in units}
+
+    one = 0.02 / 1.959964  # Standard errors in the half width of 95 %.
+    assert promised() == {"feeder": math.inf, "kept": pytest.approx(one)}
+    db.register("taker", text.format("k", 40, "FAIL"))
+    assert promised() == {"feeder": pytest.approx(2 * one), "kept": pytest.approx(one)}
+    for name in ("taker", "kept"):
+        db.execute(f"ALTER QUERY {name} SET INACTIVE")
+    assert promised() == {"feeder": math.inf, "kept": math.inf}
 
 
 def test_who_reads_for_others_is_thinned_as_late_as_the_heaviest_of_them_wants(db: Engine) -> None:
