@@ -23,6 +23,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.garbage import keeping_what_is_loaded
+from shedder.streams.batches import TIME_MAX_US
 from shedder.streams.conform import conform
 from shedder.wire.heap import keep_big_blocks
 from spark_ingest.executors import BUILT, Part, builder, merger
@@ -181,7 +182,7 @@ def _write(directory: Path, tuples: int) -> None:
 
 
 def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> list[bytes]:
-    part = Part(plans, 0, Aside(str(home / "poison")), files)
+    part = Part(plans, 0, Aside(str(home / "poison")), TIME_MAX_US, files)
     built = frame.mapInArrow(builder(part), BUILT)
     merged = built.repartition(1).mapInArrow(merger(plans), BUILT)
     with cut_alike(frame.sparkSession, SUMMARISED_ROWS):

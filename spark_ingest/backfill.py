@@ -119,7 +119,7 @@ def backfill(
       name: of this backfill. A call with the same name and source goes on where one before it
         ended, and does nothing once its rows are part of the stream.
       aside: the directory where rows go that the stream cannot take, on a file system that all
-        executors see; None: such rows end the backfill.
+        executors see, below job=backfill.STREAM.NAME; None: such rows end the backfill.
       part_rows: about so many rows to a part, which one executor holds in memory, and the service.
       overlap: event times may be among those that the stream has already.
       told: is told of the progress, from another thread.
@@ -135,7 +135,7 @@ def backfill(
         plans = Plans.from_json(client.plans(stream))
         check_columns(to_arrow_schema(frame.schema, timezone="UTC"), plans)
         check_readers(frame)
-        state = _begun(client, frame, plans, name, part_rows)
+        state = _begun(client, frame, plans, name, part_rows, aside)
         cut = Cut.from_json(state.plan)
         before = len(state.done)
         for again in range(_AGAIN_MAX):
@@ -181,13 +181,20 @@ class _Work:
 
 
 def _begun(
-    client: Client, frame: DataFrame, plans: Plans, name: str, part_rows: int
+    client: Client,
+    frame: DataFrame,
+    plans: Plans,
+    name: str,
+    part_rows: int,
+    aside: str | None,
 ) -> BackfillState:
     stream = plans.schema.name
     try:
         state = client.begin_backfill(stream, name)
     except FailedPrecondition:
-        return _cut(client, frame, plans, name, part_rows)  # It has not begun.
+        if aside is not None:  # It has not begun; one that was abandoned may have.
+            _aside(aside, plans, name).clear()
+        return _cut(client, frame, plans, name, part_rows)
     there = Cut.from_json(state.plan).rows if state.adopted is None else None
     if there is not None and (now := frame.count()) != there:
         raise FailedPrecondition(
@@ -195,6 +202,10 @@ def _begun(
             "it the same rows, or abandon it (Client.abandon_backfill) and begin anew"
         )
     return state
+
+
+def _aside(directory: str, plans: Plans, name: str) -> Aside:
+    return Aside.of(directory, "backfill", plans.schema.name, name)
 
 
 def _cut(
@@ -316,7 +327,7 @@ def _laid(work: _Work) -> Callable[[pa.Table], pa.Table]:
             )
         if bad is not None and work.runs:
             assert work.aside is not None
-            Aside(work.aside).write(bad, part, 0)
+            _aside(work.aside, plans, work.name).write(bad, part, 0)
         poison = 0 if bad is None else bad.num_rows
         with work.service.connect() as client:
             send_part(

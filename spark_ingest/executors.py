@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,12 +64,14 @@ class Service:
 class Part:
     """What executors must know of a micro-batch. plans: as text. aside: where poison goes.
 
+    newest_us: the latest event time that is believed, the same at each try.
     files: its rows are the names of Parquet files, and the tuples are in these.
     """
 
     plans: str
     batch: int
     aside: Aside
+    newest_us: int
     files: bool = False
 
     def tuples(self, batches: Batches) -> Batches:
@@ -80,9 +81,8 @@ class Part:
     def read(self, batches: Batches, poison: list[pa.Table]) -> Batches:
         """The sound tuples, as the stream's batches; what is not sound is put into the list."""
         plans = Plans.from_json(self.plans)
-        newest_us = time.time_ns() // 1_000 + plans.future_us_max
         for batch in batches:
-            good, bad = sound(batch, plans.schema, newest_us)
+            good, bad = sound(batch, plans.schema, self.newest_us)
             if bad is not None:
                 poison.append(bad)
             yield from conform(good, plans.schema, limits=plans.limits)
@@ -134,8 +134,9 @@ def sender(
 ) -> Callable[[Batches], Batches]:
     """For mapInArrow: each partition's tuples are pushed, under a producer's name of its own.
 
-    The micro-batch is the epoch, so that one that is done again stores nothing twice. A batch goes
-    as it came: however a try ends, what it has pushed is the first batches of the next one.
+    The micro-batch is the epoch, so that one that is done again stores nothing twice, as long as it
+    comes in as many partitions (`begun.Begun.check`). A batch goes as it came: however a try ends,
+    what it has pushed is the first batches of the next one.
     """
 
     def send(batches: Batches) -> Batches:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,14 +26,22 @@ from pyspark.sql.types import StructType
 from shedder.client.client import Client
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans
-from shedder.errors import FailedPrecondition, PlansChanged, SequenceGap, ShedderError
+from shedder.errors import (
+    BatchTooLarge,
+    FailedPrecondition,
+    PlansChanged,
+    SequenceGap,
+    ShedderError,
+)
 from shedder.quiet import be_quiet
+from spark_ingest.begun import Begun, begin
 from spark_ingest.executors import BUILT, Part, Service, builder, check_columns, merger, sender
 from spark_ingest.files import ParquetFiles
 from spark_ingest.poison import Aside
 from spark_ingest.session import (
     check_spark,
     cut_alike,
+    files_min,
     pushed_rows,
     summarised_rows,
     without_pandas,
@@ -44,6 +52,11 @@ FANOUT = 16  # Summaries that one task merges.
 ONCE: Mapping[str, Any] = MappingProxyType({"availableNow": True})
 _NOTHING = Summaries(0, 0, 0, ()).to_bytes()
 _AGAIN_MAX = 10  # Times that a micro-batch is built again, because queries came or went meanwhile.
+
+_AS_IT_WAS = (
+    "start it as it was: the same options of the source, and for files "
+    "spark.sql.files.minPartitionNum={} or as many cores as there were"
+)
 
 _log = structlog.get_logger("spark_ingest.pipeline")
 
@@ -117,7 +130,7 @@ def summarise(
       SilentNulls: it reads text and would not say what it cannot read.
       UnsupportedSpark: the session is of a Spark that is too old.
     """
-    work = _Work(_summarised, summarised_rows)
+    work = _Work(_summarised, summarised_rows, in_parts=False)
     return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
@@ -134,20 +147,27 @@ def forward(
 
     Partitions push at the same time, so the stream's LATENESS must span the event times of a
     micro-batch, else tuples come too late for their panes (the ledger counts them). The source
-    must give a micro-batch's rows in the same order when it is read again (files, Kafka; not rate).
+    must give a micro-batch's rows in the same order when it is read again (files, Kafka; not rate),
+    and in as many partitions: one that comes in another number after it was begun is refused
+    (FailedPrecondition, from `wait`).
 
     Args, Raises: as `summarise`.
     """
-    work = _Work(_forwarded, pushed_rows)
+    work = _Work(_forwarded, pushed_rows, in_parts=True)
     return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done with a micro-batch, and of how many rows its batches are, by its columns."""
+    """What is done with a micro-batch, and of how many rows its batches are, by its columns.
+
+    in_parts: the service may have some partitions' rows and lack others', so that each try must
+    have the same partitions.
+    """
 
     do: Callable[[_Sink, Client, DataFrame, Part], Done]
     rows: Callable[[StructType], int]
+    in_parts: bool
 
 
 @dataclass(slots=True)
@@ -158,7 +178,7 @@ class _Sink:
     stream: str
     name: str
     work: _Work
-    aside: Aside
+    checkpoint: str
     files: bool
     done: list[Done]
     producer: str = ""
@@ -188,11 +208,27 @@ class _Sink:
             raise SequenceGap(self.producer, known + 1, batch)
         return known >= batch
 
+    def _try(self, client: Client, frame: DataFrame, batch: int) -> Done:
+        began = time.monotonic()
+        if self.whole(client, batch):
+            return Done(batch, 0, 0, 0, time.monotonic() - began, duplicate=True)
+        plans = client.plans(self.stream)
+        partitions = frame.rdd.getNumPartitions()
+        newest_us = time.time_ns() // 1_000 + Plans.from_json(plans).future_us_max
+        fresh = Begun(batch, partitions, newest_us, files_min(frame.sparkSession))
+        begun = begin(self.checkpoint, fresh)
+        if self.work.in_parts:
+            begun.check(partitions, _AS_IT_WAS.format(begun.files_min))
+        aside = Aside(f"{self.checkpoint}/poison")
+        aside.clear(batch)
+        part = Part(plans, batch, aside, begun.newest_us, self.files)
+        done = self.work.do(self, client, frame, part)
+        return replace(done, seconds=time.monotonic() - began)
+
     def _do(self, client: Client, frame: DataFrame, batch: int) -> None:
         for attempt in range(_AGAIN_MAX):
-            part = Part(client.plans(self.stream), batch, self.aside, self.files)
             try:
-                done = self.work.do(self, client, frame, part)
+                done = self._try(client, frame, batch)
             except PlansChanged as change:
                 _log.info("built_again", batch=batch, attempt=attempt, because=str(change))
                 continue
@@ -208,9 +244,6 @@ class _Sink:
 
 
 def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
-    began = time.monotonic()
-    if sink.whole(client, part.batch):
-        return Done(part.batch, 0, 0, 0, time.monotonic() - began, duplicate=True)
     built = frame.mapInArrow(builder(part), BUILT)
     parts = max(1, frame.rdd.getNumPartitions())
     while parts > FANOUT:
@@ -219,21 +252,35 @@ def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Do
     # Not coalesce, which would have one task do all that comes before it, too.
     (row,) = built.repartition(1).mapInArrow(merger(part.plans), BUILT).collect()
     data = bytes(row.data)
+    check_size(part, len(data))
     receipt = client.merge(sink.stream, data, producer=sink.producer, sequence=part.batch)
-    seconds = time.monotonic() - began
-    return Done(part.batch, receipt.rows, row.poison, len(data), seconds, receipt.duplicate)
+    return Done(part.batch, receipt.rows, row.poison, len(data), 0.0, receipt.duplicate)
 
 
 def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
-    began = time.monotonic()
-    if sink.whole(client, part.batch):
-        return Done(part.batch, 0, 0, 0, time.monotonic() - began, duplicate=True)
     send = sender(part, sink.service, sink.stream, sink.producer)
     sent = frame.mapInArrow(send, BUILT).collect()
     rows, poison = sum(row.rows for row in sent), sum(row.poison for row in sent)
     # Executors have producers of their own; that of the micro-batches says that all have ended.
     client.merge(sink.stream, _NOTHING, producer=sink.producer, sequence=part.batch)
-    return Done(part.batch, rows, poison, 0, time.monotonic() - began)
+    return Done(part.batch, rows, poison, 0, 0.0)
+
+
+def check_size(part: Part, size_bytes: int) -> None:
+    """Refuse what the service would not take, in words that help here.
+
+    Raises:
+      BatchTooLarge: what all panes of the micro-batch take, the limit, and the ways out.
+    """
+    limit = Plans.from_json(part.plans).limits.bytes_max
+    if size_bytes > limit:
+        raise BatchTooLarge(
+            f"what micro-batch {part.batch} comes to has {size_bytes:,} bytes; the service takes "
+            f"{limit:,} at a time (its batch_bytes_max). Spark has noted which tuples are in it, "
+            "so start the service with a larger batch_bytes_max, or drop queries with many groups "
+            "or short slides, and then this pipeline again; or, if this is the first micro-batch, "
+            "begin with another checkpoint and less at a time (maxFilesPerTrigger)"
+        )
 
 
 def _started(
@@ -255,7 +302,7 @@ def _started(
     if columns is not None:
         check_columns(columns, plans)
     check_readers(rows)
-    sink = _Sink(service, stream, name, work, Aside(f"{checkpoint}/poison"), files, [])
+    sink = _Sink(service, stream, name, work, checkpoint, files, [])
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     query = writer.trigger(**trigger).start()
     # The checkpoint's id, which a restart keeps: another checkpoint is another producer.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +35,25 @@ is NULL, and nobody knows."""
 class Aside:
     """Where poison goes: a directory of any file system that Arrow knows, a file per partition.
 
-    A micro-batch that is done again writes the same file again.
+    A micro-batch that is done again begins with nothing there.
     """
 
     directory: str
+
+    @classmethod
+    def of(cls, directory: str, kind: str, stream: str, name: str) -> Aside:
+        """A job's own place in a directory that several may share: DIRECTORY/job=KIND.STREAM.NAME.
+
+        Equal only for the same job, and one part of a path whatever the names are.
+        """
+        job = ".".join(quote(each, safe="").replace(".", "%2E") for each in (kind, stream, name))
+        return cls(f"{directory}/job={job}")
+
+    def clear(self, batch: int | None = None) -> None:
+        """Forget what an earlier try has kept of a micro-batch, or of all of them."""
+        system, root = opened(self.directory)
+        folder = root if batch is None else f"{root}/batch={batch}"
+        system.delete_dir_contents(folder, missing_dir_ok=True)
 
     def write(self, rows: pa.Table, batch: int, partition: int) -> None:
         """Keep rows with their reasons; whole or not at all."""

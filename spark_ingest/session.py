@@ -55,8 +55,11 @@ PUSHED_ROWS = 10_000
 """Of the batches that are pushed: as Spark does it by itself. A partition that is pushed again is
 the same batches again only if it is cut as it was, also by an earlier version."""
 
-SPARK_MAJOR_MIN = 4
-"""Its SQL is what exact answers are written in, and `mapInArrow` what executors build with."""
+SPARK_MIN = (4, 3)
+"""As pyproject.toml has it: driver and executors have the PySpark of their cluster's Spark."""
+
+_FILES_MIN = "spark.sql.files.minPartitionNum"
+_LEAVES = "spark.sql.leafNodeDefaultParallelism"
 
 
 class UnsupportedSpark(FailedPrecondition):
@@ -67,15 +70,16 @@ def check_spark(version: str) -> None:
     """Refuse a Spark that is too old.
 
     Args:
-      version: as Spark says it, 4.0.1 or 4.1.0-SNAPSHOT.
+      version: as Spark says it, 4.3.0 or 4.4.0-SNAPSHOT.
 
     Raises:
       UnsupportedSpark: it says which would do.
     """
-    major = version.partition(".")[0]
-    if not major.isdecimal() or int(major) < SPARK_MAJOR_MIN:
+    numbers = [int(part) if part.isdecimal() else -1 for part in version.split(".")[:2]]
+    if tuple(numbers) < SPARK_MIN:
+        least = ".".join(map(str, SPARK_MIN))
         raise UnsupportedSpark(
-            f"Spark {version} is not supported, {SPARK_MAJOR_MIN}.0 or newer is; here "
+            f"Spark {version} is not supported, {least} or newer is; here "
             "`pip install 'shedder[spark]'` brings one, and the cluster's must not be older"
         )
 
@@ -147,6 +151,14 @@ def having(session: SparkSession, setting: str, value: int) -> Iterator[None]:
             session.conf.unset(setting)
         else:
             session.conf.set(setting, before)
+
+
+def files_min(session: SparkSession) -> int:
+    """In how many partitions Spark would at least read files now: cores, where nobody says."""
+    for setting in (_FILES_MIN, _LEAVES):
+        if (said := session.conf.get(setting, None)) is not None:
+            return int(said)
+    return session.sparkContext.defaultParallelism
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from shedder.engine.summarise import Plans
 from shedder.streams.batches import arrow_schema
+from spark_ingest.begun import Begun, begin
 from spark_ingest.executors import BUILT, Part, Service, check_columns, sender
 from spark_ingest.poison import Aside, taken
 from spark_ingest.session import PUSHED_ROWS, cut_alike, without_pandas
@@ -42,17 +43,19 @@ def write_stream(
     past that the stream never had is better brought in by `spark_ingest.backfill`.
 
     A call that failed may be made again: what a producer of this name has pushed is acknowledged
-    and not stored twice, as long as the frame has the same rows.
+    and not stored twice, as long as the frame has the same rows in as many partitions.
 
     Args:
       frame: with the stream's columns, by name. service: where the stream is. stream: its name.
       name: of the producers, one for each partition; another one pushes everything again.
-      aside: the directory where rows go that the stream cannot take.
+      aside: the directory where rows go that the stream cannot take, below job=write.STREAM.NAME;
+        there stands, too, how the call was begun.
       partitions: that push at the same time; LATENESS must then span what lies between them.
 
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
       SilentNulls: it reads text and would not say what it cannot read.
+      FailedPrecondition: a call with this name was begun with other `partitions`.
     """
     began = time.monotonic()
     with service.connect() as client, without_pandas():
@@ -69,7 +72,15 @@ def write_stream(
             ordered = rows.coalesce(1).sortWithinPartitions(*order)
         else:
             ordered = rows.repartition(partitions, *order).sortWithinPartitions(*order)
-        send = sender(Part(text, 0, Aside(aside)), service, stream, name)
+        kept, parts = (
+            Aside.of(aside, "write", stream, name),
+            1 if partitions is None else partitions,
+        )
+        fresh = Begun(0, parts, time.time_ns() // 1_000 + plans.future_us_max)
+        begun = begin(kept.directory, fresh)
+        begun.check(parts, f"call with partitions={begun.partitions}, or with another name")
+        kept.clear(0)
+        send = sender(Part(text, 0, kept, begun.newest_us), service, stream, name)
         with cut_alike(frame.sparkSession, PUSHED_ROWS):
             sent = ordered.mapInArrow(send, BUILT).collect()
     return Written(

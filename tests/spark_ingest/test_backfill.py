@@ -121,8 +121,6 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
 
     pusher = threading.Thread(target=push)
     pusher.start()
-    assert done.wait(60)
-    pusher.join()
     found = backfill(
         spark.read.parquet(str(source)),
         service(server),
@@ -132,6 +130,8 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
         part_rows=5_000,
         told=lambda rows, total: told.append((rows, total)),
     )
+    pusher.join(60)
+    assert done.is_set()
     assert (found.rows, found.poison, found.duplicate) == (FILES * ROWS, 3, False)
     assert found.parts >= 5
     assert told[-1] == (FILES * ROWS + 3, FILES * ROWS + 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,12 +20,14 @@ from shedder.client import Client
 from shedder.client.failures import LONGEST_S, Patience
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser
-from shedder.errors import FailedPrecondition, Unreachable
+from shedder.errors import BatchTooLarge, FailedPrecondition, Unreachable
 from shedder.server.server import running
 from shedder.settings import Settings
-from shedder.streams.batches import ROWS_PER_BATCH
+from shedder.streams.batches import ROWS_PER_BATCH, TIME_MAX_US
 from shedder.streams.conform import conform
+from spark_ingest.begun import Begun, begin
 from spark_ingest.executors import Part, Service, builder, gathered, sender
+from spark_ingest.pipeline import check_size
 from spark_ingest.places import escaped, opened
 from spark_ingest.poison import Aside
 
@@ -110,8 +113,8 @@ def test_rows_and_the_files_that_hold_them_come_to_the_same(client: Client, tmp_
     named.append(pa.record_batch({"path": pa.array([names[2]])}))
     aside = Aside(str(tmp_path / "aside"))
     for part, batches in (
-        (Part(plans, 0, aside), cut(rows, [1, 700, 2_000])),
-        (Part(plans, 0, aside, files=True), named),
+        (Part(plans, 0, aside, TIME_MAX_US), cut(rows, [1, 700, 2_000])),
+        (Part(plans, 0, aside, TIME_MAX_US, files=True), named),
     ):
         (built,) = builder(part)(iter(batches))
         assert built.column("rows").to_pylist() == [3_000]
@@ -122,7 +125,8 @@ def test_rows_and_the_files_that_hold_them_come_to_the_same(client: Client, tmp_
 def test_a_file_that_is_none_or_has_other_columns_is_named(client: Client, tmp_path: Path) -> None:
     (tmp_path / "no.parquet").write_bytes(b"PAR1 and nothing else PAR1")
     pq.write_table(table(5).drop_columns(["k"]), tmp_path / "k.parquet")
-    part = Part(client.plans("s"), 0, Aside(str(tmp_path / "aside")), files=True)
+    aside = Aside(str(tmp_path / "aside"))
+    part = Part(client.plans("s"), 0, aside, TIME_MAX_US, files=True)
     for name, why in (("no", "cannot be read as Parquet"), ("k", "column 'k' is missing")):
         named = pa.record_batch({"path": pa.array([f"file:{tmp_path}/{name}.parquet"])})
         with pytest.raises(FailedPrecondition, match=rf"{name}\.parquet.*{why}"):
@@ -135,8 +139,9 @@ def test_a_try_that_ended_early_is_the_beginning_of_the_next(
 ) -> None:
     """A worker whose rows come from one that dies sees nothing but their end."""
     batches = table(12_000).combine_chunks().to_batches(max_chunksize=1_000)
+    aside = Aside(str(tmp_path / "aside"))
     for micro_batch, first in enumerate((0, 1, 5, 12)):
-        part = Part(client.plans("s"), micro_batch, Aside(str(tmp_path / "aside")))
+        part = Part(client.plans("s"), micro_batch, aside, TIME_MAX_US)
         send = sender(part, service, "s", "p")
         list(send(iter(batches[:first])))
         before = client.ledger("s")
@@ -144,6 +149,62 @@ def test_a_try_that_ended_early_is_the_beginning_of_the_next(
         ledger = client.ledger("s")
         assert ledger.applied == 12_000 * (micro_batch + 1)
         assert ledger.duplicate == before.duplicate + 1_000 * first
+
+
+@pytest.mark.slow
+def test_a_half_done_micro_batch_in_other_partitions_stores_nothing_twice(
+    client: Client, service: Service, tmp_path: Path
+) -> None:
+    batches = table(12_000).combine_chunks().to_batches(max_chunksize=1_000)
+    plans, aside = client.plans("s"), Aside(str(tmp_path / "poison"))
+
+    def tried(partitions: int, these: list[pa.RecordBatch]) -> None:
+        begun = begin(str(tmp_path), Begun(0, partitions, TIME_MAX_US))
+        begun.check(partitions, "...")
+        list(sender(Part(plans, 0, aside, begun.newest_us), service, "s", "p")(iter(these)))
+
+    tried(1, batches[:8])
+    assert client.ledger("s").applied == 8_000
+    with pytest.raises(FailedPrecondition, match=r"begun in 1 partition\(s\) and comes in 2 now"):
+        tried(2, batches[6:])
+    assert client.ledger("s").applied == 8_000
+    tried(1, batches)
+    ledger = client.ledger("s")
+    assert (ledger.applied, ledger.duplicate) == (12_000, 8_000)
+
+
+@pytest.mark.slow
+def test_all_tries_believe_the_same_event_times(
+    client: Client, service: Service, tmp_path: Path
+) -> None:
+    """What was too far in the future at first is not believed later: its batch was pushed then."""
+    rows = table(12_000)
+    batches = rows.combine_chunks().to_batches(max_chunksize=1_000)
+    believed = int((rows["ts"].cast(pa.int64()).to_numpy() <= 5_000_000).sum())
+    assert 0 < believed < 12_000
+    poison = 0
+    for newest_us, first in ((5_000_000, 7), (TIME_MAX_US, 12)):
+        begun = begin(str(tmp_path), Begun(0, 1, newest_us))
+        part = Part(client.plans("s"), 0, Aside(str(tmp_path / "poison")), begun.newest_us)
+        (came,) = sender(part, service, "s", "p")(iter(batches[:first]))
+        (poison,) = came.column("poison").to_pylist()
+    assert client.ledger("s").applied == believed
+    assert poison == 12_000 - believed
+
+
+def test_summaries_that_are_too_large_are_refused_with_the_ways_out(
+    client: Client, tmp_path: Path
+) -> None:
+    plans = Plans.from_json(client.plans("s"))
+    small = replace(plans, limits=replace(plans.limits, bytes_max=1_000))
+    part = Part(small.to_json(), 4, Aside(str(tmp_path)), TIME_MAX_US)
+    check_size(part, 1_000)
+    with pytest.raises(
+        BatchTooLarge, match=r"micro-batch 4 .*1,001 bytes.*1,000 at a time"
+    ) as found:
+        check_size(part, 1_001)
+    for way_out in ("batch_bytes_max", "drop queries", "maxFilesPerTrigger"):
+        assert way_out in str(found.value)
 
 
 class Clock:

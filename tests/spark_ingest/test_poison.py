@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from shedder.cql.types import ColumnType
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from shedder.streams.conform import conform
-from spark_ingest.poison import CORRUPT, REASON, sound, taken
+from spark_ingest.poison import CORRUPT, REASON, Aside, sound, taken
 from tests.streams.streams import stream
 
 NEWEST_US = 10**15
@@ -119,3 +121,33 @@ def test_a_stream_may_have_a_column_of_that_name_itself(own: bool) -> None:
     good, _ = sound(batch, schema, NEWEST_US)
     assert good.num_rows == int(own)
     assert taken(batch.schema, schema) == ["ts", CORRUPT]
+
+
+def test_jobs_that_share_a_directory_keep_their_poison_apart(tmp_path: Path) -> None:
+    jobs = [
+        ("write", "s", "nightly"),
+        ("backfill", "s", "nightly"),
+        ("write", "t", "nightly"),
+        ("write", "s", "../nightly"),
+        ("write", "s.a", "b"),
+        ("write", "s", "a.b"),
+    ]
+    for number, job in enumerate(jobs):
+        Aside.of(str(tmp_path), *job).write(pa.table({"x": [number]}), 0, 0)
+    assert sorted(pq.read_table(tmp_path)["x"].to_pylist()) == list(range(len(jobs)))
+    Aside.of(str(tmp_path), *jobs[1]).clear()
+    Aside.of(str(tmp_path), *jobs[2]).clear(0)
+    Aside.of(str(tmp_path), *jobs[3]).clear(1)
+    assert sorted(pq.read_table(tmp_path)["x"].to_pylist()) == [0, 3, 4, 5]
+    assert {path.parent for path in tmp_path.glob("job=*")} == {tmp_path}
+
+
+def test_a_micro_batch_that_is_tried_again_begins_with_no_poison(tmp_path: Path) -> None:
+    aside = Aside(str(tmp_path / "poison"))
+    aside.clear(3)
+    for partition in range(2):
+        aside.write(pa.table({"x": [partition]}), 3, partition)
+        aside.write(pa.table({"x": [10 + partition]}), 4, partition)
+    aside.clear(3)
+    aside.write(pa.table({"x": [5]}), 3, 0)
+    assert sorted(pq.read_table(tmp_path / "poison")["x"].to_pylist()) == [5, 10, 11]

@@ -31,14 +31,14 @@ print(json.dumps({"home": home, "pid": pid, "zone": row.zone, "total": row.total
 """
 
 
-@pytest.mark.parametrize("version", ["4.0.0", "4.3.0", "5.0.0-SNAPSHOT"])
+@pytest.mark.parametrize("version", ["4.3.0", "4.10.1-SNAPSHOT", "5.0.0-SNAPSHOT"])
 def test_new_enough_versions_of_spark_are_taken(version):
     check_spark(version)
 
 
-@pytest.mark.parametrize("version", ["3.5.4", "2.4.8-amzn-1", "master"])
+@pytest.mark.parametrize("version", ["3.5.4", "4.2.1", "2.4.8-amzn-1", "4", "master"])
 def test_a_spark_that_is_too_old_is_refused_with_what_would_do(version):
-    with pytest.raises(UnsupportedSpark, match=rf"Spark {version} is not supported, 4\.0 or newer"):
+    with pytest.raises(UnsupportedSpark, match=rf"Spark {version} is not supported, 4\.3 or newer"):
         check_spark(version)
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from shedder.errors import SchemaMismatch
+from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.executors import Service
 from spark_ingest.writer import write_stream
 from tests.server_process import ServerProcess
@@ -62,3 +62,7 @@ def test_a_frame_is_pushed_once_and_in_order_of_time(
     later = frame.where(sf.col("ts").isNotNull()).withColumn("ts", sf.expr("ts + INTERVAL 1 HOUR"))
     again = write_stream(later, service, "s", name="more", aside=aside, partitions=2)
     assert (again.rows, again.poison) == (5_000, 0)
+    with pytest.raises(FailedPrecondition, match=r"call with partitions=2, or with another name"):
+        write_stream(later, service, "s", name="more", aside=aside)
+    write_stream(frame.where("ts IS NULL"), service, "s", name="third", aside=aside)
+    assert len(pq.read_table(aside)) == 4  # The first call's, and these.
