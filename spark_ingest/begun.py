@@ -18,13 +18,13 @@ class Begun:
     """What the first try of a micro-batch went by.
 
     batch: its number. partitions: that its rows came in. newest_us: the latest event time that is
-    believed. files_min: Spark's spark.sql.files.minPartitionNum as it was in force; 0: unknown.
+    believed. files_min: Spark's spark.sql.files.minPartitionNum as it was in force.
     """
 
     batch: int
     partitions: int
     newest_us: int
-    files_min: int = 0
+    files_min: int = 1
 
     def check(self, partitions: int, remedy: str) -> None:
         """Refuse a try whose rows come in another number of partitions.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import structlog
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -34,13 +35,14 @@ from shedder.errors import (
     ShedderError,
 )
 from shedder.quiet import be_quiet
-from spark_ingest.begun import Begun, begin
+from spark_ingest.begun import Begun, begin, noted
 from spark_ingest.executors import BUILT, Part, Service, builder, check_columns, merger, sender
 from spark_ingest.files import ParquetFiles
 from spark_ingest.poison import Aside
 from spark_ingest.session import (
     check_spark,
     cut_alike,
+    cut_as_before,
     files_min,
     pushed_rows,
     summarised_rows,
@@ -93,14 +95,19 @@ class Running:
         try:
             ended = self.query.awaitTermination(timeout_s)
         except StreamingQueryException:
+            self._sink.cut_again.close()
             if self._sink.failure is not None:
                 raise self._sink.failure from None
             raise
-        return bool(ended) or timeout_s is None
+        if ended is False:
+            return False
+        self._sink.cut_again.close()
+        return True
 
     def stop(self) -> None:
         """End after the present micro-batch, or in it; it is done again at the next start."""
         self.query.stop()
+        self._sink.cut_again.close()
 
 
 def summarise(
@@ -172,7 +179,11 @@ class _Work:
 
 @dataclass(slots=True)
 class _Sink:
-    """What foreachBatch does, on the driver."""
+    """What foreachBatch does, on the driver.
+
+    session: in which the source is read; Spark hands over micro-batches in a copy of it.
+    cut_again: what the session is told until the first of them is done.
+    """
 
     service: Service
     stream: str
@@ -180,7 +191,9 @@ class _Sink:
     work: _Work
     checkpoint: str
     files: bool
+    session: SparkSession
     done: list[Done]
+    cut_again: ExitStack = field(default_factory=ExitStack)
     producer: str = ""
     failure: ShedderError | None = None
     ready: threading.Event = field(default_factory=threading.Event)
@@ -195,6 +208,8 @@ class _Sink:
         except ShedderError as error:
             self.failure = error
             raise
+        finally:
+            self.cut_again.close()
 
     def whole(self, client: Client, batch: int) -> bool:
         """Whether the service has all of a micro-batch: Spark had not noted that it was done.
@@ -215,7 +230,7 @@ class _Sink:
         plans = client.plans(self.stream)
         partitions = frame.rdd.getNumPartitions()
         newest_us = time.time_ns() // 1_000 + Plans.from_json(plans).future_us_max
-        fresh = Begun(batch, partitions, newest_us, files_min(frame.sparkSession))
+        fresh = Begun(batch, partitions, newest_us, files_min(self.session))
         begun = begin(self.checkpoint, fresh)
         if self.work.in_parts:
             begun.check(partitions, _AS_IT_WAS.format(begun.files_min))
@@ -302,7 +317,9 @@ def _started(
     if columns is not None:
         check_columns(columns, plans)
     check_readers(rows)
-    sink = _Sink(service, stream, name, work, checkpoint, files, [])
+    sink = _Sink(service, stream, name, work, checkpoint, files, rows.sparkSession, [])
+    if work.in_parts and (last := noted(checkpoint)) is not None:
+        sink.cut_again.enter_context(cut_as_before(rows.sparkSession, last.files_min))
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     query = writer.trigger(**trigger).start()
     # The checkpoint's id, which a restart keeps: another checkpoint is another producer.

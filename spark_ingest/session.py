@@ -162,6 +162,16 @@ def files_min(session: SparkSession) -> int:
 
 
 @contextmanager
+def cut_as_before(session: SparkSession, least: int) -> Iterator[None]:
+    """Files are read in so many partitions at least, unless the session says itself in how many."""
+    if session.conf.get(_FILES_MIN, None) is not None:
+        yield
+        return
+    with having(session, _FILES_MIN, least):
+        yield
+
+
+@contextmanager
 def cut_alike(session: SparkSession, rows: int) -> Iterator[None]:
     """Rows come to Python in batches of so many, whatever the session says.
 
