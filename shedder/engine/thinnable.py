@@ -18,7 +18,7 @@ from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.engine.together import ROWS_MAX
 from shedder.engine.weights import weights_by_query
-from shedder.overload.controller import AGE_MS
+from shedder.overload.controller import WAITS_S
 from shedder.overload.costs import Factors
 from shedder.overload.steps import FREE, Unit
 
@@ -123,8 +123,9 @@ class Costs:
     def learn(self, units: Iterable[Modelled], rates: Mapping[str, float]) -> None:
         """Look at the stopwatches; of a unit that is new, at all that it has read.
 
-        rates: tuples/s by stream: once work is shed, what has come in the time that the signal
-        takes is read as one.
+        rates: tuples/s by stream: once work is shed, what comes while a door that is held has it
+        wait is read as one. Whoever reckoned with the short runs of a moment would find that
+        skipping does not pay, and reading everything keeps runs short.
         """
         seen = {}
         for unit in units:
@@ -137,17 +138,17 @@ class Costs:
                 seen[unit.key] = before
                 continue
             seen[unit.key] = now
-            if tuples > 0:
-                runs = (now.runs - before.runs) / tuples
-                waits = rates.get(unit.standing.query.schema.name, 0.0) * AGE_MS / 1e3
-                shed = 1.0 / max(min(waits, ROWS_MAX), 1.0)
-                self._runs[unit.key] = runs if unit.level else min(runs, shed)
-            if before.level == unit.level and tuples > 0:
+            if tuples == 0:
+                continue
+            runs = (now.runs - before.runs) / tuples
+            waits = rates.get(unit.standing.query.schema.name, 0.0) * WAITS_S
+            self._runs[unit.key] = min(runs, 1.0 / max(min(waits, ROWS_MAX), 1.0))
+            if before.level == unit.level:
                 self.factors[unit.key] = self.factors.get(unit.key, Factors()).learn(
                     level=unit.level,
                     measured_ns=(now.ns - before.ns) / tuples,
                     modelled_ns=float(unit.model_ns[unit.level]),
-                    calls_ns=self._calls_ns(unit),
+                    calls_ns=_calls_ns(unit, runs),
                 )
         self._seen = seen
         self._runs = {key: runs for key, runs in self._runs.items() if key in seen}
@@ -156,12 +157,12 @@ class Costs:
     def corrected(self, unit: Modelled) -> NDArray[np.float64]:
         """The cost of each level, here."""
         known = self.factors.get(unit.key, Factors())
-        return known.corrected(unit.model_ns, self._calls_ns(unit))
+        return known.corrected(unit.model_ns, _calls_ns(unit, self._runs.get(unit.key, 0.0)))
 
-    def _calls_ns(self, unit: Modelled) -> float:
-        """What calls take of a tuple by the model, in runs as long as they are under load."""
-        call_ns = len(unit.key[1]) * unit.standing.watch.call_ns
-        return call_ns * self._runs.get(unit.key, 0.0)
+
+def _calls_ns(unit: Modelled, runs: float) -> float:
+    """What calls take of a tuple by the model; runs: per tuple."""
+    return len(unit.key[1]) * unit.standing.watch.call_ns * runs
 
 
 def units_of(
