@@ -8,12 +8,11 @@ for tuple: it reads by itself what is late for its feeder's panes and not for it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shedder.engine.plan import Part
 from shedder.engine.slices import first_at
 from shedder.errors import InternalError
 from shedder.streams.group_keys import OTHERS
@@ -53,9 +52,9 @@ def can_feed(feeder: Standing, taker: Standing) -> bool:
         theirs.width_us % mine.width_us == 0
         and panes <= FEEDER_PANES_MAX
         and mine.coarsening.longest == 1  # Its panes stay until they have been taken.
-        and _what(feeder) == _what(taker)
-        and all(a.size >= b.size for a, b in zip(feeder.plan.parts, taker.plan.parts, strict=True))
         and feeder.levels == taker.levels
+        and _reads_as(feeder, taker)
+        and all(a.size >= b.size for a, b in zip(feeder.plan.parts, taker.plan.parts, strict=True))
         and not (feeder.failed or taker.failed)
         and not _has_more_room(taker, feeder)
     )
@@ -68,10 +67,16 @@ def _has_more_room(taker: Standing, feeder: Standing) -> bool:
     return feeder.keys.frozen and not taker.keys.frozen
 
 
-def _what(standing: Standing) -> tuple[object, ...]:
-    """What is read of which tuples, whatever the window and the sizes."""
-    parts: tuple[Part, ...] = tuple(replace(part, size=0) for part in standing.plan.parts)
-    return standing.query.schema.name, standing.query.where, standing.query.groups, parts
+def _reads_as(one: Standing, other: Standing) -> bool:
+    """Whether both read the same of the same tuples, whatever their windows and sizes."""
+    mine, theirs = one.plan.parts, other.plan.parts
+    return (
+        one.query.schema.name == other.query.schema.name
+        and one.query.where == other.query.where
+        and one.query.groups == other.query.groups
+        and len(mine) == len(theirs)
+        and all(a.reads_as(b) for a, b in zip(mine, theirs, strict=True))
+    )
 
 
 def feed_each_other(queries: Iterable[Standing]) -> None:

@@ -49,6 +49,7 @@ class LevelsByLoad:
         if wanted is None:
             return
         for stream in self._core.streams.values():
+            changed = False
             for query, published in stream.queries.items():
                 standing = published.standing
                 reader = standing if standing.feed is None else standing.feed.feeder
@@ -56,7 +57,9 @@ class LevelsByLoad:
                 levels = by_load(standing.levels, standing.forced, changes)
                 if levels != standing.levels and self._logged(stream, query, levels, sequence):
                     standing.set_levels(levels)
-            stream.share_panes()
+                    changed = True
+            if changed:
+                stream.share_panes()
 
     def _logged(self, stream: Stream, query: str, levels: tuple[int, ...], sequence: int) -> bool:
         """Log levels that are in force from a record on; False where that cannot be."""

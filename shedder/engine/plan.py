@@ -72,6 +72,15 @@ class Part:
     def __hash__(self) -> int:
         return self._hash  # Of two expressions, which are trees.
 
+    def reads_as(self, other: Part) -> bool:
+        """Whether both keep the same of the same values, whatever their sizes."""
+        return (
+            self.kind is other.kind
+            and self.variance == other.variance
+            and self.argument == other.argument
+            and self.second == other.second
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -238,9 +238,9 @@ def test_a_run_that_took_long_makes_the_next_ones_short_at_once():
     for tuples, took_ms, at_once in [
         (10_000, 10, 20_000),
         (20_000, 40, 40_000),
-        (40_000, 80, 40_000),  # Between one run time and two: neither more nor less.
-        (40_000, 200, 10_000),
-        (0, 500, 10_000),  # Nothing was read: the time was not the tuples'.
+        (40_000, int(1.6 * RUN_MS), 40_000),  # Between one run time and two: neither more nor less.
+        (40_000, int(4 * RUN_MS), 10_000),
+        (0, int(10 * RUN_MS), 10_000),  # Nothing was read: the time was not the tuples'.
     ]:
         meter.came(tuples, tuples)
         meter.begin()
