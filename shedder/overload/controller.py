@@ -96,7 +96,8 @@ def step(state: State, load: Load, ends: Ends) -> State:
     room = load.room_ns_per_tuple(use=USE, drain_s=DRAIN_S)
     if not state.overloaded and (load.age_ms < AGE_MS or room >= ends.full_ns):
         return NORMAL
-    if state.admit_bytes_per_s != float("inf"):  # Of what is offered there is more than arrives.
+    if state.admit_bytes_per_s != float("inf") and load.refused_bytes_per_s > 0:
+        # Of what is offered there is more than arrives: what that leaves free is not free.
         room = min(room, ends.least_ns)
     return _door(_freshness(_precision(state, room, ends), load, ends), load, ends)
 
