@@ -75,7 +75,7 @@ def test_memory_is_shared_out_by_weight_and_explained_to_the_byte(database):
     assert told["synopsis", "q/1", "weight"] == "3.0"
     database.set_control("query", "q", "active", "false")
     assert database.execute("DESCRIBE q").table.num_rows > 0
-    with pytest.raises(errors.BadSetting, match="must be over 0"):
+    with pytest.raises(errors.BadSetting, match="over 0 and below"):
         database.set_control("budget", "synopses", "bytes", "0")
 
 
