@@ -24,6 +24,7 @@ def lived(directory, *, overload="on", repairs=False):
     """An engine after a flood, with what it answered then."""
     world = Flooded(directory, overload=overload)
     world.spacing_us = SECOND // 10
+    world.machine.slowness *= 2  # Else the window of few tuples need not be thinned.
     for name, text in REPAIRED.items():
         world.engine.register(name, text)
     if not repairs:
