@@ -104,6 +104,21 @@ class GroupCommit:
             self._changed.notify_all()
         return entry.future
 
+    def write(
+        self, kind: int, parts: Sequence[Bytes], token: object = None, *, urgent: bool = False
+    ) -> int:
+        """Submit a record, and give its sequence once it is durable.
+
+        Not from the disk thread. Where there is none, all that waits is written here and now.
+
+        Raises:
+          as `submit`.
+        """
+        written = self.submit(kind, parts, token, urgent=urgent)
+        if self._thread is None and (group := self.gather()):
+            self.commit(group)
+        return written.result()
+
     @property
     def in_flight_bytes(self) -> int:
         """Of the records that were taken and are not durable yet."""

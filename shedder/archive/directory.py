@@ -9,8 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shedder.archive.files import Files, atomic_write
-from shedder.errors import BadSetting, CorruptData, DirectoryLocked, NewerFormat, StorageFailed
+from shedder.archive.files import DISK_FULL_ERRNOS, Files, atomic_write
+from shedder.errors import (
+    BadSetting,
+    CorruptData,
+    DirectoryLocked,
+    DiskFull,
+    NewerFormat,
+    StorageFailed,
+)
 
 FORMAT_FIRST = 1  # What a directory is made with.
 FORMAT_LEVELS = 2  # There are, or were, records of kind LEVEL and panes with thinned segments.
@@ -20,7 +27,8 @@ FORMAT_LOAD = 5  # There are, or were, records of levels that load has set, or m
 FORMAT_TENANTS = 6  # There are, or were, streams of others than the default tenant.
 FORMAT_DROPS = 7  # There are, or were, batches of which some tuples were dropped at the door.
 FORMAT_FOLLOW = 8  # There are, or were, summaries whose tuples follow, and such tuples.
-FORMAT_VERSION = FORMAT_FOLLOW  # The newest that is read.
+FORMAT_ALTERED = 9  # There are, or were, records of kind ALTERED.
+FORMAT_VERSION = FORMAT_ALTERED  # The newest that is read.
 
 _OURS = frozenset(
     {
@@ -119,3 +127,18 @@ def write_format(files: Files, directory: Path, version: int = FORMAT_FIRST) -> 
         files.unlink(temporary)
     text = f"shedder archive {version}\n".encode()
     atomic_write(files, temporary, directory / "FORMAT", [text])
+
+
+def raise_format(files: Files, directory: Path, version: int) -> None:
+    """Mark a directory as of this version, if it is of an older one. One at a time.
+
+    Raises:
+      DiskFull, StorageFailed: it is as it was.
+    """
+    if (format_of(directory) or FORMAT_FIRST) >= version:
+        return
+    try:
+        write_format(files, directory, version)
+    except OSError as error:
+        kind = DiskFull if error.errno in DISK_FULL_ERRNOS else StorageFailed
+        raise kind(f"cannot write {directory / 'FORMAT'}: {error}") from error

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     SIZES = 4
     BUILT = 5
     LEVEL_FROM = 6
+    ALTERED = 7
 
 
 @dataclass(frozen=True, slots=True)

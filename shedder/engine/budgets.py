@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import pyarrow as pa
 
 from allocator.demands import BYTES_END
+from shedder.archive.alterations import BudgetAltered, QueryAltered
 from shedder.cql.statement import WEIGHT_MAX
 from shedder.engine.core import Core
 from shedder.engine.explain_allocation import allocation_table
-from shedder.engine.published import Published
 from shedder.engine.sharing import Sharing
 from shedder.errors import BadSetting, BudgetExceeded, Unavailable
 from shedder.settings import parse_bytes
@@ -55,15 +54,18 @@ class Budgets(ABC):
     def _alter(self, name: str, *, weight: float | None = None, active: bool | None = None) -> None:
         self._check_open()
         with self._ddl:
-            _, published = self.core.published(name)
-            before = published.weight, published.active
-            after = (
-                before[0] if weight is None else weight,
-                before[1] if active is None else active,
+            stream, published = self.core.published(name)
+            self.core.alter(
+                QueryAltered(
+                    stream.id,
+                    name,
+                    published.weight if weight is None else weight,
+                    published.active if active is None else active,
+                )
             )
-            self._durably(lambda: _put(published, after), lambda: _put(published, before))
+            is_active = published.active
             try:  # Who counts no more keeps what it has, until somebody needs it.
-                self.sharing.settle([name] if after[1] else [])
+                self.sharing.settle([name] if is_active else [])
             except (BudgetExceeded, Unavailable):  # The query is altered all the same.
                 self.sharing.soon()
 
@@ -83,31 +85,13 @@ class Budgets(ABC):
                 "over 0 and below 2^63, or None for that of the settings"
             )
         with self._ddl:
-            before = self.core.synopsis_bytes_set
-            self.core.synopsis_bytes_set = size_bytes
             try:
-                self.sharing.settle()
+                with self.core.trying_budget(size_bytes):
+                    self.sharing.settle()
+                    self.core.alter(BudgetAltered(size_bytes))
             except BaseException:
-                self.core.synopsis_bytes_set = before
+                self.sharing.soon()  # As things were.
                 raise
-
-            def put(value: int | None) -> None:
-                self.core.synopsis_bytes_set = value
-
-            self._durably(lambda: put(size_bytes), lambda: put(before))
-
-    def _durably(self, change: Callable[[], None], undo: Callable[[], None]) -> None:
-        """Change what checkpoints hold, and write one; undo it when that fails."""
-
-        def work() -> None:
-            change()
-            try:
-                self.core.checkpoint(also=lambda: None)
-            except BaseException:
-                undo()
-                raise
-
-        self.core.actor.call(work).result()
 
     def share_out(self) -> bool:
         """Share out memory among the standing queries now; whether anybody changed.
@@ -139,7 +123,3 @@ class Budgets(ABC):
             raise BadSetting(f"budget of synopses {value!r}: {error}") from error
         assert isinstance(size, int)
         return self.set_synopsis_bytes(size)
-
-
-def _put(published: Published, after: tuple[float, bool]) -> None:
-    published.weight, published.active = after

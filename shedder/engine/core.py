@@ -15,6 +15,7 @@ from shedder.archive.store import Store
 from shedder.cql.on_overload import Policy
 from shedder.cql.query import StreamSchema
 from shedder.engine.admission import Admission
+from shedder.engine.alterations_in_force import AlterationsInForce
 from shedder.engine.answering import Answering
 from shedder.engine.built import Checked
 from shedder.engine.checkpoint import write_checkpoint
@@ -46,7 +47,6 @@ from shedder.streams.positions import Positions
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import Span
 
-SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 LOOK_S = 0.25  # Who looks at a flood waits so long to see his own writes.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
@@ -56,7 +56,7 @@ Result = TypeVar("Result")
 _log = structlog.get_logger("shedder.engine")
 
 
-class Core(LevelsInForce, SizesInForce):
+class Core(LevelsInForce, SizesInForce, AlterationsInForce):
     """Streams and standing queries in memory, the store below them, the threads that serve them.
 
     Threads: callers (intake), disk (group commit), apply (this object's actor: all of `streams`),
@@ -80,7 +80,6 @@ class Core(LevelsInForce, SizesInForce):
         self.go_exact: Callable[[Published, Span], None] = _no_exact
         self.go_vacuum: Callable[[str], None] = _no_vacuum
         self.go_share: Callable[[], None] = _no_sharing
-        self.synopsis_bytes_set: int | None = None  # By an operator, while it runs.
         self._background = machine.pool("shedder-runs")
         self.tasks = Tasks()
         self.indexer = Indexer(self)
@@ -125,13 +124,6 @@ class Core(LevelsInForce, SizesInForce):
                 if self.durable.together and seen.cancel():  # Else it is being looked at.
                     return self.actor.call(work, ahead=True).result()
         return seen.result()
-
-    @property
-    def synopsis_bytes(self) -> int:
-        """The budget of all synopses of standing queries; smaller while memory is short."""
-        told = self.synopsis_bytes_set
-        whole = self.settings.memory_bytes // SYNOPSIS_SHARE if told is None else told
-        return max(whole >> self.pressure.halvings, 1)
 
     # --- streams and queries -------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from shedder.archive.alterations import Alteration
 from shedder.archive.commit import Entry
 from shedder.archive.records import Batch, Built, Heartbeat, Level, Sizes
 from shedder.cql.on_overload import Policy
@@ -62,6 +63,8 @@ class DurableQueue:
                 intake = core.intake_of(header.stream)
                 if intake is not None:
                     intake.made_durable(entry.token)
+            elif isinstance(entry.token, Alteration):
+                core.apply_alteration(entry.token)
         core.meter.came(tuples, size, dropped)
         group = _Group(entries, size, tuples)
         self._groups.append(group)

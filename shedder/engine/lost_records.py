@@ -10,7 +10,9 @@ from shedder.archive.store import Store
 from shedder.cql.on_overload import Policy
 from shedder.engine.stream import Stream
 
-_QUIET = frozenset({Kind.MARK, Kind.HEARTBEAT, Kind.LEVEL, Kind.SIZES, Kind.LEVEL_FROM})
+_QUIET = frozenset(
+    {Kind.MARK, Kind.HEARTBEAT, Kind.LEVEL, Kind.SIZES, Kind.LEVEL_FROM, Kind.ALTERED}
+)
 _DROPS = frozenset({Policy.DROP, Policy.DROP_LEAST})
 
 

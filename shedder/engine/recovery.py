@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from shedder.archive.alterations import alteration_from_body
 from shedder.archive.directory import FORMAT_FIRST, FORMAT_LOAD, format_of
 from shedder.archive.entries import QueryEntry
 from shedder.archive.holes import lost_text
@@ -85,6 +86,8 @@ def recover(core: Core) -> None:
                 core.apply_level(Level.from_bytes(record.header))
             case Kind.SIZES if record.sequence >= start:
                 core.apply_sizes(Sizes.from_bytes(record.header))
+            case Kind.ALTERED if record.sequence >= start:
+                core.apply_alteration(alteration_from_body(bytes(record.body)))
         core.applied_sequence = max(start, record.sequence + 1)
     for late in by_load:
         core.apply_level(late)

@@ -206,7 +206,7 @@ class Sharing:
           BudgetExceeded: not even the smallest synopses fit.
         """
         asked = self.asked()
-        self._seen = (*_traits(asked), *sorted(self._core.tenants.synopsis_bytes.items()))
+        self._seen = self._traits(asked)
         self.over = {}
         if not asked:
             self.last = None
@@ -256,13 +256,17 @@ class Sharing:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            quotas = sorted(self._core.tenants.synopsis_bytes.items())
-            if (*_traits(self.asked()), *quotas) != self._seen:
+            if self._traits(self.asked()) != self._seen:
                 self.settle()
         except ShedderError as error:
             _log.warning("not_shared_out", error=str(error))
         finally:
             self._lock.release()
+
+    def _traits(self, asked: Sequence[Asked]) -> tuple[object, ...]:
+        """What a solution rests on: the queries, and what there is to share out."""
+        core = self._core
+        return *_traits(asked), core.synopsis_bytes, *sorted(core.tenants.synopsis_bytes.items())
 
     def soon(self) -> None:
         """Have the worker look; from any thread."""
@@ -315,7 +319,7 @@ def _total(given: Given) -> int:
 
 
 def _traits(asked: Sequence[Asked]) -> tuple[object, ...]:
-    """What a solution rests on, so coarse that noise does not show."""
+    """What a solution rests on of the queries, so coarse that noise does not show."""
     return tuple(
         (
             one.name,

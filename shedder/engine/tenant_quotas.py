@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
+from shedder.archive.alterations import QuotasAltered
 from shedder.engine.core import Core
 from shedder.engine.overload import Overload
 from shedder.engine.ownership import OPERATOR, Asker
@@ -27,9 +26,6 @@ class TenantQuotas(ABC):
 
     @abstractmethod
     def _check_open(self) -> None: ...
-
-    @abstractmethod
-    def _durably(self, change: Callable[[], None], undo: Callable[[], None]) -> None: ...
 
     @abstractmethod
     def allocation(self) -> pa.Table:
@@ -51,19 +47,14 @@ class TenantQuotas(ABC):
         self._check_open()
         with self._ddl:
             check_tenant(self.core, tenant)
-            before, after = self.core.tenants.told, self.core.tenants.changed(tenant, key, value)
-
-            def put(told: dict[str, dict[str, Any]]) -> None:
-                self.core.tenants.tell(told)
-
-            put(after)
+            after = self.core.tenants.changed(tenant, key, value)
             try:
-                self._settle(tenant if key == "synopsis_bytes" else None)
-            except BudgetExceeded:
-                put(before)
-                self.sharing.soon()
+                with self.core.tenants.trying(after):
+                    self._settle(tenant if key == "synopsis_bytes" else None)
+                    self.core.alter(QuotasAltered(after))
+            except BaseException:
+                self.sharing.soon()  # As things were.
                 raise
-            self._durably(lambda: put(after), lambda: put(before))
 
     def _settle(self, tenant: str | None) -> None:
         """Share out anew; a tenant whose quota of bytes has changed must fit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,7 +116,7 @@ class Tenants:
             return False
         self._read = parse_quotas(self.path.read_text())
         self._stamp = stamp
-        self._merge()
+        self._merge(self.told)
         return True
 
     def refresh_or_keep(self) -> bool:
@@ -129,7 +130,16 @@ class Tenants:
     def tell(self, told: Mapping[str, Mapping[str, Any]]) -> None:
         """Put what controls say in place of what they said."""
         self.told = {tenant: dict(values) for tenant, values in told.items() if values}
-        self._merge()
+        self._merge(self.told)
+
+    @contextmanager
+    def trying(self, told: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+        """Go by what controls might say, which no checkpoint knows of; by what they say, then."""
+        self._merge(told)
+        try:
+            yield
+        finally:
+            self._merge(self.told)
 
     def changed(self, tenant: str, key: str, value: str) -> dict[str, dict[str, Any]]:
         """What controls say once one of them is turned; nothing changes yet.
@@ -145,11 +155,10 @@ class Tenants:
             own[key] = quota_value(key, value)
         return told
 
-    def _merge(self) -> None:
-        names = self._read.keys() | self.told.keys()
+    def _merge(self, told: Mapping[str, Mapping[str, Any]]) -> None:
+        names = self._read.keys() | told.keys()
         self._quotas = {
-            name: replace(self._read.get(name, NO_QUOTA), **self.told.get(name, {}))
-            for name in names
+            name: replace(self._read.get(name, NO_QUOTA), **told.get(name, {})) for name in names
         }
 
     # --- at the door ---------------------------------------------------------------------------

@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from shedder.archive.alterations import (
+    BudgetAltered,
+    QueryAltered,
+    QuotasAltered,
+    alteration_from_body,
+    alteration_to_parts,
+)
 from shedder.archive.commit import Entry, GroupCommit
 from shedder.archive.log import Log
 from shedder.archive.records import Batch, Heartbeat, Kind
@@ -194,6 +201,38 @@ def test_a_bug_in_the_handler_stops_the_thread_and_everyone_is_told(tmp_path):
     log.close()
 
 
+@pytest.mark.parametrize("own_thread", [True, False])
+def test_who_writes_waits_until_it_is_durable_behind_what_waited(tmp_path, own_thread):
+    log, applied, commit = opened(tmp_path, own_thread=own_thread)
+    first = commit.submit(1, [b"h", b"first"], "first")
+    assert commit.write(1, [b"h", b"second"], "second") == 1
+    assert first.result(0) == 0
+    assert applied.tokens == ["first", "second"]
+    log._files.fail_next("sync", errno.ENOSPC)
+    with pytest.raises((DiskFull, StorageFailed)):
+        commit.write(1, [b"h", b"third"], "third")
+    assert applied.tokens == ["first", "second"]
+    commit.close()
+    log.close()
+
+
+@pytest.mark.parametrize(
+    "alteration",
+    [
+        QueryAltered(2**32 - 1, "requête \U0001f600", 0.1 + 0.2, active=False),
+        QueryAltered(1, "q" * 100_000, 3, active=True),
+        BudgetAltered(2**63 - 1),
+        BudgetAltered(None),
+        QuotasAltered({"é": {"rows_per_s": None, "weight": 1e-300}, "b": {"queries": 0}}),
+        QuotasAltered({}),
+    ],
+)
+def test_alterations_come_back_as_they_went_in(alteration):
+    header, body = alteration_to_parts(alteration, -5)
+    assert len(header) == 8
+    assert alteration_from_body(body) == alteration
+
+
 def test_a_limit_of_nothing_is_refused(tmp_path):
     log = Log.open(tmp_path)
     with pytest.raises(BadSetting, match="0"):
@@ -207,4 +246,4 @@ def test_headers_come_back_as_they_went_in():
     assert batch.end_position == 2**63 + 65_536
     heartbeat = Heartbeat(7, -(2**63), 2**63 - 1)
     assert Heartbeat.from_bytes(heartbeat.to_bytes()) == heartbeat
-    assert [kind.value for kind in Kind] == [0, 1, 2, 3, 4, 5, 6]
+    assert [kind.value for kind in Kind] == [*range(8)]

@@ -17,6 +17,7 @@ from shedder.engine.machine import Machine
 from shedder.engine.resizing import size_of
 from shedder.engine.thinnable import Costs, units_of
 from shedder.errors import BadSetting, BudgetExceeded, PrecisionUnavailable, UnknownQuery
+from shedder.overload.memory import NONE, Pressure
 from shedder.overload.steps import Steps
 from tests.engine.test_resizing import CREATE, SECOND, START, WINDOW, inside, second
 
@@ -393,6 +394,19 @@ def test_nothing_is_shared_out_while_nothing_drifts(db: Engine) -> None:
     db.core.published("a")[1].weight = 3.0
     db.sharing.tick()
     assert db.sharing.last is not last
+
+
+def test_a_budget_that_memory_pressure_halves_is_shared_out_by_the_next_look(db: Engine) -> None:
+    whole = int(db.register("a", DISTINCT).granted["bytes"])
+    db.set_synopsis_bytes(whole + whole // 3)
+    assert log_registers(db) == {"a": 16}
+    db.core.pressure = Pressure(halvings=1)
+    db.sharing.tick()
+    assert log_registers(db) == {"a": 15}
+    check_sum(db)
+    db.core.pressure = NONE
+    db.sharing.tick()
+    assert log_registers(db) == {"a": 16}
 
 
 def test_an_engine_without_queries_has_all_of_it_free(db: Engine) -> None:
