@@ -23,9 +23,9 @@ from shedder.archive.compartments import end_of_run
 from shedder.archive.damaged_runs import DamagedRuns
 from shedder.archive.deleted_rows import DeletedRows
 from shedder.archive.directory import (
-    FORMAT_FIRST,
     DirectoryLock,
     format_of,
+    raise_format,
     refuse_strangers,
     write_format,
 )
@@ -198,8 +198,8 @@ class Store(
         Raises:
           DiskFull, StorageFailed: the format could not be raised.
         """
-        if (format_of(self.directory) or FORMAT_FIRST) < version:
-            write_format(self.files, self.directory, version)
+        with self._lock:
+            raise_format(self.files, self.directory, version)
 
     # --- streams ---
 
