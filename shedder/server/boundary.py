@@ -10,25 +10,25 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import grpc
 import structlog
 
-from shedder.errors import InternalError, Overloaded, ShedderError, Unauthenticated
+from shedder.errors import InternalError, ShedderError, Unauthenticated
 from shedder.errors import PermissionDenied as Denied
 from shedder.server.gate import ANYBODY, SCOPES, Gate
 from shedder.server.identity import caller
 from shedder.server.metrics import Metrics
+from shedder.server.places import Places
 from shedder.wire.batches import read_append, read_append_stream
 from shedder.wire.status import code_of, to_abort
 
-# In flight at once, of those that end soon and of those that stay open; neither keeps the other
-# out, and probes are let through above both.
-CALLS_MAX = 1_000
-OPEN_MAX = 1_000
+# In flight at once, of each kind: none keeps another one out, a tenant has three quarters of them
+# at most, and neither probes nor whoever is in control are counted or refused.
+CALLS_MAX = 1_334
 
 STAYS_OPEN = frozenset(
     {
@@ -38,6 +38,14 @@ STAYS_OPEN = frozenset(
         "/grpc.health.v1.Health/Watch",
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     }
+)
+
+# These bring tuples, and wait for the disk; where the policy is to block, for room, too.
+BRINGS = frozenset({"/shedder.v1.Ingest/Append", "/shedder.v1.Synopses/Merge"})
+
+# What gets an operator out of an overload.
+CONTROLS = frozenset(
+    {"/shedder.v1.Control/Get", "/shedder.v1.Control/Set", "/shedder.v1.Control/Watch"}
 )
 
 # Requests that are not read as Protobuf does it.
@@ -67,7 +75,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
     def __init__(self, gate: Gate, metrics: Metrics) -> None:
         self._gate = gate
         self._metrics = metrics
-        self._in_flight = {True: 0, False: 0}  # by whether they stay open
+        self._soon = Places(CALLS_MAX, "calls")
+        self._brings = Places(CALLS_MAX, "appends")
+        self._open = Places(CALLS_MAX, "open calls")
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}  # of the methods called
         self._debug = _log.bind().debug  # Looked up once: at most levels it does nothing.
 
@@ -133,11 +143,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
         """What the work returns, if it is let in."""
         began = time.perf_counter()
         code = grpc.StatusCode.OK
-        stays_open = method in STAYS_OPEN
-        self._in_flight[stays_open] += 1
         try:
-            self._admit(method, context)
-            return await work()
+            with self._let_in(method, context):
+                return await work()
         except ShedderError as error:
             shown = _reported(error, method)
             code = code_of(type(shown))
@@ -151,18 +159,19 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             shown = _bug(error, method)
             code = code_of(type(shown))
         finally:
-            self._in_flight[stays_open] -= 1
             seconds = time.perf_counter() - began
-            self._metrics.call(method, code.name, None if stays_open else seconds)
+            self._metrics.call(method, code.name, None if method in STAYS_OPEN else seconds)
             self._debug("call", method=method, code=code.name, dur_ms=round(seconds * 1e3, 3))
         return await context.abort(*to_abort(shown))
 
-    def _admit(self, method: str, context: Context) -> None:
+    def _let_in(self, method: str, context: Context) -> AbstractContextManager[None]:
+        """Who calls may, and has a place while it does.
+
+        Raises:
+          Unauthenticated, PermissionDenied. Overloaded: there is no place, once it is entered.
+        """
         if SCOPES.get(method) == ANYBODY:
-            return
-        stays_open = method in STAYS_OPEN
-        if self._in_flight[stays_open] > (OPEN_MAX if stays_open else CALLS_MAX):
-            raise Overloaded(f"{self._in_flight[stays_open] - 1} calls are in flight")
+            return nullcontext()
         metadata = cast(Any, context.invocation_metadata()) or ()
         try:
             identity = self._gate.identify(metadata, context.auth_context())
@@ -172,6 +181,14 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             _log.warning("turned_away", method=method, peer=context.peer(), error=str(error))
             raise
         caller.set(identity)
+        if method in CONTROLS:
+            return nullcontext()
+        return self._places(method).taken(identity.tenant)
+
+    def _places(self, method: str) -> Places:
+        if method in STAYS_OPEN:
+            return self._open
+        return self._brings if method in BRINGS else self._soon
 
 
 def _reported(error: ShedderError, method: str) -> ShedderError:

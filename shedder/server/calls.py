@@ -11,23 +11,24 @@ from typing import Any, TypeVar
 import grpc
 
 from shedder.archive.progress import Progress
-from shedder.errors import Draining, Overloaded
+from shedder.errors import Draining
 from shedder.server.identity import LOCAL, caller
+from shedder.server.places import Places
 
 Result = TypeVar("Result")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 SEND_BYTES_MAX = 64 << 20  # Of one message to a client.
 THREADS = 16
-PART = 0.75  # Of threads and waiting places, that one of several tenants may have.
-WAITING_MAX = 64  # Blocking calls, running or waiting for a thread; above it they are refused.
+PART = 0.75  # Of the threads, that one of several tenants may have.
+WAITING_MAX = 86  # Blocking calls, running or waiting for a thread; above it they are refused.
 
 
 class Workers:
     """A few threads for engine calls that block; a long queue is refused, not grown.
 
-    Once several tenants call, none of them has more than its part of threads and waiting places:
-    its further calls wait for its own ones.
+    Once several tenants call, none of them has more than its part of the threads: its further calls
+    wait for its own ones. Of waiting places none ever has all.
 
     A call whose client has gone runs on to its own deadline, because threads cannot be cancelled;
     long work can (`Attention`).
@@ -36,8 +37,7 @@ class Workers:
     def __init__(self, threads: int = THREADS, waiting_max: int = WAITING_MAX) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shedder-call")
         self._threads = threads
-        self._waiting_max = waiting_max
-        self._busy: Counter[str] = Counter()  # by tenant: running, or waiting for a thread
+        self._places = Places(waiting_max, "questions")  # running, or waiting for a thread
         self._running: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -49,12 +49,9 @@ class Workers:
         """
         whose = caller.get(LOCAL).tenant if tenant is None else tenant
         waiting = self._waiting.setdefault(whose, deque())
-        busy, mine = self._busy.total(), self._busy[whose]
-        if busy >= self._waiting_max or mine >= self._part(self._waiting_max):
-            raise Overloaded(f"{busy} questions are being answered already, {mine} of {whose!r}")
-        self._busy[whose] += 1
+        self._places.take(whose)
         loop = asyncio.get_running_loop()
-        if self._running[whose] >= self._part(self._threads):
+        if self._running[whose] >= self._part():
             turn: asyncio.Future[None] = loop.create_future()
             waiting.append(turn)
             try:
@@ -68,18 +65,19 @@ class Workers:
         future.add_done_callback(lambda _: _call_on(loop, lambda: self._done(whose)))
         return await asyncio.wrap_future(future)
 
-    def _part(self, whole: int) -> int:
-        """Of one tenant."""
+    def _part(self) -> int:
+        """The threads of one tenant."""
+        whole = self._threads
         return whole if len(self._waiting) < 2 else max(1, round(PART * whole))
 
     def _done(self, tenant: str) -> None:
-        self._busy[tenant] -= 1
+        self._places.leave(tenant)
         self._hand_on(tenant)
 
     def _hand_on(self, tenant: str) -> None:
         """A place is free: to the next of the tenant, if it still waits."""
         waiting = self._waiting[tenant]
-        while waiting and self._running[tenant] <= self._part(self._threads):
+        while waiting and self._running[tenant] <= self._part():
             turn = waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
@@ -88,7 +86,7 @@ class Workers:
 
     def _gave_up(self, tenant: str, turn: asyncio.Future[None]) -> None:
         """Its client has gone while it waited, or just as its turn came."""
-        self._busy[tenant] -= 1
+        self._places.leave(tenant)
         if turn.cancelled():
             return
         self._hand_on(tenant)

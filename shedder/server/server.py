@@ -17,7 +17,7 @@ from shedder.engine.engine import Engine
 from shedder.scheduling import run_soon
 from shedder.server.audit import Audit
 from shedder.server.backfill import Backfill
-from shedder.server.boundary import CALLS_MAX, OPEN_MAX, Boundary
+from shedder.server.boundary import CALLS_MAX, Boundary
 from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
 from shedder.server.control import Control
 from shedder.server.gate import Gate
@@ -40,6 +40,7 @@ from shedder.wire.heap import keep_big_blocks
 
 MESSAGE_ROOM_BYTES = 64 << 10  # What an AppendRequest has beside its batch.
 STREAMS_PER_CONNECTION_MAX = 100
+CONTROL_THREADS = 4  # Of its own: whatever waits for an answer, an operator does not.
 FILES_LOOK_S = 1.0  # How soon a changed tokens or tenants file is read.
 
 # The apply thread must not keep a caller waiting for CPython's usual 5 ms.
@@ -73,6 +74,7 @@ class Server:
         keep_big_blocks()
         self._settings = settings
         self._workers = Workers()
+        self._controllers = Workers(CONTROL_THREADS, waiting_max=sys.maxsize)
         self._drain = Drain()
         self._health = Health()
         self._metrics = Metrics()
@@ -81,7 +83,7 @@ class Server:
         self._server = grpc.aio.server(
             interceptors=[Boundary(self._gate, self._metrics)],
             options=channel_options(settings),
-            maximum_concurrent_rpcs=2 * (CALLS_MAX + OPEN_MAX),  # Behind the boundary's own limits.
+            maximum_concurrent_rpcs=6 * CALLS_MAX,  # Behind the boundary's own limits.
         )
         self._add_services(engine)
         self._stop_metrics: Callable[[], None] = lambda: None
@@ -121,6 +123,7 @@ class Server:
             self._housekeeping.cancel()
         self._stop_metrics()
         self._workers.close()
+        self._controllers.close()
         _log.info("stopped")
 
     def _add_services(self, engine: Engine) -> None:
@@ -139,7 +142,8 @@ class Server:
         add_SynopsesServicer_to_server(synopses, self._server)
         add_BackfillServicer_to_server(Backfill(engine, workers=workers), self._server)
         add_AuditServicer_to_server(Audit(engine, workers=workers), self._server)
-        add_ControlServicer_to_server(Control(engine, workers=workers, drain=drain), self._server)
+        control = Control(engine, workers=self._controllers, drain=drain)
+        add_ControlServicer_to_server(control, self._server)
         self._health.add_to(self._server)
         if self._settings.reflection:
             names = [

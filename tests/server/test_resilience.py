@@ -172,13 +172,6 @@ def test_a_failing_disk_stops_ingest_and_says_so_to_probes(client, engine, addre
     assert client.execute(COUNT).rows()[0]["n"] == 0
 
 
-def test_above_the_limit_of_calls_probes_still_pass(client, address, monkeypatch):
-    monkeypatch.setattr("shedder.server.boundary.CALLS_MAX", 0)
-    with pytest.raises(errors.Overloaded):
-        client.execute(COUNT)
-    assert health_of(address, "") == health_pb2.HealthCheckResponse.SERVING
-
-
 def test_a_second_server_does_not_get_the_port(engine, settings, address):
     with (
         pytest.raises(errors.BadSetting, match="cannot listen"),

@@ -1,0 +1,145 @@
+"""Calls in flight: no tenant's keep another one out, and control and probes always pass."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+from grpc_health.v1 import health_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shedder
+from shedder.engine.ownership import Asker
+from shedder.errors import Overloaded
+from shedder.server import boundary
+from shedder.server.identity import Scope, new_token
+from shedder.server.places import Places
+from shedder.server.server import running
+from tests.server.conftest import CREATE_TRADES
+from tests.server.test_resilience import health_of
+from tests.streams.streams import trades
+
+COUNT = "SELECT COUNT(*) AS n FROM trades"
+
+
+@given(st.integers(1, 40), st.lists(st.sampled_from("abc"), max_size=200))
+def test_whoever_has_no_place_yet_is_let_in_whatever_others_want(most, asking):
+    places, taken = Places(most, "calls"), dict.fromkeys("abc", 0)
+    for tenant in asking:
+        try:
+            places.take(tenant)
+        except Overloaded:
+            assert taken[tenant] >= 3 * (most - sum(taken.values()))
+        else:
+            taken[tenant] += 1
+    assert sum(taken.values()) <= most
+    assert max(taken.values()) <= 0.75 * most + 1
+    if most > 6:  # Three may have three tenths each, and a tenth is free.
+        places.take("newcomer")
+
+
+def test_who_leaves_makes_room():
+    places = Places(4, "calls")
+    for _ in range(10):
+        with places.taken("a"), places.taken("a"), places.taken("a"):
+            with pytest.raises(Overloaded, match=r"3 calls are in flight, 3 of tenant 'a'.* for 4"):
+                places.take("a")
+            with places.taken("b"), pytest.raises(Overloaded):
+                places.take("c")
+
+
+@contextmanager
+def waiting(server, engine, connect, calls_each):
+    """So many pushes of each client, which wait for room until the block ends."""
+    room, arrived = threading.Event(), threading.Semaphore(0)
+    append = engine.append
+
+    def full(*args, **kwargs):
+        arrived.release()
+        if not room.is_set():
+            error = Overloaded("full")
+            error.retry_after_ms = 20
+            raise error
+        return append(*args, **kwargs)
+
+    engine.append = full
+    clients = [connect() for _ in range(calls_each)]
+    pushes = [
+        threading.Thread(target=client.push, args=("trades", trades(10, seed)))
+        for seed, client in enumerate(clients)
+    ]
+    try:
+        for push in pushes:
+            push.start()
+        for _ in pushes:
+            assert arrived.acquire(timeout=30)
+        yield
+    finally:
+        room.set()
+        for push in pushes:
+            push.join(30)
+        engine.append = append
+
+
+@pytest.mark.slow
+def test_while_all_places_for_appends_are_taken_an_operator_gets_through(
+    engine, settings, monkeypatch
+):
+    """A stream that blocks holds its appends as long as it is full."""
+    monkeypatch.setattr(boundary, "CALLS_MAX", 4)
+    engine.execute(CREATE_TRADES)
+    engine.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
+    with running(engine, settings) as address:
+
+        def connect():
+            return shedder.connect(str(address), patience_s=60)
+
+        with waiting(address, engine, connect, 3):
+            client = shedder.connect(str(address), patience_s=0)
+            with pytest.raises(Overloaded, match="3 appends are in flight, 3 of tenant 'default'"):
+                client.push("trades", trades(10))
+            client.set_control("overload", "", "mode", "off")
+            assert client.control().num_rows > 0
+            assert client.execute(COUNT).rows()[0]["n"] == 0  # Questions have places of their own.
+        assert client.execute(COUNT).rows()[0]["n"] == 30
+
+
+def test_above_the_limit_of_calls_probes_and_control_still_pass(engine, settings, monkeypatch):
+    monkeypatch.setattr(boundary, "CALLS_MAX", 0)
+    engine.execute(CREATE_TRADES)
+    with running(engine, settings) as address:
+        client = shedder.connect(str(address), patience_s=0)
+        with pytest.raises(Overloaded):
+            client.execute(COUNT)
+        client.set_control("overload", "", "mode", "off")
+        assert client.control().num_rows > 0
+        assert health_of(str(address), "") == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.slow
+def test_one_tenants_waiting_appends_leave_places_to_another(tmp_path, authority, monkeypatch):
+    monkeypatch.setattr(boundary, "CALLS_MAX", 4)
+    tokens = {}
+    for name in ("acme", "bolt"):
+        tokens[name], entry = new_token(name, [Scope.INGEST, Scope.QUERY], tenant=name)
+        with authority.tokens_file.open("a") as file:
+            file.write("\n" + entry)
+    settings = authority.settings(tokens_file=authority.tokens_file)
+    with shedder.open(tmp_path / "data", settings) as engine, running(engine, settings) as address:
+        engine.execute(CREATE_TRADES, asker=Asker("acme"))
+        engine.execute(CREATE_TRADES.replace("trades", "clicks"), asker=Asker("bolt"))
+        engine.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
+
+        def connect(name="acme", patience_s=60):
+            return shedder.connect(
+                str(address), token=tokens[name], ca=authority.ca_pem, patience_s=patience_s
+            )
+
+        with waiting(address, engine, connect, 3):
+            acme, bolt = connect(patience_s=0), connect("bolt", patience_s=0)
+            with pytest.raises(Overloaded, match="3 of tenant 'acme'"):
+                acme.push("trades", trades(10))
+            with pytest.raises(Overloaded, match="full"):  # It was let in, and told by the engine.
+                bolt.push("clicks", trades(10))
