@@ -39,6 +39,7 @@ class Resizable(ABC):
     _to_shrink: dict[int, Plan]
     _shrinking: Shrinking | None
     _cells_max: NDArray[np.int64]
+    _halved: tuple[Pane, tuple[float, ...]] | None = None  # Of the newest closed pane.
 
     @abstractmethod
     def _alive(self, groups: int) -> NDArray[np.bool_]: ...
@@ -145,14 +146,19 @@ class Resizable(ABC):
         """
         if self.keys is None or not self.closed.numbers:
             return ()
-        pane = self.panes[self.closed.numbers[-1]]
-        return tuple(map(_kept_by_halving, self.plan.parts, pane.parts))
+        newest = self.panes[self.closed.numbers[-1]]  # It does not change any more.
+        if self._halved is None or self._halved[0] is not newest:
+            self._halved = newest, tuple(map(_kept_by_halving, self.plan.parts, newest.parts))
+        return self._halved[1]
 
     def coarsest(self) -> tuple[int, ...]:
         """The least size that each part has in any live pane, or that new ones will have."""
         found = [part.size for part in self.plan.parts]
+        sized = [at for at, part in enumerate(self.plan.parts) if part.kind in SIZED]
         for pane in self.panes.values():
-            found = list(map(min, found, map(size_of, pane.parts)))
+            for at in sized:
+                size = size_of(pane.parts[at])
+                found[at] = min(found[at], size)
         return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from shedder.engine.stream import Stream
 from shedder.errors import BudgetExceeded, ShedderError
 
 _PACE_SECONDS = 1.0  # A pace is measured over no less.
-_AT_ONCE = 16  # Queries that are looked at before others may have the apply thread.
+_LOOK_SECONDS = 0.001  # Queries are looked at for so long before others may have the apply thread.
 _HEADROOM = 2  # Groups may come to need so many times what they will need by now.
 _RARE = 4  # Groups that found no room take so many times the bytes of others, by tuple,
 _FROZEN = 4  # ... but no more than so many times what the others take.
@@ -95,22 +96,26 @@ class Sharing:
             live = {stream.id for stream in streams}
             self._paces = {key: pace for key, pace in self._paces.items() if key in live}
             for stream in streams:
-                names = list(stream.queries)
-                for first in range(0, len(names), _AT_ONCE):
-                    look = partial(self._look, stream, names[first : first + _AT_ONCE])
-                    found += self._core.look(look)
+                names = deque(stream.queries)
+                while names:
+                    found += self._core.look(partial(self._look, stream, names))
             found = [steadied(one, self._asked_before.get(one.name)) for one in found]
             self._asked_before = {one.name: one for one in found}
         return found
 
-    def _look(self, stream: Stream, names: Sequence[str]) -> list[Asked]:
-        """On the apply thread."""
-        now_s = self._core.machine.monotonic_s()
+    def _look(self, stream: Stream, names: deque[str]) -> list[Asked]:
+        """On the apply thread: for a moment, at the first of these, which are taken from them."""
+        machine = self._core.machine
+        now_s = machine.monotonic_s()
         new = _Pace(stream.position, now_s, stream.watermark_us)
         before = self._paces.get(stream.id, new)
         pace = self._paces[stream.id] = before.then(stream.position, now_s, stream.watermark_us)
-        queries = [stream.queries[each] for each in names if each in stream.queries]
-        return [self._asked(published, pace) for published in queries if not published.failed]
+        found: list[Asked] = []
+        while names and machine.monotonic_s() < now_s + _LOOK_SECONDS:
+            published = stream.queries.get(names.popleft())
+            if published is not None and not published.failed:
+                found.append(self._asked(published, pace))
+        return found
 
     def _asked(self, published: Published, pace: _Pace) -> Asked:
         standing = published.standing

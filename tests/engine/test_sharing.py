@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import shedder
 from shedder.engine.asked import Given
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
+from shedder.engine.resizable import _kept_by_halving
 from shedder.engine.resizing import size_of
 from shedder.engine.thinnable import Costs, units_of
 from shedder.errors import BadSetting, BudgetExceeded, PrecisionUnavailable, UnknownQuery
@@ -409,6 +411,51 @@ def test_a_budget_that_memory_pressure_halves_is_shared_out_by_the_next_look(db:
     assert log_registers(db) == {"a": 16}
 
 
+def test_a_look_takes_the_apply_thread_for_a_moment_at_a_time(tmp_path: Path) -> None:
+    """Others come to it after a millisecond, or after one query that takes longer."""
+    machine = Slow()
+    with Engine.open(tmp_path, machine=machine, allocation_seconds=1e6, audit="off") as db:
+        db.execute(CREATE)
+        names = [f"q{number}" for number in range(10)]
+        for name in names:
+            db.register(name, DISTINCT)
+        looks: list[int] = []
+        look = db.core.look
+
+        def counted(work: Callable[[], Any]) -> Any:
+            found = look(work)
+            looks.append(len(found))
+            return found
+
+        db.core.look = counted  # type: ignore[method-assign]
+        machine.step_s = 0.0003
+        assert [one.name for one in db.sharing.asked()] == names
+        assert looks == [3, 3, 3, 1]
+        looks.clear()
+        machine.step_s = 0.0  # The clock may stand: then it is all at once.
+        assert [one.name for one in db.sharing.asked()] == names
+        assert looks == [10]
+
+
+def test_what_halving_sketches_of_groups_would_keep_is_tried_once_for_each_closed_pane(
+    db: Engine,
+) -> None:
+    text = f"SELECT k % 50 AS g, COUNT(DISTINCT v) AS d FROM s {WINDOW} GROUP BY g"
+    db.register("a", text)
+    standing = db.core.published("a")[1].standing
+    found: list[tuple[float, ...]] = []
+    for number in range(4):
+        db.push("s", second(number, rows=200 * 4**number))
+        db.heartbeat("s", (START + number + 1) * SECOND)
+        found.append(db.core.actor.call(standing.halved).result())
+        standing_again = db.core.actor.call(standing.halved).result()
+        assert standing_again is found[-1]  # Not tried again.
+        newest = standing.panes[standing.closed.numbers[-1]]
+        tried = tuple(map(_kept_by_halving, standing.plan.parts, newest.parts))
+        assert found[-1] == tried
+    assert len(set(found)) > 1  # Panes with more values are another matter.
+
+
 def test_an_engine_without_queries_has_all_of_it_free(db: Engine) -> None:
     assert not db.share_out()
     assert db.allocation().to_pylist()[0]["size_bytes"] == db.core.synopsis_bytes
@@ -441,6 +488,17 @@ def test_a_query_with_limits_may_take_from_others(db: Engine) -> None:
     assert 20_000 < int(query.granted["bytes"]) <= 60 << 10
     assert log_registers(db)["a"] < before
     check_sum(db)
+
+
+class Slow(Machine):
+    """This machine, with a clock that goes on by a step whenever the apply thread asks it."""
+
+    now_s, step_s = 0.0, 0.0
+
+    def monotonic_s(self) -> float:
+        if threading.current_thread().name == "shedder-apply":
+            self.now_s += self.step_s
+        return self.now_s
 
 
 class Advanced(Machine):
