@@ -30,7 +30,7 @@ PERIODS = 60 // PERIOD_S
 TICKS = round(PERIOD_S / TICK_S)
 BATCHES = 5  # In a tick.
 SECOND_US = 1_000_000
-BATCH_US = round(TICK_S * SECOND_US) // BATCHES
+TICK_US = round(TICK_S * SECOND_US)
 START_US = 1_700_000_000 // 60 * 60 * SECOND_US
 PHASE_NS = 4_500_000_000  # Memory is shared out half a second after windows end.
 STREAMS = ("a", "b")
@@ -73,12 +73,11 @@ class Tuples:
         names = ("g", "k", "v", "side")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
-    def batch(self, part: int, start_us: int) -> pa.RecordBatch:
+    def batch(self, part: int, parts: int, start_us: int) -> pa.RecordBatch:
         """One of the batches of a tick that began at start_us."""
-        first, last = (len(self.g) * at // BATCHES for at in (part, part + 1))
-        times = (
-            start_us + part * BATCH_US + np.arange(last - first) * BATCH_US // (last - first + 1)
-        )
+        first, last = (len(self.g) * at // parts for at in (part, part + 1))
+        each_us = TICK_US // parts
+        times = start_us + part * each_us + np.arange(last - first) * each_us // (last - first + 1)
         columns = {"g": self.g, "k": self.k, "v": self.v, "side": self.side}
         rows = {name: column[first:last] for name, column in columns.items()}
         return pa.record_batch({"ts": pa.array(times, pa.timestamp("us")), **rows})
@@ -156,7 +155,13 @@ class World:
     ledgers: dict[str, Ledger]
 
     def __init__(
-        self, directory: Path, *, budget_bytes: int, slowness: float, shares_out: bool = True
+        self,
+        directory: Path,
+        *,
+        budget_bytes: int,
+        slowness: float,
+        shares_out: bool = True,
+        batches: int = BATCHES,
     ) -> None:
         """Open it.
 
@@ -165,7 +170,9 @@ class World:
           budget_bytes: of all synopses.
           slowness: how many times the CPU that the model says their updates take.
           shares_out: whether memory is shared out while the streams run.
+          batches: of each stream in a tick.
         """
+        self._batches = batches
         self.seen: list[Seen] = []
         self.machine = Priced(slowness)
         self.db = Engine.open(
@@ -209,8 +216,9 @@ class World:
         ends_ns = PHASE_NS + begins_us * 1_000 + round(TICK_S * 1e9)
         for which, stream in enumerate(STREAMS):
             came[stream].append(drawn(minute, period * TICKS + tick, which))
-            for part in range(BATCHES):
-                payload = encode(came[stream][-1].batch(part, machine.time_us))
+            for part in range(self._batches):
+                batch = came[stream][-1].batch(part, self._batches, machine.time_us)
+                payload = encode(batch)
                 self.db.append(stream, payload, producer="p", epoch=0, sequence=None)
                 machine.log.commit(machine.log.gather())  # Each waits for itself.
         self._work(ends_ns)
