@@ -43,6 +43,11 @@ QUERIES = {
         f"SELECT k % 300 AS g, DISTINCT_BOTH(k, v < 0.6, v > 0.4) AS b FROM s {WINDOW} GROUP BY g",
         20,
     ),
+    "extremes by group": (
+        f"SELECT k % 15000 AS g, MIN(v) AS a, MAX(k) AS b FROM s {WINDOW} GROUP BY g",
+        60,
+    ),
+    "items by group": (f"SELECT k % 200 AS g, TOP(k, 5) AS t FROM s {WINDOW} GROUP BY g", 30),
 }
 
 
