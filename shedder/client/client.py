@@ -25,6 +25,7 @@ from shedder.client.target import Target
 from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.query import StreamSchema
 from shedder.cql.shares import level_of
+from shedder.engine.owed import rows_name
 from shedder.engine.summarise import Plans
 from shedder.errors import BadSetting, InternalError, PlansChanged
 from shedder.queries.answer import Answer
@@ -322,22 +323,23 @@ class Client(AuditCalls, BackfillCalls):
         """Append rows whose summaries came before, for the archive; no query reads them again.
 
         Args:
-          stream, data: as for `push`. producer: another name than that of the summaries, with
-            numbers of its own. epoch, sequence: as for `push`.
+          stream, data: as for `push`. producer: of the summaries; its rows follow under a name
+            made of it, with numbers of their own. epoch, sequence: as for `push`, of that name.
 
         Raises:
-          BadBatch: no summaries have come whose rows were to follow.
+          BadBatch: no summaries of this producer's have come of so many rows that were to follow.
           SchemaMismatch, BadTimestamp, Overloaded, Unreachable: as for `push`.
         """
-        described = self._describe(stream, producer)
+        name = rows_name(producer)
+        described = self._describe(stream, name)
         if sequence is None:
-            _, sequence = epoch_after(described, producer, epoch)
+            _, sequence = epoch_after(described, name, epoch)
         limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
         rows_max = min(ROWS_PER_BATCH, limits.rows_max)
         receipt = Receipt(stream, 0, 0)
         batches = conform(data, schema_from_wire(described), rows_max=rows_max, limits=limits)
         for number, batch in enumerate(batches, sequence):
-            receipt = self._append(stream, producer, epoch, number, batch, summarised=True)
+            receipt = self._append(stream, name, epoch, number, batch, summarised=True)
         return receipt
 
     def seal(self, stream: str) -> None:

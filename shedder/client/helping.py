@@ -13,14 +13,13 @@ from shedder.client.connection import Connection
 from shedder.client.outbox import epoch_after
 from shedder.client.spill import Spill
 from shedder.cql.query import StreamSchema
+from shedder.engine.owed import rows_name
 from shedder.engine.summarise import Plans, Summariser
 from shedder.errors import FailedPrecondition, PlansChanged
 from shedder.queries.database import Receipt
 from shedder.streams.batches import encode
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire
-
-ROWS_OF = "{}+rows"  # The name under which the rows of a producer's summaries follow.
 
 
 class Helper:
@@ -57,7 +56,7 @@ class Helper:
         self._connection = connection
         self._stream = schema.name
         self._name = name
-        self._rows_name = ROWS_OF.format(name)
+        self._rows_name = rows_name(name)
         self._plans: Plans | None = None
         self._promised: int | None = None  # The batch whose rows are on disk, and no summary sent.
         self.wanted = False

@@ -18,6 +18,7 @@ from shedder.archive.store import Store
 from shedder.engine.drops import Drops
 from shedder.engine.late_panes import LatePanes
 from shedder.engine.lost import Lost
+from shedder.engine.owed import Owed
 from shedder.engine.producers import Progress
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
@@ -112,7 +113,8 @@ def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
         "applied": stream.applied,
         "late": stream.late,
         "built": stream.built,
-        "to_follow": stream.to_follow,
+        "to_follow": stream.owed.rows,
+        "owed": stream.owed.to_json(),
         "takes_summaries": stream.takes_summaries,
         "drops": stream.drops.to_json() if stream.drops.rows else None,
         "lost": stream.lost.to_json() if stream.lost else None,
@@ -175,7 +177,7 @@ def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
         stream.drops = Drops.from_json(state["drops"])
     if state.get("lost"):  # Absent before what damage took was told.
         stream.lost = Lost.from_json(state["lost"])
-    stream.to_follow = state.get("to_follow", 0)
+    stream.owed = Owed.from_json(state.get("owed"), state.get("to_follow", 0))
     stream.takes_summaries = state.get("takes_summaries", stream.built > 0)
     stream.watermark.value_us = state["watermark_us"]
     return {name: Progress(**progress) for name, progress in state["producers"].items()}

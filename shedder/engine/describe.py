@@ -287,7 +287,7 @@ def control(core: Core) -> pa.Table:
             "lost": core.store.lost(stream.id),
             "on_overload": overload_text(stream.schema.on_overload),
             "summarised": stream.built,
-            "to_follow": stream.to_follow,
+            "to_follow": stream.owed.rows,
             "duplicate": intake.duplicate,
             "refused_batches": intake.refused_batches,
             "refused_rows": intake.refused_rows,

@@ -34,7 +34,7 @@ from shedder.engine.housekeeping import Housekeeping
 from shedder.engine.ledger import ledger_of
 from shedder.engine.listeners import Latest
 from shedder.engine.machine import Machine
-from shedder.engine.merge import Merging, check_summarised
+from shedder.engine.merge import Merging
 from shedder.engine.one_time import OneTime
 from shedder.engine.overload import Overload
 from shedder.engine.ownership import OPERATOR, Asker
@@ -284,15 +284,6 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 intake = core.intake(stream)
             else:
                 intake = core.admission.admit(stream, rows or 0, size_bytes, waits=waits)
-            if summarised:
-                check_summarised(
-                    core,
-                    stream,
-                    producer=producer,
-                    epoch=epoch,
-                    sequence=sequence,
-                    rows=rows or 0,
-                )
             return intake.append(
                 payload,
                 producer=producer,

@@ -14,6 +14,7 @@ from shedder.archive.records import DROPPED, FOLLOW, SUMMARISED, Batch, Built, H
 from shedder.cql.query import DEFAULT_TENANT, StreamSchema
 from shedder.engine.built import Checked
 from shedder.engine.door_drops import DoorDrops
+from shedder.engine.owed import Owed
 from shedder.engine.producers import Arrival, Progress, judge, remember
 from shedder.engine.queue_shares import QueueShares
 from shedder.errors import BadBatch, Overloaded, ShedderError
@@ -72,13 +73,16 @@ class Intake:
         self._producers: dict[str, Progress] = {}
         self._durable_producers: dict[str, Progress] = {}
         self._waiting: dict[str, Future[int]] = {}
+        self._owed = Owed()
+        self._durable_owed = Owed()
 
-    def restore(self, position: int, producers: dict[str, Progress]) -> None:
+    def restore(self, position: int, producers: dict[str, Progress], owed: Owed) -> None:
         """Go on from what was recovered."""
         with self._lock:
             self._next_position = self.durable_position = position
             self._producers = dict(producers)
             self._durable_producers = dict(producers)
+            self._owed, self._durable_owed = owed.copy(), owed.copy()
 
     def append(
         self,
@@ -98,7 +102,8 @@ class Intake:
           epoch: the producer's incarnation.
           sequence: the batch's number; None goes on from the last one.
           rows: that it declares, by which it was let in; None: it does not say.
-          summarised: summaries of it came before; it is for the archive.
+          summarised: summaries of it came before; it is for the archive. Its producer's name is
+            `rows_name` of theirs.
 
         Raises:
           BadBatch, SchemaMismatch, BadTimestamp, BatchTooLarge, SequenceGap, StaleEpoch,
@@ -139,6 +144,7 @@ class Intake:
         tuples_follow: they will come later, for the archive.
 
         Raises:
+          BadBatch: they cannot follow.
           SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: nothing is kept.
         """
         with self._lock:
@@ -181,12 +187,14 @@ class Intake:
             arrived.accepted = self.accepted
             if header.producer:
                 remember(self._durable_producers, header.producer, progress_of(header))
+            _note_owed(self._durable_owed, header)
 
     def lost_in_flight(self) -> None:
         """The disk thread says that nothing which is not durable ever will be."""
         with self._lock:
             self._next_position = self.durable_position
             self._producers = dict(self._durable_producers)
+            self._owed = self._durable_owed.copy()
             self._waiting.clear()
 
     def _admit(
@@ -206,6 +214,8 @@ class Intake:
             if arrival is Arrival.DUPLICATE:
                 assert progress is not None
                 return self._acknowledge_again(rows, producer, progress)
+        if flag:
+            self._check_owed(content, producer)
         here, now_us = self._next_position, self._clock_us()
         header: Batch | Built
         dropped: Dropped | None = None
@@ -232,6 +242,7 @@ class Intake:
             self.queues.left(tenant, size_bytes)
             raise
         self._next_position = header.end_position
+        _note_owed(self._owed, header)
         if producer:
             remember(self._producers, producer, progress_of(header))
             self._waiting[producer] = durable
@@ -239,6 +250,12 @@ class Intake:
         gone = 0 if dropped is None else dropped.rows
         receipt = Receipt(self.schema.name, header.end_position, header.rows, dropped=gone)
         return _when(durable, lambda: receipt)
+
+    def _check_owed(self, content: pa.RecordBatch | Checked, producer: str) -> None:
+        if isinstance(content, pa.RecordBatch):
+            self._owed.check(producer, content.num_rows)
+        else:
+            self._owed.check_promise(producer)
 
     def _arrived(self, producer: str, done: Future[int]) -> None:
         with self._lock:
@@ -264,6 +281,14 @@ class Intake:
 def _new_rows(header: Batch | Built) -> int:
     """The rows that were not counted before, when summaries of them came."""
     return 0 if isinstance(header, Batch) and header.flags & SUMMARISED else header.rows
+
+
+def _note_owed(owed: Owed, header: Batch | Built) -> None:
+    if isinstance(header, Batch):
+        if header.flags & SUMMARISED:
+            owed.settle(header.producer, header.rows)
+    elif header.flags & FOLLOW:
+        owed.promise(header.producer, header.rows)
 
 
 def progress_of(header: Batch | Built) -> Progress:

@@ -16,7 +16,6 @@ from shedder.engine.stream import Stream
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, QueryPlan
 from shedder.errors import (
-    BadBatch,
     BadTimestamp,
     BatchTooLarge,
     Overloaded,
@@ -107,26 +106,6 @@ def append_summaries(
         raise
     except ShedderError:
         core.intakes[name].refuse(rows)
-        raise
-
-
-def check_summarised(
-    core: Core, name: str, *, producer: str, epoch: int, sequence: int | None, rows: int
-) -> None:
-    """Whether tuples are waited for of which summaries came before; else they count as refused.
-
-    Raises:
-      BadBatch: none are, or nobody says whose these are.
-      SequenceGap, StaleEpoch: as for a batch.
-    """
-    intake = core.intakes[name]
-    try:
-        if not producer:
-            raise BadBatch("tuples that follow their summaries need a producer with a name")
-        if not (intake.has(producer, epoch, sequence) or core.stream(name).to_follow):
-            raise BadBatch(f"no summaries have come to {name!r} whose tuples were to follow")
-    except ShedderError:
-        intake.refuse(rows)
         raise
 
 

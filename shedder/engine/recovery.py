@@ -93,7 +93,8 @@ def recover(core: Core) -> None:
         core.apply_level(late)
     for name, intake in core.intakes.items():
         stream = core.streams[name]
-        intake.restore(max(positions[name], stream.position), producers[name])
+        position = max(positions[name], stream.position)
+        intake.restore(position, producers[name], stream.owed)
         intake.accepted = stream.accepted = stream.applied
     for damage in _damages(core, held_to):
         _log.error("damaged", what=damage)

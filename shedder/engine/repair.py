@@ -248,7 +248,7 @@ def _key(stream: Stream, published: Published, number: int) -> tuple[str, int, i
 
     When all tuples have followed their summaries, the archive may have what it lacked.
     """
-    return published.standing.name, published.from_position, number, stream.to_follow > 0
+    return published.standing.name, published.from_position, number, stream.owed.rows > 0
 
 
 def rows_there(pane: Pane) -> int:

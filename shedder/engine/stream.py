@@ -16,6 +16,7 @@ from shedder.engine.deleted import noted
 from shedder.engine.drops import Drops
 from shedder.engine.feeding import feed_each_other, leave
 from shedder.engine.lost import Lost
+from shedder.engine.owed import Owed
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.queries.evidence import Evidence
@@ -34,7 +35,7 @@ class Stream:
     that came after the watermark had passed their event time, where tuples came and not what was
     built of them. built: tuples applied that came as summaries; they have no position, and neither
     sample nor archive knows them. deletions: tells all DELETEs.
-    to_follow: of built, those whose tuples their producers will send; what has come is in neither.
+    owed: of built, those whose tuples their producers will send; what has come is in neither.
     takes_summaries: some have come, ever.
     sample_stored_bytes: how large the last stored sample was.
     drops: what was dropped at the door. lost: what went with damaged bytes of the log, and was in
@@ -56,7 +57,7 @@ class Stream:
         self.applied = 0
         self.late = 0
         self.built = 0
-        self.to_follow = 0
+        self.owed = Owed()
         self.takes_summaries = False
         self.synopses_ns = 0
         self.drops = Drops()
@@ -148,15 +149,15 @@ class Stream:
             published.behind = True
         self.applied += header.rows
         self.built += header.rows
-        self.to_follow += header.rows if header.flags & FOLLOW else 0
+        if header.flags & FOLLOW:
+            self.owed.promise(header.producer, header.rows)
         self.takes_summaries = True
         self.watermark.observe(made.newest_us, header.arrival_us)
 
     def _followed(self, header: Batch) -> None:
         """The archive has tuples now that the panes have had since summaries of them came."""
         self.position = header.end_position
-        self.built -= min(header.rows, self.to_follow)  # Whoever sends more has miscounted.
-        self.to_follow -= min(header.rows, self.to_follow)
+        self.built -= self.owed.settle(header.producer, header.rows)
 
     def share_panes(self) -> None:
         """Let as few queries read tuples as can, from now on."""

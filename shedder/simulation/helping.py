@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from shedder.engine.owed import rows_name
 from shedder.engine.summarise import Plans, Summariser
 from shedder.errors import Overloaded, PlansChanged, Unavailable
 from shedder.queries.database import Receipt
@@ -16,7 +17,6 @@ from shedder.simulation.agenda import Agenda
 from shedder.simulation.parcel import Parcel, Tally
 from shedder.simulation.server import Server
 
-_ROWS_OF = "{}+rows"  # As the library's (client/helping.py), of which a world knows nothing.
 _RANKS = 1 << 61  # As the library's: no two builders keep the same.
 _FOLLOW_US = 20_000  # Between two batches of rows that follow, and between two tries.
 
@@ -39,7 +39,7 @@ class Helping:
         rng: np.random.Generator,
     ) -> None:
         self._name = name
-        self._rows_name = _ROWS_OF.format(name)
+        self._rows_name = rows_name(name)
         self._stream = stream
         self._server = server
         self._agenda = agenda

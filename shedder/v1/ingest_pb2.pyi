@@ -42,7 +42,8 @@ class Batch(_message.Message):
     """
     summarised: _builtins.bool
     """Summaries of these tuples were merged before, with `tuples_follow`: they go to the archive, and
-    no query reads them again.
+    no query reads them again. The producer is that of the summaries with "+rows" behind its name,
+    and numbers of its own; more rows than it owes are refused.
     """
     def __init__(
         self,

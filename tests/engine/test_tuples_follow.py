@@ -35,7 +35,7 @@ def merged(engine: Engine, table: pa.Table, sequence: int, *, follow: bool = Tru
 
 def followed(engine: Engine, table: pa.Table, epoch: int, **options: Any) -> Receipt:
     (batch,) = conform(table, engine.schema("s"))
-    whose = {"producer": "p~tuples", "epoch": epoch, "sequence": 0, "summarised": True} | options
+    whose = {"producer": "p+rows", "epoch": epoch, "sequence": 0, "summarised": True} | options
     receipt = engine.append("s", encode(batch), **whose).result()
     engine.ledger("s")
     return receipt
@@ -123,6 +123,44 @@ def test_tuples_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
         followed(db, rows(10, 1), 0)
         with pytest.raises(BadBatch, match="no summaries have come"):
             followed(db, rows(10, 1), 1)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_nobody_brings_more_than_it_owes_nor_what_another_one_owes(
+    tmp_path: Path, *, is_closed: bool
+) -> None:
+    """Before a stop and after it, from the checkpoint or from the log."""
+    with created(tmp_path / "data", {"q": COUNTED}) as db:
+        merged(db, rows(20, 1), 0)
+        data = built(plans_of(db), rows(30, 2)).to_bytes()
+        db.merge("s", data, producer="other", sequence=0, tuples_follow=True)
+        with pytest.raises(BadBatch, match="a producer with a name"):
+            db.merge("s", data, tuples_follow=True)
+        followed(db, rows(20, 1).slice(0, 5), 0)
+        refused_beyond(db, owed=15)
+        if not is_closed:
+            shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with opened(tmp_path / ("data" if is_closed else "copy")) as db:
+        refused_beyond(db, owed=15)
+        followed(db, rows(20, 1).slice(5), 0, sequence=1)
+        refused_beyond(db, owed=0)
+        assert counts(db) == (50, 30, 30, 0)
+        followed(db, rows(30, 2), 0, producer="other+rows")
+        assert counts(db) == (50, 0, 0, 0)
+        assert db.execute(COUNTED).table.equals(db.query("q").answer().table)
+
+
+def refused_beyond(db: Engine, *, owed: int) -> None:
+    """Whoever brings rows that are not owed, or not by it, is refused, and nothing is counted."""
+    before = counts(db)
+    for name, count, said in (
+        ("p+rows", owed + 1, f"'p' whose {owed + 1} tuples were to follow: it owes {owed}"),
+        ("nobody+rows", 1, "'nobody' whose 1 tuples were to follow: it owes 0"),
+        ("p", 1, "under its name and '\\+rows', as 'web-2\\+rows'; this is 'p'"),
+    ):
+        with pytest.raises(BadBatch, match=said):
+            followed(db, rows(count, 9), 1, producer=name)
+    assert counts(db) == before
 
 
 def test_thin_panes_are_repaired_once_their_tuples_have_come(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_what_comes_as_summaries_is_answered_as_what_comes_as_tuples(twins):
     assert twins.summarise("trades", trades(5_000, 2), producer="p", sequence=2).duplicate
     assert twins.execute(ONCE).rows()[0]["n_bound"] == "none"
     for seed in range(3):
-        assert twins.follow("trades", trades(5_000, seed), producer="p-tuples").rows == 5_000
+        assert twins.follow("trades", trades(5_000, seed), producer="p").rows == 5_000
     ledger = twins.ledger("trades")
     assert (ledger.applied, ledger.summarised, ledger.to_follow) == (15_000, 0, 0)
     assert ledger.accepted == ledger.applied + ledger.duplicate
@@ -69,7 +69,7 @@ def test_a_producer_thins_at_the_source_and_what_was_offered_travels_along(twins
     (ledger,) = twins.ledger("trades").queries
     assert ledger.read + ledger.thinned == 40_000
     assert 4_000 < ledger.read < 6_000
-    twins.follow("trades", table, producer="p-tuples")
+    twins.follow("trades", table, producer="p")
     (row,) = twins.execute(ONCE).rows()
     assert (row["n"], row["n_bound"]) == (40_000, "exact")
 
@@ -90,11 +90,11 @@ def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, monkeypatch
 
 @pytest.mark.slow
 def test_what_follows_nothing_is_refused_and_kept_nowhere(client):
-    with pytest.raises(errors.BadBatch, match="no summaries have come to 'trades'"):
+    with pytest.raises(errors.BadBatch, match="no summaries have come from producer 'p'"):
         client.follow("trades", trades(10), producer="p")
     client.register("q", ONCE)
     client.summarise("trades", trades(10))  # These are given up.
-    with pytest.raises(errors.BadBatch, match="no summaries have come to 'trades'"):
+    with pytest.raises(errors.BadBatch, match="no summaries have come from producer 'p'"):
         client.follow("trades", trades(10), producer="p")
     ledger = client.ledger("trades")
     assert (ledger.applied, ledger.summarised, ledger.to_follow) == (10, 10, 0)
