@@ -13,7 +13,7 @@ import structlog
 
 from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
-from shedder.engine.pace import Pace
+from shedder.engine.pace import LOOK_S, Pace
 from shedder.errors import Cancelled, DiskFull, Draining, ShedderError, UnknownStream
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Indexer:
         self._closed = False
         self._lock = threading.Lock()
         self._builders = 0
+        self._claims: dict[tuple[str, str], threading.Event] = {}  # By file of a run, and column.
         self._writers = 0  # Who use neither the log nor the cutter.
         self._sequence = -1  # The log's, when somebody last looked.
         self._written_s = float("-inf")  # When somebody last wrote, as far as was seen.
@@ -75,10 +76,12 @@ class Indexer:
     def build(self, run: Run, column: str, progress: Progress) -> None:
         """Make the index of one run and column, see `Store.build_index`.
 
+        Who else makes the same one is waited for, and it is not made again.
+
         Raises:
           CorruptData, DiskFull, StorageFailed. Cancelled: by `progress`, within some milliseconds.
         """
-        with self._building() as pace:
+        with self._claimed((run.file, column), progress), self._building() as pace:
 
             def told(rows: int) -> None:
                 progress.advance(rows)
@@ -136,6 +139,19 @@ class Indexer:
     def _go_on(self) -> None:
         if self._closed:
             raise Draining("the database is closed")
+
+    @contextmanager
+    def _claimed(self, what: tuple[str, str], progress: Progress) -> Iterator[None]:
+        """Within the block nobody else builds this."""
+        mine = threading.Event()
+        while (theirs := self._claims.setdefault(what, mine)) is not mine:
+            progress.advance()
+            theirs.wait(LOOK_S)
+        try:
+            yield
+        finally:
+            del self._claims[what]
+            mine.set()
 
     @contextmanager
     def _building(self) -> Iterator[Pace]:

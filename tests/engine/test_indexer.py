@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from shedder.archive.progress import Progress
 from shedder.engine.engine import Engine
 from shedder.engine.indexer import QUIET_S, SHARE
 from shedder.engine.pace import LOOK_S, SHARE_MIN, STEP_S
+from shedder.errors import Cancelled
 from spark_ingest.parts import send_part
 from tests.engine.indexing import (
     LITTLE,
@@ -89,6 +91,49 @@ def test_however_many_build_they_share_it(tmp_path):
             machine.worked_s += STEP_S
             pace.rest()
             assert builders * STEP_S / (STEP_S + machine.rested_s) <= 1.01 * SHARE
+
+
+@pytest.mark.parametrize("is_called_off", [False, True])
+def test_a_run_that_two_want_to_build_is_built_once(tmp_path, is_called_off):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        last = engine.core.store.runs(1)[-1]
+        made: list[Path] = []
+        ended: list[str] = []
+        asked = threading.Event()
+
+        class Heard(Progress):
+            def advance(self, amount: int = 0) -> None:
+                asked.set()
+                super().advance(amount)
+
+        progress = Heard("an index", "rows")
+
+        def build_it_too() -> None:
+            try:
+                engine.core.indexer.build(last, "client", progress)
+            except Cancelled:
+                ended.append("called off")
+
+        other = threading.Thread(target=build_it_too)
+
+        def at_file(path: Path) -> None:
+            if not path.name.startswith("index-"):
+                return
+            made.append(path)
+            if len(made) == 1:  # of the newest run, by the worker
+                other.start()
+                assert asked.wait(30)
+                if is_called_off:
+                    progress.cancel()
+                    other.join()
+
+        machine.at_file = at_file
+        catch_up(engine)
+        other.join()
+        assert_tidy(engine)
+        assert len(made) == RUNS
+        assert ended == (["called off"] if is_called_off else [])
 
 
 def test_a_quiet_moment_later_they_take_it_all(tmp_path):
