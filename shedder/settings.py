@@ -86,7 +86,8 @@ class Settings(BaseSettings):
     ingest_queue_bytes: Bytes = _setting(
         "memory",
         256 * _MI,
-        "Batches accepted and not yet applied; above it producers are told when to come back.",
+        "Batches accepted and not yet applied; above it producers are told when to come back. "
+        "Summaries that come in parts may have as much.",
         ge=_MI,
     )
 

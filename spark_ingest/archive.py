@@ -28,7 +28,7 @@ from shedder.cql.query import StreamSchema
 from shedder.cql.render import POSITION
 from shedder.errors import BadReduction, UnknownColumn, UnknownStream
 from shedder.streams.batches import arrow_schema
-from spark_ingest.session import without_pandas
+from spark_ingest.session import check_spark, without_pandas
 from synopses.hashing import chosen_keys, position_start
 
 SHARE = "__share"
@@ -75,7 +75,9 @@ def read_archive(
     Raises:
       UnknownStream, UnknownColumn. BadReduction: it is outside of [0, 1).
       CorruptData, StorageFailed: from an action, if a file is damaged or gone.
+      UnsupportedSpark: the session is of a Spark that is too old.
     """
+    check_spark(spark.version)
     if not 0 <= reduction < 1:
         raise BadReduction(f"reduction is {reduction}; it must be in [0, 1)")
     schema, runs, deleted = _of_catalog(directory, stream)

@@ -34,7 +34,7 @@ from shedder.streams.conform import conform
 from spark_ingest.executors import Service, check_columns
 from spark_ingest.parts import send_part
 from spark_ingest.poison import Aside, sound, taken
-from spark_ingest.session import without_pandas
+from spark_ingest.session import check_spark, without_pandas
 from spark_ingest.sources import check_readers
 
 PART = "__part"
@@ -129,7 +129,9 @@ def backfill(
       SilentNulls: it reads text and would not say what it cannot read.
       FailedPrecondition: the source is not what it was when this was begun, or event times overlap
         what the stream has. BeforeRetention: some are older than what it retains.
+      UnsupportedSpark: the session is of a Spark that is too old.
     """
+    check_spark(frame.sparkSession.version)
     began = time.monotonic()
     with service.connect() as client, without_pandas():
         plans = Plans.from_json(client.plans(stream))

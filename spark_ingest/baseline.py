@@ -26,7 +26,7 @@ from shedder.queries.answer import Answer
 from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.windows import span_of
-from spark_ingest.session import having
+from spark_ingest.session import check_spark, having
 
 _OPEN_COST = "spark.sql.files.openCostInBytes"
 _OPEN_COST_BYTES = 1 << 16  # Of a local file; evaluating the facts takes far longer than reading.
@@ -187,7 +187,9 @@ def exact_answer(
 
     Raises:
       FailedPrecondition: the runs end before the position.
+      UnsupportedSpark: the session is of a Spark that is too old.
     """
+    check_spark(spark.version)
     span = span_of(query.window, watermark_us)
     end = stream.end_position if position is None else position
     passed = span.end_us is None or (watermark_us is not None and watermark_us >= span.end_us)

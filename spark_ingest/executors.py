@@ -14,6 +14,7 @@ from pyspark import TaskContext
 import shedder
 from shedder.client.client import Client
 from shedder.client.failures import Patience, patiently
+from shedder.client.target import pem
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.errors import FailedPrecondition, SchemaMismatch
@@ -34,18 +35,30 @@ _SCHEMA = pa.schema(_FIELDS)
 
 Batches = Iterator[pa.RecordBatch]
 
+_FILES = ("ca", "cert", "key")  # Among the options of a service.
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """A Shedder server, for driver and executors.
 
-    address: HOST:PORT. options: of `shedder.connect` (token, ca, cert, key, insecure).
+    address: HOST:PORT. options: of `shedder.connect` (token, ca, cert, key, insecure); files are
+    read here, on the driver, because executors on other machines have none of them.
     patience_s: how long it may be away.
     """
 
     address: str
     options: dict[str, Any] = field(default_factory=dict)
     patience_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Executors get this as it was pickled, and do not come here.
+
+        Raises:
+          BadSetting: a file cannot be read.
+        """
+        read = {name: pem(name, self.options[name]) for name in _FILES if name in self.options}
+        object.__setattr__(self, "options", {**self.options, **read})
 
     def connect(self) -> Client:
         """A client; waits for the server.

@@ -1,7 +1,7 @@
 """Streams through Spark: summaries built on executors, or tuples forwarded, exactly once.
 
 `summarise` builds, on the executors, the panes that the service would have built of the same
-tuples, merges them in a tree, and sends one request per micro-batch. `forward` pushes the tuples
+tuples, merges them in a tree, and sends each in one call. `forward` pushes the tuples
 themselves. Both go on after a kill of driver, executors or service: a micro-batch has a number,
 which Spark's checkpoint and the service's log both keep.
 """
@@ -40,6 +40,7 @@ from spark_ingest.executors import BUILT, Part, Service, builder, check_columns,
 from spark_ingest.files import ParquetFiles
 from spark_ingest.poison import Aside
 from spark_ingest.session import (
+    check_classic,
     check_spark,
     cut_alike,
     cut_as_before,
@@ -135,7 +136,7 @@ def summarise(
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
       SilentNulls: it reads text and would not say what it cannot read.
-      UnsupportedSpark: the session is of a Spark that is too old.
+      UnsupportedSpark: the session is of a Spark that is too old, or of Spark Connect.
     """
     work = _Work(_summarised, summarised_rows, in_parts=False)
     return _started(frame, service, stream, checkpoint, trigger, name, work)
@@ -287,14 +288,14 @@ def check_size(part: Part, size_bytes: int) -> None:
     Raises:
       BatchTooLarge: what all panes of the micro-batch take, the limit, and the ways out.
     """
-    limit = Plans.from_json(part.plans).limits.bytes_max
+    limit = Plans.from_json(part.plans).merge_bytes_max
     if size_bytes > limit:
         raise BatchTooLarge(
             f"what micro-batch {part.batch} comes to has {size_bytes:,} bytes; the service takes "
-            f"{limit:,} at a time (its batch_bytes_max). Spark has noted which tuples are in it, "
-            "so start the service with a larger batch_bytes_max, or drop queries with many groups "
-            "or short slides, and then this pipeline again; or, if this is the first micro-batch, "
-            "begin with another checkpoint and less at a time (maxFilesPerTrigger)"
+            f"{limit:,} at a time (its ingest_queue_bytes). Spark has noted which tuples are in "
+            "it, so start the service with a larger ingest_queue_bytes, or drop queries with many "
+            "groups or short slides, and then this pipeline again; or, if this is the first "
+            "micro-batch, begin with another checkpoint and less at a time (maxFilesPerTrigger)"
         )
 
 
@@ -311,6 +312,7 @@ def _started(
     files = isinstance(frame, ParquetFiles)
     rows = frame.names if isinstance(frame, ParquetFiles) else frame
     check_spark(rows.sparkSession.version)
+    check_classic(rows)
     with service.connect() as client:
         plans = Plans.from_json(client.plans(stream))
     columns = _columns(frame)

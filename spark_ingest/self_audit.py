@@ -33,6 +33,7 @@ from spark_ingest.baseline import relation, sealed_stream
 from spark_ingest.cases import quoted
 from spark_ingest.facts import Truths, find_truths
 from spark_ingest.judge import compared
+from spark_ingest.session import check_spark
 
 ANSWERS = 100
 """Answers of a round, unless somebody says otherwise."""
@@ -91,7 +92,9 @@ def audit_round(
     Raises:
       UnknownStream, BadSetting, Unreachable.
       FailedPrecondition: the directory is not the one that the service serves.
+      UnsupportedSpark: the session is of a Spark that is too old.
     """
+    check_spark(spark.version)
     be_quiet()
     began = time.monotonic()
     archived = isinstance(tuples, Path)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from shedder.errors import FailedPrecondition
@@ -63,7 +63,7 @@ _LEAVES = "spark.sql.leafNodeDefaultParallelism"
 
 
 class UnsupportedSpark(FailedPrecondition):
-    """This Spark is older than any that is known to work."""
+    """This Spark is older than any that is known to work, or is not there to be seen."""
 
 
 def check_spark(version: str) -> None:
@@ -81,6 +81,19 @@ def check_spark(version: str) -> None:
         raise UnsupportedSpark(
             f"Spark {version} is not supported, {least} or newer is; here "
             "`pip install 'shedder[spark]'` brings one, and the cluster's must not be older"
+        )
+
+
+def check_classic(frame: DataFrame) -> None:
+    """Refuse a frame of Spark Connect, where nobody can see its partitions and its readers.
+
+    Raises:
+      UnsupportedSpark: it says what would do.
+    """
+    if getattr(frame, "_jdf", None) is None:
+        raise UnsupportedSpark(
+            "Spark Connect is not supported: a pipeline must run where Spark's own driver does; "
+            "start it with spark-submit, or leave remote= and SPARK_REMOTE out"
         )
 
 

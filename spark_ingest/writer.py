@@ -13,7 +13,7 @@ from shedder.streams.batches import arrow_schema
 from spark_ingest.begun import Begun, begin
 from spark_ingest.executors import BUILT, Part, Service, check_columns, sender
 from spark_ingest.poison import Aside, taken
-from spark_ingest.session import PUSHED_ROWS, cut_alike, without_pandas
+from spark_ingest.session import PUSHED_ROWS, check_spark, cut_alike, without_pandas
 from spark_ingest.sources import check_readers
 
 
@@ -56,7 +56,9 @@ def write_stream(
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
       SilentNulls: it reads text and would not say what it cannot read.
       FailedPrecondition: a call with this name was begun with other `partitions`.
+      UnsupportedSpark: the session is of a Spark that is too old.
     """
+    check_spark(frame.sparkSession.version)
     began = time.monotonic()
     with service.connect() as client, without_pandas():
         text = client.plans(stream)

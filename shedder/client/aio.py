@@ -14,6 +14,7 @@ from shedder.client.failures import Patience, deadline_s, patiently_async
 from shedder.client.names import OwnNames
 from shedder.client.target import Target
 from shedder.cql.query import StreamSchema
+from shedder.engine.merge import AT_LEAST_BYTES
 from shedder.errors import InternalError
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
@@ -22,6 +23,7 @@ from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
 from shedder.wire.ingest import ledger_from_wire, receipt_from_wire, schema_from_wire
 from shedder.wire.parameters import parameters_to_wire
+from shedder.wire.summaries import merge_in_parts
 
 
 class AsyncClient:
@@ -120,9 +122,22 @@ class AsyncClient:
             stream=stream,
             producer=ingest_pb2.Producer(name=producer, epoch=epoch),
             sequence=sequence,
-            summaries=summaries,
         )
-        response = await self._patiently(self._connection.synopses.Merge, request)
+        asked = ingest_pb2.DescribeStreamRequest(stream=stream)
+        limit = AT_LEAST_BYTES
+        if len(summaries) > limit:
+            described = await self._patiently(self._connection.ingest.DescribeStream, asked)
+            limit = described.batch_bytes_max
+        if len(summaries) <= max(limit, AT_LEAST_BYTES):
+            request.summaries = summaries
+            response = await self._patiently(self._connection.synopses.Merge, request)
+            return receipt_from_wire(response.receipt)
+
+        async def sent() -> Any:
+            parts = merge_in_parts(request, summaries, limit)
+            return await self._connection.call(self._connection.synopses.MergeInParts, parts)
+
+        response = await patiently_async(sent, Patience(self._patience_s))
         return receipt_from_wire(response.receipt)
 
     async def seal(self, stream: str) -> None:

@@ -25,6 +25,7 @@ from shedder.client.target import Target
 from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.query import StreamSchema
 from shedder.cql.shares import level_of
+from shedder.engine.merge import AT_LEAST_BYTES
 from shedder.engine.owed import rows_name
 from shedder.engine.summarise import Plans
 from shedder.errors import BadSetting, InternalError, PlansChanged
@@ -37,6 +38,7 @@ from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire
 from shedder.wire.ingest import ledger_from_wire, receipt_from_wire, schema_from_wire
 from shedder.wire.parameters import parameters_to_wire
+from shedder.wire.summaries import merge_in_parts
 
 
 class Client(AuditCalls, BackfillCalls):
@@ -244,7 +246,8 @@ class Client(AuditCalls, BackfillCalls):
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
 
-        Lost connections are tried again.
+        Lost connections are tried again. What is too large for one message goes in several, and
+        counts when all of them have come.
 
         Args:
           stream: the stream's name. summaries: as engine.summarise.Summariser builds them.
@@ -256,16 +259,28 @@ class Client(AuditCalls, BackfillCalls):
           Overloaded, Unreachable: also after having tried again for a while.
         """
         with self._names.name(producer) as name:
-            if sequence is None:
-                _, sequence = epoch_after(self._describe(stream, name), name, epoch)
+            in_parts = False
+            if sequence is None or len(summaries) > AT_LEAST_BYTES:
+                described = self._describe(stream, name)
+                in_parts = len(summaries) > max(described.batch_bytes_max, AT_LEAST_BYTES)
+                if sequence is None:
+                    _, sequence = epoch_after(described, name, epoch)
             request = synopses_pb2.MergeRequest(
                 stream=stream,
                 producer=ingest_pb2.Producer(name=name, epoch=epoch),
                 sequence=sequence,
-                summaries=summaries,
                 tuples_follow=tuples_follow,
             )
-            merged = self._patiently(self._connection.synopses.Merge, request)
+            if not in_parts:
+                request.summaries = summaries
+                merged = self._patiently(self._connection.synopses.Merge, request)
+                return receipt_from_wire(merged.receipt)
+
+            def sent() -> Any:
+                parts = merge_in_parts(request, summaries, described.batch_bytes_max)
+                return self._connection.call(self._connection.synopses.MergeInParts, parts)
+
+            merged = patiently(sent, Patience(self._patience_s))
             return receipt_from_wire(merged.receipt)
 
     def summarise(

@@ -85,10 +85,15 @@ class Target:
 
 
 def _tls(ca: Pem, cert: Pem, key: Pem) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(_pem("ca", ca), _pem("key", key), _pem("cert", cert))
+    return grpc.ssl_channel_credentials(pem("ca", ca), pem("key", key), pem("cert", cert))
 
 
-def _pem(name: str, source: Pem) -> bytes | None:
+def pem(name: str, source: Pem) -> bytes | None:
+    """What is in a PEM file.
+
+    Raises:
+      BadSetting: it cannot be read; says of which option, `name`.
+    """
     if source is None or isinstance(source, bytes):
         return source
     try:

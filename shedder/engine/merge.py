@@ -22,6 +22,10 @@ from shedder.errors import (
     ShedderError,
 )
 from shedder.queries.database import Receipt
+from shedder.settings import Settings
+
+AT_LEAST_BYTES = 64 << 10
+"""Summaries may have so many, whatever the limit for batches is."""
 
 
 def plans_of(core: Core, name: str) -> Plans:
@@ -46,6 +50,20 @@ def plans_now(core: Core, name: str) -> Plans:
         tuple(_plan_of(core, each) for each in _standing(stream).values()),
         core.settings.future_us_max,
         core.limits,
+        merge_bytes_max(core.settings),
+    )
+
+
+def merge_bytes_max(settings: Settings) -> int:
+    """What summaries may have that come in parts: as much as may wait to be applied."""
+    return max(settings.ingest_queue_bytes, settings.batch_bytes_max)
+
+
+def too_large(size_bytes: int, limit: int) -> BatchTooLarge:
+    """Why summaries are not taken."""
+    return BatchTooLarge(
+        f"summaries of {size_bytes:,} bytes; the limit is {limit:,}. Fewer groups, or fewer panes "
+        "at a time, are smaller"
     )
 
 
@@ -58,6 +76,7 @@ def append_summaries(
     epoch: int,
     sequence: int | None,
     tuples_follow: bool = False,
+    bytes_max: int | None = None,
 ) -> Future[Receipt]:
     """Check summaries and hand them to the log; the receipt comes when they are durable.
 
@@ -67,6 +86,7 @@ def append_summaries(
       producer, epoch, sequence: as for a batch. Batches and summaries of one producer share the
         numbers.
       tuples_follow: they will be appended later, as `summarised`.
+      bytes_max: they may have so many; None: as many as a batch.
 
     Raises:
       PlansChanged: they were built for other queries or sizes; get the plans, and build them again.
@@ -79,11 +99,9 @@ def append_summaries(
     try:
         core.admission.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
         intake = core.intake(name)
-        if len(data) > core.limits.bytes_max:
-            raise BatchTooLarge(
-                f"summaries of {len(data):,} bytes; the limit is {core.limits.bytes_max:,}. Fewer "
-                "groups, or fewer panes at a time, are smaller"
-            )
+        limit = max(core.limits.bytes_max, AT_LEAST_BYTES) if bytes_max is None else bytes_max
+        if len(data) > limit:
+            raise too_large(len(data), limit)
         summaries = Summaries.from_bytes(data)
         rows = summaries.rows
         standing = {q: it.standing for q, it in _standing(core.stream(name)).items()}
@@ -159,8 +177,11 @@ class Merging(ABC):
         epoch: int = 0,
         sequence: int | None = None,
         tuples_follow: bool = False,
+        bytes_max: int | None = None,
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
+
+        bytes_max: as many as they may have; None: as a batch.
 
         Raises:
           as `append_summaries`.
@@ -174,6 +195,7 @@ class Merging(ABC):
             epoch=epoch,
             sequence=sequence,
             tuples_follow=tuples_follow,
+            bytes_max=bytes_max,
         ).result()
         self.core.actor.call(lambda: None).result()
         return receipt

@@ -55,13 +55,15 @@ class QueryPlan:
 class Plans:
     """All that somebody elsewhere must know to build a stream's summaries.
 
-    future_us_max: event times are believed that are so far ahead of the clock.
+    future_us_max: event times are believed that are so far ahead of the clock. merge_bytes_max: of
+    summaries; more than limits.bytes_max go in several messages.
     """
 
     schema: StreamSchema
     queries: tuple[QueryPlan, ...]
     future_us_max: int
     limits: BatchLimits
+    merge_bytes_max: int
 
     def thinned(self, level: int) -> Plans:
         """The same for who reads the share 2^-level of the tuples, or less where these say so."""
@@ -85,6 +87,7 @@ class Plans:
                 "queries": queries,
                 "future_us_max": self.future_us_max,
                 "limits": asdict(self.limits),
+                "merge_bytes_max": self.merge_bytes_max,
             }
         )
 
@@ -101,9 +104,11 @@ class Plans:
         queries = tuple(
             QueryPlan(**{**query, "levels": tuple(query["levels"])}) for query in read["queries"]
         )
-        return cls(
-            StreamSchema(**schema), queries, read["future_us_max"], BatchLimits(**read["limits"])
-        )
+        limits = BatchLimits(**read["limits"])
+        # A server from before there were parts does not say, and takes one message.
+        merge_bytes_max = read.get("merge_bytes_max", limits.bytes_max)
+        schema = StreamSchema(**schema)
+        return cls(schema, queries, read["future_us_max"], limits, merge_bytes_max)
 
 
 class Summariser:

@@ -105,7 +105,9 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not gen
             "response_serializer": None if method in AS_BYTES else handler.response_serializer,
         }
         if handler.request_streaming:
-            assert handler.response_streaming, "no service here streams requests alone"
+            if not handler.response_streaming:
+                behaviour = self._unary(handler.stream_unary, method)
+                return grpc.stream_unary_rpc_method_handler(behaviour, **codec)
             behaviour = self._streaming(handler.stream_stream, method)
             return grpc.stream_stream_rpc_method_handler(behaviour, **codec)
         if handler.response_streaming:

@@ -34,6 +34,7 @@ SCOPES: Mapping[str, frozenset[Scope]] = MappingProxyType(
         "/shedder.v1.Query/Unregister": QUERY,
         "/shedder.v1.Synopses/GetPlans": INGEST,
         "/shedder.v1.Synopses/Merge": INGEST,
+        "/shedder.v1.Synopses/MergeInParts": INGEST,
         "/shedder.v1.Backfill/Begin": ADMIN,  # It tells the stream's seed.
         "/shedder.v1.Backfill/Write": ADMIN,
         "/shedder.v1.Backfill/FinishPart": ADMIN,

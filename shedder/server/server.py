@@ -38,7 +38,7 @@ from shedder.v1.synopses_pb2_grpc import add_SynopsesServicer_to_server
 from shedder.wire.addresses import Address, parse_address
 from shedder.wire.heap import keep_big_blocks
 
-MESSAGE_ROOM_BYTES = 64 << 10  # What an AppendRequest has beside its batch.
+MESSAGE_ROOM_BYTES = 80 << 10  # What an AppendRequest has beside its batch, or a part of summaries.
 STREAMS_PER_CONNECTION_MAX = 100
 CONTROL_THREADS = 4  # Of its own: whatever waits for an answer, an operator does not.
 FILES_LOOK_S = 1.0  # How soon a changed tokens or tenants file is read.
@@ -138,7 +138,13 @@ class Server:
         )
         add_IngestServicer_to_server(ingest, self._server)
         add_QueryServicer_to_server(Query(engine, workers=workers, drain=drain), self._server)
-        synopses = Synopses(engine, workers=workers, metrics=self._metrics, health=self._health)
+        synopses = Synopses(
+            engine,
+            workers=workers,
+            metrics=self._metrics,
+            health=self._health,
+            drain=self._drain,
+        )
         add_SynopsesServicer_to_server(synopses, self._server)
         add_BackfillServicer_to_server(Backfill(engine, workers=workers), self._server)
         add_AuditServicer_to_server(Audit(engine, workers=workers), self._server)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
 
 from shedder.engine.engine import Engine
+from shedder.engine.merge import merge_bytes_max
 from shedder.engine.ownership import check_stream
 from shedder.errors import ShedderError, StorageFailed
-from shedder.server.calls import Workers
+from shedder.server.calls import Drain, Workers
 from shedder.server.health import Health
 from shedder.server.identity import caller
 from shedder.server.metrics import Metrics
+from shedder.server.parts import Parts, Requests
 from shedder.v1 import synopses_pb2
 from shedder.v1.synopses_pb2_grpc import SynopsesServicer
 from shedder.wire.ingest import receipt_to_wire
@@ -25,12 +28,19 @@ class Synopses(SynopsesServicer):
     """Takes what was built of tuples elsewhere; checking it happens on a worker's thread."""
 
     def __init__(
-        self, engine: Engine, *, workers: Workers, metrics: Metrics, health: Health
+        self,
+        engine: Engine,
+        *,
+        workers: Workers,
+        metrics: Metrics,
+        health: Health,
+        drain: Drain,
     ) -> None:
         self._engine = engine
         self._workers = workers
         self._metrics = metrics
         self._health = health
+        self._parts = Parts(merge_bytes_max(engine.core.settings), drain)
 
     async def GetPlans(
         self, request: synopses_pb2.GetPlansRequest, context: Context
@@ -45,17 +55,39 @@ class Synopses(SynopsesServicer):
     ) -> synopses_pb2.MergeResponse:
         """Answered when the summaries are durable, and the standing queries know them."""
         check_stream(self._engine.core, caller.get().asker, request.stream)
+        return await self._merged(request, request.summaries)
+
+    async def MergeInParts(
+        self, requests: Requests, context: Context
+    ) -> synopses_pb2.MergeResponse:
+        """The same, of summaries that are larger than a message; a part of them is nothing."""
+        whole = await self._parts.whole(requests)
+        check_stream(self._engine.core, caller.get().asker, whole.merge.stream)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._parts.room(whole.size_bytes))
+                data = await self._parts.gathered(requests, whole.size_bytes)
+            except ShedderError as error:
+                self._metrics.refused.labels(type(error).reason).inc()
+                self._engine.core.intake(whole.merge.stream).refuse(0)
+                raise
+            return await self._merged(whole.merge, data, self._parts.bytes_max)
+
+    async def _merged(
+        self, request: synopses_pb2.MergeRequest, data: bytes, bytes_max: int | None = None
+    ) -> synopses_pb2.MergeResponse:
         began = time.perf_counter()
         sequence = request.sequence if request.HasField("sequence") else None
         try:
             receipt = await self._workers.run(
                 lambda: self._engine.merge(
                     request.stream,
-                    request.summaries,
+                    data,
                     producer=request.producer.name,
                     epoch=request.producer.epoch,
                     sequence=sequence,
                     tuples_follow=request.tuples_follow,
+                    bytes_max=bytes_max,
                 )
             )
         except ShedderError as error:

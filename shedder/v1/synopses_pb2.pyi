@@ -97,6 +97,54 @@ class MergeRequest(_message.Message):
 Global___MergeRequest: _TypeAlias = MergeRequest  # noqa: Y015
 
 @_typing.final
+class MergeInPartsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Whole(_message.Message):
+        """What follows. Its `summaries` are empty."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MERGE_FIELD_NUMBER: _builtins.int
+        SIZE_BYTES_FIELD_NUMBER: _builtins.int
+        size_bytes: _builtins.int
+        @_builtins.property
+        def merge(self) -> Global___MergeRequest: ...
+        def __init__(
+            self,
+            *,
+            merge: Global___MergeRequest | None = ...,
+            size_bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["merge", b"merge"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["merge", b"merge", "size_bytes", b"size_bytes"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WHOLE_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    part: _builtins.bytes
+    @_builtins.property
+    def whole(self) -> Global___MergeInPartsRequest.Whole: ...
+    def __init__(
+        self,
+        *,
+        whole: Global___MergeInPartsRequest.Whole | None = ...,
+        part: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "part", b"part", "whole", b"whole"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "part", b"part", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["whole", "part"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___MergeInPartsRequest: _TypeAlias = MergeInPartsRequest  # noqa: Y015
+
+@_typing.final
 class MergeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

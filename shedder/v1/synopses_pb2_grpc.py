@@ -46,6 +46,11 @@ class SynopsesStub:
                 request_serializer=shedder_dot_v1_dot_synopses__pb2.MergeRequest.SerializeToString,
                 response_deserializer=shedder_dot_v1_dot_synopses__pb2.MergeResponse.FromString,
                 _registered_method=True)
+        self.MergeInParts = channel.stream_unary(
+                '/shedder.v1.Synopses/MergeInParts',
+                request_serializer=shedder_dot_v1_dot_synopses__pb2.MergeInPartsRequest.SerializeToString,
+                response_deserializer=shedder_dot_v1_dot_synopses__pb2.MergeResponse.FromString,
+                _registered_method=True)
 
 
 class SynopsesServicer:
@@ -67,6 +72,15 @@ class SynopsesServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MergeInParts(self, request_iterator, context):
+        """Merges summaries that are too large for one message. The first request is `whole`, the others
+        are their bytes, in order. When all of them have come, everything is merged at once; of a call
+        that ends earlier, nothing is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SynopsesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +92,11 @@ def add_SynopsesServicer_to_server(servicer, server):
             'Merge': grpc.unary_unary_rpc_method_handler(
                     servicer.Merge,
                     request_deserializer=shedder_dot_v1_dot_synopses__pb2.MergeRequest.FromString,
+                    response_serializer=shedder_dot_v1_dot_synopses__pb2.MergeResponse.SerializeToString,
+            ),
+            'MergeInParts': grpc.stream_unary_rpc_method_handler(
+                    servicer.MergeInParts,
+                    request_deserializer=shedder_dot_v1_dot_synopses__pb2.MergeInPartsRequest.FromString,
                     response_serializer=shedder_dot_v1_dot_synopses__pb2.MergeResponse.SerializeToString,
             ),
     }
@@ -136,6 +155,33 @@ class Synopses:
             target,
             '/shedder.v1.Synopses/Merge',
             shedder_dot_v1_dot_synopses__pb2.MergeRequest.SerializeToString,
+            shedder_dot_v1_dot_synopses__pb2.MergeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MergeInParts(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/shedder.v1.Synopses/MergeInParts',
+            shedder_dot_v1_dot_synopses__pb2.MergeInPartsRequest.SerializeToString,
             shedder_dot_v1_dot_synopses__pb2.MergeResponse.FromString,
             options,
             channel_credentials,

@@ -39,6 +39,11 @@ class SynopsesStub:
     """Says what somebody elsewhere must know to build a stream's summaries."""
     Merge: _grpc.UnaryUnaryMultiCallable[_synopses_pb2.MergeRequest, _synopses_pb2.MergeResponse]
     """Merges summaries of tuples into the panes of all standing queries of a stream."""
+    MergeInParts: _grpc.StreamUnaryMultiCallable[_synopses_pb2.MergeInPartsRequest, _synopses_pb2.MergeResponse]
+    """Merges summaries that are too large for one message. The first request is `whole`, the others
+    are their bytes, in order. When all of them have come, everything is merged at once; of a call
+    that ends earlier, nothing is.
+    """
 
 @_typing.type_check_only
 class SynopsesAsyncStub(SynopsesStub):
@@ -51,6 +56,11 @@ class SynopsesAsyncStub(SynopsesStub):
     """Says what somebody elsewhere must know to build a stream's summaries."""
     Merge: _aio.UnaryUnaryMultiCallable[_synopses_pb2.MergeRequest, _synopses_pb2.MergeResponse]  # type: ignore[assignment]
     """Merges summaries of tuples into the panes of all standing queries of a stream."""
+    MergeInParts: _aio.StreamUnaryMultiCallable[_synopses_pb2.MergeInPartsRequest, _synopses_pb2.MergeResponse]  # type: ignore[assignment]
+    """Merges summaries that are too large for one message. The first request is `whole`, the others
+    are their bytes, in order. When all of them have come, everything is merged at once; of a call
+    that ends earlier, nothing is.
+    """
 
 class SynopsesServicer(metaclass=_abc_1.ABCMeta):
     """Takes summaries instead of tuples. Whoever gets a receipt has them on disk, and in
@@ -72,5 +82,16 @@ class SynopsesServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_synopses_pb2.MergeResponse, _abc.Awaitable[_synopses_pb2.MergeResponse]]:
         """Merges summaries of tuples into the panes of all standing queries of a stream."""
+
+    @_abc_1.abstractmethod
+    def MergeInParts(
+        self,
+        request_iterator: _MaybeAsyncIterator[_synopses_pb2.MergeInPartsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_synopses_pb2.MergeResponse, _abc.Awaitable[_synopses_pb2.MergeResponse]]:
+        """Merges summaries that are too large for one message. The first request is `whole`, the others
+        are their bytes, in order. When all of them have come, everything is merged at once; of a call
+        that ends earlier, nothing is.
+        """
 
 def add_SynopsesServicer_to_server(servicer: SynopsesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

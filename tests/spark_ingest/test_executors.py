@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -20,7 +21,7 @@ from shedder.client import Client
 from shedder.client.failures import LONGEST_S, Patience
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser
-from shedder.errors import BatchTooLarge, FailedPrecondition, Unreachable
+from shedder.errors import BadSetting, BatchTooLarge, FailedPrecondition, Unreachable
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import ROWS_PER_BATCH, TIME_MAX_US
@@ -196,15 +197,28 @@ def test_summaries_that_are_too_large_are_refused_with_the_ways_out(
     client: Client, tmp_path: Path
 ) -> None:
     plans = Plans.from_json(client.plans("s"))
-    small = replace(plans, limits=replace(plans.limits, bytes_max=1_000))
+    small = replace(plans, merge_bytes_max=1_000)
     part = Part(small.to_json(), 4, Aside(str(tmp_path)), TIME_MAX_US)
     check_size(part, 1_000)
     with pytest.raises(
         BatchTooLarge, match=r"micro-batch 4 .*1,001 bytes.*1,000 at a time"
     ) as found:
         check_size(part, 1_001)
-    for way_out in ("batch_bytes_max", "drop queries", "maxFilesPerTrigger"):
+    for way_out in ("ingest_queue_bytes", "drop queries", "maxFilesPerTrigger"):
         assert way_out in str(found.value)
+
+
+def test_certificates_are_read_where_the_files_are(tmp_path: Path) -> None:
+    """Executors on other machines get their bytes."""
+    (tmp_path / "ca.pem").write_bytes(b"-----BEGIN CERTIFICATE-----")
+    given = {"ca": str(tmp_path / "ca.pem"), "token": "abc"}
+    service = Service("shedder:7077", given)
+    (tmp_path / "ca.pem").unlink()
+    there = pickle.loads(pickle.dumps(service))
+    assert there == service
+    assert there.options == {"ca": b"-----BEGIN CERTIFICATE-----", "token": "abc"}
+    with pytest.raises(BadSetting, match=r"cannot read cert .*no\.pem"):
+        Service("shedder:7077", {"cert": tmp_path / "no.pem"})
 
 
 class Clock:

@@ -8,6 +8,12 @@ import sys
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from spark_ingest.archive import read_archive
+from spark_ingest.backfill import backfill
+from spark_ingest.baseline import exact_answer
+from spark_ingest.executors import Service
+from spark_ingest.pipeline import forward, summarise
+from spark_ingest.self_audit import audit_round
 from spark_ingest.session import (
     PUSHED_ROWS,
     SUMMARISED_ROWS,
@@ -18,6 +24,7 @@ from spark_ingest.session import (
     pushed_rows,
     summarised_rows,
 )
+from spark_ingest.writer import write_stream
 
 SCRIPT = """
 import json
@@ -40,6 +47,50 @@ def test_new_enough_versions_of_spark_are_taken(version):
 def test_a_spark_that_is_too_old_is_refused_with_what_would_do(version):
     with pytest.raises(UnsupportedSpark, match=rf"Spark {version} is not supported, 4\.3 or newer"):
         check_spark(version)
+
+
+class OfSpark3:
+    """A session of a Spark that is too old, and a frame of it; nothing else is asked of them."""
+
+    version = "3.5.4"
+
+    @property
+    def sparkSession(self):
+        return self
+
+
+OLD, NOWHERE = OfSpark3(), Service("localhost:1", patience_s=0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: backfill(OLD, NOWHERE, "s", name="n"),
+        lambda path: write_stream(OLD, NOWHERE, "s", name="n", aside=str(path)),
+        lambda path: summarise(OLD, NOWHERE, "s", checkpoint=str(path)),
+        lambda path: forward(OLD, NOWHERE, "s", checkpoint=str(path)),
+        lambda path: read_archive(OLD, path, "s"),
+        lambda path: exact_answer(OLD, None, None, watermark_us=None),
+        lambda path: audit_round(OLD, None, "s", path),
+    ],
+    ids=["backfill", "write", "summarise", "forward", "read", "exact", "audit"],
+)
+def test_everything_that_takes_a_session_refuses_one_of_an_old_spark(call, tmp_path):
+    with pytest.raises(UnsupportedSpark, match=r"Spark 3\.5\.4 is not supported, 4\.3 or newer"):
+        call(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+class OfConnect(OfSpark3):
+    """A frame as Spark Connect has it: without what is behind it in the JVM."""
+
+    version = "4.3.0"
+
+
+@pytest.mark.parametrize("way", [summarise, forward])
+def test_spark_connect_is_refused_with_what_would_do(way, tmp_path):
+    with pytest.raises(UnsupportedSpark, match=r"Spark Connect is not supported.*spark-submit"):
+        way(OfConnect(), NOWHERE, "s", checkpoint=str(tmp_path))
 
 
 @pytest.mark.spark
