@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import accumulate, chain
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ from spark_ingest.baseline import (
     sample_rows,
     sealed_stream,
 )
-from spark_ingest.facts import find_truths
+from spark_ingest.facts import Truths, find_truths
 from spark_ingest.judge import judge
 from spark_ingest.profile import Profile, profile
 from spark_ingest.report import Effort, Report
@@ -80,13 +81,57 @@ def judged_by_spark(
     Raises:
       FailedPrecondition: an answer knows tuples that are in no run.
     """
-    for case in asked.cases:
+    (report,) = judged_together(spark, sealed, {subject: asked}, seed=seed, notes=notes)
+    return report
+
+
+def judged_together(
+    spark: SparkSession,
+    sealed: SealedStream,
+    asked: Mapping[str, Asked],
+    *,
+    seed: int | None,
+    notes: Sequence[str] = (),
+) -> list[Report]:
+    """Find the truth about the answers of several, in the passes of one; a report of each.
+
+    Args:
+      spark: the session. sealed: the stream that all of them were asked about.
+      asked: by subject. seed: of the questions. notes: for each report.
+
+    Raises:
+      FailedPrecondition: an answer knows tuples that are in no run.
+    """
+    for case in chain.from_iterable(each.cases for each in asked.values()):
         check_position(sealed, case.answer)
+    firsts = accumulate((len(each.questions) for each in asked.values()), initial=0)
+    places = dict(zip(asked, firsts, strict=False))  # Of each one's questions among those of all.
+    cases = [
+        replace(case, number=case.number + places[subject])
+        for subject, each in asked.items()
+        for case in each.cases
+    ]
     began = time.monotonic()
     with relation(spark, sealed) as name:
-        truths = find_truths(spark, name, sealed.schema.time_column, asked.cases)
-    took_s = time.monotonic() - began
-    judgement = judge(asked.cases, truths, profile_of(sealed).shapes)
+        truths = find_truths(spark, name, sealed.schema.time_column, cases)
+    effort = Effort(truths.passes, len(cases), time.monotonic() - began)
+    shapes = profile_of(sealed).shapes
+    return [
+        _report(subject, each, truths.of(places[subject], each.cases), shapes, effort, seed, notes)
+        for subject, each in asked.items()
+    ]
+
+
+def _report(
+    subject: str,
+    asked: Asked,
+    truths: Truths,
+    shapes: Mapping[str, str],
+    effort: Effort,
+    seed: int | None,
+    notes: Sequence[str],
+) -> Report:
+    judgement = judge(asked.cases, truths, shapes)
     return Report(
         subject=subject,
         created=datetime.now(UTC),
@@ -96,6 +141,6 @@ def judged_by_spark(
         refused=tuple(asked.refused),
         unjudged=judgement.unjudged,
         groups=judgement.groups,
-        effort=Effort(truths.passes, len(asked.cases), took_s),
+        effort=effort,
         notes=tuple(notes),
     )

@@ -205,15 +205,19 @@ def spark_demo(
         Path, typer.Option(metavar="DIR", help="Where a report of each way goes.")
     ] = Path("build/spark-demo"),
     years: Annotated[int, typer.Option(min=1, help="How often the year's flights are sent.")] = 3,
+    questions: Annotated[
+        int, typer.Option(min=0, help="Drawn at random, beside those of the tour.")
+    ] = 64,
 ) -> int:
     """A million flights through Spark: summarised on executors, and forwarded as tuples.
 
-    Ends with 0 only when both ways took every flight once, their synopses are equal wherever the
-    order of tuples does not matter, and every interval of both held as it says.
+    Both have the same standing queries. Ends with 0 only when both ways took every flight once,
+    their synopses are equal wherever the order of tuples does not matter, and intervals of both
+    held as often as they say.
     """
     from spark_ingest.demo.spark import run_spark_demo
 
-    held = run_spark_demo(report, Console(highlight=False), years=years)
+    held = run_spark_demo(report, Console(highlight=False), years=years, drawn=questions)
     return ExitCode.FINE if held else ExitCode.PRECISION
 
 

@@ -54,6 +54,15 @@ class Truths:
         """The groups that the case truly has."""
         return self.by_case.get(case.number, {})
 
+    def of(self, first: int, cases: Iterable[Case]) -> Truths:
+        """The facts of some cases that were looked at under numbers from `first` on."""
+        found = {
+            case.number: self.by_case[case.number + first]
+            for case in cases
+            if case.number + first in self.by_case
+        }
+        return Truths(self.passes, found)
+
 
 @dataclass(frozen=True, slots=True)
 class _Fact:

@@ -18,6 +18,7 @@ from shedder.streams.group_keys import GroupKeys
 from synopses.estimate import Estimates
 
 _WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)  # Their sums are exact.
+_FULL = "a full table of groups takes those that come first"
 _ROUNDING = 1e-9  # Relative: what the order of additions leaves of a variance of millions.
 
 
@@ -51,13 +52,14 @@ def alike(name: str, left: Standing, right: Standing) -> Iterator[Alike]:
       One for each synopsis of their plan.
     """
     parts = left.plan.parts
+    is_full = any(map(_is_full, (left, right)))
     numbers = sorted(left.panes.keys() | right.panes.keys())
     closed = sum(number not in set(left.open_panes()) for number in numbers)
     equal, unlike = np.zeros(len(parts), np.int64), np.zeros(len(parts), np.int64)
     for number in numbers:
         pair = [_in_order(side.panes.get(number), side.keys) for side in (left, right)]
         for at, part in enumerate(parts):
-            same, fault = _verdict(part, at, *pair)
+            same, fault = _verdict(part, at, *pair, is_full=is_full)
             equal[at] += same
             unlike[at] += fault
     for at, part in enumerate(parts):
@@ -71,7 +73,7 @@ def alike(name: str, left: Standing, right: Standing) -> Iterator[Alike]:
             closed,
             int(equal[at]),
             int(unlike[at]),
-            _why(part),
+            _FULL if is_full else _why(part),
         )
 
 
@@ -114,17 +116,37 @@ def _in_order(held: Pane | None, keys: GroupKeys | None) -> _Ordered | None:
     return _Ordered(held.select(ids[order]), hashes[order].tobytes())
 
 
+def _is_full(side: Standing) -> bool:
+    """Whether some groups found no room; which ones, the order of tuples decides."""
+    return side.keys is not None and (side.keys.frozen or side.keys.partial_from is not None)
+
+
 def _verdict(
-    part: Part, at: int, left: _Ordered | None, right: _Ordered | None
+    part: Part, at: int, left: _Ordered | None, right: _Ordered | None, *, is_full: bool
 ) -> tuple[bool, bool]:
     """Whether one synopsis of a pane has the same bytes on both sides, and whether it is wrong."""
-    if left is None or right is None or left.hashes != right.hashes:
+    if left is None or right is None:
         return False, True
     ours, theirs = left.pane.parts[at], right.pane.parts[at]
+    if left.hashes != right.hashes:
+        return False, not is_full or _tuples(part, ours) != _tuples(part, theirs)
     segments = [_segments(each.pane, at) for each in (left, right)]
     if ours.to_bytes() == theirs.to_bytes() and segments[0] == segments[1]:
         return True, False
+    if is_full:
+        return False, _tuples(part, ours) != _tuples(part, theirs)
     return False, segments[0] != segments[1] or not _may_differ(part, ours, theirs)
+
+
+def _tuples(part: Part, synopsis: Any) -> int:
+    """How many it has read, of all groups together; 0 where it does not know."""
+    match part.kind:
+        case Kind.COUNT | Kind.MOMENTS:
+            return int(synopsis.counts().sum())
+        case Kind.FREQUENT:
+            return int(synopsis.totals.sum())
+        case _:
+            return 0
 
 
 def _segments(pane: Pane, at: int) -> dict[int, bytes]:
