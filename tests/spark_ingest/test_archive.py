@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -19,6 +21,7 @@ from spark_ingest.baseline import relation, sealed_stream
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 40_000
+BLOCKS = "hybrid(blocks=16, block_rows=500)"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -43,7 +46,7 @@ def made(directory: Path, layout: str) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("layout", ["plain", "hybrid(blocks=16)"])
+@pytest.mark.parametrize("layout", ["plain", BLOCKS])
 def test_what_is_read_is_what_is_there(spark: SparkSession, tmp_path: Path, layout: str) -> None:
     directory = made(tmp_path / "data", layout)
     with shedder.open(directory) as db:
@@ -62,7 +65,7 @@ def test_what_is_read_is_what_is_there(spark: SparkSession, tmp_path: Path, layo
     assert stretch.columns == ["ts", "g", "__position", SHARE]
 
 
-@pytest.mark.parametrize("layout", ["plain", "hybrid(blocks=16)"])
+@pytest.mark.parametrize("layout", ["plain", BLOCKS])
 def test_a_part_weighed_by_its_share_estimates_the_whole(
     spark: SparkSession, tmp_path: Path, layout: str
 ) -> None:
@@ -78,6 +81,71 @@ def test_a_part_weighed_by_its_share_estimates_the_whole(
     assert s == pytest.approx(whole[1], rel=5 * (3.2 / whole[0]) ** 0.5)
     again = read_archive(spark, directory, "s", reduction=0.75, seed=3)
     assert again.agg(sf.sum("__position")).first() == part.agg(sf.sum("__position")).first()
+
+
+def damaged(directory: Path, spared: set[tuple[str, int]]) -> int:
+    """Overwrite every block of every run but these; returns how many there were."""
+    found = 0
+    for file in (directory / "runs").rglob("*.parquet"):
+        metadata = pq.ParquetFile(file).metadata
+        with file.open("r+b") as out:
+            for group in range(metadata.num_row_groups):
+                found += 1
+                if (file.name, group) in spared:
+                    continue
+                columns = [metadata.row_group(group).column(c) for c in range(metadata.num_columns)]
+                starts = [each.dictionary_page_offset or each.data_page_offset for each in columns]
+                first = min(starts)
+                end = max(
+                    start + each.total_compressed_size
+                    for start, each in zip(starts, columns, strict=True)
+                )
+                out.seek(first)
+                out.write(b"\xff" * (end - first))
+    return found
+
+
+def blocks_read(directory: Path, positions: list[int]) -> set[tuple[str, int]]:
+    """File and row group of each of these tuples."""
+    found = set()
+    for file in (directory / "runs").rglob("*.parquet"):
+        whole = pq.ParquetFile(file)
+        for group in range(whole.metadata.num_row_groups):
+            if "__position" in whole.schema_arrow.names:
+                held = whole.read_row_group(group, ["__position"])["__position"].to_pylist()
+            else:  # In order of position, which the file's name begins with; one row group.
+                assert whole.metadata.num_row_groups == 1
+                first = int(file.name.partition("-")[0])
+                held = list(range(first, first + whole.metadata.num_rows))
+            if not set(held).isdisjoint(positions):
+                found.add((file.name, group))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("layout", "part"),
+    [
+        (BLOCKS, {"reduction": 0.75, "seed": 3}),
+        ("plain", {"start": NOON.replace(second=2), "end": NOON.replace(second=5)}),
+    ],
+)
+def test_blocks_that_are_left_out_are_not_read(
+    spark: SparkSession, tmp_path: Path, layout: str, part: dict[str, Any]
+) -> None:
+    """Of blocks that nobody wants every byte may be wrong; of those that are read none may."""
+    directory = made(tmp_path / "data", layout)
+
+    def read() -> list[tuple[int, float]]:
+        rows = read_archive(spark, directory, "s", columns=["x"], **part).collect()
+        return sorted((row["__position"], row["x"]) for row in rows)
+
+    before = read()
+    kept = blocks_read(directory, [position for position, _ in before])
+    blocks = damaged(directory, kept)
+    assert 0 < len(kept) <= 0.5 * blocks
+    assert read() == before
+    with pytest.raises(Exception, match="checksum"):
+        read_archive(spark, directory, "s", columns=["x"]).collect()
 
 
 def test_what_makes_no_sense_is_refused_with_words(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from shedder.cli.exits import ExitCode
 from shedder.client.client import Client
+from spark_ingest.cli import _audited
 from spark_ingest.self_audit import audit_round
 from tests.server_process import ServerProcess
 
@@ -92,6 +94,43 @@ def test_live_answers_are_computed_again_from_the_archive_and_lose_what_they_do_
         assert answer.certified is False
         assert any("was said to be" in note for note in answer.notes)
         assert metrics(client, "whole")["certified"] == "0"
+
+
+def test_a_query_that_holds_again_is_certified_again(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `shedder accuracy --every` goes about it, round by round."""
+    data = tmp_path / "data"
+    # Few values outside of 70 % intervals are soon no chance: three looks give it back.
+    text = "SELECT g, COUNT(*) AS n, SUM(x) AS total FROM r [RANGE 20 SECONDS SLIDE 10 SECONDS] "
+    with server.connect() as client:
+        client.execute(CREATE.format("r"))
+        query = client.register("q", text + "GROUP BY g WITHIN 1 PERCENT CONFIDENCE 70 PERCENT")
+        push_until(client, "r", 20)
+        assert _audited(spark, client, "r", data, every_s=1, rounds=1) == ExitCode.FINE
+        assert capsys.readouterr().out == "q: 0 of 6 values missed; certified\n"
+
+        push_until(client, "r", 40)  # Behind the service's back, the archive gets another truth.
+        client.seal("r")
+        newest = max((data / "runs").rglob("*.parquet"))
+        table = pq.read_table(newest)
+        at = table.schema.get_field_index("x")
+        grown = pa.array(table["x"].to_numpy() + 0.001)
+        pq.write_table(table.set_column(at, table.schema.field("x"), grown), newest)
+        assert _audited(spark, client, "r", data, every_s=1, rounds=1) == ExitCode.PRECISION
+        told = capsys.readouterr().out
+        assert told.startswith("q: 3 of 6 values missed; not certified: ")
+        assert query.answer().certified is False
+
+        states = []
+        for end_s in (60, 80, 100):
+            push_until(client, "r", end_s)
+            status = _audited(spark, client, "r", data, every_s=1, rounds=1)
+            states.append((status, query.answer().certified))
+        assert states[0] == (ExitCode.PRECISION, False)
+        assert states[-1] == (ExitCode.FINE, True)
+        assert metrics(client, "q")["certification_losses"] == "1"
+        assert not any("not certified" in note for note in query.answer().notes)
 
 
 def test_what_was_summarised_is_audited_by_the_tuples_themselves(
