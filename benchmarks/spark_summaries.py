@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from spark_ingest.session import (
     SUMMARISED_ROWS,
     SparkSettings,
     cut_alike,
+    having,
     spark_session,
     without_pandas,
 )
@@ -82,6 +83,7 @@ def run() -> Report:
         rows, sent = [], list[str]()
         with spark_session(SparkSettings(cores=1)) as spark, without_pandas():
             rows += _beside(spark, 1, plans, home)
+            rows += _on_the_way(spark, home)
             costs = _costs(spark, plans, home, merge=merging.tree_ms / PARTITIONS / 1e3)
         with spark_session(SparkSettings(cores=2)) as spark, without_pandas():
             rows += _beside(spark, 2, plans, home)
@@ -165,6 +167,38 @@ def _beside(spark: SparkSession, cores: int, plans: str, home: Path) -> list[lis
                 f"{first / wall_s:.2f}×",
             ]
         )
+    return rows
+
+
+def _on_the_way(spark: SparkSession, home: Path) -> list[list[str]]:
+    """What a tuple costs before any synopsis has it, on one core."""
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = sum(batch.num_rows for batch in batches)
+        yield pa.record_batch({"rows": pa.array([rows], pa.int64())})
+
+    def read(source: Path) -> object:
+        return spark.read.parquet(str(source)).write.format("noop").mode("overwrite").save()
+
+    def counted(source: Path) -> object:
+        with cut_alike(spark, SUMMARISED_ROWS):
+            return spark.read.parquet(str(source)).mapInArrow(count, "rows long").collect()
+
+    def measured(source: Path) -> object:
+        records = having(spark, "spark.sql.execution.arrow.maxRecordsPerBatch", SUMMARISED_ROWS)
+        with records, having(spark, "spark.sql.execution.arrow.maxBytesPerBatch", 1 << 30):
+            return spark.read.parquet(str(source)).mapInArrow(count, "rows long").collect()
+
+    ways: dict[str, Work] = {
+        "Spark reads, and that is all": read,
+        "... to a `mapInArrow` that counts rows": counted,
+        "... and Spark looks at their bytes": measured,
+    }
+    rows = []
+    for what, work in ways.items():
+        wall_s, cpu_s = _spent(lambda w=work: w(home / "source"))  # type: ignore[misc]
+        rate, each = f"{TUPLES / wall_s / 1e6:.2f} M", f"{cpu_s / TUPLES * 1e9:.0f}"
+        rows.append(["local[1]", what, rate, each, "", ""])
     return rows
 
 
