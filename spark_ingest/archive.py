@@ -120,12 +120,20 @@ def _of_catalog(directory: Path, stream: str) -> tuple[StreamSchema, list[Run], 
 def _tasks(
     run: Run, deleted: Deleted | None, reduction: float, rng: np.random.Generator
 ) -> Iterator[_Task]:
-    """A run's blocks, one task each; rows are sampled where there is but one block."""
+    """A run's blocks, one task each; rows are sampled where there is but one block.
+
+    Blocks are equal, and any of them are a simple random sample; the last one may lie in parts.
+    """
     if run.blocks > 1:
-        taken = max(1, round((1 - reduction) * run.blocks))
-        numbers = np.sort(rng.choice(run.blocks, taken, replace=False)).tolist()
-        for number in numbers:
-            yield _Task(run, (number,), 1.0, taken / run.blocks, deleted)
+        equal = run.blocks - len(run.small_blocks)
+        blocks: list[tuple[int, ...]] = [(number,) for number in range(equal)]
+        if equal < run.blocks:
+            blocks.append(tuple(range(equal, run.blocks)))
+        taken = max(1, round((1 - reduction) * len(blocks)))
+        chosen = [blocks[at] for at in np.sort(rng.choice(len(blocks), taken, replace=False))]
+        rows = sum(int(run.block_sizes[list(numbers)].sum()) for numbers in chosen)
+        for numbers in chosen:
+            yield _Task(run, numbers, 1.0, rows / run.rows, deleted)
     else:
         yield _Task(run, (0,), 1 - reduction, 1 - reduction, deleted)
 

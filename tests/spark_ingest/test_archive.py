@@ -58,10 +58,11 @@ def test_what_is_read_is_what_is_there(spark: SparkSession, tmp_path: Path, layo
         assert spark.table(f"`{name}`").count() == right["n"]
     end = NOON.replace(second=7)
     stretch = read_archive(spark, directory, "s", columns=["ts", "g"], start=NOON, end=end)
+    read = stretch.count()  # Before an engine rewrites the runs that rows were deleted of.
     with shedder.open(directory) as db:
         ends = "FROM TIMESTAMP '2026-01-01 12:00:00' TO TIMESTAMP '2026-01-01 12:00:07'"
         (row,) = db.execute(f"SELECT COUNT(*) AS n FROM s [{ends}]").rows()
-        assert stretch.count() == row["n"]
+        assert read == row["n"]
     assert stretch.columns == ["ts", "g", "__position", SHARE]
 
 
