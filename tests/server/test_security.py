@@ -34,6 +34,7 @@ def call(channel: grpc.Channel, method: str, metadata=(), request=b""):
     kind = {
         (False, False): channel.unary_unary,
         (False, True): channel.unary_stream,
+        (True, False): channel.stream_unary,
         (True, True): channel.stream_stream,
     }[descriptor.client_streaming, descriptor.server_streaming]
     multicallable = kind(method)

@@ -117,8 +117,7 @@ def test_answers_that_are_falsified_fail_the_tour(
     assert "as often as they say: False" in told
     failed = [score for score in reports[way].gates if not score.passed]
     if way == "one value":
-        [(aggregate, source)] = {(each.aggregate, each.source) for each in failed}
-        assert (aggregate, source) == ("COUNT(*)", "count")
+        assert {score.aggregate for score in failed} == {"COUNT(*)"}
     else:
         assert "all" in {score.aggregate for score in failed}
         missed = [
