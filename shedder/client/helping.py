@@ -40,14 +40,11 @@ class Helper:
         name: str,
         *,
         directory: Path,
-        stored: int,
-        epoch: int,
     ) -> None:
         """Go on with what is on disk.
 
         Args:
           schema: of the stream. name: the producer's. directory: of its spill.
-          stored: the number of the first batch that the server does not have, of an epoch.
 
         Raises:
           FailedPrecondition: what is on disk does not follow on what the server has.
@@ -60,21 +57,19 @@ class Helper:
         self._plans: Plans | None = None
         self._promised: int | None = None  # The batch whose rows are on disk, and no summary sent.
         self.wanted = False
-        request = ingest_pb2.DescribeStreamRequest(stream=self._stream, producer=self._rows_name)
-        described = connection.call(connection.ingest.DescribeStream, request)
-        self._epoch, followed = epoch_after(described, self._rows_name, None)
+        self._epoch, followed = epoch_after(self._describe(self._rows_name), self._rows_name, None)
         self.waiting = Spill(directory, schema, self._rows_name)
         try:
-            self._next = self._go_on(followed, stored, epoch)
+            self._next = self._go_on(followed)
         except BaseException:
             self.waiting.close()
             raise
 
-    def _go_on(self, followed: int, stored: int, epoch: int) -> int:
+    def _go_on(self, followed: int) -> int:
         """Forget what has followed, and rows whose summary never arrived; the next number."""
         waiting = self.waiting
         waiting.drop_before(followed)
-        if waiting and not _is_stored(waiting.beside(waiting.waiting[-1]), epoch, stored):
+        if waiting and not self._newest_is_stored():
             waiting.drop_last()
         if waiting and waiting.waiting[0].sequence != followed:
             raise FailedPrecondition(
@@ -84,19 +79,25 @@ class Helper:
             )
         return waiting.waiting[-1].sequence + 1 if waiting else followed
 
-    def summarise(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> Receipt:
-        """Send what a batch comes to, under the batch's own number.
-
-        May be called again after whatever error, for the same batch.
+    def keep(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> None:
+        """Put a batch on disk, before `summarise`; what is there already stays.
 
         Raises:
-          DiskFull, StorageFailed: its rows cannot be kept, and nothing was sent.
-          what `Client.merge` raises.
+          DiskFull, StorageFailed: there is no room for it, so it cannot be summarised.
         """
         if self._promised is None:
             beside = _beside(epoch, sequence)
             self.waiting.write(batch, epoch=self._epoch, sequence=self._next, beside=beside)
             self._promised = sequence
+
+    def summarise(self, batch: pa.RecordBatch, *, epoch: int, sequence: int) -> Receipt:
+        """Send what a batch that was kept comes to, under the batch's own number.
+
+        May be called again after whatever error, for the same batch.
+
+        Raises:
+          what `Client.merge` raises.
+        """
         assert self._promised == sequence
         merged = self._merge(batch, epoch, sequence)
         self._promised = None
@@ -138,6 +139,26 @@ class Helper:
         """Leave what waits to the next of this name."""
         self.waiting.close()
 
+    def _describe(self, producer: str) -> ingest_pb2.DescribeStreamResponse:
+        request = ingest_pb2.DescribeStreamRequest(stream=self._stream, producer=producer)
+        return self._connection.call(self._connection.ingest.DescribeStream, request)
+
+    def _newest_is_stored(self) -> bool:
+        """Whether the server has the batch to which the newest rows belong, as a summary.
+
+        It knows the last number of the newest epoch alone; of an older one, what is owed tells.
+        """
+        beside = self.waiting.beside(self.waiting.waiting[-1])
+        assert beside is not None, "rows that follow say of which batch they are"
+        epoch, sequence = map(int, beside.split())
+        described = self._describe(self._name)
+        last = described.last
+        if not described.HasField("last") or epoch > last.epoch:
+            return False
+        if epoch < last.epoch:
+            return bool(described.owed_rows >= self.waiting.rows)
+        return bool(sequence <= last.sequence)
+
     def _merge(
         self, batch: pa.RecordBatch, epoch: int, sequence: int
     ) -> synopses_pb2.MergeResponse:
@@ -164,13 +185,6 @@ class Helper:
 
 def _beside(epoch: int, sequence: int) -> bytes:
     return f"{epoch} {sequence}".encode()
-
-
-def _is_stored(beside: bytes | None, epoch: int, stored: int) -> bool:
-    """Whether the server has the batch whose number stands beside its rows."""
-    assert beside is not None, "rows that follow say of which batch they are"
-    of_epoch, sequence = map(int, beside.split())
-    return (of_epoch, sequence) < (epoch, stored)
 
 
 def summaries_of(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:

@@ -75,6 +75,7 @@ class Spill:
         self._trying(lambda: self._files.make_directory(self.directory))
         self._lock = DirectoryLock.take(self.directory)
         self._is_open = True
+        self._forgotten: deque[Path] = deque()  # Not to be sent, and still to be removed.
         try:
             self.waiting = deque(self._trying(self._found))
         except BaseException:
@@ -106,6 +107,8 @@ class Spill:
         """
         last = self.waiting[-1] if self.waiting else None
         assert last is None or (last.epoch, last.sequence + 1) == (epoch, sequence)
+        if last is None:  # Numbers may have gone by that were never on disk.
+            self._trying(self._remove_forgotten)
         content = self._file_of(batch, epoch, sequence, beside)
         crc = google_crc32c.value(content.to_pybytes())
         target = self.directory / f"{epoch:010}-{sequence:019}-{batch.num_rows}-{crc:08x}.arrow"
@@ -170,11 +173,19 @@ class Spill:
     def drop_before(self, sequence: int) -> None:
         """Forget what is stored at the server: all with lower numbers.
 
-        Raises:
-          StorageFailed: a file cannot be removed; it is as good as forgotten, by its number.
+        A file that cannot be removed is as good as forgotten, by its number. Those behind it stay,
+        too, so that no number is missing between others, and all go as soon as it can be removed.
         """
         while self.waiting and self.waiting[0].sequence < sequence:
-            self._trying(self.waiting.popleft().path.unlink)
+            self._forgotten.append(self.waiting.popleft().path)
+        with suppress(OSError):
+            self._remove_forgotten()
+
+    def _remove_forgotten(self) -> None:
+        while self._forgotten:
+            with suppress(FileNotFoundError):
+                self._files.unlink(self._forgotten[0])
+            self._forgotten.popleft()
 
     def close(self) -> None:
         """Let another process have it."""

@@ -24,11 +24,14 @@ from shedder.errors import (
     BadBatch,
     BadTimestamp,
     BatchTooLarge,
+    DiskFull,
     FailedPrecondition,
+    InternalError,
     Overloaded,
     PlansChanged,
     SequenceGap,
     ShedderError,
+    StorageFailed,
 )
 from shedder.queries.database import Receipt
 from shedder.wire.status import retry_after_ms
@@ -93,17 +96,9 @@ class SpillingProducer:
         self._follow_at_s = 0.0
         self._helper: Helper | None = None
         try:
-            stored = self._inner.next_sequence
             self._next = self._found_to = self._go_on()
             if helps:
-                self._helper = Helper(
-                    connection,
-                    self._inner.schema,
-                    name,
-                    directory=spill,
-                    stored=stored,
-                    epoch=self.epoch,
-                )
+                self._helper = Helper(connection, self._inner.schema, name, directory=spill)
         except BaseException:
             self._spill.close()
             raise
@@ -319,6 +314,15 @@ class SpillingProducer:
             except ShedderError as error:
                 if not self._goes_on(error, backoff):
                     return
+            except Exception as error:  # Who pushes must hear of it, whatever it is.
+                said = f"sending the batches of producer {self.name!r} has failed: {error!r}"
+                failure = InternalError(
+                    f"{said}. The next of this name goes on with what is on disk"
+                )
+                failure.__cause__ = error
+                with self._changed:
+                    self._fail(failure)
+                return
 
     def _wait_for_work(self) -> bool:
         with self._changed:
@@ -333,15 +337,19 @@ class SpillingProducer:
             try:
                 wait_s = backoff.wait_s(error)
             except ShedderError:
-                self._failure = error
-                with suppress(ShedderError):  # The refusal says more, and nothing is forgotten.
-                    self._save()
-                self._changed.notify_all()
+                self._fail(error)
                 return False
             self._trouble = error
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._stopping, wait_s)
             return True
+
+    def _fail(self, error: ShedderError) -> None:
+        """Nothing is sent any more, and who pushes or flushes is told why."""
+        self._failure = error
+        with suppress(ShedderError):  # The refusal says more, and nothing is forgotten.
+            self._save()
+        self._changed.notify_all()
 
     def _step(self) -> None:
         """Send the next batch if there is room for it, else await a receipt."""
@@ -393,6 +401,11 @@ class SpillingProducer:
             self._got_receipt(inner.outbox.unacknowledged)
             return
         sequence = inner.next_sequence
+        try:
+            helper.keep(batch, epoch=self.epoch, sequence=sequence)
+        except (DiskFull, StorageFailed):  # The next receipt says whether to try again.
+            inner.help_wanted = False
+            return
         try:
             receipt = helper.summarise(batch, epoch=self.epoch, sequence=sequence)
         except (PlansChanged, BadBatch, BatchTooLarge, BadTimestamp):  # Nothing was stored.

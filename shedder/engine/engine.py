@@ -306,6 +306,10 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         progress = intake.progress(producer)
         return None if progress is None else (progress.epoch, progress.sequence)
 
+    def owed_rows(self, stream: str, producer: str) -> int:
+        """Rows whose summaries a producer has sent, and which are to follow, durably."""
+        return self.core.intakes[stream].owed_rows(producer)
+
     def push(
         self,
         stream: str,

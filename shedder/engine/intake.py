@@ -168,6 +168,11 @@ class Intake:
         with self._lock:
             return self._durable_producers.get(producer)
 
+    def owed_rows(self, producer: str) -> int:
+        """Rows of a producer's summaries that are to follow, durably."""
+        with self._lock:
+            return self._durable_owed.of(producer)
+
     def producers(self) -> dict[str, Progress]:
         """How far everybody is, durably."""
         with self._lock:

@@ -42,6 +42,10 @@ class Owed:
         """The same, to be changed apart."""
         return Owed(self._by_producer)
 
+    def of(self, producer: str) -> int:
+        """Rows that a producer owes."""
+        return self._by_producer.get(producer, 0)
+
     def check_promise(self, producer: str) -> None:
         """Whether somebody may promise that rows will follow.
 

@@ -175,6 +175,7 @@ class Ingest(IngestServicer):
         last = self._engine.last_sequence(stream, producer) if producer else None
         if last is not None:
             response.last.epoch, response.last.sequence = last
+            response.owed_rows = self._engine.owed_rows(stream, producer)
         return response
 
 

@@ -403,6 +403,7 @@ class DescribeStreamResponse(_message.Message):
     BATCH_ROWS_MAX_FIELD_NUMBER: _builtins.int
     BATCH_BYTES_MAX_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    OWED_ROWS_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     """The stream's name and columns; the event time is one of them."""
     time_column: _builtins.str
@@ -412,6 +413,8 @@ class DescribeStreamResponse(_message.Message):
     batch_rows_max: _builtins.int
     """What one batch may have."""
     batch_bytes_max: _builtins.int
+    owed_rows: _builtins.int
+    """Rows that this producer still owes the archive, having sent summaries of them."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeStreamResponse.Column]: ...
     @_builtins.property
@@ -432,10 +435,11 @@ class DescribeStreamResponse(_message.Message):
         batch_rows_max: _builtins.int = ...,
         batch_bytes_max: _builtins.int = ...,
         last: Global___DescribeStreamResponse.Last | None = ...,
+        owed_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "last", b"last", "retain_us", b"retain_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "batch_bytes_max", b"batch_bytes_max", "batch_rows_max", b"batch_rows_max", "columns", b"columns", "last", b"last", "lateness_us", b"lateness_us", "layout", b"layout", "retain_us", b"retain_us", "stream", b"stream", "time_column", b"time_column"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us", "batch_bytes_max", b"batch_bytes_max", "batch_rows_max", b"batch_rows_max", "columns", b"columns", "last", b"last", "lateness_us", b"lateness_us", "layout", b"layout", "owed_rows", b"owed_rows", "retain_us", b"retain_us", "stream", b"stream", "time_column", b"time_column"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__retain_us: _TypeAlias = _typing.Literal["retain_us"]  # noqa: Y015
     _WhichOneofArgType__retain_us: _TypeAlias = _typing.Literal["_retain_us", b"_retain_us"]  # noqa: Y015

@@ -149,6 +149,10 @@ class Faulty(OsFiles):
         self._may_fail("rename")
         super().rename(source, target)
 
+    def unlink(self, path):
+        self._may_fail("unlink")
+        super().unlink(path)
+
     def sync_directory(self, path):
         self._may_fail("sync")
         super().sync_directory(path)
@@ -167,3 +171,20 @@ def test_a_disk_that_fails_keeps_nothing_and_says_so(tmp_path, call, error, rais
     files.call = None
     filled(spill, [1])  # As if it had never been tried.
     assert read(again(spill)) == [(0, trades(5, 0)), (1, trades(5, 1))]
+
+
+def test_what_cannot_be_removed_is_forgotten_and_goes_later(tmp_path):
+    files = Faulty(None, errno.EACCES)
+    spill = filled(Spill(tmp_path, TRADES, "p", files), range(4))
+    files.call = "unlink"
+    spill.drop_before(2)
+    assert [it.sequence for it in spill.waiting] == [2, 3]
+    opened = again(spill)  # No number is missing between others, so it can be opened.
+    assert [it.sequence for it in opened.waiting] == [0, 1, 2, 3]
+    opened.close()
+    spill.drop_before(4)
+    with pytest.raises(StorageFailed, match="as if"):  # It would come behind a gap.
+        filled(spill, [9])
+    files.call = None
+    filled(spill, [9])
+    assert [path.name for path in spill.directory.glob("*.arrow")] == [spill.waiting[0].path.name]

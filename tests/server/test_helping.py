@@ -7,6 +7,7 @@ import pytest
 from shedder import errors
 from shedder.client import spilling
 from shedder.client.helping import Helper
+from shedder.client.spill import Spill
 from shedder.overload.controller import NORMAL, STRETCH_MAX
 from tests.server.test_spilling import pushed, stored
 from tests.server.test_summarising import answers, twins
@@ -137,31 +138,110 @@ def test_after_a_crash_rows_follow_when_the_server_has_their_summary(
 ):
     """The crash comes behind the rows on disk, before or behind the summary at the server."""
 
-    def helper(stored_to):
-        return Helper(twins._connection, TRADES, "p", directory=tmp_path, stored=stored_to, epoch=0)
-
-    died = helper(0)
-    merge = died._merge
-
-    def dying(*args):
-        if is_stored:
-            merge(*args)
-        raise KeyboardInterrupt
-
-    died.summarise(trades(10, 0), epoch=0, sequence=0)
-    monkeypatch.setattr(died, "_merge", dying)
-    with pytest.raises(KeyboardInterrupt):
-        died.summarise(trades(10, 1), epoch=0, sequence=1)
-    died.close()
-    again = helper(1 + is_stored)
+    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
+    again = Helper(twins._connection, TRADES, "p", directory=tmp_path)
     if not is_stored:
-        again.summarise(trades(10, 1), epoch=0, sequence=1)
+        help_with(again, 1)
     assert again.waiting.rows == 20
     while again.owes:
         again.follow()
     again.close()
     assert stored(twins) == pushed(range(2))
     assert twins.ledger("trades").to_follow == 0
+
+
+def help_with(helper, sequence):
+    helper.keep(trades(10, sequence), epoch=0, sequence=sequence)
+    helper.summarise(trades(10, sequence), epoch=0, sequence=sequence)
+
+
+def died_at(sequence, twins, directory, monkeypatch, *, is_stored):
+    """A helper summarised the batches before, and died when this one's rows were on disk."""
+    helper = Helper(twins._connection, TRADES, "p", directory=directory)
+    for before in range(sequence):
+        help_with(helper, before)
+    merge = helper._merge
+
+    def dying(*args):
+        if is_stored:
+            merge(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(helper, "_merge", dying)
+    with pytest.raises(KeyboardInterrupt):
+        help_with(helper, sequence)
+    helper.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_after_a_crash_it_goes_on_in_a_new_epoch(twins, engine, tmp_path, monkeypatch, is_stored):
+    twins.set_control("overload", "", "mode", "off")
+    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
+    asks(engine, help_wanted=True)
+    with twins.producer("trades", "p", epoch=1, spill=tmp_path, helps=True) as producer:
+        assert producer.to_follow.batches == 1 + is_stored
+        helped(twins, producer, range(1 + is_stored, 5))
+    assert stored(twins) == pushed(range(5))
+    ledger = twins.ledger("trades")
+    assert (ledger.applied, ledger.summarised, ledger.to_follow) == (50, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_what_is_owed_of_an_older_epoch_follows_and_nothing_else(
+    twins, tmp_path, monkeypatch, is_stored
+):
+    """The producer has gone on in another epoch meanwhile, without its spill."""
+    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
+    twins.push("trades", trades(10, 2), producer="p", epoch=3)
+    again = Helper(twins._connection, TRADES, "p", directory=tmp_path)
+    while again.owes:
+        again.follow()
+    again.close()
+    assert stored(twins) == pushed([0, 1, 2] if is_stored else [0, 2])
+    assert twins.ledger("trades").to_follow == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [errors.DiskFull, errors.StorageFailed])
+def test_what_its_own_disk_does_not_take_is_sent_as_it_is(
+    twins, engine, producer, monkeypatch, error
+):
+    def no_room(spill, *args, **kwargs):
+        raise error("of the client")
+
+    asks(engine, help_wanted=True)
+    helped(twins, producer, [0, 1])
+    monkeypatch.setattr(Spill, "write", no_room)
+    helped(twins, producer, range(2, 5))
+    monkeypatch.undo()
+    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+    merged = engine.merge
+    engine.merge = lambda *args, **kwargs: helpful.append(1) or merged(*args, **kwargs)
+    helpful = []
+    helped(twins, producer, range(5, 7))
+    assert helpful  # It helps again as soon as there is room.
+    assert stored(twins) == pushed(range(7))
+
+
+@pytest.mark.slow
+def test_whatever_ends_the_sending_thread_is_told_to_who_pushes(twins, monkeypatch, tmp_path):
+    def broken():
+        raise ZeroDivisionError("a bug")
+
+    producer = twins.producer("trades", "p", spill=tmp_path, helps=True)
+    producer.push(trades(10, 0))
+    producer.flush()
+    monkeypatch.setattr(producer, "_step", broken)
+    producer.push(trades(10, 1))
+    for call in (producer.flush, lambda: producer.push(trades(10, 2)), producer.close):
+        with pytest.raises(errors.InternalError, match="ZeroDivisionError"):
+            call()
+    assert producer.spilled.batches == 1
+    with twins.producer("trades", "p", spill=tmp_path) as again:
+        again.push(trades(10, 2))
+    assert stored(twins) == pushed(range(3))
 
 
 def test_to_help_a_producer_needs_a_disk(client):
