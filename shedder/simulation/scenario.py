@@ -6,18 +6,39 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from shedder.errors import BadSetting
 from shedder.settings import Bytes
 from shedder.simulation.mistakes import explained
 
+_DAY_S = 86_400
+
+
+def _never_or_not_too_often(seconds: float) -> float:
+    if 0 < seconds < 0.01:
+        raise ValueError("Input should be 0 (never), or at least 0.01")
+    return seconds
+
+
+# Virtual time is counted in microseconds, and a world ends: no time is longer than the longest
+# world, and nothing comes again so often that a second of it would never end.
 Share = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0, le=_DAY_S)]
+Span = Annotated[float, Field(ge=0.01, le=_DAY_S)]
+Every = Annotated[Seconds, AfterValidator(_never_or_not_too_often)]
 _TENANT = r"^([a-z][a-z0-9_]{0,30})?$"
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Arrivals(_Table):
@@ -34,12 +55,12 @@ class Arrivals(_Table):
     shape: Literal["steady", "poisson", "bursts", "flash", "diurnal", "worldcup98"] = "poisson"
     rate: float = Field(gt=0, le=10_000_000)
     times: float = Field(default=10.0, gt=0, le=1_000)
-    from_s: float = Field(default=0.0, ge=0)
-    for_s: float = Field(default=10.0, gt=0)
-    ramp_s: float = Field(default=0.0, ge=0)
-    on_s: float = Field(default=1.0, gt=0)
-    off_s: float = Field(default=4.0, gt=0)
-    period_s: float = Field(default=60.0, gt=0)
+    from_s: Seconds = 0.0
+    for_s: Span = 10.0
+    ramp_s: Seconds = 0.0
+    on_s: Span = 1.0
+    off_s: Span = 4.0
+    period_s: Span = 60.0
     low: Share = 0.1
 
 
@@ -58,13 +79,13 @@ class Producers(_Table):
     name: str = Field(default="clients", pattern=r"^[a-z][a-z0-9_-]{0,30}$")
     count: int = Field(default=1, ge=1, le=1_000)
     arrivals: Arrivals
-    every_ms: float = Field(default=50.0, gt=0, le=60_000)
+    every_ms: float = Field(default=50.0, ge=0.1, le=60_000)
     duplicates: Share = 0.0
     gaps: Share = 0.0
-    disorder_s: float = Field(default=0.0, ge=0)
-    slow_s: float = Field(default=0.0, ge=0)
+    disorder_s: Seconds = 0.0
+    slow_s: Seconds = 0.0
     retry: Literal["backoff", "greedy"] = "backoff"
-    patience_s: float = Field(default=30.0, gt=0)
+    patience_s: Span = 30.0
     helps: bool = False
     tenant: str = Field(default="", pattern=_TENANT)
 
@@ -93,12 +114,12 @@ class Stream(_Table):
     on_overload: the stream's policy.
     """
 
-    lateness_s: float = Field(default=1.0, ge=0)
+    lateness_s: Seconds = 1.0
     keys: int = Field(default=10_000, ge=1, le=10_000_000)
     skew: float = Field(default=1.1, ge=0, le=5)
     skew_to: float | None = Field(default=None, ge=0, le=5)
     sigma: float = Field(default=1.0, ge=0, le=4)
-    drift_s: float = Field(default=0.0, ge=0)
+    drift_s: Every = 0.0
     on_overload: Literal["THIN", "BLOCK", "DROP", "DROP LEAST value", "DROP OLDEST"] = "THIN"
 
 
@@ -113,16 +134,16 @@ class Machine(_Table):
 
     scale: float = Field(default=1.0, gt=0, le=10_000)
     core_share: float = Field(default=1.0, gt=0, le=1)
-    fsync_ms: float = Field(default=1.0, ge=0)
+    fsync_ms: float = Field(default=1.0, ge=0, le=60_000)
     disk_bytes_per_s: Bytes = Field(default=200 << 20, ge=1 << 10)
-    answer_us: float = Field(default=300.0, ge=0)
-    run_ms: float = Field(default=100.0, ge=0)
-    restart_s: float = Field(default=1.0, ge=0)
+    answer_us: float = Field(default=300.0, ge=0, le=60_000_000)
+    run_ms: float = Field(default=100.0, ge=0, le=60_000)
+    restart_s: Seconds = 1.0
     memory_bytes: Bytes = Field(default=256 << 20, ge=256 << 20)
     ingest_queue_bytes: Bytes = Field(default=4 << 20, ge=1 << 20)
     sample_rows: int = Field(default=4096, ge=64, le=1 << 20)
     run_rows: int = Field(default=1 << 20, ge=1)
-    checkpoint_seconds: float = Field(default=10.0, gt=0)
+    checkpoint_seconds: Span = 10.0
 
 
 class Costs(_Table):
@@ -132,7 +153,7 @@ class Costs(_Table):
     the profiles its synopses take.
     """
 
-    base_ns: float = Field(default=60.0, ge=0)
+    base_ns: float = Field(default=60.0, ge=0, le=1_000_000_000)
     factor: dict[str, Annotated[float, Field(gt=0, le=1_000)]] = Field(default_factory=dict)
 
 
@@ -148,21 +169,21 @@ class Query(_Table):
 class Stall(_Table):
     """The disk does nothing from at_s on, for for_s seconds."""
 
-    at_s: float = Field(ge=0)
-    for_s: float = Field(gt=0)
+    at_s: Seconds
+    for_s: Span
 
 
 class Crash(_Table):
     """The process dies at at_s: between two steps, or after_calls of the disk later."""
 
-    at_s: float = Field(ge=0)
+    at_s: Seconds
     after_calls: int | None = Field(default=None, ge=0, le=10_000)
 
 
 class Force(_Table):
     """From at_s on a query (all, when none is named) reads the share 2^-level."""
 
-    at_s: float = Field(ge=0)
+    at_s: Seconds
     level: int = Field(ge=0, le=20)
     query: str | None = None
 

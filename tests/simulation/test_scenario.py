@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from typing import Any, get_args
+
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from shedder.errors import BadSetting
 from shedder.simulation.arrivals import count, rate_of
@@ -53,6 +58,77 @@ def test_mistakes_are_named(tmp_path, change, says):
     with pytest.raises(BadSetting) as raised:
         read(tmp_path, GOOD.replace(*change))
     assert says in str(raised.value)
+
+
+def numbers(table: type[BaseModel], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where in a scenario a number with a point may stand: of lists of tables, in the first."""
+    for name, field in table.model_fields.items():
+        text = str(field.annotation)
+        inner = [each for each in (field.annotation, *get_args(field.annotation)) if is_table(each)]
+        if inner:
+            yield from numbers(inner[0], (*place, name))
+        elif "float" in text:
+            yield (*place, name)
+
+
+def is_table(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+LISTS = {"queries", "producers", "tenants", "stalls", "crashes", "forces"}
+NEEDED = {
+    "queries": {"name": "q", "sql": "SELECT 1"},
+    "producers": {"arrivals": {"rate": 10}},
+    "tenants": {"name": "t"},
+    "stalls": {"at_s": 1, "for_s": 1},
+    "crashes": {"at_s": 1},
+    "forces": {"at_s": 1, "level": 1},
+}
+
+
+def with_number(place: tuple[str, ...], value: float) -> dict[str, Any]:
+    """Changes of a scenario by which this value stands there."""
+    inner: Any = value
+    for name in reversed(place[1:]):
+        inner = {name: inner}
+    if place[0] in LISTS:
+        inner = NEEDED[place[0]] | inner
+        if place[1] == "arrivals":
+            inner["arrivals"] = {"rate": 10} | inner["arrivals"]
+        return {place[0]: [inner]}
+    return {place[0]: {"factor": {"q": value}} if place[-1] == "factor" else inner}
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_no_number_is_infinite(value):
+    """A file may say inf and nan, and a world could not count it in microseconds."""
+    places = list(numbers(Scenario))
+    assert len(places) > 40
+    for place in places:
+        with pytest.raises(BadSetting) as raised:
+            scenario(**with_number(place, value))
+        line = str(raised.value).splitlines()[0]
+        assert place[-1] in line
+        assert f"= {value!r}: Input should be" in line
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "right"),
+    [
+        ("producers.arrivals.on_s", 1e-12, "greater than or equal to 0.01"),
+        ("producers.every_ms", 1e-9, "greater than or equal to 0.1"),
+        ("producers.disorder_s", 1e12, "less than or equal to 86400"),
+        ("stream.drift_s", 1e-300, "0 (never), or at least 0.01"),
+        ("stream.lateness_s", 1e12, "less than or equal to 86400"),
+        ("machine.restart_s", 1e12, "less than or equal to 86400"),
+        ("machine.answer_us", 1e300, "less than or equal to 60000000"),
+    ],
+)
+def test_no_time_is_so_short_or_long_that_a_world_would_not_end(place, value, right):
+    with pytest.raises(BadSetting) as raised:
+        scenario(**with_number(tuple(place.split(".")), value))
+    name = place.split(".")[-1]
+    assert f"{name} = {value!r}: Input should be {right}" in str(raised.value)
 
 
 def test_names_are_given_once():
