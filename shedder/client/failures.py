@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from shedder.errors import ShedderError, Unreachable
+from shedder.errors import Overloaded, ShedderError, Unreachable
 from shedder.wire.status import from_call, retry_after_ms
 
 Result = TypeVar("Result")
@@ -37,13 +37,16 @@ def deadline_s(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else timeout_s + 1.0
 
 
-LONGEST_S = 5.0  # No wait is made longer than this; the server may ask for more.
+LONGEST_S = 5.0  # A wait that is a guess is made no longer than this.
+LATER = 0.05  # Of a wait, at random, after the first refusal; up to eight times that, then.
 
 
 class Backoff:
-    """How long to wait after each failure in a row: what the server says, and ever longer.
+    """How long to wait after each failure in a row.
 
-    The waits are spread at random, so that many clients do not come back at the same moment.
+    Nobody comes back before the time that the server gave, and each a little later than that at
+    random, the more so after each refusal: it has given the same time to others, and they came
+    first. Where nobody gave a time the wait itself gets longer, up to eight times.
     """
 
     def __init__(self) -> None:
@@ -58,10 +61,12 @@ class Backoff:
         wait_ms = retry_after_ms(error)
         if wait_ms is None:
             raise error
-        hint_s, longer = wait_ms / 1000, min(1 << self._tries, 8)
+        longer = min(1 << self._tries, 8)
         self._tries += 1
-        longest_s = max(hint_s, min(hint_s * longer, LONGEST_S))
-        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311
+        least_s = wait_ms / 1000
+        if not isinstance(error, Overloaded):
+            least_s, longer = max(least_s, min(least_s * longer, LONGEST_S)), 1
+        return least_s * random.uniform(1.0, 1.0 + LATER * longer)  # noqa: S311
 
 
 class Patience:

@@ -19,7 +19,7 @@ from shedder.engine.alterations_in_force import AlterationsInForce
 from shedder.engine.answering import Answering
 from shedder.engine.built import Checked
 from shedder.engine.checkpoint import write_checkpoint
-from shedder.engine.cutter import TAILS_SHARE, Cutter
+from shedder.engine.cutter import Cutter
 from shedder.engine.door_drops import DoorDrops
 from shedder.engine.durable import DurableQueue
 from shedder.engine.feeding import part
@@ -36,7 +36,7 @@ from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
 from shedder.engine.tasks import Tasks
 from shedder.engine.tenants import Tenants
-from shedder.errors import Overloaded, ShedderError, UnknownQuery, UnknownStream
+from shedder.errors import ShedderError, UnknownQuery, UnknownStream
 from shedder.overload.door import Door
 from shedder.overload.memory import NONE
 from shedder.settings import Settings
@@ -166,16 +166,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         intake = self.intakes.get(name)
         if intake is None:
             raise UnknownStream(name, list(self.intakes))
-        if self.meter.queue_bytes > self.settings.ingest_queue_bytes:
-            raise Overloaded(
-                f"{self.meter.queue_bytes} bytes are durable and wait to be applied; "
-                f"the limit is {self.settings.ingest_queue_bytes}"
-            )
-        if self.pressure.full and self.meter.queue_bytes:
-            raise Overloaded("memory is at its limit; a batch comes in when no other one waits")
-        tail_bytes = self.store.tail_bytes()
-        if tail_bytes > self.settings.memory_bytes // TAILS_SHARE:
-            raise Overloaded(f"{tail_bytes} bytes wait to be written into runs")
+        self.admission.check_room()
         return intake
 
     def published(self, name: str, asker: Asker = OPERATOR) -> tuple[Stream, Published]:

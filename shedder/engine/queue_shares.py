@@ -6,8 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from shedder.errors import Overloaded
-
 
 class QueueShares:
     """Bytes of each tenant that were taken and are not applied yet. Safe from any thread.
@@ -55,12 +53,3 @@ class QueueShares:
         if owners == [tenant] or tenant not in owners:
             return 1.0
         return self._weight_of(tenant) / sum(self._weight_of(owner) for owner in owners)
-
-    def check(self, tenant: str, room_bytes: int) -> None:
-        """Raise Overloaded where a tenant has its share of the queue's room already."""
-        queued, share_bytes = self._queued[tenant], self.share(tenant) * room_bytes
-        if queued > share_bytes:
-            raise Overloaded(
-                f"{queued} bytes of tenant {tenant!r} wait to be applied; its share of the queue "
-                f"is {share_bytes:.0f}"
-            )

@@ -163,13 +163,15 @@ class Tenants:
 
     # --- at the door ---------------------------------------------------------------------------
 
-    def admit(self, tenant: str, rows: int, size_bytes: int, now_s: float) -> None:
-        """Let a batch in, by what it declares.
+    def admit(
+        self, tenant: str, rows: int, size_bytes: int, now_s: float, *, waits: bool = False
+    ) -> None:
+        """Let a batch in, by what it declares; waits: it is not offered once more then.
 
         Raises:
           RateExceeded: it is over a rate of its tenant's; it says when to come back.
         """
-        wait_ms = self.rates.wait_ms(tenant, rows, size_bytes, now_s)
+        wait_ms = self.rates.wait_ms(tenant, rows, size_bytes, now_s, books=not waits)
         if wait_ms:
             quota = self.quota(tenant)
             limits = [

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.overload.slots import Slots
+
 BURST_S = 0.1  # What a door that is held lets in at once.
-RETRY_MS_MIN, RETRY_MS_MAX = 20, 5_000
-FULL_MS = 100  # A tick, in which much is worked off.
+TICK_S = 0.1  # In which much is worked off, where nobody knows how much.
 ALPHA = 0.5
+_LIGHTEST = 1e-12  # Of the heaviest: whoever weighs less gets next to nothing, and counts as this.
 _IDLE_SHARE = 0.05  # Of all that is let in: kept for a stream that nothing has come to.
 
 
@@ -30,17 +32,18 @@ def weighted_shares(
       whoever gets less than he asks for gets no less per weight than anybody else.
     """
     share = np.zeros_like(demand)
-    left = weight.sum()
-    for one in np.argsort(demand / weight, kind="stable"):
-        share[one] = min(demand[one], budget * weight[one] / left)
+    part = np.maximum(weight / weight.max(), _LIGHTEST)  # Sums of these are finite, and no zero.
+    order = np.argsort(demand / part, kind="stable")
+    left = np.cumsum(part[order[::-1]])[::-1]  # Each sum anew: nothing cancels.
+    for one, rest in zip(order, left, strict=True):
+        share[one] = min(demand[one], budget * (part[one] / rest))
         budget -= share[one]
-        left -= weight[one]
     return share
 
 
 def _all_of(demand: Sequence[float], weight: Sequence[float], budget: float) -> list[float]:
     """Shares by weight; what nobody asks for goes round by weight, too."""
-    by = np.array(weight)
+    by = np.array(weight) / max(weight)
     shares = weighted_shares(np.maximum(demand, _IDLE_SHARE * budget), by, budget)
     found: list[float] = (shares + (budget - shares.sum()) * by / by.sum()).tolist()
     return found
@@ -48,7 +51,10 @@ def _all_of(demand: Sequence[float], weight: Sequence[float], budget: float) -> 
 
 @dataclass(slots=True)
 class _Bucket:
-    """tokens: bytes that may come in now. rate: bytes/s. asked: since the last tick."""
+    """tokens: bytes that may come in now. rate: bytes/s. asked: since the last tick.
+
+    slots, full: of those who were told to come back, for there were no tokens, or no room.
+    """
 
     weight: float = 1.0
     owner: tuple[str, float] = ("", 1.0)
@@ -57,6 +63,8 @@ class _Bucket:
     at_s: float = 0.0
     asked: float = 0.0
     demand: float = 0.0
+    slots: Slots = field(default_factory=Slots)
+    full: Slots = field(default_factory=Slots)
 
 
 class Door:
@@ -119,10 +127,23 @@ class Door:
             for bucket, rate in zip(buckets, _all_of(asked, weights, share), strict=True):
                 bucket.rate = rate
 
-    def wait_ms(self, stream: str, size_bytes: int, now_s: float, queue_bytes: float = 0.0) -> int:
+    def wait_ms(
+        self,
+        stream: str,
+        size_bytes: int,
+        now_s: float,
+        queue_bytes: float = 0.0,
+        *,
+        drain_s: Callable[[float], float] = lambda _: TICK_S,
+        books: bool = True,
+    ) -> int:
         """Ask for room for a batch.
 
-        queue_bytes: of its tenant, that have come and wait to be applied; over its share of room.
+        Args:
+          stream: whose. size_bytes: of the batch. now_s: of a clock that never goes back.
+          queue_bytes: of its tenant, that have come and wait to be applied; over its share of room.
+          drain_s: how long it takes to apply so many bytes.
+          books: it comes back when it is told to, and others are told another time.
 
         Returns:
           0: it is let in. Else when to come back, and nothing was taken.
@@ -133,18 +154,22 @@ class Door:
                 return 0
             bucket.asked += size_bytes
             if queue_bytes > self._queue_bytes_max:
-                return FULL_MS
+                free_s, takes_s = drain_s(queue_bytes - self._queue_bytes_max), drain_s(size_bytes)
+                return bucket.full.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
             if not self._held:
                 return 0
-            burst = max(bucket.rate * BURST_S, 1.0)
+            rate = max(bucket.rate, 1.0)
+            burst = max(rate * BURST_S, 1.0)
             elapsed = max(now_s - bucket.at_s, 0.0)
-            bucket.tokens = min(bucket.tokens + bucket.rate * elapsed, burst)
+            bucket.tokens = min(bucket.tokens + rate * elapsed, burst)
             bucket.at_s = now_s
             if bucket.tokens > 0:  # A large batch may go into debt, else it would never come in.
+                if bucket.tokens == burst:  # Whoever had a slot has not come.
+                    bucket.slots.until_s = now_s
                 bucket.tokens -= size_bytes
                 return 0
-            missing_ms = (1.0 - bucket.tokens) / max(bucket.rate, 1.0) * 1e3
-            return int(min(max(missing_ms, RETRY_MS_MIN), RETRY_MS_MAX))
+            free_s, takes_s = (1.0 - bucket.tokens) / rate, size_bytes / rate
+            return bucket.slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
 
     def give_back(self, stream: str, size_bytes: int) -> None:
         """A batch that was let in has not come after all."""

@@ -14,6 +14,7 @@ ALPHA = 0.5  # What the newest tick counts in a rate,
 ALPHA_COST = 0.3  # ... and in a cost,
 ALPHA_OVERHEAD = 0.1  # ... and in what a tuple takes beside its synopses: with slides' answers.
 RUN_MS = 100.0  # Of CPU that is read as one, and up to twice that: others wait meanwhile.
+TICK_S = 0.1
 FREE_LEAST = 0.05  # The apply thread is never believed to get less of its time than this.
 
 
@@ -95,6 +96,20 @@ class Meter:
             if self._applying_ns <= 0:
                 return inf
             return tuples * self._applying_ns / last.free_share / 1e6
+
+    def apply_s(self, size_bytes: float) -> float:
+        """How long it takes, as it goes now, to apply so many bytes; a tick: nobody knows yet."""
+        with self._lock:
+            last = self._last
+            if not last.bytes_per_tuple or self._applying_ns <= 0:
+                return TICK_S
+            return size_bytes / last.bytes_per_tuple * self._applying_ns / last.free_share / NS
+
+    def store_s(self, size_bytes: float) -> float:
+        """How long it takes, as it goes now, until so many are durable; a tick: nobody knows."""
+        with self._lock:
+            rate = self._last.bytes_per_s
+            return size_bytes / rate if rate else TICK_S
 
     @property
     def tuples_at_once(self) -> float:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from shedder.errors import BadSetting
-from shedder.overload.door import RETRY_MS_MAX, RETRY_MS_MIN
+from shedder.overload.slots import Slots
 from shedder.settings import parse_bytes
 
 # A tenant that has sent nothing for so long may send so much at once: no more than others' batches
 # may have to wait for. A larger batch comes in, too, and is paid off.
 BURST_S = 0.1
+LONGEST_S = 3_600.0  # Nobody is told to wait longer: a quota may be raised.
 SET_BACK, NONE = "default", "none"
 _COUNTS = ("queries", "synopsis_bytes", "archive_bytes")
 
@@ -144,12 +145,16 @@ class Rates:
         self._quota_of = quota_of
         self._lock = threading.Lock()
         self._buckets: dict[tuple[str, str], _Bucket] = {}
+        self._slots: dict[str, Slots] = {}
 
-    def wait_ms(self, tenant: str, rows: int, size_bytes: int, now_s: float) -> int:
+    def wait_ms(
+        self, tenant: str, rows: int, size_bytes: int, now_s: float, *, books: bool = True
+    ) -> int:
         """Ask for room for a batch.
 
         Args:
           tenant: whose. rows, size_bytes: as declared. now_s: of a clock that never goes back.
+          books: it comes back when it is told to, and others are told another time.
 
         Returns:
           0: it may come. Else when to come back, and nothing was taken.
@@ -167,8 +172,17 @@ class Rates:
                 if rate is not None
             ]
             wait_s = max(bucket.wait_s(rate) for bucket, rate, _ in held)
+            slots = self._slots.setdefault(tenant, Slots())
             if wait_s:
-                return int(min(max(1e3 * wait_s, RETRY_MS_MIN), RETRY_MS_MAX))
+                return slots.next_ms(
+                    now_s,
+                    free_s=wait_s,
+                    takes_s=max(amount / rate for _, rate, amount in held),
+                    books=books,
+                    longest_s=LONGEST_S,
+                )
+            if all(bucket.tokens >= rate * BURST_S for bucket, rate, _ in held):
+                slots.until_s = now_s  # Whoever had a slot has not come.
             for bucket, _, amount in held:
                 bucket.tokens -= amount
         return 0

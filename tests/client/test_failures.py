@@ -1,10 +1,15 @@
 """What helps is tried again, what does not is not, and there is an end to it."""
 
+import heapq
+import random
+
 import pytest
 
-from shedder.client.failures import Patience
+from shedder.client import failures
+from shedder.client.failures import Backoff, Patience
 from shedder.client.target import Target
 from shedder.errors import BadSetting, Draining, Overloaded, SequenceGap, Unreachable
+from shedder.overload.door import Door
 
 
 class Clock:
@@ -16,24 +21,63 @@ class Clock:
         return self.now
 
 
-def test_waits_get_longer_up_to_eight_times_and_end_with_the_patience():
+def waits_of(error, seconds):
+    """All waits, until the patience ends."""
     clock = Clock()
-    patience = Patience(10.0, clock)
-    error = Overloaded("full")
-    error.retry_after_ms = 100
-    waits = []
+    patience, waits = Patience(seconds, clock), []
 
     def wait_until_it_ends():
         while True:
             waits.append(patience.wait_s(error))
             clock.now += waits[-1]
 
-    with pytest.raises(Overloaded):
+    with pytest.raises(type(error)):
         wait_until_it_ends()
+    assert clock.now <= seconds
+    return waits
+
+
+def test_nobody_comes_before_the_time_that_the_server_gave_and_each_a_little_later():
+    error = Overloaded("full")
+    error.retry_after_ms = 100
+    waits = waits_of(error, 20.0)
+    assert len(waits) > 20.0 / 0.14 - 2
     for number, wait_s in enumerate(waits):
-        longest = 0.1 * min(2**number, 8)
-        assert longest / 2 <= wait_s <= longest
-    assert 9.2 <= clock.now <= 10.0
+        assert 0.1 <= wait_s <= 0.1 * (1 + 0.05 * min(2**number, 8)) + 1e-12
+    assert len(set(waits)) > 1
+    error.retry_after_ms = 65_000  # However long that is.
+    (wait_s,) = waits_of(error, 100.0)
+    assert 65.0 <= wait_s <= 65.0 * 1.05
+
+
+def test_where_nobody_gives_a_time_waits_get_longer_up_to_eight_times():
+    for number, wait_s in enumerate(waits_of(Unreachable("gone"), 30.0)):
+        least = 0.25 * min(2**number, 8)
+        assert least <= wait_s <= 1.05 * least
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("clients", [2, 10])
+def test_clients_of_one_held_door_take_turns(seed, clients, monkeypatch):
+    """Each has its share of what is let in, and hardly one is refused in vain."""
+    monkeypatch.setattr(failures, "random", random.Random(seed))
+    door, events = Door(), [(0.001 * client, client) for client in range(clients)]
+    door.hold(1e6, {"s": 1.0}, 0.0, 0.1)
+    came, refused, backoffs = [0] * clients, 0, [Backoff() for _ in range(clients)]
+    error = Overloaded("full")
+    while events[0][0] < 60.0:
+        now_s, client = heapq.heappop(events)
+        error.retry_after_ms = door.wait_ms("s", 100_000, now_s)
+        if error.retry_after_ms:
+            refused += 1
+            heapq.heappush(events, (now_s + backoffs[client].wait_s(error), client))
+        else:
+            came[client] += 1
+            backoffs[client] = Backoff()
+            heapq.heappush(events, (now_s + 0.001, client))
+    assert sum(came) >= 0.95 * 600
+    assert max(came) <= 1.2 * min(came)
+    assert refused <= 1.2 * sum(came)
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), Draining("stopping")])

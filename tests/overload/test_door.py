@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.overload.door import FULL_MS, Door, weighted_shares
+from shedder.overload.door import Door, weighted_shares
 
 OPEN = float("inf")
 
@@ -32,6 +32,14 @@ def test_shares_by_hand():
     """Of 90: the first takes its 10, the others split 80 as 3 to 1."""
     share = weighted_shares(np.array([10.0, 500.0, 500.0]), np.array([1.0, 3.0, 1.0]), 90.0)
     assert share.tolist() == [10, 60, 20]
+
+
+@pytest.mark.parametrize("weight", [[1e-320, 1.0], [1.0, 1e308], [1e308, 1e308], [5e-324, 1e-320]])
+def test_shares_of_extreme_weights_are_shares(weight):
+    share = weighted_shares(np.array([5.0, 5.0]), np.array(weight), 6.0)
+    assert share.sum() == pytest.approx(6.0)
+    assert (share <= 5.0).all()
+    assert share[1] >= share[0]
 
 
 def let_in(door, offered, seconds, admit, weights):
@@ -80,7 +88,41 @@ def test_a_refusal_says_when_there_will_be_room():
     assert door.wait_ms("s", 60_000, 0.1) == 0
     wait_ms = door.wait_ms("s", 1, 0.1)
     assert wait_ms in range(20, 5_001)
-    assert door.wait_ms("s", 1, 0.1 + wait_ms / 1e3 + 0.001) == 0
+    assert door.wait_ms("s", 1, 0.1 + wait_ms / 1e3) == 0
+
+
+@given(st.floats(1e3, 1e8), st.floats(0.05, 2.0), st.integers(1, 12))
+def test_all_who_come_back_when_told_are_let_in_one_after_the_other(rate, seconds, clients):
+    door, size = Door(), int(seconds * rate / clients) + 1
+    door.hold(rate, {"s": 1.0}, 0.0, 0.1)
+    assert door.wait_ms("s", size, 1.0) == 0
+    told = [door.wait_ms("s", size, 1.0) for _ in range(clients)]
+    assert told == sorted(told)
+    for wait_ms in filter(None, told):
+        assert door.wait_ms("s", size, 1.0 + wait_ms / 1e3) == 0
+
+
+def test_turns_are_given_again_after_five_seconds_and_when_nobody_comes():
+    """Ten batches a second: of a hundred clients, fifty have turns of their own."""
+    door = Door()
+    door.hold(1e6, {"s": 1.0}, 0.0, 0.1)
+    assert door.wait_ms("s", 200_000, 1.0) == 0  # 0.1 s' worth into debt.
+    told = [door.wait_ms("s", 100_000, 1.0) for _ in range(100)]
+    assert told[:49] == [pytest.approx(101 + 100 * turn, abs=1) for turn in range(49)]
+    assert set(told) == set(told[:49])
+    assert door.wait_ms("s", 100_000, 1.0, books=False) == door.wait_ms("s", 1, 1.0)
+    assert door.wait_ms("s", 100_000, 1.5) == 0  # All has gathered that may: nobody came.
+    assert door.wait_ms("s", 100_000, 1.5) == 20  # So nobody is waited for.
+
+
+def test_while_too_much_waits_the_time_to_come_back_is_that_of_the_drain():
+    door = Door()
+    door.hold(OPEN, {"s": 1.0}, 0.0, 0.1, queue_bytes_max=10_000.0)
+    told = [
+        door.wait_ms("s", 1_000, 1.0, 30_000, drain_s=lambda size_bytes: size_bytes / 1e4)
+        for _ in range(3)
+    ]
+    assert told == [2_000, 2_100, 2_200]
 
 
 def test_tenants_share_before_their_streams_do():
@@ -116,7 +158,7 @@ def test_while_too_much_waits_nobody_is_let_in_whether_the_door_is_held_or_not()
     for admit in (OPEN, 1e9):
         door.hold(admit, {"s": 1.0}, 0.0, 0.1, queue_bytes_max=10_000.0)
         assert door.wait_ms("s", 1, 1.0, 10_000) == 0
-        assert door.wait_ms("s", 1, 1.0, 10_001) == FULL_MS
+        assert door.wait_ms("s", 1, 1.0, 10_001, books=False) == 100
     assert door.wait_ms("drops", 1, 1.0, 1 << 40) == 0  # A stream that is not held here.
     door.hold(OPEN, {"s": 1.0}, 0.0, 0.1)
     assert door.wait_ms("s", 1, 1.0, 1 << 40) == 0

@@ -75,6 +75,16 @@ def test_what_waits_takes_as_long_as_what_was_applied_did(hand):
     free = meter.take().free_share
     assert meter.drain_ms(0) == 0
     assert meter.drain_ms(2_000) == pytest.approx(100 * 0.1 / free)  # Of 20 bytes each.
+    assert meter.apply_s(2_000) == pytest.approx(100 * 1e-4 / free)
+
+
+def test_how_long_bytes_take_to_be_durable_is_known_by_what_became_durable(hand):
+    meter = Meter(hand)
+    assert (meter.apply_s(1e9), meter.store_s(1e9)) == (0.1, 0.1)  # Nobody knows yet.
+    meter.came(1_000, 20_000)
+    hand.ms = 100
+    assert meter.take().bytes_per_s == 100_000  # The mean of 0 and 200,000.
+    assert meter.store_s(50_000) == pytest.approx(0.5)
 
 
 def test_what_a_tuple_costs_beside_its_synopses(hand):
