@@ -27,6 +27,7 @@ from shedder.wire.ingest import receipt_to_wire
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
 PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
+LOOK_S = 1.0  # Whoever stands in line looks again so soon: things may have got better.
 LOOK_MS_MIN, LOOK_MS_MAX = 5, 50
 
 Received = TypeVar("Received")
@@ -124,7 +125,7 @@ class AppendCall:
                     try:
                         return self._hand_over(carrying, arrived)
                     except Overloaded as full:
-                        wait_s = full.retry_after_ms / 1000
+                        wait_s = min(full.retry_after_ms / 1000, LOOK_S)
                     await self._drain.race(asyncio.sleep(wait_s))
         return self._hand_over(carrying, arrived, is_last_try=True)
 

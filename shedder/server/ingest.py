@@ -14,7 +14,15 @@ from shedder.engine.engine import Engine
 from shedder.engine.ownership import check_stream
 from shedder.errors import InvalidRequest, Overloaded, ShedderError, StorageFailed
 from shedder.queries.database import Receipt
-from shedder.server.append_stream import CREDITS, AppendCall, Requests, append, next_of, read_hello
+from shedder.server.append_stream import (
+    CREDITS,
+    LOOK_S,
+    AppendCall,
+    Requests,
+    append,
+    next_of,
+    read_hello,
+)
 from shedder.server.calls import Drain, Workers, settled
 from shedder.server.health import Health
 from shedder.server.identity import caller
@@ -119,7 +127,7 @@ class Ingest(IngestServicer):
             except Overloaded as full:
                 if not blocks:
                     raise
-                await self._drain.race(asyncio.sleep(full.retry_after_ms / 1000))
+                await self._drain.race(asyncio.sleep(min(full.retry_after_ms / 1000, LOOK_S)))
 
     async def AppendStream(self, request_iterator: Requests, context: Context) -> None:  # type: ignore[override]  # writes through the context
         """Many batches, several in flight."""
