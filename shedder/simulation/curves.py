@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -25,12 +25,16 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """One picture. top: of the axis, if it is to be this at least. mark: a line across."""
+    """One picture. top: of the axis, if it is to be this at least. mark: a line across.
+
+    is_share: of powers of two, 1 at most; each half is as high as the one before.
+    """
 
     title: str
     curves: tuple[Curve, ...]
     top: float = 0.0
     mark: float | None = None
+    is_share: bool = False
 
 
 def drawn(panel: Panel, times_s: Values) -> str:
@@ -39,20 +43,19 @@ def drawn(panel: Panel, times_s: Values) -> str:
     ends = [time for time in times_s if time is not None]
     if not known or not ends:
         return ""
-    top = max(panel.top, panel.mark or 0.0, *known) or 1.0
-    marks = steps(top)
-    high, right = max(marks[-1], top), WIDTH - _RIGHT
+    right = WIDTH - _RIGHT
+    marks, up = _halves(known) if panel.is_share else _linear(panel, known)
 
     def x(time_s: float) -> float:
         return _LEFT + (right - _LEFT) * time_s / ends[-1]
 
     def y(value: float) -> float:
-        return _TOP + _HEIGHT * (1 - value / high)
+        return _TOP + _HEIGHT * (1 - up(value))
 
-    bottom = y(0.0)
+    bottom = float(_TOP + _HEIGHT)
     parts = [
         *(line(_LEFT, y(mark), right, y(mark), "grid") for mark in marks),
-        *(text(_LEFT - 8, y(mark) + 4, shown(mark), "end") for mark in marks),
+        *(text(_LEFT - 8, y(mark) + 4, name, "end") for mark, name in marks.items()),
         *(axis_line(x(time), _TOP, bottom, f"{time:g} s") for time in steps(ends[-1], 8)),
         *_legend(panel.curves),
     ]
@@ -66,6 +69,22 @@ def drawn(panel: Panel, times_s: Values) -> str:
                 f"<title>{escape(curve.name)}</title></polyline>"
             )
     return svg(parts, _TOP + _HEIGHT + 28, panel.title)
+
+
+def _linear(panel: Panel, known: Values) -> tuple[dict[float, str], Callable[[float], float]]:
+    """Marks of the axis with their names, and how far up a value is, from 0 to 1."""
+    top = max(panel.top, panel.mark or 0.0, *(value or 0.0 for value in known)) or 1.0
+    marks = steps(top)
+    high = max(marks[-1], top)
+    return {mark: shown(mark) for mark in marks}, lambda value: value / high
+
+
+def _halves(known: Values) -> tuple[dict[float, str], Callable[[float], float]]:
+    """The same of shares, by their logarithm."""
+    deepest = max(2, *(math.ceil(-math.log2(share)) for share in known if share))
+    every = math.ceil(deepest / 5)
+    marks = {2.0**-at: f"1/{1 << at}" if at else "1" for at in range(0, deepest + 1, every)}
+    return marks, lambda share: 1 + math.log2(share) / deepest
 
 
 def steps(top: float, wanted: int = 4) -> list[float]:

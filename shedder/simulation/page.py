@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from shedder.simulation.counts import OF_QUERY, TOTALS
 from shedder.simulation.curves import Curve, Panel, drawn
 from shedder.simulation.record import Answers
 from shedder.simulation.result import Claim, Result
@@ -81,7 +82,7 @@ def _panels(result: Result) -> list[Panel]:
             (curve("demand", "demand", "c0"),),
             mark=1.0,
         ),
-        Panel("Thinning: share of tuples read, per query", of_queries("share"), top=1.0),
+        Panel("Thinning: share of tuples read, per query", of_queries("share"), is_share=True),
         Panel("Queue: age of the oldest unapplied batch, s", (curve("age", "queue_age_s", "c0"),)),
         Panel(
             "Queue and memory, MiB",
@@ -94,6 +95,23 @@ def _panels(result: Result) -> list[Panel]:
         Panel("Error against the exact truth, %, newest answer", of_queries("error", 100.0)),
         Panel("Half width of intervals, %, newest answer", of_queries("width", 100.0)),
         Panel("Coverage so far: share of intervals that held", of_queries("coverage"), top=1.0),
+        Panel(
+            "Ledger: tuples (of the door, since the last start)",
+            tuple(
+                curve(name.replace("_", " "), f"ledger.{name}", f"c{at}", scale)
+                for at, name in enumerate(TOTALS)
+            ),
+        ),
+        *(
+            Panel(
+                f"Ledger of {query}: tuples",
+                tuple(
+                    curve(name, f"ledger.{query}.{name}", f"c{at}", scale)
+                    for at, name in enumerate(OF_QUERY)
+                ),
+            )
+            for query in result.answers
+        ),
     ]
 
 

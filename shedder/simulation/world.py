@@ -20,6 +20,7 @@ from shedder.simulation.agenda import Agenda
 from shedder.simulation.arrivals import rate_of
 from shedder.simulation.client import Client
 from shedder.simulation.costs import CostModel
+from shedder.simulation.counts import counts_of
 from shedder.simulation.disk import VirtualDisk
 from shedder.simulation.machine import VirtualMachine
 from shedder.simulation.parcel import Tally
@@ -212,6 +213,8 @@ class World:
             row[f"error.{name}"] = of_query.latest_error
             row[f"width.{name}"] = of_query.latest_width
             row[f"coverage.{name}"] = of_query.coverage
+        if process is not None:
+            row |= counts_of(process.engine.core)
         self.series.add(row)
 
     def _rate(self, name: str, total: int, every_us: int) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from shedder.simulation.curves import Curve, Panel, drawn, shown, steps
@@ -31,6 +33,21 @@ def test_a_curve_has_gaps_where_nothing_is_known():
     assert drawn(Panel("p", (Curve("c", [None, None], "c0"),)), [0, 1]) == ""
 
 
+def heights(svg: str) -> list[float]:
+    points = re.search(r'points="([^"]*)"', svg)
+    assert points is not None
+    return [float(point.split(",")[1]) for point in points[1].split()]
+
+
+def test_each_half_of_a_share_is_as_high_as_the_one_before():
+    shares = [1, 1 / 2, 1 / 4, 1 / 32, 1 / 256]
+    drawing = drawn(Panel("p", (Curve("c", shares, "c0"),), is_share=True), [0, 1, 2, 3, 4])
+    at = np.array(heights(drawing))
+    assert at == pytest.approx(at[0] + np.array([0, 1, 2, 5, 8]) * (at[4] - at[0]) / 8, abs=0.1)
+    assert ">1/256<" in drawing
+    assert ">1<" in drawing
+
+
 @pytest.fixture(scope="module")
 def result():
     return run(scenario(seconds=2, title="Less < more", claims={"goodput_min": 0.5}))[1]
@@ -51,3 +68,22 @@ def test_what_must_never_be_is_on_the_page_and_in_the_data(result):
     assert "tuples &lt;lost&gt;" in to_html(broken)
     assert json.loads(broken.to_json())["problems"] == ["1.0 s: tuples <lost>"]
     assert json.loads(result.to_json())["claims"][0]["held"] is True
+
+
+def test_the_ledger_is_told_over_time_and_ends_as_the_ledger_at_the_end():
+    asked = scenario(control="none", forces=[{"at_s": 1, "level": 3}])
+    world, result = run(asked)
+    (ledger,) = world.ledgers.values()
+    (query,) = ledger.queries
+    for name in ("applied", "duplicate", "refused_rows", "dropped", "late"):
+        told = [n for n in result.series.column(f"ledger.{name}") if n is not None]
+        assert told == sorted(told)
+        assert told[-1] == getattr(ledger, name), name
+    columns = [result.series.column(f"ledger.q.{name}") for name in ("read", "thinned", "late")]
+    for row in zip(*columns, result.series.column("ledger.applied"), strict=True):
+        assert sum(row[:3]) == row[3]
+    assert [column[-1] for column in columns] == [query.read, query.thinned, query.late]
+    assert 0 < query.thinned < ledger.applied
+    page = to_html(result)
+    for title in ("Ledger: tuples (of the door, since the last start)", "Ledger of q: tuples"):
+        assert f'aria-label="{title}"' in page
