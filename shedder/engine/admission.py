@@ -45,6 +45,7 @@ class Admission:
         self.admit_by_rate(name, rows, size_bytes, waits=waits)
         self._check_share(tenant, size_bytes, waits=waits)
         self._admit_by_load(name, tenant, size_bytes, waits=waits)
+        self._admit_by_cpu(name, rows, size_bytes, waits=waits)
         self.check_room(size_bytes, waits=waits)
         return core.intake(name)
 
@@ -79,8 +80,9 @@ class Admission:
         """What was let in has not come: others may have its place."""
         intake = self._core.intakes.get(name)
         if intake is not None:
-            self._core.tenants.rates.give_back(intake.schema.tenant, rows, size_bytes)
+            self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)
             self._core.door.give_back(name, size_bytes)
+            self._core.cpu_door.give_back(name, rows)
 
     def admit_by_rate(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> None:
         """Let in what a stream's tenant may send.
@@ -90,7 +92,14 @@ class Admission:
         """
         core = self._core
         tenant = core.stream(name).schema.tenant
-        core.tenants.admit(tenant, rows, size_bytes, core.machine.monotonic_s(), waits=waits)
+        core.tenants.admit(
+            tenant,
+            rows,
+            size_bytes,
+            core.machine.monotonic_s(),
+            cpu_ns=core.cpu_door.pinned_ns(name, rows),
+            waits=waits,
+        )
 
     def turned_away(
         self, name: str, rows: int, size_bytes: int, error: Overloaded, *, for_good: bool
@@ -102,7 +111,7 @@ class Admission:
             return
         by_rate, tenant = isinstance(error, RateExceeded), intake.schema.tenant
         if not by_rate:
-            core.tenants.rates.give_back(tenant, rows, size_bytes)
+            self._give_back_rates(name, tenant, rows, size_bytes)
         if for_good:
             intake.refuse(rows)
             if by_rate:
@@ -207,3 +216,19 @@ class Admission:
             )
             error.retry_after_ms = wait_ms
             raise error
+
+    def _admit_by_cpu(self, name: str, rows: int, size_bytes: int, *, waits: bool) -> None:
+        core = self._core
+        wait_ms = core.cpu_door.wait_ms(name, rows, core.machine.monotonic_s(), books=not waits)
+        if wait_ms:
+            core.door.give_back(name, size_bytes)
+            error = Overloaded(
+                f"what cannot be thinned of {name!r} takes more CPU than its tenant's share; "
+                f"it may go on in {wait_ms} ms"
+            )
+            error.retry_after_ms = wait_ms
+            raise error
+
+    def _give_back_rates(self, name: str, tenant: str, rows: int, size_bytes: int) -> None:
+        cpu_ns = self._core.cpu_door.pinned_ns(name, rows)
+        self._core.tenants.rates.give_back(tenant, rows, size_bytes, cpu_ns)

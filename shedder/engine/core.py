@@ -37,6 +37,7 @@ from shedder.engine.stream import Stream
 from shedder.engine.tasks import Tasks
 from shedder.engine.tenants import Tenants
 from shedder.errors import ShedderError, UnknownQuery, UnknownStream
+from shedder.overload.cpu_door import CpuDoor
 from shedder.overload.door import Door
 from shedder.overload.memory import NONE
 from shedder.settings import Settings
@@ -88,6 +89,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         )
         self.meter = machine.meter()
         self.door = Door()
+        self.cpu_door = CpuDoor()
         self.tenants = Tenants(settings.tenants_file)
         self.queues = QueueShares(lambda tenant: self.tenants.quota(tenant).weight)
         self.admission = Admission(self)

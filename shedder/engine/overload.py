@@ -14,7 +14,8 @@ from shedder.engine.give_back import give_back
 from shedder.engine.thinnable import Costs, Modelled, units_of
 from shedder.engine.thinning import by_load
 from shedder.engine.weights import weights_by_query
-from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, State, queue_bytes_max, step
+from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, USE, State, queue_bytes_max, step
+from shedder.overload.cpu_door import StreamCost
 from shedder.overload.fair_steps import Caps, FairSteps
 from shedder.overload.load import NS, Load
 from shedder.overload.memory import NONE, next_pressure
@@ -142,6 +143,7 @@ class Overload:
             self._core.durable.together = False
             self._let_in(ALL)
             self._core.door.hold(float("inf"), {}, self.load.at_s, TICK_S)
+            self._core.cpu_door.open()
 
     def facts(self) -> dict[str, str]:
         """What the control table says, and metrics."""
@@ -245,6 +247,29 @@ class Overload:
             self._caps.look(cpu, sum(self._rates.values())),
             {tenant: quota.weight for tenant, quota in quotas.items()},
         )
+        if self.on:
+            core.cpu_door.know(self._stream_costs())
+
+    def _stream_costs(self) -> dict[str, StreamCost]:
+        """What a tuple of each stream takes, and what of it load may not thin."""
+        core, before = self._core, self.load.overhead_ns_per_tuple
+        pinned: dict[str, float] = {}
+        full: dict[str, float] = {}
+        for unit in self._known:
+            name, cost = unit.standing.query.schema.name, self._costs.corrected(unit)
+            is_pinned = unit.forced != FREE or not unit.thins
+            whole = float(cost[unit.level if is_pinned else 0])
+            full[name] = full.get(name, before) + whole
+            pinned[name] = pinned.get(name, 0.0) + whole * is_pinned
+        return {
+            name: StreamCost(
+                pinned.get(name, 0.0),
+                full.get(name, before),
+                tenant,
+                core.tenants.quota(tenant).weight,
+            )
+            for name, tenant in self._owners().items()
+        }
 
     def _cost_by_query(self) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -263,14 +288,17 @@ class Overload:
         core.durable.together = state.overloaded
         streams = list(core.streams.items())
         by_query = weights_by_query([stream for _, stream in streams])
-        weights = {
-            name: max((by_query.get(query, 1.0) for query in list(s.queries)), default=1.0)
-            for name, s in streams
-            if s.schema.on_overload.policy is Policy.THIN
-        }
         owners = {
             name: (tenant, core.tenants.quota(tenant).weight)
             for name, tenant in self._owners().items()
+        }
+        several = len({tenant for tenant, _ in owners.values()}) > 1
+        blocking = {n for n, s in streams if s.schema.on_overload.policy is Policy.BLOCK}
+        blocking &= owners.keys() if several else set()  # Who is alone waits for himself only.
+        weights = {
+            name: max((by_query.get(query, 1.0) for query in list(s.queries)), default=1.0)
+            for name, s in streams
+            if s.schema.on_overload.policy is Policy.THIN or name in blocking
         }
         core.door.hold(
             state.admit_bytes_per_s,
@@ -281,7 +309,17 @@ class Overload:
             queue_bytes_max=queue_bytes_max(self.load, self._steps.ends)
             if self.on
             else float("inf"),
+            unheld=blocking,
         )
+        if self.on:
+            core.cpu_door.hold(
+                USE * self.load.free_share * NS,
+                self.load.at_s,
+                TICK_S,
+                overloaded=state.overloaded,
+            )
+        else:
+            core.cpu_door.open()
         self._set_levels(state.budget_ns)
 
     def _next_share(self) -> Share:

@@ -164,19 +164,34 @@ class Tenants:
     # --- at the door ---------------------------------------------------------------------------
 
     def admit(
-        self, tenant: str, rows: int, size_bytes: int, now_s: float, *, waits: bool = False
+        self,
+        tenant: str,
+        rows: int,
+        size_bytes: int,
+        now_s: float,
+        *,
+        cpu_ns: float = 0.0,
+        waits: bool = False,
     ) -> None:
         """Let a batch in, by what it declares; waits: it is not offered once more then.
+
+        cpu_ns: that it will take whatever is thinned.
 
         Raises:
           RateExceeded: it is over a rate of its tenant's; it says when to come back.
         """
-        wait_ms = self.rates.wait_ms(tenant, rows, size_bytes, now_s, books=not waits)
+        wait_ms = self.rates.wait_ms(
+            tenant, rows, size_bytes, now_s, cpu_ns=cpu_ns, books=not waits
+        )
         if wait_ms:
             quota = self.quota(tenant)
             limits = [
                 f"{rate:,.0f} {unit}/s"
-                for rate, unit in ((quota.rows_per_s, "rows"), (quota.bytes_per_s, "bytes"))
+                for rate, unit in (
+                    (quota.rows_per_s, "rows"),
+                    (quota.bytes_per_s, "bytes"),
+                    (quota.cpu_ns_per_s if cpu_ns else None, "ns of CPU that cannot be thinned"),
+                )
                 if rate is not None
             ]
             error = RateExceeded(

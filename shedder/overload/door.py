@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -63,6 +63,7 @@ class _Bucket:
     at_s: float = 0.0
     asked: float = 0.0
     demand: float = 0.0
+    unheld: bool = False
     slots: Slots = field(default_factory=Slots)
     full: Slots = field(default_factory=Slots)
 
@@ -75,6 +76,12 @@ class Door:
         self._buckets: dict[str, _Bucket] = {}
         self._held = False
         self._queue_bytes_max = float("inf")
+
+    @property
+    def demand(self) -> float:
+        """What all streams have asked for, per second."""
+        with self._lock:
+            return sum(bucket.demand for bucket in self._buckets.values())
 
     @property
     def held(self) -> bool:
@@ -90,6 +97,7 @@ class Door:
         owners: Mapping[str, tuple[str, float]] = MappingProxyType({}),
         *,
         queue_bytes_max: float = float("inf"),
+        unheld: Collection[str] = (),
     ) -> None:
         """Let in so much from now on, all streams together; inf: everything.
 
@@ -100,6 +108,7 @@ class Door:
           owners: by stream, its tenant and what that weighs: first tenants get their shares, then
             the streams of each. A stream that is not in it is of the tenant "".
           queue_bytes_max: nobody is let in who has more than his share of this waiting.
+          unheld: streams that are let in as long as they have not, and have no part in the rest.
         """
         with self._lock:
             self._queue_bytes_max = queue_bytes_max
@@ -109,17 +118,21 @@ class Door:
             for name, bucket in self._buckets.items():
                 bucket.weight = weights[name]
                 bucket.owner = owners.get(name, ("", 1.0))
+                bucket.unheld = name in unheld
                 bucket.demand += ALPHA * (bucket.asked / tick_s - bucket.demand)
                 bucket.asked = 0.0
                 if began:
                     bucket.at_s, bucket.tokens = now_s, 0.0
-            if self._held and self._buckets:
+            if self._held:
                 self._share_out(admit_bytes_per_s)
 
     def _share_out(self, admit_bytes_per_s: float) -> None:
         owned: dict[tuple[str, float], list[_Bucket]] = {}
         for bucket in self._buckets.values():
-            owned.setdefault(bucket.owner, []).append(bucket)
+            if not bucket.unheld:
+                owned.setdefault(bucket.owner, []).append(bucket)
+        if not owned:
+            return
         demand = [sum(bucket.demand for bucket in buckets) for buckets in owned.values()]
         shares = _all_of(demand, [weight for _, weight in owned], admit_bytes_per_s)
         for buckets, share in zip(owned.values(), shares, strict=True):
@@ -127,10 +140,17 @@ class Door:
             for bucket, rate in zip(buckets, _all_of(asked, weights, share), strict=True):
                 bucket.rate = rate
 
+    def ask(self, stream: str, size_bytes: float) -> None:
+        """A batch comes in whatever there is; it counts in what its stream asks for."""
+        with self._lock:
+            bucket = self._buckets.get(stream)
+            if bucket is not None:
+                bucket.asked += size_bytes
+
     def wait_ms(
         self,
         stream: str,
-        size_bytes: int,
+        size_bytes: float,
         now_s: float,
         queue_bytes: float = 0.0,
         *,
@@ -156,7 +176,7 @@ class Door:
             if queue_bytes > self._queue_bytes_max:
                 free_s, takes_s = drain_s(queue_bytes - self._queue_bytes_max), drain_s(size_bytes)
                 return bucket.full.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
-            if not self._held:
+            if not self._held or bucket.unheld:
                 return 0
             rate = max(bucket.rate, 1.0)
             burst = max(rate * BURST_S, 1.0)
@@ -171,7 +191,7 @@ class Door:
             free_s, takes_s = (1.0 - bucket.tokens) / rate, size_bytes / rate
             return bucket.slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
 
-    def give_back(self, stream: str, size_bytes: int) -> None:
+    def give_back(self, stream: str, size_bytes: float) -> None:
         """A batch that was let in has not come after all."""
         with self._lock:
             bucket = self._buckets.get(stream)

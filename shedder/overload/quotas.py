@@ -135,7 +135,7 @@ class _Bucket:
 
 
 class Rates:
-    """A bucket of rows and one of bytes for each tenant that has quotas of them. Thread-safe.
+    """Buckets of rows, bytes and CPU for each tenant that has quotas of them. Thread-safe.
 
     What came in t seconds is at most rate * (t + BURST_S) and one batch. Decides by what a batch
     declares, before it is decoded.
@@ -148,19 +148,27 @@ class Rates:
         self._slots: dict[str, Slots] = {}
 
     def wait_ms(
-        self, tenant: str, rows: int, size_bytes: int, now_s: float, *, books: bool = True
+        self,
+        tenant: str,
+        rows: int,
+        size_bytes: int,
+        now_s: float,
+        *,
+        cpu_ns: float = 0.0,
+        books: bool = True,
     ) -> int:
         """Ask for room for a batch.
 
         Args:
           tenant: whose. rows, size_bytes: as declared. now_s: of a clock that never goes back.
+          cpu_ns: that it will take whatever is thinned.
           books: it comes back when it is told to, and others are told another time.
 
         Returns:
           0: it may come. Else when to come back, and nothing was taken.
         """
         quota = self._quota_of(tenant)
-        if not quota.has_rates:
+        if not (quota.has_rates or cpu_ns):
             return 0
         with self._lock:
             held = [
@@ -168,10 +176,11 @@ class Rates:
                 for key, rate, amount in (
                     ("rows", quota.rows_per_s, rows),
                     ("bytes", quota.bytes_per_s, size_bytes),
+                    ("cpu", quota.cpu_ns_per_s if cpu_ns else None, cpu_ns),
                 )
                 if rate is not None
             ]
-            wait_s = max(bucket.wait_s(rate) for bucket, rate, _ in held)
+            wait_s = max((bucket.wait_s(rate) for bucket, rate, _ in held), default=0.0)
             slots = self._slots.setdefault(tenant, Slots())
             if wait_s:
                 return slots.next_ms(
@@ -187,10 +196,10 @@ class Rates:
                 bucket.tokens -= amount
         return 0
 
-    def give_back(self, tenant: str, rows: int, size_bytes: int) -> None:
+    def give_back(self, tenant: str, rows: int, size_bytes: int, cpu_ns: float = 0.0) -> None:
         """A batch that was let in is not taken after all: there is no room behind the door."""
         with self._lock:
-            for key, amount in (("rows", rows), ("bytes", size_bytes)):
+            for key, amount in (("rows", rows), ("bytes", size_bytes), ("cpu", cpu_ns)):
                 bucket = self._buckets.get((tenant, key))
                 if bucket is not None:
                     bucket.tokens += amount
