@@ -46,6 +46,7 @@ class World:
 
     keep_all: the truth keeps every tuple, to be compared with the archive at the end.
     truths, tallies, ledgers: by stream; there is a ledger when the world has ended.
+    answers: by query; thinned_answers: those of them that were given while it was thinned.
     """
 
     def __init__(self, scenario: Scenario, directory: Path, *, keep_all: bool = False) -> None:
@@ -59,6 +60,7 @@ class World:
         self.tallies = {name: Tally() for name in streams}
         self.series = Series()
         self.answers = {query.name: Answers() for query in scenario.queries}
+        self.thinned_answers = {query.name: Answers() for query in scenario.queries}
         self.server = Server(
             scenario,
             self.agenda,
@@ -169,7 +171,10 @@ class World:
         truth = self.truths[stream.schema.name]
         true = truth.answer(published.standing.query, news, applied=stream.applied)
         judged = judge(news, true, _by_hash(published.standing))
-        of_query.add(judged, confidence=news.confidence, thinned=news.thinning < 1.0)
+        is_thinned = news.thinning < 1.0
+        of_query.add(judged, confidence=news.confidence, thinned=is_thinned)
+        if is_thinned:
+            self.thinned_answers[name].add(judged, confidence=news.confidence, thinned=True)
 
     # --- what is written down ------------------------------------------------------------------
 
@@ -294,12 +299,14 @@ class World:
         self.problems += server.problems
         for name, ledger in self.ledgers.items():
             self._look_at_the_ledger(name, ledger)
-        for name, of_query in self.answers.items():
-            if not of_query.is_covered:
-                self._problem(
-                    f"{name}: {of_query.compared[1]} of {of_query.compared[0]} intervals held and "
-                    f"{of_query.wrong} exact values were wrong"
-                )
+        for kind, answers in (("", self.answers), (", thinned", self.thinned_answers)):
+            for name, of_query in answers.items():
+                if not of_query.is_covered:
+                    intervals, held = of_query.compared
+                    self._problem(
+                        f"{name}{kind}: {held} of {intervals} intervals held and {of_query.wrong} "
+                        "exact values were wrong"
+                    )
 
     def _look_at_the_ledger(self, stream: str, ledger: Ledger) -> None:
         """Every tuple is in it once, under what became of it."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shedder.simulation.record import Answers
+from shedder.simulation.result import Result
 from shedder.simulation.scenario import Scenario
 from shedder.simulation.world import World
 from tests.simulation.worlds import run
@@ -27,11 +28,15 @@ QUERIES = (
 )
 WHERES = ("", "WHERE ok", "WHERE key < 5")
 GROUPS = ("", "key % 3")
+REPLAYED_EVERY = 20  # Of so many seeds one is run twice: the time that this takes is a twentieth.
 
 
 @dataclass
 class Found:
-    """All worlds together. answers: by query and whether it was thinned."""
+    """All worlds together. answers: by query; those that were thinned also apart.
+
+    replayed: worlds that were run twice, from the same seed.
+    """
 
     worlds: int = 0
     thinned: int = 0
@@ -41,6 +46,7 @@ class Found:
     merges: int = 0
     of_tenants: int = 0
     slowest_s: float = 0.0
+    replayed: int = 0
     answers: dict[str, Answers] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -58,14 +64,30 @@ class Found:
             if not world.scenario.forces:  # An operator who forces a level keeps it.
                 self.slowest_s = max(self.slowest_s, after_s)
         for query in world.scenario.queries:
-            one = world.answers[query.name]
-            all_of_it = self.answers.setdefault(query.sql.split(" FROM ")[0], Answers())
+            sql = query.sql.split(" FROM ")[0]
+            self._add(seed, sql, world.answers[query.name])
+            self._add(seed, f"thinned {sql}", world.thinned_answers[query.name])
+
+    def _add(self, seed: int, sql: str, one: Answers) -> None:
+        if one.checked:
+            all_of_it = self.answers.setdefault(sql, Answers())
             all_of_it.intervals += one.intervals
             all_of_it.held += one.held
             all_of_it.wrong += one.wrong
             all_of_it.draws |= {(seed, *draw): found for draw, found in one.draws.items()}
             all_of_it.checked += one.checked
             all_of_it.confidence = min(one.confidence, all_of_it.confidence)
+
+    def compare(self, seed: int, result: Result, again: Result) -> None:
+        """Two runs of one seed."""
+        self.replayed += 1
+        if again.to_json() != result.to_json():
+            self.wrong.append(f"seed {seed}: another run of it has other bytes")
+
+    @property
+    def thinned_intervals(self) -> int:
+        """Intervals that were compared of answers given while they were thinned."""
+        return sum(a.compared[0] for sql, a in self.answers.items() if sql.startswith("thinned"))
 
     def uncovered(self) -> list[str]:
         """Queries whose intervals held less often than honest ones would."""
@@ -178,8 +200,10 @@ def look(first: int, count: int, seconds: float = 2.0) -> Found:
     """Run worlds, one per seed."""
     found = Found()
     for seed in range(first, first + count):
-        world, _ = run(scenario_of(seed, seconds))
+        world, result = run(scenario_of(seed, seconds))
         found.add(seed, world)
+        if seed % REPLAYED_EVERY == 0 and result.replays:
+            found.compare(seed, result, run(scenario_of(seed, seconds))[1])
     return found
 
 
@@ -190,6 +214,7 @@ def main() -> None:
         f"{found.worlds:,} worlds of seeds from {first}: {found.tuples:,} tuples, "
         f"{found.thinned:,} worlds thinned, {found.crashed:,} crashed, {found.refused:,} refused, "
         f"{found.of_tenants:,} of two tenants; {found.merges:,} summaries for batches; "
+        f"{found.replayed:,} run twice; {found.thinned_intervals:,} intervals of thinned answers; "
         f"full precision after {found.slowest_s:g} s at most"
     )
     wrong = [*found.wrong, *found.uncovered()]

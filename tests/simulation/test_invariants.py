@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.invariants import look, scenario_of
+from shedder.simulation.verdict import Verdict
+from tests.simulation.invariants import Found, look, scenario_of
+from tests.simulation.worlds import run
 
 
 def check(first: int, count: int) -> None:
@@ -17,6 +19,8 @@ def check(first: int, count: int) -> None:
     assert found.of_tenants > count // 10
     assert found.merges >= count // 20
     assert found.slowest_s <= 10
+    assert found.replayed >= count // 25
+    assert found.thinned_intervals > count // 4
 
 
 @pytest.mark.slow
@@ -28,6 +32,33 @@ def test_a_few_random_worlds():
 @pytest.mark.parametrize("first", range(1_000, 3_000, 250))
 def test_two_thousand_random_worlds(first):
     check(first, 250)
+
+
+def test_wrong_answers_while_thinned_are_not_hidden_among_many_right_ones():
+    """Of 10,000 intervals two dozen missed, all of them while the query was thinned."""
+
+    def verdict(held: int, intervals: int) -> Verdict:
+        return Verdict(intervals, held, 0, 0, 0, {}, {}, (), {})
+
+    world, _ = run(scenario_of(5))
+    name = world.scenario.queries[0].name
+    for _ in range(1_000):
+        world.answers[name].add(verdict(10, 10), confidence=0.95, thinned=False)
+    for answers in (world.answers, world.thinned_answers):
+        answers[name].add(verdict(16, 40), confidence=0.95, thinned=True)
+    found = Found()
+    found.add(5, world)
+    (line,) = found.uncovered()
+    assert line.startswith("thinned SELECT")
+
+
+def test_a_run_with_other_bytes_is_found():
+    first, other = (run(scenario_of(seed, 0.5))[1] for seed in (5, 6))
+    found = Found()
+    found.compare(5, first, first)
+    assert not found.wrong
+    found.compare(5, first, other)
+    assert found.wrong == ["seed 5: another run of it has other bytes"]
 
 
 def test_a_seed_is_a_scenario():
