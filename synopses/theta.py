@@ -243,15 +243,7 @@ class GroupedTheta(Resizable):
         as for millions (intervals/distinct.py).
         """
         found = distinct_by_hash(kept=self.held, share=self.shares, confidence=confidence)
-        return Estimates(
-            np.rint(found.value).astype(np.int64),
-            found.low.astype(np.int64),
-            found.high.astype(np.int64),
-            found.bound,
-            np.zeros(self._groups, np.bool_),
-            confidence,
-            "theta",
-        )
+        return found.counts(confidence=confidence, source="theta")
 
     def hashes(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """All held hashes, by group, ascending in each, and where each group's end. Below 2^63."""

@@ -122,15 +122,7 @@ class Compared:
         found = distinct_by_hash(kept=kept, share=self.shares, confidence=confidence)
         if most is not None:
             found = found.clipped(np.zeros(len(kept)), most)
-        return Estimates(
-            np.rint(found.value).astype(np.int64),
-            found.low.astype(np.int64),
-            found.high.astype(np.int64),
-            found.bound,
-            np.zeros(len(kept), np.bool_),
-            confidence,
-            SOURCE,
-        )
+        return found.counts(confidence=confidence, source=SOURCE)
 
 
 def _at_most(all_values: NDArray[np.int64], elsewhere: NDArray[np.int64]) -> NDArray[np.float64]:

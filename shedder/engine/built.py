@@ -16,6 +16,7 @@ from shedder.errors import BadBatch, PlansChanged
 from shedder.streams.batches import BatchLimits
 from shedder.streams.group_keys import OTHERS
 
+ROWS_MAX = 1 << 40  # Tuples of summaries: counts of many such still fit int64 and are doubles.
 _ANY = BatchLimits(rows_max=1 << 31, bytes_max=1 << 31)  # The log's own bytes were checked before.
 
 
@@ -42,6 +43,8 @@ def checked(summaries: Summaries, standing: Mapping[str, Standing], limits: Batc
       PlansChanged: they are not of all of these queries, and of no others.
       BadBatch: they are damaged, or contradict themselves.
     """
+    if summaries.rows > ROWS_MAX:
+        raise BadBatch(f"summaries of {summaries.rows:,} tuples; at most {ROWS_MAX:,} at a time")
     _check_queries(summaries, set(standing))
     received = {}
     plans = {name: query.opened_plan for name, query in standing.items()}

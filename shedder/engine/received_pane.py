@@ -89,7 +89,7 @@ class PaneReader:
         ]
         pane = Pane(self._plan, 0, parts=read)
         for segment in summary.segments:
-            self._add_segment(pane, segment, groups)
+            self._add_segment(pane, segment, groups, summary.matching)
         counts = pane.counts
         counted = int(counts[0] if groups == 1 else counts.sum())
         expected = summary.matching - (summary.thinned[0] if summary.segments else 0)
@@ -97,12 +97,15 @@ class PaneReader:
             raise BadBatch(f"it counts {counted} tuples and says that {summary.matching} match")
         return ReceivedPane(pane, received)
 
-    def _add_segment(self, pane: Pane, segment: SegmentSummary, groups: int) -> None:
+    def _add_segment(self, pane: Pane, segment: SegmentSummary, groups: int, matching: int) -> None:
         if segment.part >= len(self._parts) or segment.level > LEVEL_MAX:
             raise BadBatch(f"synopsis {segment.part} at level {segment.level} does not exist")
         place, basics = (segment.part, segment.level), segment.basics
-        if place in pane.segments or basics[0] < basics[1]:  # type: ignore[operator]
-            raise BadBatch(f"the segment of synopsis {segment.part} contradicts the others")
+        if place in pane.segments or not basics[1] <= basics[0] <= matching:  # type: ignore[operator]
+            raise BadBatch(
+                f"the segment of synopsis {segment.part} contradicts the others: it is there "
+                f"twice, or read {basics[1]:,} of {basics[0]:,} values where {matching:,} match"
+            )
         images = images_of(self._plan.parts[segment.part], thinned=True)
         synopsis = images.read(segment.image, groups)
         shape = GroupedCrossMoments.from_bytes(segment.shape) if segment.shape else None

@@ -12,7 +12,7 @@ from synopses.errors import BadParameter
 from synopses.inputs import as_input
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals, error_share
-from synopses.intervals.tails import binomial_at_least, binomial_at_most
+from synopses.intervals.tails import binomial_at_least, binomial_at_most, two_deviations
 
 
 def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) -> Intervals:
@@ -25,20 +25,22 @@ def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) ->
 
     Args:
       kept: distinct values held that match; whole, >= 0; scalar or [groups].
-      share: HashSample.share (times 2^-level when thinned by hash), in (0, 1]; or [groups].
+      share: HashSample.share (times 2^-level when thinned by hash), in [0, 1]; or [groups].
       confidence: of each interval, in (0, 1).
 
     Returns:
-      distinct: [groups], value kept/share; exact where share is 1.
+      distinct: [groups], value kept/share; exact where share is 1. Where it is 0 no value could be
+      kept: the value is NaN and there is no high end. Above 2^53 ends are the next double outwards.
     """
     tail = error_share(confidence) / 2.0
     counts, shares = np.broadcast_arrays(
         np.atleast_1d(np.asarray(kept, np.float64)), np.atleast_1d(np.asarray(share, np.float64))
     )
-    if not ((shares > 0.0) & (shares <= 1.0)).all():
-        raise BadParameter("share", share, "inside (0, 1]")
+    if not ((shares >= 0.0) & (shares <= 1.0)).all():
+        raise BadParameter("share", share, "inside [0, 1]")
     low, high = _invert(as_input(counts, np.float64), as_input(shares, np.float64), tail)
-    return Intervals.of(counts / shares, low, high, exact=shares == 1.0)
+    value = np.divide(counts, shares, out=np.full(shares.shape, np.nan), where=shares > 0.0)
+    return Intervals.of(value, low, high, exact=shares == 1.0)
 
 
 def distinct_by_rows(
@@ -100,23 +102,22 @@ def _invert(
 
 
 @njit(nogil=True, cache=True)
-def _step(kept: float, share: float) -> float:
-    return math.ceil(2.0 * math.sqrt((kept + 4.0) * (1.0 - share)) / share) + 1.0
-
-
-@njit(nogil=True, cache=True)
 def _most(kept: float, share: float, tail: float) -> float:
     """The largest D with P(binomial(D, share) <= kept) > tail."""
     if share >= 1.0:
         return kept
-    step = _step(kept, share)
+    if share <= 0.0:
+        return math.inf
+    step = two_deviations(kept, share)
     believed = kept
-    refuted = math.floor(kept / share) + step
+    refuted = np.floor(kept / share) + step
     while binomial_at_most(kept, refuted, share) > tail:
         believed = refuted
         refuted += step
     while refuted - believed > 1.0:
-        middle = math.floor((believed + refuted) / 2.0)
+        middle = np.floor(believed + (refuted - believed) / 2.0)
+        if not believed < middle < refuted:  # Not every whole number is a double there.
+            return refuted
         if binomial_at_most(kept, middle, share) > tail:
             believed = middle
         else:
@@ -127,12 +128,14 @@ def _most(kept: float, share: float, tail: float) -> float:
 @njit(nogil=True, cache=True)
 def _fewest(kept: float, share: float, tail: float) -> float:
     """The smallest D with P(binomial(D, share) >= kept) > tail."""
-    if share >= 1.0 or kept == 0.0:
+    if share >= 1.0 or share <= 0.0 or kept == 0.0:
         return kept
     refuted = kept - 1.0
-    believed = math.ceil(kept / share)
+    believed = np.ceil(kept / share)
     while believed - refuted > 1.0:
-        middle = math.floor((believed + refuted) / 2.0)
+        middle = np.floor(refuted + (believed - refuted) / 2.0)
+        if not refuted < middle < believed:
+            return refuted
         if binomial_at_least(kept, middle, share) > tail:
             believed = middle
         else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from synopses.errors import BadParameter
 from synopses.inputs import as_input
 from synopses.intervals.interval import Intervals, error_share
-from synopses.intervals.tails import hypergeometric_at_most
+from synopses.intervals.tails import hypergeometric_at_most, two_deviations
 
 
 def matching_count(
@@ -21,8 +19,10 @@ def matching_count(
 
     The hypergeometric is inverted: low is the smallest count under which m or more matches are
     not too rare (probability over delta/2), high the largest under which m or fewer are not.
-    Valid at every n and m, m = 0 included; nothing is approximated. Source: Buonaccorsi 1987,
-    Am. Stat. 41(3) (exact bounds for a finite population); estimators.md 2.
+    Valid at every n and m, m = 0 included; where counts are so large that a tail is only bounded
+    (tails.py), or that not each is a double, the ends lie outside of the exact ones.
+    Source: Buonaccorsi 1987, Am. Stat. 41(3) (exact bounds for a finite population);
+    estimators.md 2.
 
     Args:
       population: N, tuples in the stratum; whole, >= read; scalar or [groups].
@@ -104,8 +104,8 @@ def _largest(population: float, read: float, matched: float, tail: float) -> flo
         return top
     # P falls with K. Bracket by steps of about two standard deviations from the estimate.
     share = read / population
-    step = math.ceil(2.0 * math.sqrt((matched + 4.0) * (1.0 - share)) / share) + 1.0
-    believed = max(matched, math.floor(matched / share))
+    step = two_deviations(matched, share)
+    believed = max(matched, np.floor(matched / share))
     believed = min(believed, top)
     if hypergeometric_at_most(matched, population, believed, read) <= tail:
         believed = matched
@@ -115,7 +115,9 @@ def _largest(population: float, read: float, matched: float, tail: float) -> flo
         refuted += step
     refuted = min(refuted, top + 1.0)
     while refuted - believed > 1.0:
-        middle = math.floor((believed + refuted) / 2.0)
+        middle = np.floor(believed + (refuted - believed) / 2.0)
+        if not believed < middle < refuted:  # Not every whole number is a double there.
+            return min(refuted, top)
         if hypergeometric_at_most(matched, population, middle, read) > tail:
             believed = middle
         else:

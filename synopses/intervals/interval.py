@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from synopses.errors import BadParameter
 from synopses.estimate import Bound, Estimates
 
+_INT64_MAX = np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
@@ -81,6 +83,19 @@ class Intervals:
         return Estimates(
             self.value, self.low, self.high, self.bound, null, confidence, source, reason
         )
+
+    def counts(self, *, confidence: float, source: str) -> Estimates:
+        """The same of whole numbers, as int64: no more can be counted than that holds."""
+        null = np.isnan(self.value)
+        value = np.where(null, self.low, np.rint(self.value))
+        columns = [_saturated(column) for column in (value, self.low, self.high)]
+        return Estimates(*columns, self.bound, null, confidence, source)
+
+
+def _saturated(column: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole doubles as int64; what lies beyond is its largest."""
+    beyond = column >= 2.0**63
+    return np.where(beyond, _INT64_MAX, np.where(beyond, 0.0, column).astype(np.int64))
 
 
 def error_share(confidence: float) -> float:

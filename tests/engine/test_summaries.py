@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,16 @@ import pyarrow as pa
 import pytest
 
 import shedder
+from shedder.engine.built import Checked
 from shedder.engine.engine import Engine
-from shedder.engine.summaries import Summaries
+from shedder.engine.summaries import SegmentSummary, Summaries
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, PlansChanged, ShedderError
 from shedder.streams.batches import BatchLimits
 from shedder.streams.conform import conform
+from synopses.header import Kind, seal
+from synopses.moments import GroupedMoments
+from synopses.theta import GroupedTheta
 
 SECOND = 1_000_000
 CREATE = """CREATE STREAM s (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)
@@ -85,6 +90,11 @@ def built(plans: Plans, table: pa.Table, builders: int = 3) -> Summaries:
 
 def plans_of(engine: Engine) -> Plans:
     return Plans.from_json(engine.plans("s"))
+
+
+def plans_of_new(directory: Path) -> Plans:
+    with created(directory) as engine:
+        return plans_of(engine)
 
 
 def pushed(engine: Engine, table: pa.Table) -> None:
@@ -268,6 +278,65 @@ def test_what_contradicts_itself_is_refused_with_words(db: Engine) -> None:
     assert db.ledger("s").applied == 0
     db.merge("s", made.to_bytes())
     assert db.ledger("s").applied == 2_000
+
+
+def claiming(made: Summaries, population: int) -> Summaries:
+    """With a synopsis more in the first pane, read at a level, of so many values."""
+    pane = made.panes[0]
+    at = next(at for at, image in enumerate(pane.images) if image[5] == Kind.MOMENTS)
+    whole = GroupedMoments.from_bytes(pane.images[at])
+    empty = GroupedMoments(whole.groups, integer=whole.integer, variance=True).to_bytes()
+    more = SegmentSummary(at, 3, (population, 10, -10, 10), empty)
+    return replace(made, panes=(replace(pane, segments=(more,)), *made.panes[1:]))
+
+
+def left_out_almost_all(made: Summaries) -> Summaries:
+    """Each theta sketch has the lowest threshold that there is."""
+
+    def emptied(image: bytes) -> bytes:
+        if image[5] != Kind.THETA:
+            return image
+        held = GroupedTheta.from_bytes(image)
+        thresholds = np.ones(held.groups, np.uint64)
+        body = [thresholds, np.zeros(held.groups, np.int64), np.zeros(0, np.uint64)]
+        return seal(Kind.THETA, struct.pack("<qi", held.groups, held.lg_k), body)
+
+    panes = [replace(pane, images=tuple(map(emptied, pane.images))) for pane in made.panes]
+    assert panes != list(made.panes)
+    return replace(made, panes=tuple(panes))
+
+
+def test_counts_that_cannot_be_are_refused(db: Engine) -> None:
+    made = built(plans_of(db), rows(2_000, 1))
+    matching = made.panes[0].matching
+    with pytest.raises(BadBatch, match=rf"10 of {matching + 1:,} values where {matching:,} match"):
+        db.merge("s", claiming(made, matching + 1).to_bytes())
+    with pytest.raises(BadBatch, match=r"summaries of 1,099,511,627,777 tuples; at most"):
+        db.merge("s", replace(made, rows=2**40 + 1).to_bytes())
+
+
+@pytest.mark.timeout(120, method="thread")  # A kernel that does not end cannot be interrupted.
+@pytest.mark.parametrize("ill", [lambda made: claiming(made, 2**60), left_out_almost_all])
+def test_what_an_older_version_let_into_the_log_stops_nobody(
+    tmp_path: Path, ill: Callable[[Summaries], Summaries]
+) -> None:
+    """Such counts once made an interval that was never found, and each start began with it."""
+    made = ill(built(plans_of_new(tmp_path / "plans"), rows(300, 1, seconds=2)))
+    with created(tmp_path / "data") as engine:
+        unchecked = engine.core.intake("s").append_built(
+            Checked(made), made.to_bytes(), producer="p", epoch=0, sequence=0
+        )
+        assert unchecked.result().rows == 300
+        engine.core.actor.call(lambda: None).result()  # It is applied, too.
+        before = answers(engine)
+        shutil.copytree(tmp_path / "data", tmp_path / "copy")  # As a power cut would leave it.
+    with opened(tmp_path / "copy") as again:
+        assert answers(again) == before
+        pushed(again, rows(300, 2, begin_s=2))
+        assert all(table.num_rows for table in answers(again).values())
+        late = {query.query: query.late for query in again.ledger("s").queries}
+        is_refused = ill is not left_out_almost_all  # A threshold may be that low.
+        assert sum(late.values()) == (made.panes[0].tuples if is_refused else 0)
 
 
 def test_a_segment_without_its_bytes_is_refused(db: Engine) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from synopses.bottom_k import KEY_MAX, BottomK, HashSample, Kept, WeightedBottomK
 from synopses.errors import BadParameter, CorruptSynopsis
+from synopses.intervals.distinct import distinct_by_hash
 
 
 def keys_of(seed: int, count: int) -> NDArray[np.uint64]:
@@ -207,3 +208,13 @@ def test_a_sample_of_no_rows_is_refused(sample):
         sample(0)
     with pytest.raises(BadParameter, match="-1"):
         sample(4).resize(-1)
+
+
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.parametrize("value", [0, 1000])
+def test_a_hash_sample_of_one_low_hash_says_that_it_knows_almost_nothing(value: int) -> None:
+    sample = HashSample(4)
+    sample.update(np.full(10, value, np.uint64))
+    found = distinct_by_hash(kept=0, share=sample.share, confidence=0.95)
+    assert found.low[0] == 0
+    assert found.high[0] >= 2.0**54

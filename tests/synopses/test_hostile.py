@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.count_min import GroupedCountMin
+from synopses.count_sketch import GroupedCountSketch
+from synopses.counts import GroupedCount
+from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis, SynopsisError
+from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.hashing import murmur_int64, position_start
+from synopses.intervals.distinct import distinct_by_hash
+from synopses.join_sizes import self_join_size
 from synopses.kll import GroupedKll
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
+from synopses.req import GroupedReq
 from synopses.stratified_sample import StratifiedBottomK
 from synopses.theta import GroupedTheta
+from synopses.theta_sets import Compared
 from tests.laws import Part
 from tests.synopses.hostile import memory_bounded, survive
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
 from tests.truth import draw
+
+# A kernel that does not end cannot be interrupted, only the process ended.
+pytestmark = pytest.mark.timeout(300, method="thread")
 
 MUTATIONS = 100_000
 MORE_BYTES = 128 << 20
@@ -63,11 +78,40 @@ KINDS = {
 }
 
 
+SOME = murmur_int64(np.arange(3))[0], 0.95
+QUESTIONS: dict[type, list[Callable[[Any], Any]]] = {
+    GroupedCount: [lambda s: s.count()],
+    GroupedMoments: [
+        lambda s: (s.count(), s.sum(), s.mean(), s.minimum(), s.maximum()),
+        lambda s: s.variance() if s.spread else None,
+    ],
+    GroupedCrossMoments: [lambda s: s.correlation()],
+    GroupedLogBuckets: [lambda s: s.quantile(0.5), lambda s: s.quantile(1.0)],
+    GroupedDistinct: [lambda s: s.distinct(0.95)],
+    GroupedTheta: [
+        lambda s: s.distinct(0.95),
+        lambda s: Compared.of(s, s.select(np.arange(s.groups))).jaccard(0.95),
+    ],
+    GroupedCountMin: [lambda s: s.count(*SOME), lambda s: self_join_size(s, 0.95)],
+    GroupedCountSketch: [lambda s: s.count(*SOME)],
+    GroupedFrequent: [lambda s: s.top(3)],
+    GroupedKll: [lambda s: s.quantile(0.5, 0.95)],
+    GroupedReq: [lambda s: s.quantile(0.5, 0.95)],
+    GroupedFirstLast: [lambda s: s.first(), lambda s: s.last()],
+    HashSample: [
+        lambda s: distinct_by_hash(kept=len(np.unique(s.hashes)), share=s.share, confidence=0.95)
+    ],
+}
+
+
 def use(found: Any) -> None:
-    """What a reader of a pane does next."""
+    """What a reader of a pane does next; a question is answered, or refused by name."""
     if hasattr(found, "select"):
         found.merge(found.select(np.arange(found.groups)))
     assert found.size_bytes >= 0
+    for question in QUESTIONS.get(type(found), []):
+        with suppress(SynopsisError):
+            question(found)
     found.to_bytes()
 
 

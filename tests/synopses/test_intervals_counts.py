@@ -91,6 +91,48 @@ def test_counts_stay_right_at_a_trillion_tuples():
     np.testing.assert_allclose(found.low[1], stats.beta.ppf(0.025, 655, 64_882) * 1e12, rtol=1e-4)
 
 
+@pytest.mark.timeout(60, method="thread")
+def test_counts_that_are_no_doubles_any_more_end_outside_of_the_truth():
+    """Above 2^53 halves never come one apart, and a tail had more terms than anybody has time."""
+    found = matching_count(
+        population=[2.0**54, 2.0**60, 2.0**62, 2.0**62], read=[10, 10, 2.0**61, 2.0**62 - 4096],
+        matched=[3, 3, 2.0**60, 2.0**60], confidence=0.95,
+    )  # fmt: skip
+    few = stats.beta.ppf([0.025, 0.975], [3, 4], [8, 7])  # Clopper and Pearson's bounds.
+    np.testing.assert_allclose(found.low[:2], few[0] * np.array([2.0**54, 2.0**60]), rtol=1e-9)
+    np.testing.assert_allclose(found.high[:2], few[1] * np.array([2.0**54, 2.0**60]), rtol=1e-9)
+    deviation = 2.0**30  # Of 2^61 read, half match and half are read: sqrt(2^61 / 4 / 2) * 2.
+    reach = (found.high[2] - 2.0**61) / deviation
+    assert 1.96 <= reach <= 2.05
+    assert 2.0**60 * (1 + 2.0**-52) <= found.high[3] <= 2.0**60 + 4096
+
+
+@pytest.mark.parametrize("read", [10**9, 10**11])
+def test_a_tail_that_is_only_bounded_is_never_less_than_the_tail(read):
+    """The law of 10^12 tuples is wider than the terms that are summed; scipy has the binomial's."""
+    share = 0.3
+    deviation = math.sqrt(read * share * (1 - share))
+    for off in (0.5, 2.0, 3.0):
+        x = math.floor(read * share - off * deviation)
+        exact = stats.binom.cdf(x, read, share)
+        assert exact <= binomial_at_most(float(x), float(read), share) * (1 + 1e-9)
+        mirrored = binomial_at_least(float(read - x), float(read), 1 - share)
+        assert exact <= mirrored * (1 + 1e-9)
+        if off >= 2:
+            assert mirrored <= 1.25 * exact
+    above = math.floor(read * share + deviation)
+    assert stats.binom.cdf(above, read, share) <= binomial_at_most(float(above), float(read), share)
+
+
+@pytest.mark.timeout(60, method="thread")
+def test_of_very_small_shares_little_is_known():
+    found = distinct_by_hash(kept=[0, 3, 0], share=[1e-16, 1e-18, 0.0], confidence=0.95)
+    np.testing.assert_allclose(found.high[:2], stats.chi2.ppf(0.975, [2, 8]) / 2 * [1e16, 1e18])
+    np.testing.assert_allclose(found.low[:2], [0, stats.chi2.ppf(0.025, 6) / 2 * 1e18])
+    assert math.isnan(found.value[2])
+    assert (found.low[2], found.high[2]) == (0, math.inf)
+
+
 @pytest.mark.parametrize("bad", [(5, 6, 1), (5, 3, 4), (5, 3, -1)])
 def test_impossible_counts_are_refused(bad):
     population, read, matched = bad

@@ -322,3 +322,13 @@ def test_hostile_images_end_in_an_error_or_a_sketch(seed: int) -> None:
             assert np.all(hashes[:-1] < hashes[1:])
             assert np.all(hashes < threshold)
     assert 1_000 < refused < 2_500
+
+
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.parametrize("level", [52, 55, 62])
+def test_what_is_thinned_to_almost_nothing_says_that_it_knows_almost_nothing(level: int) -> None:
+    thinned = GroupedTheta(1, 5)
+    thinned.thin(level)
+    answer = thinned.distinct(0.95)[0]
+    assert (answer.value, answer.low) == (0, 0)
+    assert answer.high == pytest.approx(min(2.0**63, 3.689 * 2.0**level), rel=1e-3)
