@@ -27,6 +27,7 @@ from synopses.intervals.weighted import WeightedMatches, weighted_sum
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.profile import Profile, Statistics
+from synopses.ranks import discrete_rank
 from synopses.req import GroupedReq
 from synopses.theta import GroupedTheta
 
@@ -175,6 +176,12 @@ def theta(trials: int, most: int, level: int = 0, lg_k: int = 10) -> Study:
 # --- quantiles -------------------------------------------------------------------------------
 
 
+def _at(ordered: Doubles, q: float) -> Doubles:
+    """Each trial's discrete quantile."""
+    quantile: Doubles = ordered[:, int(discrete_rank(q, np.array([ordered.shape[1]]))[0]) - 1]
+    return quantile
+
+
 def _ranks_off(ordered: Doubles, answers: Doubles, q: float) -> Doubles:
     """Signed distance of q from the ranks that an answer has, as a share of the tuples."""
     below = (ordered < answers[:, None]).mean(axis=1)
@@ -197,7 +204,7 @@ def kll(stream: str, trials: int, most: int, panes: int = 1, k: int = 200) -> St
         median = summary.quantile(0.5, 0.95).value
         study.at(end, _ranks_off(ordered, median, 0.5), GroupedKll.profile, k)
         for q in RANKS:
-            truth = ordered[:, max(1, int(np.ceil(q * end))) - 1]
+            truth = _at(ordered, q)
             study.ask(truth, {c: summary.quantile(q, c) for c in CONFIDENCES})
     return study
 
@@ -218,7 +225,7 @@ def req(stream: str, trials: int, most: int, panes: int = 1, k: int = 24) -> Stu
         tail = summary.quantile(0.9, 0.95).value
         study.at(end, _ranks_off(ordered, tail, 0.9) / 0.1, GroupedReq.profile, k)
         for q in RANKS:
-            truth = ordered[:, max(1, int(np.ceil(q * end))) - 1]
+            truth = _at(ordered, q)
             study.ask(truth, {c: summary.quantile(q, c) for c in CONFIDENCES})
     return study
 
@@ -233,9 +240,9 @@ def log_buckets(stream: str, trials: int, most: int) -> Study:
         summary.update(np.repeat(owners, end - start), values[:, start:end].ravel())
         ordered = np.sort(values[:, :end], axis=1)
         for q in RANKS:
-            truth = ordered[:, max(1, int(np.ceil(q * end))) - 1]
+            truth = _at(ordered, q)
             study.ask(truth, dict.fromkeys(CONFIDENCES, summary.quantile(q)))
-        p99 = ordered[:, max(1, int(np.ceil(0.99 * end))) - 1]
+        p99 = _at(ordered, 0.99)
         errors = summary.quantile(0.99).value / p99 - 1
         study.at(end, errors, GroupedLogBuckets.profile, GroupedLogBuckets.profile.default)
     return study

@@ -63,3 +63,10 @@ def keys_of_cells(cells: NDArray[np.int64], shift: int) -> NDArray[np.int64]:
     """The inverse of `cells_of_keys` (for the zero cell: the key of 0.0)."""
     negative = 1 << (63 - shift)
     return np.where(cells < ZERO, negative + ZERO - cells, cells - ZERO)
+
+
+def middle_of(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The middle of each bucket; of one without end its infinity. Shapes [n]."""
+    finite = np.isfinite(low) & np.isfinite(high)
+    with np.errstate(invalid="ignore"):
+        return np.where(finite, low / 2 + high / 2, np.where(np.isfinite(low), high, low))

@@ -17,9 +17,9 @@ from synopses.estimate import Bound, Estimates
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.kll_batches import update_sorted
 from synopses.kll_images import read_image
-from synopses.log_buckets import discrete_rank
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.rank_sketches import RankSketches, at_rank
+from synopses.ranks import discrete_rank
 from synopses.value_buffers import waiting_bytes
 
 K_MIN, K_MAX = 8, 65_535  # As in DataSketches.

@@ -24,34 +24,22 @@ from synopses.bucket_cells import (
     ZERO,
     cell_ends,
     farthest,
+    middle_of,
 )
 from synopses.bucket_counts import BucketCounts
 from synopses.cell_counts import checked_entries, placing
-from synopses.errors import BadParameter, CorruptSynopsis
+from synopses.errors import CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import check_taken, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids
 from synopses.parameters import as_groups, as_whole
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
+from synopses.ranks import discrete_rank
 from synopses.resizing import Resizable
 
 _PARAMETERS = struct.Struct("<qi")  # Groups, bits that do not choose the cell.
 _SOURCE = "log-buckets"
-
-
-def discrete_rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which value in order the q-quantile of so many is: max(1, ceil(q n)), 1-based; shape [n].
-
-    Computed as n - floor(n - q n), which forgives the last bit of q n as DuckDB's
-    quantile_disc does: 0.07 of 100 is the 7th although 0.07 * 100 > 7 in doubles.
-
-    Raises:
-      BadParameter: q is not in [0, 1].
-    """
-    if not 0.0 <= q <= 1.0:
-        raise BadParameter("q", q, "0 to 1")
-    return np.maximum(1, counts - np.floor(counts - q * counts).astype(np.int64))
 
 
 @njit(nogil=True, cache=True)
@@ -230,7 +218,7 @@ class GroupedLogBuckets(Resizable):
         low = np.maximum(low, extremes[:, 0])
         high = np.minimum(high, extremes[:, 1])
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
-        return _certain(_middle(low, high), low, high, empty)
+        return _certain(middle_of(low, high), low, high, empty)
 
     def buckets(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Group, cell and count of every bucket that holds values, by group, then by value."""
@@ -291,12 +279,6 @@ class GroupedLogBuckets(Resizable):
 
 def _no_extremes(groups: int) -> NDArray[np.float64]:
     return np.tile(np.array([np.inf, -np.inf]), (groups, 1))
-
-
-def _middle(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-    finite = np.isfinite(low) & np.isfinite(high)
-    with np.errstate(invalid="ignore"):
-        return np.where(finite, low / 2 + high / 2, np.where(np.isfinite(low), high, low))
 
 
 def _nothing(groups: int) -> Estimates:

@@ -14,9 +14,9 @@ from synopses.estimate import Estimates
 from synopses.grouped import same_kind
 from synopses.header import Body
 from synopses.inputs import UNGROUPED, as_column, as_ids
-from synopses.log_buckets import discrete_rank
 from synopses.ordering import sorted_floats
 from synopses.parameters import as_groups, as_whole
+from synopses.ranks import discrete_rank
 from synopses.resizing import Resizable
 from synopses.value_buffers import ValueBuffers, quantiles
 

@@ -15,10 +15,10 @@ from synopses.errors import CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, same_kind
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
-from synopses.log_buckets import discrete_rank
 from synopses.parameters import as_flag
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.rank_sketches import RankSketches, at_rank
+from synopses.ranks import discrete_rank
 from synopses.req_images import K_MAX, SECTION_MIN, SECTIONS_MIN, read_image, times_kept, unpaired
 from synopses.value_buffers import waiting_bytes
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synopses.errors import BadParameter
 from synopses.estimate import Bound
+from synopses.ranks import least_of
 
 
 class Promise(Enum):
@@ -56,10 +56,7 @@ def least_count(share: float, totals: NDArray[np.int64]) -> NDArray[np.int64]:
     Args:
       share: in (0, 1]. totals: int64 [groups], >= 0.
     """
-    exact = Fraction(repr(float(share)))
-    wide = totals.astype(object) * exact.numerator
-    counts: NDArray[np.int64] = np.maximum(-(-wide // exact.denominator), 1).astype(np.int64)
-    return counts
+    return np.maximum(least_of(share, totals), 1)
 
 
 def choose(

@@ -74,7 +74,7 @@ def exact_sum(values: NDArray[Any]) -> float | int:
 
 def exact_quantile(values: NDArray[Any], q: float) -> Any:
     """The discrete quantile: the value of rank max(1, ceil(q n)) in order."""
-    rank = max(1, len(values) - math.floor(len(values) - q * len(values)))
+    rank = max(1, math.ceil(Fraction(repr(float(q))) * len(values)))  # q is the decimal written.
     return np.sort(values)[rank - 1]
 
 

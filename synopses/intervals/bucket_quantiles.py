@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.bucket_cells import middle_of
 from synopses.intervals.combine import split_confidence
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.quantiles import rank_bounds
+from synopses.ranks import discrete_rank
 
 Floats = NDArray[np.float64]
 CellEnds = Callable[[NDArray[np.int64]], tuple[Floats, Floats]]
@@ -96,8 +98,8 @@ def _by_edges(
         row[:-1] = ends[np.searchsorted(stratum.cells, cells, side="right")]
     population = np.array([s.population for s in strata])
     read = np.array([s.read for s in strata])
-    members = sum(s.population for s in strata)
-    target = max(1.0, _product(rank_share, members))
+    members = np.array([sum(s.population for s in strata)])
+    target = int(discrete_rank(rank_share, members)[0])
     low, high = min(s.low for s in strata), max(s.high for s in strata)
     if not len(cells):
         return np.array([low]), np.array([high])
@@ -151,8 +153,7 @@ def _hull(
                 confidence=each,
             )
         else:
-            exact = np.array([max(1.0, _product(rank_share, int(n))) for n in totals])
-            first = last = np.ceil(exact).astype(np.int64)
+            first = last = discrete_rank(rank_share, totals)
         lows, highs = _at_ranks(stratum, ends_of, first), _at_ranks(stratum, ends_of, last)
         least = np.where((first < 1) | (totals == 0), stratum.low, lows[0])
         most = np.where((last > totals) | (totals == 0), stratum.high, highs[1])
@@ -194,14 +195,4 @@ def _estimate(strata: Sequence[BucketStratum], ends_of: CellEnds, rank_share: fl
     first = np.searchsorted(groups[order], np.arange(size))
     at = np.clip(at, np.minimum(first, len(order) - 1), np.maximum(last, 0))
     low, high = ends_of(cells[order][at])
-    finite = np.isfinite(low) & np.isfinite(high)
-    with np.errstate(invalid="ignore"):
-        middle = np.where(finite, low / 2 + high / 2, np.where(np.isfinite(low), high, low))
-    return np.where(totals > 0, middle, np.nan)
-
-
-def _product(share: float, count: int) -> float:
-    """share * count, not above a whole number that it ought to be (0.07 * 100 is 7.000...01)."""
-    product = share * count
-    nearest = round(product)
-    return float(nearest) if abs(product - nearest) <= 1e-12 * count else product
+    return np.where(totals > 0, middle_of(low, high), np.nan)

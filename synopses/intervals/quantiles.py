@@ -19,6 +19,7 @@ from synopses.intervals.tails import (
     hypergeometric_at_least,
     hypergeometric_at_most,
 )
+from synopses.ranks import discrete_rank, least_of, most_of
 
 _WORTH_COUNTING: Final = 0.1  # Share read above which bounding K narrows more than it costs.
 _COUNTING_SHARE: Final = 0.05  # Of delta, for that bound.
@@ -50,7 +51,7 @@ def sampled_quantile(sample: SampledValues, *, rank_share: float, confidence: fl
         raise BadParameter("rank_share", rank_share, "a number in [0, 1]")
     matched = sample.matched
     ordered = _sorted_in_groups(sample)
-    middle = np.maximum(np.ceil(_exact_product(rank_share, matched)), 1).astype(np.int64)
+    middle = discrete_rank(rank_share, matched)
     value = _pick(ordered, sample.starts, middle, np.full(sample.groups, np.nan))
     if sample.complete.all():
         return Intervals.of(value, value, value, exact=True)
@@ -84,14 +85,14 @@ def rank_bounds(
       (first, last): int64 [groups], ranks from 1; 0 and matched + 1 mean the range's ends.
     """
     # Rows marked "at or below the quantile" for the first rank, "below it" for the last.
-    target = _exact_product(rank_share, members)
     if members_known:
-        at_or_below = np.maximum(np.ceil(target), 1.0)
-        marked = np.stack([at_or_below, at_or_below - 1.0])
+        at_or_below = discrete_rank(rank_share, members)
+        marked = np.stack([at_or_below, at_or_below - 1])
     else:
-        marked = np.stack([np.floor(target), np.ceil(target)])
+        marked = np.stack([most_of(rank_share, members), least_of(rank_share, members)])
     counts, sizes = as_input(matched, np.int64), as_input(members, np.int64)
-    return _ranks(counts, sizes, marked, rank_share, error_share(confidence) / 2.0)
+    tail = error_share(confidence) / 2.0
+    return _ranks(counts, sizes, marked.astype(np.float64), rank_share, tail)
 
 
 def _enclosing_ranks(
@@ -125,13 +126,6 @@ def _enclosing_ranks(
         rank_share=rank_share,
         confidence=1.0 - delta,
     )
-
-
-def _exact_product(share: float, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """share * counts, not above a whole number that it ought to be (0.07 * 100 is 7.000...01)."""
-    product = share * counts
-    nearest = np.rint(product)
-    return np.where(np.abs(product - nearest) <= 1e-12 * counts, nearest, product)
 
 
 def _sorted_in_groups(sample: SampledValues) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synopses.bucket_cells import cell_ends, cells_of
 from synopses.errors import BadParameter
 from synopses.estimate import Bound
-from synopses.log_buckets import GroupedLogBuckets, discrete_rank
+from synopses.log_buckets import GroupedLogBuckets
 from tests import truth
 
 DOUBLES = st.floats(allow_nan=False, allow_infinity=True)
@@ -59,11 +59,6 @@ def test_quantiles_by_group_are_held_and_narrow(distribution: str) -> None:
         assert ((answer.low <= exact) & (exact <= answer.high)).all()
         assert (np.abs(answer.value - exact) <= 2**-7 * np.abs(exact)).all()
         assert (answer.high - answer.low <= 2**-7 * np.abs(exact)).all()
-
-
-def test_the_discrete_rank_forgives_the_last_bit() -> None:
-    ranks = [int(discrete_rank(q, np.array([100]))[0]) for q in (0.07, 0.071, 0.0, 1.0)]
-    assert ranks == [7, 8, 1, 100]
 
 
 def test_one_value_repeated_is_exact() -> None:
