@@ -221,7 +221,13 @@ class BucketCounts:
         """Hold exactly these entries."""
         self.pages = None
         heavy = np.bincount(entries[0], minlength=groups) >= _GROUP_MIN
-        self._hold(entries, groups, heavy & (entries[0].size >= _ENTRIES_MIN))
+        heavy &= entries[0].size >= _ENTRIES_MIN
+        self._hold(entries, groups, heavy)
+        # A directory is as wide as the pages are many, so each time there is room for more of them.
+        left = entries[0].size
+        while self.pages is not None and _ENTRIES_MIN <= self.map.used < left:
+            left = self.map.used
+            self._hold(self.map.unordered(), groups, heavy)
 
     def merge(self, other: Self, groups: int, sign: int = 1) -> None:
         """Add sign * the other's counts; groups: of both."""

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, Self
 from synopses.errors import BadParameter
 from synopses.profile import Profile, Statistics
 
-FULL: Final = Statistics(tuples=1 << 40)
-"""Groups that hold all that they ever can."""
+FULL: Final = Statistics(tuples=1 << 40, decades=2 * 617)
+"""Groups that hold all that they ever can: of doubles all 617 decades, of both signs."""
 
 
 class Resizable(ABC):

@@ -112,3 +112,21 @@ def test_the_two_names_of_a_size_lie_on_one_curve() -> None:
         size = profile.size_within(size_bytes, FULL)
         error = profile.error_of(size, FULL, 0.95)
         assert profile.error_at(size_bytes, FULL, confidence=0.95) == error
+
+
+@pytest.mark.parametrize("bits", range(8))
+def test_a_histogram_keeps_to_its_bytes_whatever_the_data(bits: int) -> None:
+    """Values of all sizes and both signs touch each bucket that there is."""
+    words = np.random.default_rng(bits).integers(0, 2**64, 400_000, np.uint64)
+    values = words.view(np.float64)[~np.isnan(words.view(np.float64))]
+    ids, profile = (np.arange(values.size) % GROUPS).astype(np.int32), GroupedLogBuckets.profile
+    size_bytes = GROUPS * profile.bytes_of(bits, FULL)
+    before, after = GroupedLogBuckets(GROUPS), GroupedLogBuckets(GROUPS)
+    before.update(ids, values)
+    before.resize_to(size_bytes)
+    after.resize_to(size_bytes)
+    after.update(ids, values)
+    assert before.size == after.size == bits
+    back = GroupedLogBuckets.from_bytes(before.to_bytes())
+    for summary in (before, after, back, before.select(np.arange(GROUPS))):
+        assert summary.size_bytes <= 1.5 * size_bytes
