@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.appending import appended
-from synopses.errors import BadParameter
+from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_input
 from synopses.key_kernels import below, heaviest
@@ -54,8 +54,19 @@ class Kept:
 
 
 _ROUNDING: Final = 1e-15  # More than a product and a quotient can be off by together.
+_LEAST: Final = 1.0 - _ROUNDING  # Of its weight a priority is, for uniforms below 1.
 _NOTHING: Final = np.zeros(0, np.int64)
 _NO_ROOM: Final = np.zeros(0)
+
+
+def _check_keys(keys: NDArray[np.uint64], most: int) -> None:
+    """Keys read from bytes: what is above this went out.
+
+    Raises:
+      CorruptSynopsis: one is above.
+    """
+    if keys.size and int(keys.max()) > most:
+        raise CorruptSynopsis("key", int(keys.max()), f"<= {most}")
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +159,7 @@ class BottomK(ResizableSample):
         k, threshold = body.unpack(_KEYED)
         keys = body.array(np.uint64)
         body.end()
+        _check_keys(keys, threshold)  # Of equal ones some may stay.
         with parameters_of_bytes():
             return cls(k, threshold, keys)
 
@@ -251,6 +263,7 @@ class HashSample(ResizableSample):
         rows_max, threshold = body.unpack(_KEYED)
         hashes = body.array(np.uint64)
         body.end()
+        _check_keys(hashes, threshold - 1)
         with parameters_of_bytes():
             return cls(rows_max, threshold, hashes)
 
@@ -361,6 +374,8 @@ class WeightedBottomK(ResizableSample):
         weights = body.array(np.float64)
         priorities = body.array(np.float64, weights.shape)
         body.end()
+        if not ((weights > 0.0) & (weights < np.inf) & (priorities >= weights * _LEAST)).all():
+            raise CorruptSynopsis("weights", "not below priorities", "0 < weight <= priority")
         with parameters_of_bytes():
             return cls(k, tau, weights, priorities)
 

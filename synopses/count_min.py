@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.count_sketch import GroupedCountSketch
-from synopses.errors import BadParameter
+from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.hashed_counters import (
     LG_WIDTH_MAX,
@@ -59,6 +59,16 @@ class GroupedCountMin(GroupedHashedCounters):
     __slots__ = ()
     _kind: ClassVar[Kind] = Kind.COUNT_MIN
     _signed: ClassVar[int] = 0
+
+    @classmethod
+    def _check(cls, dense: NDArray[np.int64]) -> None:
+        """As of all hashed counters; and each row has counted the same tuples."""
+        super()._check(dense)
+        if dense.min(initial=0) < 0:
+            raise CorruptSynopsis("counter", int(dense.min()), ">= 0")
+        totals = dense.sum(axis=2)
+        if (totals != totals[:, :1]).any():
+            raise CorruptSynopsis("sums of rows", "different", "one total per group")
 
     def totals(self) -> NDArray[np.int64]:
         """How many keys each group was given; int64 [groups]."""

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.errors import BadParameter
+from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import check_taken, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
@@ -150,4 +150,6 @@ class GroupedCount:
         (groups,) = body.unpack(_PARAMETERS)
         counts = body.array(np.int64, (groups,))
         body.end()
+        if counts.size and counts.min() < 0:
+            raise CorruptSynopsis("count", int(counts.min()), ">= 0")
         return cls._of(counts)

@@ -23,6 +23,7 @@ LG_WIDTH_MIN, LG_WIDTH_MAX = 4, 24
 _KEYS_PER_CELL = 4  # 16 bytes a place, at most 3/4 used: no larger than the 8-byte cells.
 _ARENA_MIN = 64
 _GROUP_BYTES = 28
+_COUNTED_MAX = 2**62  # Of one group: sums of two such still fit.
 _PARAMETERS = struct.Struct("<qB")
 _UNWEIGHTED: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
 _SMALL = np.int32(-1)
@@ -382,9 +383,21 @@ class GroupedHashedCounters(Resizable):
         keys = body.array(np.uint64, (ids.size,))
         counts = body.array(np.int64, (ids.size,))
         body.end()
+        cls._check(dense)
         made = cls(groups, lg_width, body.seed)
         made._dense, made._dense_used = dense, large.size
         made._rows[large] = np.arange(large.size, dtype=np.int32)
         check_entries((ids, keys, counts), small=made.exact, keys_max=keys_max(lg_width))
         made._add(*readable(ids, keys, counts))
         return made
+
+    @classmethod
+    def _check(cls, dense: NDArray[np.int64]) -> None:
+        """Tables read from bytes: no row may count more than fits.
+
+        Raises:
+          CorruptSynopsis: one does.
+        """
+        most = float(np.abs(dense.astype(np.float64)).sum(axis=2).max(initial=0.0))
+        if most > _COUNTED_MAX:
+            raise CorruptSynopsis("counters of a row", most, f"<= {_COUNTED_MAX} together")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,6 +21,7 @@ from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis, Synopsis
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.hashing import murmur_int64, position_start
+from synopses.header import Kind, seal
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.join_sizes import self_join_size
 from synopses.kll import GroupedKll
@@ -122,6 +125,55 @@ IMAGES = {
     "frequent": (GroupedFrequent, {"entries": 16}, 30),
     "kll": (GroupedKll, {"k": 8}, 60),
 }
+
+
+def counters(*rows: list[int]) -> bytes:
+    """A Count-Min of one large group, whose five rows count so."""
+    table = np.zeros((5, 16), np.int64)
+    table[:, : len(rows[0])] = [rows[min(row, len(rows) - 1)] for row in range(5)]
+    empty = [np.zeros(0, kind) for kind in (np.int32, np.uint64, np.int64)]
+    body = [np.ones(1, np.uint8), table, *empty]
+    return seal(Kind.COUNT_MIN, struct.pack("<qB", 1, 4), body)
+
+
+def weighted(weights: list[float], priorities: list[float]) -> bytes:
+    columns = [np.array(column, np.float64) for column in (weights, priorities)]
+    return seal(Kind.WEIGHTED_BOTTOM_K, struct.pack("<Qd", 4, 0.0), columns)
+
+
+CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
+    "a count below 0": (
+        GroupedCount,
+        seal(Kind.COUNT, struct.pack("<q", 1), [np.array([-5])]),
+    ),
+    "counters that wrap": (GroupedCountMin, counters([2**62, 2**62])),
+    "a counter below 0": (GroupedCountMin, counters([-1, 2])),
+    "rows of other sums": (GroupedCountMin, counters([1, 2], [2, 2])),
+    "a weight of nothing": (WeightedBottomK, weighted([math.nan], [1.0])),
+    "a weight below 0": (WeightedBottomK, weighted([-1.0], [1.0])),
+    "a priority of nothing": (WeightedBottomK, weighted([1.0], [math.nan])),
+    "a priority below its weight": (WeightedBottomK, weighted([2.0], [1.0])),
+    "a key that went out": (
+        BottomK,
+        seal(Kind.BOTTOM_K, struct.pack("<QQ", 4, 10), [np.array([11], np.uint64)]),
+    ),
+    "a hash that went out": (
+        HashSample,
+        seal(Kind.HASH_SAMPLE, struct.pack("<QQ", 4, 10), [np.array([10], np.uint64)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_what_no_summary_can_hold_is_refused(what: str) -> None:
+    kind, data = CONTRADICTIONS[what]
+    with pytest.raises(CorruptSynopsis):
+        kind.from_bytes(data)
+
+
+def test_what_a_summary_can_just_hold_is_read() -> None:
+    assert GroupedCountMin.from_bytes(counters([2**61, 1])).totals().tolist() == [2**61 + 1]
+    assert len(WeightedBottomK.from_bytes(weighted([1.0, 1e308], [1.0, math.inf])).weights) == 2
 
 
 @pytest.mark.slow
