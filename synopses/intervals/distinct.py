@@ -110,12 +110,12 @@ def _most(kept: float, share: float, tail: float) -> float:
         return math.inf
     step = two_deviations(kept, share)
     believed = kept
-    refuted = np.floor(kept / share) + step
+    refuted: float = np.floor(kept / share) + step
     while binomial_at_most(kept, refuted, share) > tail:
         believed = refuted
         refuted += step
     while refuted - believed > 1.0:
-        middle = np.floor(believed + (refuted - believed) / 2.0)
+        middle: float = np.floor(believed + (refuted - believed) / 2.0)
         if not believed < middle < refuted:  # Not every whole number is a double there.
             return refuted
         if binomial_at_most(kept, middle, share) > tail:
@@ -131,9 +131,9 @@ def _fewest(kept: float, share: float, tail: float) -> float:
     if share >= 1.0 or share <= 0.0 or kept == 0.0:
         return kept
     refuted = kept - 1.0
-    believed = np.ceil(kept / share)
+    believed: float = np.ceil(kept / share)
     while believed - refuted > 1.0:
-        middle = np.floor(refuted + (believed - refuted) / 2.0)
+        middle: float = np.floor(refuted + (believed - refuted) / 2.0)
         if not refuted < middle < believed:
             return refuted
         if binomial_at_least(kept, middle, share) > tail:

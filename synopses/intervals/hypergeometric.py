@@ -105,7 +105,7 @@ def _largest(population: float, read: float, matched: float, tail: float) -> flo
     # P falls with K. Bracket by steps of about two standard deviations from the estimate.
     share = read / population
     step = two_deviations(matched, share)
-    believed = max(matched, np.floor(matched / share))
+    believed: float = max(matched, np.floor(matched / share))
     believed = min(believed, top)
     if hypergeometric_at_most(matched, population, believed, read) <= tail:
         believed = matched
@@ -115,7 +115,7 @@ def _largest(population: float, read: float, matched: float, tail: float) -> flo
         refuted += step
     refuted = min(refuted, top + 1.0)
     while refuted - believed > 1.0:
-        middle = np.floor(believed + (refuted - believed) / 2.0)
+        middle: float = np.floor(believed + (refuted - believed) / 2.0)
         if not believed < middle < refuted:  # Not every whole number is a double there.
             return min(refuted, top)
         if hypergeometric_at_most(matched, population, middle, read) > tail:

@@ -88,8 +88,8 @@ class Intervals:
         """The same of whole numbers, as int64: no more can be counted than that holds."""
         null = np.isnan(self.value)
         value = np.where(null, self.low, np.rint(self.value))
-        columns = [_saturated(column) for column in (value, self.low, self.high)]
-        return Estimates(*columns, self.bound, null, confidence, source)
+        low, high = _saturated(self.low), _saturated(self.high)
+        return Estimates(_saturated(value), low, high, self.bound, null, confidence, source)
 
 
 def _saturated(column: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ _SMALL_ERRORS: Final[NDArray[np.float64]] = np.array(
 def two_deviations(found: float, share: float) -> float:
     """A step of about two standard deviations from found/share, whole and never lost in it."""
     step = np.ceil(2.0 * math.sqrt((found + 4.0) * (1.0 - share)) / share) + 1.0
-    return max(step, np.ceil(found / share * 2.0**-50))
+    return float(max(step, np.ceil(found / share * 2.0**-50)))
 
 
 @njit(nogil=True, cache=True)
