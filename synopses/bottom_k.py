@@ -374,7 +374,9 @@ class WeightedBottomK(ResizableSample):
         weights = body.array(np.float64)
         priorities = body.array(np.float64, weights.shape)
         body.end()
-        if not ((weights > 0.0) & (weights < np.inf) & (priorities >= weights * _LEAST)).all():
+        with np.errstate(invalid="ignore"):  # A NaN that signals is still none.
+            are_these = (weights > 0.0) & (weights < np.inf) & (priorities >= weights * _LEAST)
+        if not are_these.all():
             raise CorruptSynopsis("weights", "not below priorities", "0 < weight <= priority")
         with parameters_of_bytes():
             return cls(k, tau, weights, priorities)

@@ -152,6 +152,10 @@ CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
     "a weight of nothing": (WeightedBottomK, weighted([math.nan], [1.0])),
     "a weight below 0": (WeightedBottomK, weighted([-1.0], [1.0])),
     "a priority of nothing": (WeightedBottomK, weighted([1.0], [math.nan])),
+    "a weight that is a signal": (
+        WeightedBottomK,
+        weighted([np.array([0x7FF0000000000001]).view(np.float64)[0]], [1.0]),
+    ),
     "a priority below its weight": (WeightedBottomK, weighted([2.0], [1.0])),
     "a key that went out": (
         BottomK,
