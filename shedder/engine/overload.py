@@ -235,7 +235,8 @@ class Overload:
         live = list(core.streams.values())
         names = {stream.schema.name for stream in live}
         self._rates = {name: rate for name, rate in self._rates.items() if name in names}
-        self._known, units = units_of(live, self._costs, self._rates)
+        offered = 1.0 + self.load.refused_bytes_per_s / max(self.load.bytes_per_s, 1.0)
+        self._known, units = units_of(live, self._costs, self._rates, offered=offered)
         owner = {unit.key[0]: unit.standing.query.schema.tenant for unit in self._known}
         quotas = {tenant: core.tenants.quota(tenant) for tenant in set(owner.values())}
         cpu = {t: q.cpu_ns_per_s for t, q in quotas.items() if q.cpu_ns_per_s is not None}

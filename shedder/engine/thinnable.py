@@ -123,9 +123,10 @@ class Costs:
     def learn(self, units: Iterable[Modelled], rates: Mapping[str, float]) -> None:
         """Look at the stopwatches; of a unit that is new, at all that it has read.
 
-        rates: tuples/s by stream: once work is shed, what comes while a door that is held has it
-        wait is read as one. Whoever reckoned with the short runs of a moment would find that
-        skipping does not pay, and reading everything keeps runs short.
+        rates: tuples/s by stream, those among them that are refused: once work is shed, what comes
+        while a door that is held has it wait is read as one. Whoever reckoned with the short runs
+        of a moment would find that skipping does not pay, and reading everything keeps runs short;
+        with the little that is let in, that no more can be worked off, and that keeps them short.
         """
         seen = {}
         for unit in units:
@@ -166,12 +167,13 @@ def _calls_ns(unit: Modelled, runs: float) -> float:
 
 
 def units_of(
-    streams: Iterable[Stream], costs: Costs, rates: Mapping[str, float]
+    streams: Iterable[Stream], costs: Costs, rates: Mapping[str, float], *, offered: float = 1.0
 ) -> tuple[list[Modelled], list[Unit]]:
     """All units, as the ladder wants them; what they cost is learnt before.
 
     Args:
       streams: live ones. costs: what they cost. rates: tuples/s by stream.
+      offered: so many times as much would come if the door let it in.
     """
     total = sum(rates.values())
     live = list(streams)
@@ -187,7 +189,7 @@ def units_of(
             published.standing, thins=stream.schema.on_overload.policy is Policy.THIN
         )
     ]
-    costs.learn([unit for unit, _ in known], rates)
+    costs.learn([unit for unit, _ in known], {name: offered * r for name, r in rates.items()})
     units = [
         Unit(
             query=unit.key[0],
