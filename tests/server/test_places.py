@@ -51,13 +51,15 @@ def test_who_leaves_makes_room():
 
 
 @contextmanager
-def waiting(server, engine, connect, calls_each):
-    """So many pushes of each client, which wait for room until the block ends."""
-    room, arrived = threading.Event(), threading.Semaphore(0)
+def waiting(engine, connect, calls):
+    """So many pushes, one of each client, which wait for room until the block ends."""
+    room, arrived, waits = threading.Event(), threading.Semaphore(0), set()
     append = engine.append
 
     def full(*args, **kwargs):
-        arrived.release()
+        if kwargs["producer"] not in waits:  # Each asks again and again.
+            waits.add(kwargs["producer"])
+            arrived.release()
         if not room.is_set():
             error = Overloaded("full")
             error.retry_after_ms = 20
@@ -65,7 +67,7 @@ def waiting(server, engine, connect, calls_each):
         return append(*args, **kwargs)
 
     engine.append = full
-    clients = [connect() for _ in range(calls_each)]
+    clients = [connect() for _ in range(calls)]
     pushes = [
         threading.Thread(target=client.push, args=("trades", trades(10, seed)))
         for seed, client in enumerate(clients)
@@ -80,6 +82,8 @@ def waiting(server, engine, connect, calls_each):
         room.set()
         for push in pushes:
             push.join(30)
+        for client in clients:
+            client.close()
         engine.append = append
 
 
@@ -96,7 +100,7 @@ def test_while_all_places_for_appends_are_taken_an_operator_gets_through(
         def connect():
             return shedder.connect(str(address), patience_s=60)
 
-        with waiting(address, engine, connect, 3):
+        with waiting(engine, connect, 3):
             client = shedder.connect(str(address), patience_s=0)
             with pytest.raises(Overloaded, match="3 appends are in flight, 3 of tenant 'default'"):
                 client.push("trades", trades(10))
@@ -137,7 +141,7 @@ def test_one_tenants_waiting_appends_leave_places_to_another(tmp_path, authority
                 str(address), token=tokens[name], ca=authority.ca_pem, patience_s=patience_s
             )
 
-        with waiting(address, engine, connect, 3):
+        with waiting(engine, connect, 3):
             acme, bolt = connect(patience_s=0), connect("bolt", patience_s=0)
             with pytest.raises(Overloaded, match="3 of tenant 'acme'"):
                 acme.push("trades", trades(10))
