@@ -54,7 +54,8 @@ def _decimal(share: float) -> Fraction:
 
 def _floor(share: Fraction, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     wide: NDArray[Any] = counts
-    if counts.size and int(counts.max()) * share.numerator > _INT64_MAX:
+    largest = int(counts.max(initial=1))
+    if max(largest * share.numerator, share.denominator) > _INT64_MAX:
         wide = counts.astype(object)
     whole: NDArray[np.int64] = (wide * share.numerator // share.denominator).astype(np.int64)
     return whole
