@@ -19,6 +19,7 @@ from synopses.estimate import Estimates
 
 _WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)  # Their sums are exact.
 _FULL = "a full table of groups takes those that come first"
+_WIDE = "buckets are as wide as there was room when they came"
 _ROUNDING = 1e-9  # Relative: what the order of additions leaves of a variance of millions.
 
 
@@ -57,7 +58,7 @@ def alike(name: str, left: Standing, right: Standing) -> Iterator[Alike]:
     closed = sum(number not in set(left.open_panes()) for number in numbers)
     equal, unlike = np.zeros(len(parts), np.int64), np.zeros(len(parts), np.int64)
     for number in numbers:
-        pair = [_in_order(side.panes.get(number), side.keys) for side in (left, right)]
+        pair = [_in_order(_held(side, number), side.keys) for side in (left, right)]
         for at, part in enumerate(parts):
             same, fault = _verdict(part, at, *pair, is_full=is_full)
             equal[at] += same
@@ -73,7 +74,7 @@ def alike(name: str, left: Standing, right: Standing) -> Iterator[Alike]:
             closed,
             int(equal[at]),
             int(unlike[at]),
-            _FULL if is_full else _why(part),
+            _FULL if is_full else _why(part) or _WIDE * _is_narrower(part, at, left, right),
         )
 
 
@@ -107,9 +108,16 @@ class _Ordered:
     hashes: bytes
 
 
-def _in_order(held: Pane | None, keys: GroupKeys | None) -> _Ordered | None:
-    if held is None or keys is None:
-        return None if held is None else _Ordered(held, b"")
+def _held(side: Standing, number: int) -> Pane:
+    """A pane; an empty one where there is none, which says the same: summaries have one wherever
+    the stream had tuples, and tuples that match nothing make none."""
+    held = side.panes.get(number)
+    return Pane(side.opened_plan, 1 if side.keys is None else 0) if held is None else held
+
+
+def _in_order(held: Pane, keys: GroupKeys | None) -> _Ordered:
+    if keys is None:
+        return _Ordered(held, b"")
     ids = np.flatnonzero(held.present)
     hashes = keys.hashes(ids)
     order = np.argsort(hashes)
@@ -122,11 +130,9 @@ def _is_full(side: Standing) -> bool:
 
 
 def _verdict(
-    part: Part, at: int, left: _Ordered | None, right: _Ordered | None, *, is_full: bool
+    part: Part, at: int, left: _Ordered, right: _Ordered, *, is_full: bool
 ) -> tuple[bool, bool]:
     """Whether one synopsis of a pane has the same bytes on both sides, and whether it is wrong."""
-    if left is None or right is None:
-        return False, True
     ours, theirs = left.pane.parts[at], right.pane.parts[at]
     if left.hashes != right.hashes:
         return False, not is_full or _tuples(part, ours) != _tuples(part, theirs)
@@ -147,6 +153,16 @@ def _tuples(part: Part, synopsis: Any) -> int:
             return int(synopsis.totals.sum())
         case _:
             return 0
+
+
+def _is_narrower(part: Part, at: int, left: Standing, right: Standing) -> bool:
+    """Whether the buckets of one side are narrower in any pane."""
+    if part.kind is not Kind.BUCKETS:
+        return False
+    return any(
+        left.panes[number].parts[at].mantissa_bits != right.panes[number].parts[at].mantissa_bits
+        for number in left.panes.keys() & right.panes.keys()
+    )
 
 
 def _segments(pane: Pane, at: int) -> dict[int, bytes]:
@@ -175,9 +191,14 @@ def _why(part: Part) -> str:
 
 def _may_differ(part: Part, ours: Any, theirs: Any) -> bool:
     """Whether two synopses that differ in bytes can be of the same tuples."""
-    if not _why(part):
-        return False
     match part.kind:
+        case Kind.BUCKETS:
+            bits = min(ours.mantissa_bits, theirs.mantissa_bits)
+            copies = [type(each).from_bytes(each.to_bytes()) for each in (ours, theirs)]
+            wide, other = (each.resize(bits).to_bytes() for each in copies)
+            return ours.mantissa_bits != theirs.mantissa_bits and bool(wide == other)
+        case _ if not _why(part):
+            return False
         case Kind.MOMENTS:
             same = _equal(ours.counts(), theirs.counts())
             ends = _close(ours.minimum(), theirs.minimum(), 0.0)

@@ -15,6 +15,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.streams.conform import conform
 from spark_ingest.demo.panes import Alike, alike, beside
+from synopses.log_buckets import GroupedLogBuckets
 
 ROWS = 30_000
 CREATE = """CREATE STREAM {} (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)
@@ -25,6 +26,8 @@ QUERIES = {
     "grouped": "SELECT g, VAR(x) AS v, COUNT(DISTINCT k) AS d, FIRST(x) AS f, CORR(k, x) AS c, "
     "SELF_JOIN_SIZE(k) AS j FROM {} WHERE x > 1 GROUP BY g",
     "ranks": "SELECT QUANTILE(x, 0.5) AS q FROM {} WITHIN 0.02 RANK",
+    "sparse": "SELECT g, COUNT(*) AS n FROM {} [RANGE 10 SECONDS SLIDE 1 SECOND] "
+    "WHERE k > 19000 AND x > 40 GROUP BY g",
     "sets": "SELECT DISTINCT_BOTH(k, g = 'a', g = 'b') AS b FROM {}",
 }
 
@@ -90,6 +93,38 @@ def test_the_same_tuples_are_the_same_bytes_where_their_order_does_not_matter(
 
 
 @pytest.mark.slow
+def test_wider_buckets_are_alike_if_the_narrow_ones_come_to_them(tmp_path: Path) -> None:
+    with both_ways(tmp_path, rows(), rows()) as db:
+        panes = db.core.stream("sent").queries["sliding_sent"].standing.panes
+        for held in panes.values():
+            for each in held.parts:
+                if isinstance(each, GroupedLogBuckets):
+                    each.resize(each.mantissa_bits - 2)
+        wide = found(db)["sliding", "log-buckets", "QUANTILE"]
+        assert (wide.equal, wide.unlike) == (0, 0)
+        assert wide.why == "buckets are as wide as there was room when they came"
+        one = min(panes)
+        parts = [each for each in panes[one].parts if isinstance(each, GroupedLogBuckets)]
+        parts[0].update(None, np.array([1e9]))  # A value that the others do not have.
+        assert found(db)["sliding", "log-buckets", "QUANTILE"].unlike == 1
+
+
+@pytest.mark.slow
+def test_panes_in_which_nothing_matches_are_alike_whether_they_are_there_or_not(
+    tmp_path: Path,
+) -> None:
+    with both_ways(tmp_path, rows(), rows()) as db:
+        standing = [
+            db.core.stream(stream).queries[f"sparse_{stream}"].standing
+            for stream in ("built", "sent")
+        ]
+        held = [len(each.panes) for each in standing]
+        assert held[0] > held[1] > 0
+        few = found(db)["sparse", "count", "COUNT(*)"]
+        assert few.equal == few.panes == held[0]
+
+
+@pytest.mark.slow
 def test_one_tuple_more_is_told_of_every_synopsis_that_it_is_in(tmp_path: Path) -> None:
     table = rows()
     more = pa.table(
@@ -102,9 +137,14 @@ def test_one_tuple_more_is_told_of_every_synopsis_that_it_is_in(tmp_path: Path) 
     )
     with both_ways(tmp_path, table, pa.concat_tables([table.cast(more.schema), more])) as db:
         tallies = found(db)
-    # It is not the first of its group, and its hash is above theta; all else counts it.
+    # It is not the first of its group, its hash is above theta, and it is not what sparse counts;
+    # all else counts it.
     silent = {key for key, one in tallies.items() if not one.unlike}
-    assert silent == {("grouped", "first and last", "FIRST"), ("sets", "theta", "DISTINCT_BOTH")}
+    assert silent == {
+        ("grouped", "first and last", "FIRST"),
+        ("sets", "theta", "DISTINCT_BOTH"),
+        ("sparse", "count", "COUNT(*)"),
+    }
     assert tallies["sliding", "hll", "COUNT(DISTINCT)"].unlike == 1
 
 
