@@ -14,7 +14,8 @@ from itertools import groupby
 from pathlib import Path
 
 from benchmarks.error_plots import draw
-from benchmarks.error_studies import CONFIDENCES, Study, all_studies
+from benchmarks.error_studies import all_studies
+from benchmarks.error_study import CONFIDENCES, Study
 from benchmarks.measure import machine
 
 DOCS = Path(__file__).parent.parent / "docs"

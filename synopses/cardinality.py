@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from synopses.errors import BadParameter
 from synopses.estimate import Bound, Estimates
+from synopses.parameters import as_confidence
 
 RELATIVE_ERROR = math.sqrt(3 * math.log(2) - 1)
 _OCCUPANCY_MAX = 1.5  # Values per register; beyond, the registers' heights know more.
@@ -38,9 +38,7 @@ def z_of(confidence: float) -> float:
     Raises:
       BadParameter: the confidence is not in (0, 1).
     """
-    if not 0.0 < confidence < 1.0:
-        raise BadParameter("confidence", confidence, "between 0 and 1")
-    return float(ndtri(0.5 + confidence / 2))
+    return float(ndtri(0.5 + as_confidence(confidence) / 2))
 
 
 def raw_estimate(histogram: NDArray[np.int64]) -> Column:

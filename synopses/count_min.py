@@ -19,7 +19,7 @@ from synopses.hashed_counters import (
 )
 from synopses.header import Kind
 from synopses.intervals import hashed
-from synopses.intervals.interval import error_share
+from synopses.parameters import error_share
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 
 SOURCE = "count-min"

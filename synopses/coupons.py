@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from synopses.errors import BadParameter
 from synopses.estimate import Bound
+from synopses.parameters import error_share
 
 SLOT_BITS: Final = 26  # As in DataSketches.
 SLOTS: Final = 1 << SLOT_BITS
@@ -68,13 +68,12 @@ def collided_max(held: NDArray[np.int64], confidence: float) -> NDArray[np.int64
     Returns:
       int64 [groups].
     """
-    if not 0.0 < confidence < 1.0:
-        raise BadParameter("confidence", confidence, "between 0 and 1")
+    log_of_miss = np.log(error_share(confidence))
     sizes, where = np.unique(held, return_inverse=True)
     collided = np.zeros(sizes.size, np.int64)
     open_ = np.arange(sizes.size)
     while open_.size:
-        open_ = open_[_log_tail(sizes[open_], collided[open_] + 1) > np.log1p(-confidence)]
+        open_ = open_[_log_tail(sizes[open_], collided[open_] + 1) > log_of_miss]
         collided[open_] += 1
     found: NDArray[np.int64] = collided[where]
     return found

@@ -68,13 +68,16 @@ def block_sizes(rows: int, blocks: int, halvings: int = 0) -> NDArray[np.int64]:
     return sizes
 
 
-def deal(seed: int, first: int, sizes: NDArray[np.int64]) -> NDArray[np.uint16]:
+def deal(
+    seed: int, first: int, sizes: NDArray[np.int64], out: NDArray[np.uint16] | None = None
+) -> NDArray[np.uint16]:
     """The block of each row, at random, a function of the arguments alone.
 
     Args:
       seed: of the stream, uint64.
       first: position of the first row.
       sizes: rows of each block, shape [blocks], 1 to 2^16 of them; 0 to 2^31 - 1 rows in all.
+      out: what is returned, shape [rows]; new memory when None.
 
     Returns:
       shape [rows]; block b occurs sizes[b] times.
@@ -82,7 +85,8 @@ def deal(seed: int, first: int, sizes: NDArray[np.int64]) -> NDArray[np.uint16]:
     rows = int(sizes.sum())
     assert 0 <= rows <= ROWS_MAX
     assert 1 <= sizes.size <= BLOCKS_MAX
-    out = np.empty(rows, np.uint16)
+    out = np.empty(rows, np.uint16) if out is None else out
+    assert out.size == rows
     _deal(position_start(seed ^ _SALT, first), sizes.copy(), out)
     return out
 
@@ -109,7 +113,10 @@ def _deal(start: np.uint64, free: NDArray[np.int64], out: NDArray[np.uint16]) ->
 
 
 def places(
-    dealt: NDArray[np.uint16], order: NDArray[np.int64] | None, sizes: NDArray[np.int64]
+    dealt: NDArray[np.uint16],
+    order: NDArray[np.int64] | None,
+    sizes: NDArray[np.int64],
+    out: NDArray[np.int32] | None = None,
 ) -> NDArray[np.int32]:
     """Where each row goes when blocks lie one after the other.
 
@@ -117,11 +124,12 @@ def places(
       dealt: the block of each row, shape [rows].
       order: the order of rows within each block, shape [rows]; None: as they are.
       sizes: rows per block, shape [blocks].
+      out: what is returned, shape [rows]; new memory when None.
 
     Returns:
       shape [rows], a permutation of 0 .. rows - 1.
     """
-    out = np.empty(dealt.size, np.int32)
+    out = np.empty(dealt.size, np.int32) if out is None else out
     free = np.cumsum(sizes) - sizes
     if order is None:
         _places(dealt, free, out)

@@ -13,7 +13,7 @@ from synopses import counter_products
 from synopses.count_min import GroupedCountMin
 from synopses.estimate import Bound, Estimates
 from synopses.intervals import hashed
-from synopses.intervals.interval import error_share
+from synopses.parameters import error_share
 
 SOURCE = "count-min"
 

@@ -16,7 +16,7 @@ from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids
-from synopses.out_of_range import in_range, known_in_range
+from synopses.out_of_range import SUM_OUT_OF_RANGE, in_range, known_in_range, without
 from synopses.parameters import as_flag, as_groups
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
@@ -44,6 +44,7 @@ class GroupedMoments:
     Variances are those of a sample (divisor n - 1) by Welford's and Chan's recurrences on the
     distances from the group's first value (Chan, Golub, LeVeque 1983, Am. Stat. 37(3)).
     Infinities are counted apart: a sum over +inf is inf, over both signs null, a variance null.
+    A sum of finite values that is beyond the range of doubles is null, without a bound.
     NaN is taken for absent: it is in nothing, not in the count either.
     """
 
@@ -180,10 +181,13 @@ class GroupedMoments:
         return Estimates.exact(self.counts(), _SOURCE)
 
     def sum(self) -> Estimates:
-        """Sum per group, in the column's type; null where empty or (integers) over int64."""
+        """Sum per group, in the column's type; null where empty or (integers) over int64.
+
+        Of finite doubles beyond the range of their type: null, and without a bound.
+        """
         empty = self.counts() == 0
         if not self.integer:
-            return _doubles(self._double_sums(), empty)
+            return self._doubles(self._double_sums(), empty)
         low, high = self._cells(kernels.SUM), self._cells(kernels.REST)
         over = high != low >> 63
         sums = Estimates.exact(np.where(over, 0, low), _SOURCE, empty | over)
@@ -207,7 +211,8 @@ class GroupedMoments:
         """Sum per group, wider than one number: each [groups].
 
         Of integers the low and the high word of 128 bits, int64. Of doubles the sum, rounded once,
-        and what rounding left of it, float64; where the sum is infinite or NaN that is 0.
+        and what rounding left of it, float64; where the sum is infinite or NaN that is 0, and where
+        finite values left the range of doubles both are NaN.
         """
         if self.integer:
             return self._cells(kernels.SUM).copy(), self._cells(kernels.REST).copy()
@@ -216,6 +221,8 @@ class GroupedMoments:
         total, rest = self._numbers(kernels.SUM), self._numbers(kernels.REST)
         left = np.zeros(self._groups)
         left[finite] = (total[finite] - sums[finite]) + rest[finite]
+        lost = self._lost(sums)
+        sums[lost] = left[lost] = np.nan
         return sums, left
 
     def squares(self) -> NDArray[np.float64]:
@@ -233,9 +240,24 @@ class GroupedMoments:
         return np.where(whole, np.where(np.isfinite(squares), squares, np.inf), np.nan)
 
     def mean(self) -> Estimates:
-        """Mean per group: float64; null where empty or where infinities of both signs meet."""
+        """Mean per group: float64; null where empty or where infinities of both signs meet.
+
+        Without a bound where the sum is beyond the range of doubles.
+        """
         counts = self.counts()
-        return _doubles(self._double_sums() / np.maximum(counts, 1), counts == 0)
+        return self._doubles(self._double_sums() / np.maximum(counts, 1), counts == 0)
+
+    def _doubles(self, values: NDArray[np.float64], null: NDArray[np.bool_]) -> Estimates:
+        """A column made of sums; NaN is null, and what finite values cannot add up to is lost."""
+        absent = null | np.isnan(values)
+        column = Estimates.exact(np.where(absent, 0.0, values), _SOURCE, absent)
+        return without(column, self._lost(values) & ~null, SUM_OUT_OF_RANGE)
+
+    def _lost(self, sums: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Where finite values have a sum that is not."""
+        below, above = self._infinities()
+        lost: NDArray[np.bool_] = ~np.isfinite(sums) & (below == 0) & (above == 0)
+        return lost
 
     def variance(self) -> Estimates:
         """Variance per group (divisor n - 1): float64; null below two values or with infinities.
@@ -324,9 +346,3 @@ class GroupedMoments:
         infinite = body.array(np.int64, (1 if integer else groups, 2))
         body.end()
         return cls._of(cells, infinite, integer, variance)
-
-
-def _doubles(values: NDArray[np.float64], null: NDArray[np.bool_]) -> Estimates:
-    """A column of doubles; NaN is null."""
-    absent = null | np.isnan(values)
-    return Estimates.exact(np.where(absent, 0.0, values), _SOURCE, absent)

@@ -46,3 +46,23 @@ def as_flag(name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise BadParameter(name, value, "True or False")
     return bool(value)
+
+
+def as_confidence(confidence: float) -> float:
+    """The confidence, which an interval can have.
+
+    Raises:
+      BadParameter: it is not inside (0, 1).
+    """
+    if not 0.0 < confidence < 1.0:
+        raise BadParameter("confidence", confidence, "a number inside (0, 1)")
+    return confidence
+
+
+def error_share(confidence: float) -> float:
+    """1 - confidence: the share of intervals that may miss.
+
+    Raises:
+      BadParameter: the confidence is not inside (0, 1).
+    """
+    return 1.0 - as_confidence(confidence)

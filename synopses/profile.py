@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from synopses.errors import BadParameter
+from synopses.parameters import as_confidence
 
 
 class Share(Enum):
@@ -148,8 +149,8 @@ class Profile:
         Raises:
           BadParameter: the smallest takes more bytes, or the confidence is not in (0, 1).
         """
-        _checked(confidence)
-        return self.error_of(self.size_within(size_bytes, statistics), statistics, confidence)
+        size = self.size_within(size_bytes, statistics)
+        return self.error_of(size, statistics, as_confidence(confidence))
 
     def for_error(
         self, error: float, *, confidence: float, statistics: Statistics = TYPICAL
@@ -159,7 +160,7 @@ class Profile:
         Raises:
           BadParameter: not even the largest one's is, or the confidence is not in (0, 1).
         """
-        _checked(confidence)
+        confidence = as_confidence(confidence)
         if math.isnan(error):
             raise BadParameter("error", error, "a number >= 0")
         at = bisect_left(
@@ -169,11 +170,6 @@ class Profile:
             least = self.error_of(self.sizes[-1], statistics, confidence)
             raise BadParameter("error", error, f">= {least:.4g} {self.share.value}")
         return self.sizes[at]
-
-
-def _checked(confidence: float) -> None:
-    if not 0.0 < confidence < 1.0:
-        raise BadParameter("confidence", confidence, "between 0 and 1")
 
 
 def exactly(_size: int, _statistics: Statistics, _confidence: float) -> float:

@@ -31,6 +31,7 @@ _RARE: Final = 1e-9  # That a stratum holds fewer rows than it is believed to.
 _RARE_LOG: Final = math.log(2.0 / _RARE)
 _PARAMETERS: Final = struct.Struct("<qq")
 _NOTHING: Final = np.zeros(0, np.int64)
+_TUPLES_MAX: Final = 2**53  # Beyond, doubles, in which sizes are reckoned, are not whole.
 
 Integers = NDArray[np.int64]
 
@@ -284,6 +285,9 @@ class StratifiedBottomK(ResizableSample):
             raise CorruptSynopsis("stratum", int(ids.max()), f"0 to {groups - 1}")
         if not all((a >= 0).all() and (a <= b).all() for a, b in _ordered(counts)):
             raise CorruptSynopsis("counts of strata", groups, "0 <= size <= tuples, then and now")
+        most = int(counts[0].max(initial=0))
+        if most > _TUPLES_MAX:
+            raise CorruptSynopsis("tuples of a stratum", most, f"<= {_TUPLES_MAX}")
         made = cls(groups, k)
         if groups:
             made._thresholds, made._keys, made._ids = thresholds, keys, ids

@@ -1,7 +1,8 @@
 """Aggregates in the words of DuckDB and Spark, with the meaning of docs/cql.md.
 
 Arguments are columns without NaN. Infinities are values: a sum over one sign is infinite, over
-both NULL; a variance over any is NULL. Integers are summed exactly.
+both NULL; a variance over any is NULL. What finite values have beyond the range of DOUBLE is NaN,
+which no other answer is. Integers are summed exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from shedder.cql.types import ColumnType
 from synopses.out_of_range import SQUARES_MIN
 
 _DECIMAL_DIGITS_MAX = 30
-_NAN = "CAST('NaN' AS DOUBLE)"
+NAN = "CAST('NaN' AS DOUBLE)"
+_INFINITY = "CAST('Infinity' AS DOUBLE)"
+_ENDS = (("max", ""), ("min", "-"))
 
 
 class AggregateSql(Protocol):
@@ -62,32 +65,51 @@ def of_pairs(function: AggregateFunction, first: str, second: str) -> str:
     """
     x = f"CASE WHEN {second} IS NOT NULL THEN {first} END"
     y = f"CASE WHEN {first} IS NOT NULL THEN {second} END"
-    infinity = "CAST('Infinity' AS DOUBLE)"
     divided = {
         AggregateFunction.CORR: (x, y),
         AggregateFunction.REGR_SLOPE: (y,),
         AggregateFunction.REGR_INTERCEPT: (y,),
     }
-    refused = [f"max(abs({part})) = {infinity}" for part in (x, y)]
-    refused += [f"min({part}) = max({part})" for part in divided.get(function, ())]
+    refused = [f"max(abs({part})) = {_INFINITY}" for part in (x, y)]
+    constant = divided.get(function, ())
+    refused += [f"min({part}) = max({part})" for part in constant]
     found = f"{function.value.lower()}({x}, {y})"
     value = found
     if function is AggregateFunction.CORR:  # Rounding may take it past its ends.
         value = f"greatest(CAST(-1 AS DOUBLE), least(CAST(1 AS DOUBLE), {found}))"
     # NaN is above infinity in both.
-    known = f"WHEN abs({found}) < {infinity} THEN {value}"
-    lost = f"WHEN {found} IS NOT NULL THEN {_NAN}"
-    return f"CASE WHEN {' OR '.join(refused)} THEN NULL {known} {lost} END"
+    known = f"WHEN abs({found}) < {_INFINITY} THEN {value}"
+    # Of columns that vary a NULL is lost as well: that is how engines say that a slope was.
+    lost = [f"{found} IS NOT NULL", *(f"min({part}) < max({part})" for part in constant)]
+    beyond = f"WHEN {' OR '.join(lost)} THEN {NAN}"
+    return f"CASE WHEN {' OR '.join(refused)} THEN NULL {known} {beyond} END"
+
+
+def added(value: str, *, finite: str, both: str = "NULL") -> str:
+    """A sum or mean of DOUBLE, in either's words: NaN where finite values leave their range.
+
+    Args:
+      value: what is added.
+      finite: the answer where the sum is finite.
+      both: the answer where infinities of both signs meet.
+    """
+    above, below = (f"{end}({value}) = {sign}{_INFINITY}" for end, sign in _ENDS)
+    return (
+        f"CASE WHEN abs(sum({value})) < {_INFINITY} THEN {finite} "
+        f"WHEN {above} AND {below} THEN {both} "
+        f"WHEN {above} THEN {_INFINITY} WHEN {below} THEN -{_INFINITY} "
+        f"WHEN sum({value}) IS NOT NULL THEN {NAN} END"
+    )
 
 
 def _variance(number: str) -> str:
     """VAR of a column of DOUBLE, in either's words: NaN where the squares are out of range."""
     found, rest = f"var_samp({number})", f"(count({number}) - 1)"
-    refused = f"{rest} < 1 OR max(abs({number})) = CAST('Infinity' AS DOUBLE)"
+    refused = f"{rest} < 1 OR max(abs({number})) = {_INFINITY}"
     constant = f"WHEN min({number}) = max({number}) THEN CAST(0 AS DOUBLE)"
     squares = f"{found} * {rest}"
-    inside = f"{squares} >= {SQUARES_MIN!r} AND {squares} < CAST('Infinity' AS DOUBLE)"
-    return f"CASE WHEN {refused} THEN NULL {constant} WHEN {inside} THEN {found} ELSE {_NAN} END"
+    inside = f"{squares} >= {SQUARES_MIN!r} AND {squares} < {_INFINITY}"
+    return f"CASE WHEN {refused} THEN NULL {constant} WHEN {inside} THEN {found} ELSE {NAN} END"
 
 
 class DuckDbAggregates:
@@ -97,17 +119,13 @@ class DuckDbAggregates:
         """Kahan's sum, which infinities would make NaN; HUGEINT for integers."""
         if kind is not ColumnType.DOUBLE:
             return f"TRY_CAST(sum({value}) AS BIGINT)"
-        return f"CASE WHEN isfinite(sum({value})) THEN fsum({value}) ELSE {self._total(value)} END"
+        return added(value, finite=f"fsum({value})")
 
     def average(self, value: str, kind: ColumnType) -> str:
         """As the sum."""
         if kind is not ColumnType.DOUBLE:
             return f"avg({value})"
-        return f"CASE WHEN isfinite(sum({value})) THEN favg({value}) ELSE {self._total(value)} END"
-
-    @staticmethod
-    def _total(value: str) -> str:
-        return f"nullif(sum({value}), CAST('NaN' AS DOUBLE))"
+        return added(value, finite=f"favg({value})")
 
     def variance(self, value: str) -> str:
         """Welford's."""
@@ -147,14 +165,14 @@ class SparkAggregates:
         """Decimals for integers: a BIGINT sum would wrap or err."""
         if kind is not ColumnType.DOUBLE:
             return f"try_cast(sum(CAST({value} AS DECIMAL(38, 0))) AS BIGINT)"
-        return f"nanvl(sum({value}), CAST(NULL AS DOUBLE))"
+        return added(value, finite=f"sum({value})")
 
     def average(self, value: str, kind: ColumnType) -> str:
         """Integers by their exact sum."""
         if kind is not ColumnType.DOUBLE:
             total = f"CAST(sum(CAST({value} AS DECIMAL(38, 0))) AS DOUBLE)"
             return f"({total} / nullif(count({value}), 0L))"
-        return f"nanvl(avg({value}), CAST(NULL AS DOUBLE))"
+        return added(value, finite=f"avg({value})")
 
     def variance(self, value: str) -> str:
         """As DuckDB's."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shedder.cql.aggregate_sql import NAN, added
 from shedder.cql.expression import Aggregate, AggregateFunction, Column
 from shedder.cql.expression_sql import ExpressionSql
 from shedder.cql.query import BoundQuery
@@ -21,7 +22,6 @@ from shedder.cql.types import ColumnType
 from synopses.out_of_range import SQUARES_MIN
 
 ROWS = "__rows"
-_NAN = "CAST('NaN' AS DOUBLE)"
 
 
 def state_name(what: str, column: str) -> str:
@@ -171,19 +171,20 @@ class _Writer:
         return " AND ".join(ends) or "TRUE"
 
     def _states(self, i: int) -> list[str]:
-        """States of rows; of an argument of another type than DOUBLE sums are exact."""
+        """States of rows, as `archive.rolled` keeps them; sums but of DOUBLE are exact."""
         column, x = self._arguments[i], f"x{i}"
         kept = self._rollup.kept[column]
         number = f"CAST({x} AS DOUBLE)"
-        total = f"CAST(sum({x}) AS HUGEINT)"
+        total, left = f"CAST(sum({x}) AS HUGEINT)", "NULL"
         if column.type is ColumnType.DOUBLE:
-            total = f"CASE WHEN isfinite(sum({x})) THEN fsum({x}) ELSE sum({x}) END"
+            total = added(x, finite=f"fsum({x})", both=NAN)
+            left = f"CASE WHEN isnan(sum({x})) AND isfinite(max(abs({x}))) THEN {NAN} END"
         infinite = f"isinf(max(abs({number})))"
-        squares = f"CASE WHEN {infinite} THEN {_NAN} ELSE var_pop({number}) * count({x}) END"
+        squares = f"CASE WHEN {infinite} THEN {NAN} ELSE var_pop({number}) * count({x}) END"
         return [
             f"count({x}) AS c{i}",
             f"{total if State.SUM in kept else 'NULL'} AS s{i}",
-            f"NULL AS r{i}",
+            f"{left if State.SUM in kept else 'NULL'} AS r{i}",
             f"{squares if State.SQUARES in kept else 'NULL'} AS m{i}",
             f"{f'min({x})' if State.LEAST in kept else 'NULL'} AS l{i}",
             f"{f'max({x})' if State.MOST in kept else 'NULL'} AS h{i}",
@@ -219,7 +220,11 @@ class _Writer:
     @staticmethod
     def _total(i: int) -> str:
         finite = f"fsum(s{i}) + coalesce(fsum(r{i}), 0)"
-        return f"CASE WHEN isfinite(sum(s{i})) THEN {finite} ELSE nullif(sum(s{i}), {_NAN}) END"
+        lost = f"isnan(coalesce(sum(r{i}), 0)) OR isfinite(max(abs(s{i})))"
+        return (
+            f"CASE WHEN isfinite(sum(s{i})) THEN {finite} WHEN {lost} THEN {NAN} "
+            f"ELSE nullif(sum(s{i}), {NAN}) END"
+        )
 
     @staticmethod
     def _variance(i: int) -> str:

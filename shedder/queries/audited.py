@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from shedder.cql.expression import (
     JOINS,
     OF_PAIRS,
@@ -15,6 +18,7 @@ from shedder.cql.expression import (
     Call,
     Op,
 )
+from shedder.cql.histograms import counts_of, is_histogram
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Contract, Output
 from shedder.cql.types import ColumnType
@@ -51,6 +55,27 @@ class Compared:
         """Whether its interval may miss by chance, and of these tuples alone."""
         is_interval = self.verdict.claim.bound == "interval" and not self.certain
         return is_interval and self.aggregate.function not in _BY_HASH
+
+
+def chances(query: BoundQuery, answer: Answer) -> int:
+    """How many intervals comparing an answer can find the truth outside of by chance, at most."""
+    table, most = answer.table, 0
+    for output in query.outputs:
+        expression = output.expression
+        buckets = counts_of(expression) if is_histogram(expression) else ()
+        if not (buckets or isinstance(expression, Aggregate)):
+            continue
+        said = table.filter(pc.equal(table[output.name + "_bound"], pa.scalar("interval")))[
+            output.name
+        ]
+        match expression:
+            case Aggregate(function=AggregateFunction.TOP):
+                most += len(pc.list_flatten(said))
+            case Aggregate(function=AggregateFunction.FREQUENT):
+                most += len(pc.list_flatten(said)) + len(said)
+            case _:
+                most += len(said) * max(1, len(buckets))
+    return most
 
 
 def exact_query(query: BoundQuery) -> BoundQuery:

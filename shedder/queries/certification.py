@@ -4,8 +4,9 @@ A look compares one answer with the exact one. It can take a certification away 
 each may do so wrongly, ever, with a probability of at most ALARM / 2, however often one looks:
 
 A *refutation*: what was said for certain is wrong, or the truth lies outside of an interval that
-was asked for at `strict_confidence`: the k-th look gives away 6/(pi k)^2 of ALARM / 2. That is a
-union bound, so looks may share their randomness: windows overlap, and hashes of values stay.
+was asked for at `strict_confidence`: the k-th look gives away 6/(pi k)^2 of ALARM / 2, and each of
+its n intervals an n-th of that. That is a union bound, so values may share their randomness, and
+looks: an answer's groups have the same tuples, windows overlap, and hashes of values stay.
 
 A *bet*: whoever bets against intervals that miss with probability delta, with even odds, does not
 grow rich. Wealth W = mean_j prod (1 + b_j (x - delta) / delta), where x is the share of a look's
@@ -37,6 +38,9 @@ ALARM = 1e-3
 
 REGAIN = 0.01
 """One look in 1 / REGAIN, at most, gives it back to a query whose values are still outside."""
+
+FINEST = 1e-12
+"""No interval is asked for that may miss more rarely: 1 less it, in parts, must be below 1."""
 
 _NOTE = "not certified: "
 _BETS = np.array([0.5, 0.2, 0.05, 0.01])
@@ -94,10 +98,18 @@ class Certification:
         """The wealth of who bets against the intervals; 2 / ALARM takes the certification."""
         return float(np.exp(np.array(self.log_wealth)).mean())
 
-    @property
-    def strict_confidence(self) -> float:
-        """That the intervals of the next look are to be asked for, to refute by."""
-        return 1.0 - ALARM / 2 * 6.0 / (math.pi * (self.looks + 1)) ** 2
+    def strict_confidence(self, intervals: int) -> float | None:
+        """That the next look's intervals are to be asked for, to refute by.
+
+        Args:
+          intervals: that may miss by chance in it, at most; >= 1.
+
+        Returns:
+          The confidence of each; None: it would be so close to 1 that none refutes.
+        """
+        assert intervals >= 1, intervals
+        delta = ALARM / 2 * 6.0 / (math.pi * (self.looks + 1)) ** 2 / intervals
+        return None if delta < FINEST else 1.0 - delta
 
 
 def may_miss(confidence: float) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
 
 from shedder.cql.query import StreamSchema
 from shedder.queries.answer import Answer
@@ -112,6 +113,26 @@ class StandingQuery(Protocol):
         """Unregister it."""
 
 
+class NamedProducer(Protocol):
+    """Appends to one stream under a name; numbers its batches from 0."""
+
+    def push(self, data: Any, *, sequence: int | None = None) -> int:
+        """Send rows, the first batch under this number; the number that the next batch gets."""
+
+    def flush(self) -> Receipt:
+        """Wait until all is durable; the last batch's receipt."""
+
+    def __enter__(self) -> Self:
+        """Ends with the block; flushes, unless that failed."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
 @runtime_checkable
 class Database(Protocol):
     """A database of streams, in this process (`shedder.open`) or elsewhere (`shedder.connect`)."""
@@ -163,6 +184,9 @@ class Database(Protocol):
           SchemaMismatch, BadTimestamp: the rows are not what the stream takes.
           Overloaded: come back after `retry_after_ms`.
         """
+
+    def producer(self, stream: str, name: str, *, epoch: int | None = None) -> NamedProducer:
+        """A producer that goes on where one of its name stopped."""
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:
         """Promise that no tuple with an event time below watermark_us will follow."""

@@ -31,7 +31,7 @@ class Evidence:
     rank_errors: for quantiles that were asked by rank: float64 [groups], as a fraction of rank,
       at the confidence of the estimate; absent means unknown.
     share_errors: for lists of items: float64 [groups], by what share of all values of a group the
-      count of one may be too low; absent means unknown.
+      count of one may be too low, nan for groups without values; absent means unknown.
     counts: how many values an aggregate is made of, int64 [groups], where the source knows;
     quantiles: q -> the discrete q-quantile, for those that can be asked again; and
     frequents: late -> the values of a share with up to so many more tuples, for FREQUENT; and

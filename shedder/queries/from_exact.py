@@ -15,7 +15,7 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
 from synopses.estimate import Estimates, TopItem
-from synopses.out_of_range import known_in_range
+from synopses.out_of_range import SUM_OUT_OF_RANGE, known_in_range, without
 
 SOURCE = "archive"
 _OF_SQUARES = OF_PAIRS | {AggregateFunction.VAR, AggregateFunction.STDDEV}
@@ -60,7 +60,8 @@ def _estimates(aggregate: Aggregate, column: pa.Array[Any]) -> Estimates:
         floats: NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
         if aggregate.function in _OF_SQUARES:
             return known_in_range(floats, null, SOURCE)
-        return Estimates.exact(floats, SOURCE, np.isnan(floats))
+        found = Estimates.exact(floats, SOURCE, np.isnan(floats))
+        return without(found, found.null & ~null, SUM_OUT_OF_RANGE)
     stored = {ColumnType.TIMESTAMP: pa.int64(), ColumnType.DATE: pa.int32()}.get(kind, pa.uint8())
     whole = column.cast(stored).cast(pa.int64()).fill_null(0)
     return Estimates.exact(whole.to_numpy(), SOURCE, null)

@@ -39,7 +39,7 @@ from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.intervals.weighted import signed_sum, weighted_sum
 from synopses.moments import GroupedMoments
-from synopses.out_of_range import unless_out_of_range
+from synopses.out_of_range import SUM_OUT_OF_RANGE, unless_out_of_range, without
 
 SOURCE = "sample"
 STRATIFIED = "stratified sample"
@@ -104,7 +104,11 @@ class Estimator:
         return self.sampled.view
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        """One estimate per group."""
+        """One estimate per group; what doubles cannot hold on the way has no bound."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._estimate(aggregate, confidence)
+
+    def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         node = aggregate.argument
         known = self.sampled.known(aggregate)
         if known is not None:
@@ -114,9 +118,9 @@ class Estimator:
         assert node is not None, aggregate
         match aggregate.function:
             case AggregateFunction.SUM:
-                return self._sum(node, aggregate.type, confidence)
+                return self._added(node, self._sum(node, aggregate.type, confidence))
             case AggregateFunction.AVG:
-                return self._average(node, confidence)
+                return self._added(node, self._average(node, confidence))
             case AggregateFunction.MIN | AggregateFunction.MAX:
                 is_min = aggregate.function is AggregateFunction.MIN
                 return sampled_extreme(self.sampled, node, is_min=is_min)
@@ -201,6 +205,14 @@ class Estimator:
             confidence=confidence,
         )
         return intervals.estimates(confidence=confidence, source=SOURCE)
+
+    def _added(self, node: Expression, found: Estimates) -> Estimates:
+        """A sum or mean, unless finite doubles left their range on the way to it."""
+        if node.type is ColumnType.DOUBLE:
+            seen = self.sampled.per_group(self.sampled.present_ids(node)) > 0
+            nothing = found.null & seen & ~self.sampled.infinite(node)
+            found = without(found, nothing, SUM_OUT_OF_RANGE)
+        return unless_out_of_range(found, SUM_OUT_OF_RANGE)
 
     def _sum(self, node: Expression, kind: ColumnType | None, confidence: float) -> Estimates:
         if kind is ColumnType.DOUBLE:

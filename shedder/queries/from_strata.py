@@ -32,6 +32,7 @@ from synopses.intervals.stratified import (
     stratified_sum,
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from synopses.out_of_range import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
 
 SOURCE: Final = "sample"
 _INFINITE: Final = "the column has infinite values"
@@ -109,6 +110,10 @@ class _Strata:
         return cls(union, views, np.searchsorted(ends, where, side="right"), rng)
 
     def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._estimate(aggregate, confidence)
+
+    def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
         bounds = _STRATIFIED.get(aggregate.function)
         if bounds is not None:
             return self._stratified(aggregate, bounds, confidence)
@@ -153,7 +158,8 @@ class _Strata:
             found = replace(found, bound=none, null=found.null | spoiled, reason=_INFINITE)
         if aggregate.function is AggregateFunction.SUM and aggregate.type is ColumnType.BIGINT:
             return within_int64(found, found.low, found.high)
-        return found
+        added = aggregate.function in (AggregateFunction.SUM, AggregateFunction.AVG)
+        return unless_out_of_range(found, SUM_OUT_OF_RANGE if added else OUT_OF_RANGE)
 
     def _counting(self, node: Expression | None) -> list[Stratum]:
         ids, part = self._ids(node)

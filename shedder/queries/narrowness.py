@@ -70,7 +70,7 @@ def _ratio(query: BoundQuery, answer: Answer, column: str) -> float:
     allowed = np.full(len(value), query.target.size)
     if query.target.kind is TargetKind.RELATIVE:
         allowed = query.target.size * np.abs(value)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.maximum(high - value, value - low) / allowed
     ratio = np.where(np.isnan(ratio) | (bound == Bound.NONE.word), _BEYOND, ratio)
     return float(np.where(bound == Bound.EXACT.word, 0.0, ratio).max(initial=0.0))

@@ -216,7 +216,7 @@ def _distances(
     high: NDArray[np.float64],
     bound: NDArray[Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         reach = np.maximum(high - point, point - low)
     reach = np.where(bound == Bound.EXACT, 0.0, np.where(bound == Bound.NONE, np.inf, reach))
     return np.abs(point), np.where(np.isnan(reach), np.inf, reach)

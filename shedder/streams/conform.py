@@ -33,6 +33,7 @@ def conform(
     *,
     rows_max: int = ROWS_PER_BATCH,
     limits: BatchLimits = DEFAULT_LIMITS,
+    row_bytes_max: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of at most rows_max rows with exactly the stream's columns, in the data's order.
 
@@ -42,6 +43,7 @@ def conform(
       schema: of the stream.
       rows_max: of a batch, >= 1.
       limits: of a payload; a batch is split until it fits.
+      row_bytes_max: of the payload of a batch that is a single row; None: as of any other.
 
     Yields:
       Batches with at least one row each.
@@ -52,11 +54,12 @@ def conform(
       BatchTooLarge: one single row is larger than a payload may be.
       InvalidRequest: the data is nothing that has columns.
     """
+    row_bytes_max = limits.bytes_max if row_bytes_max is None else row_bytes_max
     for batch in _batches(data, rows_max):
         if batch.num_rows:
             conformed = conform_batch(batch, schema)
             for start in range(0, conformed.num_rows, rows_max):
-                yield from _fitting(conformed.slice(start, rows_max), limits)
+                yield from _fitting(conformed.slice(start, rows_max), limits, row_bytes_max)
         else:
             _conform(batch, schema)  # No rows, but its columns must be right.
 
@@ -180,16 +183,21 @@ def _castable(have: pa.DataType, wanted: ColumnType) -> bool:
             return arrow_types.is_date(have)
 
 
-def _fitting(batch: pa.RecordBatch, limits: BatchLimits) -> Iterator[pa.RecordBatch]:
+def _fitting(
+    batch: pa.RecordBatch, limits: BatchLimits, row_bytes_max: int
+) -> Iterator[pa.RecordBatch]:
     """The batch, halved until each part's payload is within the limits."""
-    if batch.num_rows <= limits.rows_max and _payload_bytes(batch) <= limits.bytes_max:
+    size_bytes = _payload_bytes(batch)
+    if batch.num_rows == 1 and size_bytes > row_bytes_max:
+        raise BatchTooLarge(f"one row of {batch.nbytes} bytes; the limit is {row_bytes_max}")
+    if batch.num_rows == 1 or (
+        batch.num_rows <= limits.rows_max and size_bytes <= limits.bytes_max
+    ):
         yield batch
         return
-    if batch.num_rows == 1:
-        raise BatchTooLarge(f"one row of {batch.nbytes} bytes; the limit is {limits.bytes_max}")
     half = batch.num_rows // 2
-    yield from _fitting(batch.slice(0, half), limits)
-    yield from _fitting(batch.slice(half), limits)
+    yield from _fitting(batch.slice(0, half), limits, row_bytes_max)
+    yield from _fitting(batch.slice(half), limits, row_bytes_max)
 
 
 def _payload_bytes(batch: pa.RecordBatch) -> int:

@@ -28,7 +28,7 @@ class LendRequest(_message.Message):
     WITHOUT_ARCHIVE_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     answers: _builtins.int
-    """At most so many; at least 1."""
+    """At most so many; at least 1. Fewer come where more would not fit into a message."""
     without_archive: _builtins.bool
     """Whoever asks has the tuples from elsewhere: also answers that the archive cannot tell, because
     summaries were merged. Only of windows that have closed.

@@ -30,7 +30,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.intervals.interval import error_share
 from synopses.intervals.learning import (
     Plan,
     learned_wealth,
@@ -40,6 +39,7 @@ from synopses.intervals.learning import (
     no_plan,
 )
 from synopses.intervals.sampled import SampledValues
+from synopses.parameters import error_share
 
 _BETS: Final = 8
 _CAP: Final = 0.95  # Of the bet that could lose all; it costs 5 % of width where nothing matched.

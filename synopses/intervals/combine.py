@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from synopses.errors import BadParameter
-from synopses.intervals.interval import error_share
+from synopses.parameters import error_share
 
 
 def split_confidence(confidence: float, parts: int) -> float:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.intervals.interval import error_share
+from synopses.parameters import error_share
 
 Floats = NDArray[np.float64]
 

@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from synopses.errors import BadParameter
 from synopses.inputs import as_input
-from synopses.intervals.interval import Intervals, error_share
+from synopses.intervals.interval import Intervals
 from synopses.intervals.tails import hypergeometric_at_most, two_deviations
+from synopses.parameters import error_share
 
 
 def matching_count(

@@ -8,7 +8,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.errors import BadParameter
 from synopses.estimate import Bound, Estimates
 
 _INT64_MAX = np.iinfo(np.int64).max
@@ -61,11 +60,13 @@ class Intervals:
         return ~np.isnan(self.variance)
 
     def scaled(self, factor: float) -> Self:
-        """The same intervals in another unit."""
-        low, high = self.low * factor, self.high * factor
+        """The same intervals in another unit; what doubles cannot hold there is infinite."""
+        with np.errstate(over="ignore"):
+            value, low, high = (x * factor for x in (self.value, self.low, self.high))
+            variance = self.variance * factor * factor
         if factor < 0:
             low, high = high, low
-        return type(self)(self.value * factor, low, high, self.bound, self.variance * factor**2)
+        return type(self)(value, low, high, self.bound, variance)
 
     def clipped(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> Self:
         """Cut by ends that are known for certain."""
@@ -96,14 +97,3 @@ def _saturated(column: NDArray[np.float64]) -> NDArray[np.int64]:
     """Whole doubles as int64; what lies beyond is its largest."""
     beyond = column >= 2.0**63
     return np.where(beyond, _INT64_MAX, np.where(beyond, 0.0, column).astype(np.int64))
-
-
-def error_share(confidence: float) -> float:
-    """1 - confidence: the share of intervals that may miss.
-
-    Raises:
-      BadParameter: the confidence is not inside (0, 1).
-    """
-    if not 0.0 < confidence < 1.0:
-        raise BadParameter("confidence", confidence, "a number inside (0, 1)")
-    return 1.0 - confidence

@@ -22,7 +22,7 @@ from typing import Final
 from scipy.special import ndtri
 
 from synopses.errors import BadParameter
-from synopses.intervals.interval import error_share
+from synopses.parameters import error_share
 
 _PILOT: Final = 0.15
 _PLANNED: Final = 0.6

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from synopses.intervals.interval import error_share
+from synopses.parameters import error_share
 
 
 def missing_group_rows(*, population: int, read: int, confidence: float) -> int:

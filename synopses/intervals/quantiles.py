@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from synopses.errors import BadParameter
 from synopses.inputs import as_input
 from synopses.intervals.hypergeometric import matching_count_max
-from synopses.intervals.interval import Intervals, error_share
+from synopses.intervals.interval import Intervals
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.tails import (
     binomial_at_least,
@@ -19,6 +19,7 @@ from synopses.intervals.tails import (
     hypergeometric_at_least,
     hypergeometric_at_most,
 )
+from synopses.parameters import error_share
 from synopses.ranks import discrete_rank, least_of, most_of
 
 _WORTH_COUNTING: Final = 0.1  # Share read above which bounding K narrows more than it costs.

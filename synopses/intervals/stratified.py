@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from synopses.intervals.combine import split_confidence
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.hypergeometric import matching_count, matching_count_max
-from synopses.intervals.interval import Intervals, error_share
+from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho_max, two_sided
 from synopses.out_of_range import in_range
+from synopses.parameters import error_share
 
 Error = tuple[Floats, Floats]
 _PLAIN: Final = 2.0**-230, 2.0**230  # Between them fourth powers and sums of many are doubles.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
-from synopses.intervals.interval import Intervals, error_share
+from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import (
     Stratum,
     error_of_total,
@@ -15,6 +15,7 @@ from synopses.intervals.stratified import (
     normal_half,
     range_of,
 )
+from synopses.parameters import error_share
 
 
 def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Intervals:

@@ -11,7 +11,7 @@ from shedder.cql.parse import parse
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import ColumnDefinition, Select
 from shedder.cql.types import ColumnType
-from shedder.queries.audited import compared, exact_query, look_at
+from shedder.queries.audited import chances, compared, exact_query, look_at
 from shedder.queries.certification import Certification, Look, after, marked
 from tests.spark_ingest.archives import answer
 
@@ -87,6 +87,26 @@ def test_a_miss_of_the_strict_interval_refutes():
         found = look_at(values, wide, 0.95)
         assert found is not None
         assert (found.missed, found.refuted) == (1, refuted)
+
+
+def test_as_many_intervals_can_miss_as_are_compared_that_are_not_exact():
+    query = bound(
+        "SELECT k, COUNT(*) AS n, AVG(x) AS m, HISTOGRAM(x, [0, 1]) AS h, TOP(k, 2) AS top, "
+        "FREQUENT(k, 0.1) AS heavy, COUNT(*) / 2 AS half FROM r GROUP BY k"
+    )
+    buckets = [{"count": 2, "low": 1, "high": 3}] * 3
+    items = [{"value": 1, "count": 5, "low": 4, "high": 6, "guaranteed": True}] * 2
+    cells = {
+        "n": [(3, 2, 4, "interval"), (1, 1, 1, "exact")],
+        "m": [(3.0, None, None, "none"), (1.0, 0.0, 4.0, "interval")],
+        "h": [(buckets, None, None, "interval"), (buckets, None, None, "exact")],
+        "top": [(items, None, None, "interval"), (items, None, None, "exact")],
+        "heavy": [(items[:1], None, None, "interval"), ([], None, None, "interval")],
+        "half": [(3.0, 2.0, 4.0, "interval"), (1.0, 1.0, 1.0, "exact")],
+    }
+    said = answer({"k": [1, 2]}, cells)
+    # n, m, three buckets, two items, one item, and which items each list of FREQUENT has.
+    assert chances(query, said) == 1 + 1 + 3 + 2 + 1 + 2
 
 
 def test_a_group_that_is_not_there_has_a_count_of_nothing():

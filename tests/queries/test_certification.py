@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given as cases
 from hypothesis import strategies as st
 
 from shedder.queries.certification import ALARM, Certification, Look, after, broken_share
+from tests.truth import gate
 
 
 def look(missed: int, of: int = 1, delta: float = 0.05, refuted: str = "") -> Look:
@@ -109,9 +110,34 @@ def test_misses_of_looks_that_share_their_randomness_are_not_bet_on():
 
 
 @pytest.mark.slow
-@given(st.integers(0, 10_000))
-def test_what_all_looks_may_give_away_is_half_of_the_alarm(looks):
-    given_away = sum(1 - Certification(looks=at).strict_confidence for at in range(min(looks, 500)))
-    assert given_away <= ALARM / 2
-    assert 0 < 1 - Certification(looks=looks).strict_confidence <= ALARM / 2
+@cases(st.integers(0, 10_000), st.integers(1, 10_000))
+def test_what_all_looks_may_give_away_is_half_of_the_alarm(looks, intervals):
+    given_away = sum(given(at, intervals) for at in range(min(looks, 500)))
+    assert given_away <= ALARM / 2 * (1 + 1e-6)
+    assert 0 <= given(looks, intervals) <= ALARM / 2
     assert math.isfinite(Certification(looks=looks).evidence)
+
+
+def given(looks: int, intervals: int) -> float:
+    """What one look may give away: the sum over its intervals."""
+    confidence = Certification(looks=looks).strict_confidence(intervals)
+    return 0.0 if confidence is None else intervals * (1 - confidence)
+
+
+@pytest.mark.parametrize("intervals", [1, 43, 5_000])
+def test_a_life_of_looks_at_intervals_that_hold_as_they_say_refutes_one_in_two_thousand(intervals):
+    # Of values that are independent: each look has its worst one, the least of so many shares.
+    rng, worlds, looks = np.random.default_rng(43), 20_000, 100
+    refuted = np.zeros(worlds, np.bool_)
+    for at in range(looks):
+        confidence = Certification(looks=at).strict_confidence(intervals)
+        assert confidence is not None
+        worst = -np.expm1(np.log(rng.random(worlds)) / intervals)  # 1 - u^(1/n)
+        refuted |= worst < 1 - confidence
+    assert worlds - refuted.sum() >= gate(worlds, 1 - ALARM / 2)
+
+
+def test_of_intervals_that_would_have_to_be_all_but_certain_none_refutes():
+    assert Certification(looks=10**9).strict_confidence(1) is None
+    assert Certification().strict_confidence(10**9) is None
+    assert Certification(looks=1_000).strict_confidence(100) is not None

@@ -26,7 +26,7 @@ from tests.truth import DISTRIBUTIONS, exact_counts, exact_quantile
 
 DISTINCT = (1, 10, 100, 1000, 3000, 10_000, 30_000)
 ROWS = 20_000
-CONFIDENCES = (0.9, 0.95, 0.99)
+CONFIDENCES = (0.68, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)

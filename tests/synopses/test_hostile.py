@@ -23,6 +23,8 @@ from synopses.frequent import GroupedFrequent
 from synopses.hashing import murmur_int64, position_start
 from synopses.header import Kind, seal
 from synopses.intervals.distinct import distinct_by_hash
+from synopses.intervals.hypergeometric import matching_count
+from synopses.intervals.weighted import WeightedMatches, weighted_sum
 from synopses.join_sizes import self_join_size
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
@@ -102,9 +104,32 @@ QUESTIONS: dict[type, list[Callable[[Any], Any]]] = {
     GroupedReq: [lambda s: s.quantile(0.5, 0.95)],
     GroupedFirstLast: [lambda s: s.first(), lambda s: s.last()],
     HashSample: [
-        lambda s: distinct_by_hash(kept=len(np.unique(s.hashes)), share=s.share, confidence=0.95)
+        lambda s: distinct_by_hash(kept=len(np.unique(s.hashes)), share=s.share, confidence=0.95),
+        lambda s: (merged_with_itself(s), s.settle()),
+    ],
+    BottomK: [lambda s: s.chosen(), lambda s: merged_with_itself(s).chosen()],
+    WeightedBottomK: [
+        lambda s: weighted_sum(
+            WeightedMatches.by_group(s.weights, tau=s.tau, ids=None, groups=1), confidence=0.95
+        ),
+        lambda s: (merged_with_itself(s), s.settle()),
+    ],
+    StratifiedBottomK: [
+        lambda s: matching_count(
+            population=s.chosen().population,
+            read=s.chosen().read,
+            matched=s.chosen().read,
+            confidence=0.95,
+        ),
+        lambda s: merged_with_itself(s).cut(np.ones(s.groups)),
     ],
 }
+
+
+def merged_with_itself(sample: Any) -> Any:
+    """As when a part comes twice."""
+    sample.merge(type(sample).from_bytes(sample.to_bytes()))
+    return sample
 
 
 def use(found: Any) -> None:
