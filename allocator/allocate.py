@@ -34,7 +34,8 @@ class Allocation:
     reachable: bool [m]; whether any option would meet it; True for those without one.
     loss: of all readers together, with what moving costs.
     bound: no allocation that keeps as many promises has a smaller one; if all targets are kept, no
-      allocation that keeps them.
+      allocation that keeps them. After `change` and `describe`, of the problem that was solved in
+      full before.
     per_byte, per_ns: prices, in loss.
     free_bytes, free_ns: what nobody could use.
     """
@@ -228,6 +229,8 @@ def _exactly(loss: Floats, options: Options, budget: Budget, needed: Floats) -> 
     """
     prices = find_prices(loss, options, budget, gap=_NO_GAP, needed=needed)
     fitting, near = that_fit(loss, options, budget, needed), prices
+    if np.isinf(fitting).all(1).any():
+        return None  # Whatever somebody takes, it leaves the others less than they need.
     if not np.array_equal(fitting, loss):
         near = find_prices(fitting, options, budget, gap=_NO_GAP, needed=needed)
     known = near.choice

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocator.allocate import Allocation, describe
+from allocator.allocate import Allocation, describe, exceeded
 from allocator.demands import Booleans, Budget, Demands, Integers
 from allocator.errors import BudgetExceeded
 from allocator.prices import Prices
+
+_MORE = 1 + 1e-9  # times: sums are rounded
 
 Solve = Callable[[Integers, Budget], Allocation]
 
@@ -31,8 +33,9 @@ def bounded(
 ) -> Bounded:
     """Share out a budget so that no group takes more than its bound.
 
-    Whoever takes more than his bound is given the best of it, alone; what he leaves goes to the
-    others. These get no less by that, so it ends after as many rounds as there are groups.
+    Whoever takes more than his bound is given the best of it, alone, with no more CPU than he had;
+    what he leaves goes to the others. These get no less by that, so it ends after as many rounds as
+    there are groups.
 
     Args:
       demands: n synopses. budget: of all of them.
@@ -50,10 +53,10 @@ def bounded(
     choice = demands.present.copy()
     held = np.zeros(len(bound_bytes), bool)
     free = np.ones(len(group), bool)
-    left_bytes, least_loss = budget.size_bytes, None
+    left_bytes, left_ns, least_loss = budget.size_bytes, budget.cost_ns, None
     while True:
         rows = np.flatnonzero(free)
-        found = solve(rows, Budget(left_bytes, budget.cost_ns))
+        found = solve(rows, Budget(left_bytes, left_ns))
         least_loss = found.bound if least_loss is None else least_loss
         taken = np.zeros(len(bound_bytes), np.int64)
         np.add.at(taken, group[rows], found.size_bytes)
@@ -64,18 +67,31 @@ def bounded(
             return Bounded(describe(demands, budget, choice, prices), held)
         for one in over.tolist():
             mine = np.flatnonzero(group == one)
-            choice[mine], size_bytes = _alone(demands, mine, int(bound_bytes[one]), solve)
+            had_ns = float(found.cost_ns[group[rows] == one].sum())
+            most_ns = had_ns if np.isfinite(budget.cost_ns) else np.inf
+            chosen, size_bytes, cost_ns = _alone(
+                demands.only(mine), Budget(max(int(bound_bytes[one]), 0), most_ns), mine, solve
+            )
+            choice[mine], held[one], free[mine] = chosen, True, False
             left_bytes -= size_bytes
-            held[one], free[mine] = True, False
+            if cost_ns > left_ns * _MORE or left_bytes < 0:
+                raise exceeded(demands, budget)
+            left_ns = max(0.0, left_ns - cost_ns)
 
 
-def _alone(demands: Demands, rows: Integers, bound: int, solve: Solve) -> tuple[Integers, int]:
-    """The best of a group within its bound, or else its least; and what that takes."""
+def _alone(
+    demands: Demands, budget: Budget, rows: Integers, solve: Solve
+) -> tuple[Integers, int, float]:
+    """The best of a group within its bound, or else its least; and what that takes.
+
+    demands: of these rows. budget: its bound, and the ns that it had without one.
+    """
     try:
-        found = solve(rows, Budget(max(bound, 0)))
+        choice = solve(rows, budget).choice
     except BudgetExceeded:
-        options = demands.only(rows).options
+        options = demands.options
         size = np.where(np.isfinite(options.error), options.size_bytes, np.iinfo(np.int64).max)
-        least: Integers = size.argmin(1)
-        return least, int(options.size_bytes[np.arange(len(rows)), least].sum())
-    return found.choice, int(found.size_bytes.sum())
+        cost = np.where(size == size.min(1)[:, None], options.cost_ns, np.inf)
+        choice = cost.argmin(1)
+    size_bytes, cost_ns = demands.options.taken(choice)
+    return choice, int(size_bytes.sum()), float(cost_ns.sum())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.demands import Floats, Integers, Options
+from allocator.kernels import best_of_stretches, best_somewhere
 
 _BLOCK = 1 << 14  # float64s
 
@@ -66,20 +67,9 @@ class Candidates:
           objective, options: [n, k]. lowest, highest: of a byte and of a nanosecond.
         """
         middle = (lowest[0] + highest[0]) / 2, (lowest[1] + highest[1]) / 2
-        width = highest[0] - lowest[0], highest[1] - lowest[1]
-        found = []
-        for rows in blocks(objective):
-            size, cost = options.size_float[rows], options.cost_ns[rows]
-            size_paid, cost_paid = size * middle[0], cost * middle[1]
-            payment = objective[rows] + size_paid
-            payment += cost_paid
-            best = np.arange(len(size)), payment.argmin(1)
-            payment -= payment[best][:, None]
-            for column, half in ((size, width[0] / 2), (cost, width[1] / 2)):
-                away = column - column[best][:, None]
-                payment -= np.abs(away, out=away) * half
-            found.append(np.flatnonzero(payment <= 0) + rows.start * objective.shape[1])
-        row, option = np.divmod(np.concatenate(found), objective.shape[1])
+        half = (highest[0] - lowest[0]) / 2, (highest[1] - lowest[1]) / 2
+        found = best_somewhere(objective, options.size_float, options.cost_ns, middle, half)
+        row, option = np.divmod(np.flatnonzero(found), objective.shape[1])
         return cls.of(objective, options, row, option)
 
     def only(self, some: Integers) -> Candidates:
@@ -92,22 +82,27 @@ class Candidates:
             self.cost_ns[some],
         )
 
+    def without(self, place: int) -> Candidates:
+        """Those of all synopses but the one of this place."""
+        begin = int(self.start[place])
+        end = int(self.start[place + 1]) if place + 1 < len(self.start) else len(self.row)
+        start = np.concatenate([self.start[:place], self.start[place + 1 :] - (end - begin)])
+        return Candidates(
+            np.concatenate([self.row[:begin], self.row[end:]]),
+            np.concatenate([self.option[:begin], self.option[end:]]),
+            np.concatenate([self.objective[:begin], self.objective[end:]]),
+            np.concatenate([self.size_bytes[:begin], self.size_bytes[end:]]),
+            np.concatenate([self.cost_ns[:begin], self.cost_ns[end:]]),
+            np.concatenate([self.rows[:place], self.rows[place + 1 :]]),
+            start,
+            np.concatenate([self.place[:begin], self.place[end:] - 1]),
+        )
+
     def best(self, per_byte: float, per_ns: float) -> tuple[Integers, Floats]:
         """Which of them are best at prices, [r] of [m], and what is then paid, [r]."""
-        payment = self.size_bytes * per_byte
-        payment += self.objective
-        if per_ns:
-            payment += self.cost_ns * per_ns
-        return self.first_least(payment)
-
-    def first_least(self, value: Floats) -> tuple[Integers, Floats]:
-        """Of a value of each, [m]: where each synopsis has its least, [r], and that, [r]."""
-        least = np.minimum.reduceat(value, self.start)
-        hit = np.flatnonzero(value == least[self.place])
-        if len(hit) == len(least):
-            return hit, least
-        row = self.place[hit]
-        return hit[np.r_[True, row[1:] != row[:-1]]], least
+        columns = self.objective, self.size_bytes, self.cost_ns
+        at, paid = best_of_stretches(*columns, self.start, per_byte, per_ns)
+        return at, paid
 
 
 def blocks(matrix: Floats) -> Iterator[slice]:

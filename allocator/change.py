@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from allocator.allocate import Allocation, describe, exceeded
+from allocator.allocate import Allocation, allocate, describe
 from allocator.demands import Budget, Demands, Floats, Integers, Options, Penalty
 from allocator.prices import Prices, best_response
 
-_ROUNDS_MAX = 64
+_ROUNDS_MAX = 64  # Of yielding: then solving anew takes no longer.
 _ASKED_FIRST = 128  # Synopses that are asked together what they would lose; then the others.
 _ASKED_ENOUGH = 256  # After so many at random, those of them who lose least are good enough.
 _FEW = 512  # Of no more, all are asked at once.
@@ -36,10 +36,11 @@ def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget
     Returns:
       an allocation within the budget. The others moved only as far as the budget forced them, in
       the order of the error lost per byte or ns; a full solution later may do better. Where the
-      last one kept all targets, who would break one yields after all others.
+      last one kept all targets, who would break one yields after all others. Where nobody can
+      yield any more, or many little steps would have to follow each other, all choose anew.
 
     Raises:
-      BudgetExceeded: one after the other, nobody can yield any more.
+      BudgetExceeded: no choice of options is within the budget.
     """
     choice = demands.present.copy()
     options, penalty = demands.options, demands.penalty()
@@ -57,13 +58,13 @@ def change(demands: Demands, changed: Integers, last: Allocation, budget: Budget
                 break
             able = ways.to_free(resource, column, over, price)
             if not len(able):
-                raise exceeded(demands, budget)
+                return allocate(demands, budget, last)
             choice[able] = ways.option[able, resource]
             size_bytes[able] = options.size_bytes[able, choice[able]]
             cost_ns[able] = options.cost_ns[able, choice[able]]
             ways.moved(able)
         else:
-            raise exceeded(demands, budget)
+            return allocate(demands, budget, last)
     prices = Prices(last.per_byte, last.per_ns, last.bound, choice)
     return describe(demands, budget, choice, prices, (size_bytes, cost_ns))
 

@@ -48,26 +48,30 @@ class Few:
         """Of candidates of all synopses, which are so many."""
         most_ns = float(near.cost_ns.sum()) + 1.0  # More than that is no limit.
         left = float(budget.size_bytes), min(budget.cost_ns, most_ns)
-        return cls._of(near, np.zeros(count, np.int64), 0.0, left)
-
-    @classmethod
-    def _of(cls, some: Candidates, rest: Integers, spent: float, budget: Pair) -> Few:
-        many = np.diff(some.start, append=len(some.row))
-        alone = some.start[many == 1]
-        rest = rest.copy()
-        rest[some.row[alone]] = some.option[alone]
+        many = np.diff(near.start, append=len(near.row))
+        alone = near.start[many == 1]
+        rest = np.zeros(count, np.int64)
+        rest[near.row[alone]] = near.option[alone]
         left = (
-            budget[0] - float(some.size_bytes[alone].sum()),
-            budget[1] - float(some.cost_ns[alone].sum()),
+            left[0] - float(near.size_bytes[alone].sum()),
+            left[1] - float(near.cost_ns[alone].sum()),
         )
-        several = some.only(np.flatnonzero(np.repeat(many > 1, many)))
-        return cls(several, rest, spent + float(some.objective[alone].sum()), left)
+        several = near.only(np.flatnonzero(np.repeat(many > 1, many)))
+        return cls(several, rest, float(near.objective[alone].sum()), left)
 
     def decided(self, who: int, option: int) -> Few:
         """With this one of the candidates given to the synopsis of this number."""
-        others = self.some.place != who
-        others[option] = True
-        return Few._of(self.some.only(np.flatnonzero(others)), self.rest, self.spent, self.budget)
+        some, rest = self.some, self.rest.copy()
+        rest[some.row[option]] = some.option[option]
+        return Few(
+            some.without(who),
+            rest,
+            self.spent + float(some.objective[option]),
+            (
+                self.budget[0] - float(some.size_bytes[option]),
+                self.budget[1] - float(some.cost_ns[option]),
+            ),
+        )
 
     def solve(self, near: Pair, between: tuple[Pair, Pair]) -> Found | None:
         """The best prices between these, from some that are near them; None where nothing fits."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from allocator.demands import Floats
+from allocator.kernels import cheapest_mixture
 
 _EXCHANGES_MAX = 200
 _BLAND_FROM = 100  # exchanges: from then on by the rule that cannot cycle (Bland 1977)
@@ -27,7 +27,7 @@ class Mixture:
         self._needed = np.array([1.0, *budget])
         self._rows = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]]
         self._costs = [0.0, 0.0, highest, highest]
-        self._basis: list[int] = []
+        self._basis = np.zeros(0, np.int64)
 
     def between(self, lowest: tuple[float, float], highest: tuple[float, float]) -> None:
         """From now on, prices are looked for between these."""
@@ -37,38 +37,16 @@ class Mixture:
         """One more choice that may be mixed in."""
         self._rows.append([1.0, bytes_share, ns_share])
         self._costs.append(value)
-        if not self._basis:
+        if not len(self._basis):
             over = (bytes_share > self._needed[1], ns_share > self._needed[2])
-            self._basis = [4, 2 if over[0] else 0, 3 if over[1] else 1]
+            self._basis = np.array([4, 2 if over[0] else 0, 3 if over[1] else 1])
 
     def best(self) -> tuple[tuple[float, float], float]:
         """The prices of the whole budget at the optimum, both >= 0, and its value."""
         rows, costs = np.array(self._rows), np.array(self._costs)
         tolerance = _TOLERANCE * max(float(np.abs(costs).max()), 1e-300)
-        for exchange in range(_EXCHANGES_MAX):
-            columns = rows[self._basis].T
-            prices = np.linalg.solve(columns.T, costs[self._basis])
-            reduced = costs - rows @ prices
-            reduced[self._basis] = 0.0
-            entering = _entering(reduced, tolerance, in_order=exchange >= _BLAND_FROM)
-            if entering is None:
-                break
-            self._exchange(columns, rows[entering], entering)
+        prices = cheapest_mixture(
+            rows, costs, self._needed, self._basis, tolerance, _EXCHANGES_MAX, _BLAND_FROM
+        )
         value = float(prices @ self._needed)
         return (max(0.0, -float(prices[1])), max(0.0, -float(prices[2]))), value
-
-    def _exchange(self, columns: Floats, entering_row: Floats, entering: int) -> None:
-        both = np.linalg.solve(columns, np.column_stack([self._needed, entering_row]))
-        amounts, falls = np.maximum(both[:, 0], 0.0), both[:, 1]
-        ratios = np.where(falls > 1e-12, amounts / np.maximum(falls, 1e-12), np.inf)
-        least = ratios.min()
-        assert np.isfinite(least)  # no cost is negative without end
-        ties = np.flatnonzero(ratios <= least)
-        self._basis[min(ties.tolist(), key=lambda at: self._basis[at])] = entering
-
-
-def _entering(reduced: Floats, tolerance: float, *, in_order: bool) -> int | None:
-    below = np.flatnonzero(reduced < -tolerance)
-    if not len(below):
-        return None
-    return int(below[0] if in_order else below[reduced[below].argmin()])

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.candidates import Candidates, Pair, blocks
-from allocator.demands import Budget, Floats, Integers, Options
+from allocator.demands import BYTES_END, Budget, Floats, Integers, Options
+from allocator.kernels import best_of_rows
 from allocator.mixture import Mixture
 from allocator.part_way import that_free
 
@@ -29,6 +30,7 @@ _BOX = 1.5  # prices may leave a guess by this factor at first
 _CHEAP = 0.03  # of the bound, for the whole budget: whether it is that or nothing, matters little
 _DEARER = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)  # by a share
 _NOTHING = 1e-3  # of the largest objective: below it, a gap's size relative to it says little
+_ROUNDED_FROM = 2.0**53  # bytes: from there on doubles are not exact
 _MORE = 1 + 1e-9  # times: sums are rounded
 _CLOSE = 1e-3  # of the bound
 GAP = 1e-3  # of the dual's value; whole options leave a larger one anyway
@@ -55,22 +57,7 @@ def best_response(
     objective: Floats, options: Options, per_byte: float, per_ns: float
 ) -> tuple[Integers, Floats]:
     """Each synopsis' best option at prices, [n], and what it then pays, [n]."""
-    choice = np.empty(len(objective), np.int64)
-    paid = np.empty(len(objective))
-    room: tuple[Floats, Floats] | None = None  # Memory that is written again for each block.
-    for rows in blocks(objective):
-        payment = goal = objective[rows]
-        if room is None:
-            room = np.empty_like(goal), np.empty_like(goal)
-        if per_byte:
-            payment = np.multiply(options.size_float[rows], per_byte, out=room[0][: len(goal)])
-            payment += goal
-        if per_ns:
-            of_ns = np.multiply(options.cost_ns[rows], per_ns, out=room[1][: len(goal)])
-            payment = np.add(payment, of_ns, out=of_ns)
-        best = payment.argmin(1)
-        choice[rows] = best
-        paid[rows] = payment[np.arange(len(best)), best]
+    choice, paid = best_of_rows(objective, options.size_float, options.cost_ns, per_byte, per_ns)
     return choice, paid
 
 
@@ -167,6 +154,8 @@ def find_prices(
     if dual.choice is None:
         for prices in dual.forbidding:
             dual.add(prices)
+    if dual.choice is None and budget.size_bytes >= _ROUNDED_FROM:
+        dual.take_least()
     dual.meets()
     return dual.found
 
@@ -232,6 +221,7 @@ class _Dual:
         self._objective = objective
         self._options = options
         self._units = (max(budget.size_bytes, 1), max(budget.cost_ns, 1e-9))
+        self._budget_bytes = budget.size_bytes
         self._budget = (float(budget.size_bytes > 0), float(budget.cost_ns > 0))
         self.most = largest(objective)
         self.largest = float(self.most.sum())
@@ -268,6 +258,8 @@ class _Dual:
         shares = spent[0] / self._units[0], spent[1] / self._units[1]
         self._mixture.add(value, *shares)
         fits = bool(shares[0] <= self._budget[0] and shares[1] <= self._budget[1])
+        if fits and max(spent[0], self._units[0]) >= _ROUNDED_FROM:
+            fits = self._is_within(choice)
         if fits and value < self._least:
             self._least, self.choice = value, choice
         bound = float(payment.sum()) - prices[0] * self._budget[0] - prices[1] * self._budget[1]
@@ -288,7 +280,6 @@ class _Dual:
             return self.is_close
         rows = np.flatnonzero(self._over != self.choice)
         before, after = (rows, self._over[rows]), (rows, self.choice[rows])
-        every = np.arange(len(self._over)), self._over
         columns = self._options.size_float, self._options.cost_ns
         every = np.arange(len(self._over)), self._over
         freed = np.stack([column[before] - column[after] for column in columns])
@@ -303,9 +294,23 @@ class _Dual:
         between = self._over.copy()
         between[changed] = self.choice[changed]
         value = float(self._objective[every[0], between].sum())
-        if value < self._least:
+        if value < self._least and self._is_within(between):
             self._least, self.choice = value, between
         return self.is_close
+
+    def _is_within(self, choice: Integers) -> bool:
+        """Whether a choice's bytes, which doubles would round, are within the budget."""
+        size_bytes = self._options.size_bytes[np.arange(len(choice)), choice]
+        return int(size_bytes.sum()) <= self._budget_bytes
+
+    def take_least(self) -> None:
+        """Everybody's least bytes, if that fits: no price tells sizes apart that doubles do not."""
+        possible = np.isfinite(self._objective)
+        choice = np.where(possible, self._options.size_bytes, BYTES_END - 1).argmin(1)
+        rows = np.arange(len(choice))
+        share_ns = float(self._options.cost_ns[rows, choice].sum()) / self._units[1]
+        if self._is_within(choice) and share_ns <= self._budget[1]:
+            self._least, self.choice = float(self._objective[rows, choice].sum()), choice
 
     def highest(self) -> tuple[Pair, float]:
         """The highest point under all planes, found as the mixture of choices that attains it."""

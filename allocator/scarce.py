@@ -24,6 +24,8 @@ from allocator.prices import Prices, that_fit
 from allocator.whole import spend
 
 _WIDTH = 6.0  # times: how far decisions may move prices
+_NARROW = 2.0  # ... where many have candidates: the step of one is little there
+_MANY = 30_000  # candidates
 _CHEAP = 0.03  # of the bound, for the whole budget: what a decision may make dear
 _CENTRED_MAX = 4
 _NEAR = 1.5  # times: candidates around prices are those around such
@@ -62,8 +64,12 @@ def decided(
     fitting = that_fit(objective, options, budget, needed)
     search = _Search(fitting, options, budget, known)
     root, of, bound = None, (prices.per_byte, prices.per_ns), prices.bound
+    width = _WIDTH
     for _ in range(_CENTRED_MAX):  # Without what does not fit, prices may be others.
-        near, before = search.look_around(of, bound), of
+        near, before = search.look_around(of, bound, width), of
+        if width > _NARROW and len(near.row) > _MANY:
+            width = _NARROW
+            near = search.look_around(of, bound, width)
         few = Few.of(near, len(fitting), budget)
         found = few.solve(of, search.between)
         if found is None:
@@ -121,16 +127,16 @@ class _Search:
         """What no choice is below."""
         return min(self.value, self._closed, self._open[0][0] if self._open else np.inf)
 
-    def look_around(self, prices: Pair, bound: float) -> Candidates:
+    def look_around(self, prices: Pair, bound: float, width: float) -> Candidates:
         """Who may be best at prices that decisions may lead to.
 
-        bound: about what the dual's value is.
+        bound: about what the dual's value is. width: times; how far they may.
         """
         whole = float(max(self.budget.size_bytes, 1)), max(self.budget.cost_ns, 1e-9)
         cheap = [_CHEAP * max(bound, 0.0) / there_is for there_is in whole]
-        highest = [max(price, low) * _WIDTH for price, low in zip(prices, cheap, strict=True)]
+        highest = [max(price, low) * width for price, low in zip(prices, cheap, strict=True)]
         lowest = [
-            price / _WIDTH if price > low else 0.0 for price, low in zip(prices, cheap, strict=True)
+            price / width if price > low else 0.0 for price, low in zip(prices, cheap, strict=True)
         ]
         self.between = (lowest[0], lowest[1]), (highest[0], highest[1])
         self._near = Candidates.near(self.objective, self.options, *self.between)

@@ -77,11 +77,12 @@ def _beside(it: Precision, tuples: float) -> Floats:
 def scaled_total_error(values: Values, it: Precision) -> TotalError:
     """The error when the total is divided by recall + spurious, which the plan knows.
 
-    Unbiased; what is missed and invented still makes it vary.
+    Unbiased; what is missed and invented still makes it vary. Where nothing arrives, nothing is
+    known: the variance is inf.
     """
     plain = total_error(values, it)
-    arriving = it.recall + it.spurious
-    return TotalError(np.zeros_like(plain.bias), plain.variance / np.square(arriving))
+    found = _where_any(it, plain.variance / np.square(_arriving(it)))
+    return TotalError(np.zeros_like(plain.bias), found)
 
 
 def average_error(values: Values, it: Precision) -> TotalError:
@@ -89,10 +90,20 @@ def average_error(values: Values, it: Precision) -> TotalError:
 
     Unbiased, because spurious tuples have values like the correct ones'. Of n correct values a
     share r stays, with weight 1 / (n (r + s)) in place of 1 / n; the others lack, s n are added.
+    Where nothing arrives, there is no average: the variance is inf.
     """
-    arriving = np.maximum(it.produced, 1e-300)
+    arriving = _arriving(it)
     kept = it.recall * np.square(1.0 / arriving - 1.0)
     other = 1.0 - it.recall + it.spurious / np.square(arriving)
     spread = max(values.mean_square - values.mean**2, 0.0)
-    variance = spread / values.tuples * (kept + other)
+    variance = _where_any(it, spread / values.tuples * (kept + other))
     return TotalError(np.zeros_like(variance), variance)
+
+
+def _arriving(it: Precision) -> Floats:
+    """The share that arrives, where any does; else 1."""
+    return np.where(it.produced > 0, it.produced, 1.0)
+
+
+def _where_any(it: Precision, variance: Floats) -> Floats:
+    return np.where(it.produced > 0, variance, np.inf)

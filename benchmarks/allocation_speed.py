@@ -13,7 +13,6 @@ from allocator.allocate import Allocation, allocate
 from allocator.change import change
 from allocator.curves import table, thinned
 from allocator.demands import Budget, Demands, Readers
-from allocator.ladder import Ladder
 from benchmarks.measure import Report, cpu_seconds
 from shedder.cql.bind import bind
 from shedder.cql.parse import parse
@@ -24,6 +23,8 @@ from shedder.engine.asked import Asked
 from shedder.engine.drawings import Drawings
 from shedder.engine.grant import sizes_wanted
 from shedder.engine.plan import plan
+from shedder.overload.fair_steps import FairSteps
+from shedder.overload.steps import Unit
 
 SYNOPSES = 10_000
 SIZES = 1024 * 2 ** np.arange(14)
@@ -108,6 +109,40 @@ def _drawn() -> str:
     )
 
 
+def _tick() -> str:
+    """The price of CPU moves along the steps of all units, and whoever is to move is found."""
+    rng = np.random.default_rng(3)
+    units = [
+        Unit(
+            query=f"q{number // 2}",
+            parts=(1 + number % 2,),
+            weight=rng.lognormal(),
+            cost_ns=rng.lognormal(2, 1) * (rng.uniform(0, 0.3) + 2.0 ** -np.arange(11)),
+            tuples=10.0 ** rng.uniform(2, 7),
+            spread=1.0,
+        )
+        for number in range(SYNOPSES)
+    ]
+    owner = {unit.query: f"t{number % 10}" for number, unit in enumerate(units)}
+    steps = FairSteps.of(units, owner, {}, {})
+    budgets = itertools.cycle(steps.ends.full_ns * share for share in (0.5, 0.49, 0.2, 0.8))
+    before, changed = steps.levels(np.inf), []
+
+    def tick() -> None:
+        nonlocal before
+        levels = steps.levels(next(budgets))
+        changed.append(len(np.flatnonzero(levels != before)))
+        before = levels
+
+    took = cpu_seconds(tick)
+    return (
+        f"a tick moves the price of CPU along the known steps of {SYNOPSES:,} units of ten tenants "
+        f"and finds who is to read otherwise, up to {max(changed):,} of them: {took * 1e3:.2f} ms; "
+        f"making these steps takes "
+        f"{cpu_seconds(partial(FairSteps.of, units, owner, {}, {})) * 1e3:.0f} ms"
+    )
+
+
 def _corners() -> str:
     """Severe shortages: what there is beyond the least that all need is next to nothing."""
     chance = np.random.default_rng(2026)
@@ -173,8 +208,6 @@ def run() -> Report:
                 f"{max(changing) * 1e3:.1f} ms",
             )
         )
-    ladder = Ladder.of(all_of_them, found)
-    moving = cpu_seconds(partial(ladder.choice, budget.cost_ns / 2))
     return Report(
         claim=f"{SYNOPSES:,} synopses of {len(SIZES)} sizes at {len(SHARES)} levels each, CPU time "
         "of one solution.",
@@ -192,7 +225,7 @@ def run() -> Report:
         notes=(
             "a tenth less of both: everything is solved in full again, from the present prices",
             "one demand changes: it weighs a hundred times as much, and all that follows from it",
-            f"a tick moves the price of CPU along known steps: {moving * 1e3:.2f} ms",
+            _tick(),
             _drawn(),
             _corners(),
             "the least of five runs; where others use the machine's caches, all of it takes longer",

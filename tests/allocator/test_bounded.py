@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocator.allocate import allocate
 from allocator.bounded import Bounded, bounded
 from allocator.curves import table
-from allocator.demands import Budget, Demands, Readers
+from allocator.demands import Budget, Demands, Options, Readers
 from allocator.errors import BudgetExceeded
 
 FREE = 1 << 40
@@ -81,3 +81,27 @@ def test_what_does_not_fit_at_all_is_refused():
 
 def test_nobody_there_is_no_trouble():
     assert shared([], [], 10, [5, 5]).allocation.free_bytes == 10
+
+
+def test_within_a_budget_of_cpu_all_together_take_no_more_of_it():
+    """By hand: the first takes 20 of 30 ns, is over its 10 bytes, and gives up 15 ns to others."""
+    size = np.array([[1, 5, 20]] * 3)
+    options = Options(["a", "b", "c"], size, size.astype(float), np.array([[9.0, 1.0, 0.1]] * 3))
+    demands = Demands.new(options, Readers.without_targets(np.arange(3), np.array([1e3, 1, 1])))
+
+    def within(cost_ns: float) -> Bounded:
+        group, bounds = np.array([0, 1, 1]), np.array([10, 1000])
+        return bounded(
+            demands,
+            Budget(100, cost_ns),
+            group,
+            bounds,
+            lambda rows, there_is: allocate(demands.only(rows), there_is),
+        )
+
+    found = within(30.0).allocation
+    assert found.cost_ns[0] == 5.0
+    assert sorted(found.cost_ns[1:].tolist()) == [5.0, 20.0]
+    assert found.free_ns == 0.0
+    with pytest.raises(BudgetExceeded):
+        within(2.5)

@@ -120,3 +120,24 @@ def test_quotes_say_what_a_target_needs_and_what_more_buys():
     assert quotes.best_error.tolist() == [1.0] * 4
     assert quotes.saved_per_kib.tolist() == [2.0] * 4
     assert quotes.saved_per_ns.tolist() == [0.0] * 4
+
+
+def test_where_many_little_steps_would_follow_each_other_all_choose_anew():
+    """Of 100 bytes the first has all, in steps of one; the new one needs 99."""
+    demands = demands_of(
+        [[(size, 0, 100.0 / size) for size in range(1, 101)], [(99, 0, 1.0)]],
+        [(0, 1, NO_TARGET, 0), (1, 1, NO_TARGET, 0)],
+    )
+    budget = Budget(100)
+    before = allocate(demands.only(np.array([0])), budget)
+    assert before.size_bytes.tolist() == [100]
+    after = change(standing_with(demands, before), np.array([1]), before, budget)
+    assert after.size_bytes.tolist() == [1, 99]
+    with pytest.raises(BudgetExceeded):
+        change(standing_with(demands, before), np.array([1]), before, Budget(99))
+
+
+def standing_with(demands, before):
+    """The demands of those who were there before, and of new ones."""
+    new = np.full(len(demands.options) - len(before.choice), -1)
+    return replace(demands, present=np.append(before.choice, new))

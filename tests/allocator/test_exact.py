@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.allocate import allocate
-from allocator.demands import Budget, Options
+from allocator.demands import Budget, Demands, Options, Readers
 from allocator.exact import OPTIONS_MAX, optimum
 from allocator.prices import Prices, find_prices, least, that_fit
 from allocator.states import States
@@ -107,6 +107,19 @@ def test_bytes_are_counted_where_floats_cannot_tell_them_apart():
     for more, both in ((0, 2.0), (1, 1.5), (2, 1.0)):
         room = Budget(2 * huge + more)
         assert optimum(options.error, options, room, NO_PRICES).bound == both
+        found = allocate(
+            Demands.new(options, Readers.without_targets(np.arange(2), np.ones(2))), room
+        )
+        assert found.loss == both
+        assert found.free_bytes == 0
+    many = Options(
+        [str(at) for at in range(400)],
+        np.full((400, 2), 1 << 53) + np.array([0, 1]),
+        np.zeros((400, 2)),
+        np.array([[1.0, 0.5]] * 400),
+    )
+    demands = Demands.new(many, Readers.without_targets(np.arange(400), np.ones(400)))
+    assert allocate(demands, Budget(400 << 53)).free_bytes == 0  # So many are not solved exactly.
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -64,6 +64,20 @@ def test_a_tick_is_as_good_as_solving_anew_with_these_sizes(seed, share):
     assert found <= 1.03 * anew.loss
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_looked_up_is_what_climbing_step_by_step_finds(seed):
+    _, _, ladder = ladder_of(100, seed=seed)
+    for budget_ns in np.linspace(0.9 * ladder.cost_ns[0], 1.1 * ladder.cost_ns[-1], 60):
+        climbed = ladder.cheapest.tolist()
+        costs = ladder.cost_ns[1:].tolist()
+        steps = zip(ladder.synopsis.tolist(), ladder.option.tolist(), costs, strict=True)
+        for synopsis, option, cost_ns in steps:
+            if cost_ns > budget_ns:
+                break
+            climbed[synopsis] = option
+        assert ladder.choice(budget_ns).tolist() == climbed
+
+
 def test_more_cpu_never_makes_an_answer_worse():
     demands, _, ladder = ladder_of(100, seed=5)
     budgets = np.linspace(ladder.cost_ns[0], ladder.cost_ns[-1], 50)

@@ -274,6 +274,30 @@ def test_memory_is_within_a_percent_of_a_packaged_solvers_optimum(seed):
     assert found <= losses(plan, sizes, whole_sizes(sizes, given)[None])[0] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_many_sizes_are_within_a_percent_of_the_best_of_them(seed):
+    """Where memory is tight, whole sizes may be further than that from continuous ones."""
+    rng = np.random.default_rng(5_000 + seed)
+    size = np.unique(np.geomspace(100, 3_200, 96).astype(np.int64))
+    plan, sizes = None, []
+    while len(sizes) < 2:
+        plan = PlanMaker(rng).plan(2).step
+        sizes = drawn_sizes(plan, rng, size)[:2]
+    budget = int(rng.uniform(1.1, 3) * 200)
+    choices = np.array(list(product(range(len(size)), repeat=2)))
+    fits = size[choices].sum(1) <= budget
+    best = losses(plan, sizes, choices[fits]).min()
+    assert losses(plan, sizes, best_sizes(plan, sizes, budget)[None])[0] <= best * 1.01
+
+
+@pytest.mark.parametrize("error", [average_error, scaled_total_error])
+def test_of_what_does_not_arrive_no_value_is_known(error):
+    found = error(Values(10.0, 1.0, 2.0), Precision.of(np.array([0.0, 0.5]), 0.0))
+    assert found.variance[0] == np.inf
+    assert np.isfinite(found.variance[1])
+    assert found.within(1.0)[0] == 0.0
+
+
 def test_nearly_all_windows_have_the_recall_of_a_certain_share():
     steady = Precision.of(np.array([0.0, 0.4, 1.0]), 0.0)
     assert steady.recall_quantile(0.1, 1e15) == pytest.approx([0.0, 0.4, 1.0], abs=1e-6)

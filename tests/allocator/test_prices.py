@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -112,3 +114,22 @@ def test_few_of_many_options_are_candidates_and_all_of_them_stay_reachable():
     every = Candidates.all_of(loss, demands.options, np.arange(2_000))
     assert len(every.row) == demands.options.error.size
     assert every.best(*prices)[1] == pytest.approx(near.best(*prices)[1], rel=1e-12)
+
+
+@settings(max_examples=60)
+@given(small_problems(), st.tuples(prices, prices))
+def test_kernels_find_what_comparing_all_payments_does(problem, asked):
+    demands, _ = problem
+    loss, options = demands.loss(), demands.options
+    payment = options.size_bytes * asked[0] + loss + options.cost_ns * asked[1]
+    choice, paid = best_response(loss, options, *asked)
+    assert choice.tolist() == payment.argmin(1).tolist()
+    assert paid.tolist() == payment.min(1).tolist()
+    every = Candidates.all_of(loss, options, np.arange(len(loss)))
+    at, least = every.best(*asked)
+    assert every.option[at].tolist() == choice.tolist()
+    assert least.tolist() == paid.tolist()
+    for place in range(len(loss)):
+        others, anew = every.without(place), every.only(np.flatnonzero(every.place != place))
+        for column in fields(Candidates):
+            assert (getattr(others, column.name) == getattr(anew, column.name)).all()

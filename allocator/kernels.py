@@ -1,0 +1,142 @@
+"""Loops over options in which numpy would pass over them several times; they release the GIL."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from allocator.demands import Booleans, Floats, Integers
+
+
+@njit(nogil=True, cache=True)
+def best_of_rows(
+    objective: Floats, size_bytes: Floats, cost_ns: Floats, per_byte: float, per_ns: float
+) -> tuple[Integers, Floats]:
+    """Which option of each row is the first that pays least, [n], and what that is, [n].
+
+    Args:
+      objective, size_bytes, cost_ns: [n, k]; an objective of inf is no option.
+      per_byte, per_ns: prices.
+    """
+    count, width = objective.shape
+    choice, paid = np.zeros(count, np.int64), np.full(count, np.inf)
+    for row in range(count):
+        for option in range(width):
+            payment = size_bytes[row, option] * per_byte + objective[row, option]
+            payment += cost_ns[row, option] * per_ns
+            if payment < paid[row]:
+                paid[row], choice[row] = payment, option
+    return choice, paid
+
+
+@njit(nogil=True, cache=True)
+def best_of_stretches(
+    objective: Floats,
+    size_bytes: Floats,
+    cost_ns: Floats,
+    start: Integers,
+    per_byte: float,
+    per_ns: float,
+) -> tuple[Integers, Floats]:
+    """Which option of each stretch is the first that pays least, [r] of [m], and what it is, [r].
+
+    Args:
+      objective, size_bytes, cost_ns: [m]; finite. start: [r]; where each stretch begins, none is
+        empty. per_byte, per_ns: prices.
+    """
+    at, paid = start.copy(), np.full(len(start), np.inf)
+    for stretch in range(len(start)):
+        end = start[stretch + 1] if stretch + 1 < len(start) else len(objective)
+        for option in range(start[stretch], end):
+            payment = size_bytes[option] * per_byte + objective[option]
+            payment += cost_ns[option] * per_ns
+            if payment < paid[stretch]:
+                paid[stretch], at[stretch] = payment, option
+    return at, paid
+
+
+@njit(nogil=True, cache=True)
+def best_somewhere(
+    objective: Floats,
+    size_bytes: Floats,
+    cost_ns: Floats,
+    middle: tuple[float, float],
+    half: tuple[float, float],
+) -> Booleans:
+    """Which options can be their row's best at some prices, [n, k]: see `Candidates.near`.
+
+    Args:
+      objective, size_bytes, cost_ns: [n, k]; an objective of inf is no option.
+      middle, half: of the prices of a byte and of a nanosecond, and of their width.
+    """
+    count, width = objective.shape
+    found = np.zeros((count, width), np.bool_)
+    payment = np.empty(width)
+    for row in range(count):
+        best = 0
+        for option in range(width):
+            payment[option] = objective[row, option] + size_bytes[row, option] * middle[0]
+            payment[option] += cost_ns[row, option] * middle[1]
+            if payment[option] < payment[best]:
+                best = option
+        if payment[best] == np.inf:
+            continue
+        for option in range(width):
+            above = payment[option] - payment[best]
+            above -= abs(size_bytes[row, option] - size_bytes[row, best]) * half[0]
+            above -= abs(cost_ns[row, option] - cost_ns[row, best]) * half[1]
+            found[row, option] = above <= 0
+    return found
+
+
+@njit(nogil=True, cache=True)
+def cheapest_mixture(
+    rows: Floats,
+    costs: Floats,
+    needed: Floats,
+    basis: Integers,
+    tolerance: float,
+    exchanges_max: int,
+    bland_from: int,
+) -> Floats:
+    """Prices at which no column lowers a mixture's cost, [3]; `basis`, [3], is exchanged in place.
+
+    The revised simplex method for `min costs x` with `rows^T x = needed`, `x >= 0`.
+
+    Args:
+      rows: [columns, 3]. costs: [columns]. needed: [3]; what the mixture adds up to.
+      basis: three columns of a mixture that is allowed.
+      tolerance: a column that lowers the cost by less does not count.
+      exchanges_max: after so many, prices are as they are; bland_from: from there on by the rule
+        that cannot cycle.
+    """
+    prices = np.zeros(3)
+    columns = np.empty((3, 3))
+    for exchange in range(exchanges_max):
+        for at in range(3):
+            columns[at] = rows[basis[at]]
+        prices[:] = np.linalg.solve(columns, costs[basis])
+        entering, lowest = -1, -tolerance
+        for column in range(len(costs)):
+            if column == basis[0] or column == basis[1] or column == basis[2]:
+                continue
+            of_row = rows[column, 0] * prices[0] + rows[column, 1] * prices[1]
+            reduced = costs[column] - (of_row + rows[column, 2] * prices[2])
+            if reduced < lowest:
+                entering, lowest = column, reduced
+                if exchange >= bland_from:
+                    break
+        if entering < 0:
+            break
+        across = np.ascontiguousarray(columns.T)
+        amounts = np.linalg.solve(across, needed)
+        falls = np.linalg.solve(across, rows[entering])
+        leaving, least = -1, np.inf
+        for at in range(3):
+            if falls[at] > 1e-12:
+                ratio = max(amounts[at], 0.0) / falls[at]
+                if ratio < least or (ratio == least and basis[at] < basis[leaving]):
+                    leaving, least = at, ratio
+        assert leaving >= 0  # no cost is negative without end
+        basis[leaving] = entering
+    return prices
