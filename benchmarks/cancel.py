@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ import numpy as np
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.progressive import CREATE, RUN_ROWS, fill
+from benchmarks.progressive import BATCH_ROWS, CREATE, RUN_ROWS, fill, trades
 from shedder.archive.backup import backup, restore
 from shedder.archive.entries import Run
 from shedder.archive.layouts.parts import part_of
@@ -48,7 +49,8 @@ _REWRITES: Final[tuple[tuple[str, Layout, Layout], ...]] = (
 )
 _DATA: Final = (
     f"{RUNS * RUN_ROWS:,} tuples of five columns in {RUNS} runs; rewrites, the vacuum and the "
-    "purge are of one of them."
+    "purge are of one of them; beside a writer, the index is of "
+    f"{BATCH_ROWS:,} tuples."
 )
 _MOMENTS: Final = (
     f"{TIMES} moments each, fewer of what takes long, but {TIMES_MIN}, spread evenly over what "
@@ -104,7 +106,9 @@ def _kinds(db: Engine, folder: Path) -> Iterator[tuple[str, Work, Work]]:
         yield f"rewrite to {name}", *_rewrites(db, layout, other)
     yield "vacuum", *_vacuums(db)
     _lay_out(db, Hybrid(64))
-    yield "CREATE INDEX", *_twice(lambda watch: _indexed(db, watch))
+    yield "CREATE INDEX", *_twice(partial(_indexed, db, "trades"))
+    with _written(db):
+        yield "CREATE INDEX beside a writer", *_twice(partial(_indexed, db, "few"))
     yield "INSERT INTO ... SELECT", *_twice(lambda watch: _copied(db, watch))
     yield "DELETE", _asked(db, _DELETE.format(4)), _asked(db, _DELETE.format(5))
     yield "purge", *_of_two(db, lambda run, progress: db.core.store.purge(run, progress.advance))
@@ -126,9 +130,34 @@ def _asked(db: Engine, text: str) -> Work:
     return lambda watch: db.execute(text, watch=watch)
 
 
-def _indexed(db: Engine, watch: Watch) -> None:
-    db.execute("CREATE INDEX ON trades (symbol)", watch=watch)
-    db.execute("DROP INDEX ON trades (symbol)")
+def _indexed(db: Engine, stream: str, watch: Watch) -> None:
+    db.execute(f"CREATE INDEX ON {stream} (symbol)", watch=watch)
+    db.execute(f"DROP INDEX ON {stream} (symbol)")
+
+
+@contextmanager
+def _written(db: Engine) -> Iterator[None]:
+    """Somebody pushes as fast as he can, and it becomes runs; another stream has few tuples."""
+    table = trades(np.random.default_rng(1), 0, BATCH_ROWS)
+    for name in ("few", "pushed"):
+        db.execute(CREATE.replace("trades", name))
+    db.push("few", table)
+    db.seal("few")
+    ended = threading.Event()
+
+    def push() -> None:
+        while not ended.is_set():
+            db.push("pushed", table)
+
+    writer = threading.Thread(target=push)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+        for name in ("few", "pushed"):
+            db.execute(f"DROP STREAM {name}")
 
 
 def _copied(db: Engine, watch: Watch) -> None:
@@ -252,6 +281,8 @@ def _check_nothing_left(db: Engine, before: list[Run]) -> None:
     assert runs == before
     assert db.tasks.facts() == []
     left = [path.name for path in (directory / "tmp").glob(f"{STREAM}-*")]
+    left += [path.name for path in (directory / "tmp").glob("index-*")]
+    left += [path.name for path in (directory / "indexes").rglob("*.index")]
     assert not left, left
     found = {f"{STREAM}/{path.name}" for path in (directory / "runs" / str(STREAM)).iterdir()}
     assert found == {name for run in runs for name in run.files}, found

@@ -31,6 +31,11 @@ def aside(work: Callable[[], T], told: Callable[[], None]) -> T:
             found.set_exception(error)
 
     Thread(target=run, name="shedder-aside", daemon=True).start()
+    return awaited(found, told)
+
+
+def awaited(found: Future[T], told: Callable[[], None]) -> T:
+    """What somebody else's work returns, or raises; told: as for `aside`."""
     while True:
         try:
             return found.result(_STEP_S)

@@ -16,7 +16,7 @@ from shedder.archive.files import DISK_FULL_ERRNOS, Files
 from shedder.archive.foreign_run import SentFile, examined, laid_elsewhere
 from shedder.archive.run_files import RunFiles
 from shedder.archive.stream_state import StreamState
-from shedder.errors import BadBatch, DiskFull, FailedPrecondition, StorageFailed
+from shedder.errors import BadBatch, BadSetting, DiskFull, FailedPrecondition, StorageFailed
 
 FOLDER = "backfills"
 PART_POSITIONS = 1 << 32
@@ -49,19 +49,22 @@ class BackfilledRuns(ABC):
 
         Args:
           stream: the stream's id. name: of the backfill. plan: how its source is cut into parts.
-          parts: how many; 0: only look whether it has begun.
+          parts: how many; 0: only look whether it has begun. One that was abandoned has not.
 
         Raises:
+          BadSetting: there is no plan.
           FailedPrecondition: it has not begun, and parts is 0; or there are no positions left.
         """
         with self.catalog.turn(), self._lock:
             entry = self._state(stream).entry
             known = self.catalog.backfills(stream)
             found = next((each for each in known if each.name == name), None)
-            if found is not None and (found.plan or not parts):
+            if found is not None and found.plan:
                 return found
             if not parts:
                 raise FailedPrecondition(f"backfill {name!r} has not begun")
+            if not plan:
+                raise BadSetting(f"say how the source of backfill {name!r} is cut into its parts")
             end = min([0, *(each.first_position for each in known)])
             first = end - parts * PART_POSITIONS
             if first < POSITION_MIN or parts > PARTS_MAX:
@@ -78,14 +81,14 @@ class BackfilledRuns(ABC):
     def examine_part(
         self, backfill: Backfill, part: int, sent: Sequence[tuple[Path, SentFile]]
     ) -> tuple[Run, ...]:
-        """Read the files of a part in full, and put them aside under their names.
+        """Read the files of a part in full: the runs that they are.
 
         Args:
           backfill: whose. part: its number. sent: the files, and what their writer says of them.
 
         Raises:
           BadBatch, SchemaMismatch, BadTimestamp: one is not what it should be.
-          DiskFull, StorageFailed.
+          StorageFailed: one cannot be read.
         """
         entry = self._state(backfill.stream_id).entry
         entry = replace(entry, schema=replace(entry.schema, layout=backfill.layout))
@@ -99,15 +102,46 @@ class BackfilledRuns(ABC):
                 )
             at = file.end_position
             runs.append(examined(self.files, path, entry, file))
+        return tuple(runs)
+
+    def finish_part(
+        self, backfill: Backfill, part: BackfillPart, summaries: bytes, paths: Sequence[Path]
+    ) -> None:
+        """Put a part's files aside under their names, and note that it is done.
+
+        One that is done stays as it is, but for other summaries when it comes without files: of two
+        who do the same part, the catalog knows the files of him who was first.
+
+        Args:
+          backfill: whose, as it was when the part was looked at. part: with the runs of its files.
+          summaries: of it. paths: where the files are.
+
+        Raises:
+          FailedPrecondition: the backfill was adopted or abandoned meanwhile.
+          DiskFull, StorageFailed.
+        """
+        with self.catalog.turn():  # Nobody else finishes a part, adopts or abandons meanwhile.
+            if self.catalog.backfill(part.stream_id, part.name) != backfill:
+                raise FailedPrecondition(
+                    f"backfill {part.name!r} was adopted or abandoned before its part {part.part} "
+                    "was there"
+                )
+            known = self.catalog.backfill_part(part.stream_id, part.name, part.part)
+            if known is None:
+                self._put_aside(paths, part)
+                self.catalog.put_backfill_part(part, summaries)
+            elif not paths and known.rows == part.rows:
+                self.catalog.put_backfill_part(replace(known, queries=part.queries), summaries)
+
+    def _put_aside(self, paths: Sequence[Path], part: BackfillPart) -> None:
         try:
-            for (path, _), run in zip(sent, runs, strict=True):
+            for path, run in zip(paths, part.runs, strict=True):
                 target = self.directory / FOLDER / run.file
                 self.files.make_directory(target.parent)
                 self.files.rename(path, target)
                 self.files.sync_directory(target.parent)
         except OSError as error:
-            raise self._failed(error, f"part {part} of backfill {backfill.name!r}") from error
-        return tuple(runs)
+            raise self._failed(error, f"part {part.part} of backfill {part.name!r}") from error
 
     def link_backfill(self, runs: Sequence[Run]) -> None:
         """Give files that wait aside their names below `runs/`; nobody knows of them yet.
@@ -148,12 +182,15 @@ class BackfilledRuns(ABC):
             with suppress(OSError):
                 self.files.unlink(self.directory / folder / run.file)
 
-    def drop_backfill(self, backfill: Backfill, parts: Sequence[BackfillPart]) -> None:
+    def drop_backfill(self, backfill: Backfill) -> None:
         """Forget what is done of a backfill; it may begin anew, with another plan."""
-        self.catalog.drop_backfill_parts(backfill.stream_id, backfill.name)
-        for part in parts:
-            self.forget_files(part.runs)
-        self.catalog.put_backfill(replace(backfill, plan=""))
+        with self.catalog.turn():
+            parts = self.catalog.backfill_parts(backfill.stream_id, backfill.name)
+            with self.catalog.transaction():
+                self.catalog.drop_backfill_parts(backfill.stream_id, backfill.name)
+                self.catalog.put_backfill(replace(backfill, plan=""))
+            for part in parts:
+                self.forget_files(part.runs)
 
     def live_times(self, stream: int) -> list[tuple[int, int, str]]:
         """Smallest and largest event time of each run and of the tail, and what it is."""

@@ -10,9 +10,12 @@ from typing import Any
 from shedder.archive.checked_tables import CheckedTables
 from shedder.archive.entries import Footer, Run, basics_from_json, basics_to_json
 from shedder.cql.layout import Layout, layout_from_text, layout_text
+from shedder.errors import CorruptData
 
 _COLUMNS = "stream_id, name, first_position, end_position, layout, plan, rows, adopted_us"
-_PART_COLUMNS = "stream_id, name, part, rows, poison, runs, queries, summaries"
+_PART_COLUMNS = "stream_id, name, part, rows, poison, runs, queries"
+_OF_PARTS = ("backfill_parts", "backfill_summaries")
+_PART = "stream_id = ? AND name = ? AND part = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class BackfillPart:
     """A part of a backfill that is done: its runs wait in `backfills/`.
 
     poison: rows that were kept aside. queries: the standing queries by name, of which summaries
-    (engine.summaries' bytes) were built.
+    were built; these are megabytes, and read for themselves.
     """
 
     stream_id: int
@@ -57,7 +60,6 @@ class BackfillPart:
     poison: int
     runs: tuple[Run, ...]
     queries: dict[str, Summarised]
-    summaries: bytes
 
 
 class BackfillsInCatalog(CheckedTables, ABC):
@@ -81,25 +83,53 @@ class BackfillsInCatalog(CheckedTables, ABC):
         rows = self._select("backfills", _COLUMNS, where + order, *arguments)
         return [Backfill(*[*row[:4], layout_from_text(row[4]), *row[5:]]) for row in rows]
 
-    def put_backfill_part(self, part: BackfillPart) -> None:
-        """Note that a part is done, or with other summaries; its files are in place."""
+    def backfill(self, stream_id: int, name: str) -> Backfill | None:
+        """The backfill of this name, if there ever was one."""
+        found = (each for each in self.backfills(stream_id) if each.name == name)
+        return next(found, None)
+
+    def put_backfill_part(self, part: BackfillPart, summaries: bytes) -> None:
+        """Note that a part is done, or with other summaries; its files are in place.
+
+        summaries: engine.summaries' bytes.
+        """
         runs = json.dumps([_stored(run) for run in part.runs])
-        place = (part.stream_id, part.name, part.part, part.rows, part.poison)
+        place = (part.stream_id, part.name, part.part)
         queries = json.dumps({name: astuple(each) for name, each in part.queries.items()})
-        self._insert("backfill_parts", *place, runs, queries, part.summaries)
+        with self.transaction():
+            self._insert("backfill_parts", *place, part.rows, part.poison, runs, queries)
+            self._insert("backfill_summaries", *place, summaries)
 
     def backfill_parts(self, stream_id: int, name: str) -> list[BackfillPart]:
         """The parts of a backfill that are done, by number."""
         where = "WHERE stream_id = ? AND name = ? ORDER BY part"
-        rows = self._select("backfill_parts", _PART_COLUMNS, where, stream_id, name)
         return [
-            BackfillPart(*[*row[:5], _restored(row[5]), _asked(row[6]), row[7]]) for row in rows
+            _part(row)
+            for row in self._select("backfill_parts", _PART_COLUMNS, where, stream_id, name)
         ]
+
+    def backfill_part(self, stream_id: int, name: str, part: int) -> BackfillPart | None:
+        """One part of a backfill, if it is done."""
+        rows = self._select(
+            "backfill_parts", _PART_COLUMNS, f"WHERE {_PART}", stream_id, name, part
+        )
+        return _part(rows[0]) if rows else None
+
+    def backfill_summaries(self, part: BackfillPart) -> bytes:
+        """What was built of a part."""
+        place = (part.stream_id, part.name, part.part)
+        columns = "stream_id, name, part, summaries"
+        rows = self._select("backfill_summaries", columns, f"WHERE {_PART}", *place)
+        if not rows:
+            raise CorruptData(f"{self.path}: part {part.part} of {part.name!r} has no summaries")
+        found: bytes = rows[0][3]
+        return found
 
     def drop_backfill_part(self, stream_id: int, name: str, part: int) -> None:
         """Forget a part: it has to be done again."""
-        where = "stream_id = ? AND name = ? AND part = ?"
-        self._run(f"DELETE FROM backfill_parts WHERE {where}", stream_id, name, part)  # noqa: S608
+        with self.transaction():
+            for table in _OF_PARTS:
+                self._run(f"DELETE FROM {table} WHERE {_PART}", stream_id, name, part)  # noqa: S608
 
     def adopt_backfill(self, it: Backfill, runs: tuple[Run, ...], adopted_us: int) -> Backfill:
         """Make all of its runs part of the archive; its parts are not needed any more."""
@@ -114,11 +144,17 @@ class BackfillsInCatalog(CheckedTables, ABC):
     def drop_backfill_parts(self, stream_id: int, name: str) -> None:
         """Forget all that is done of a backfill; its positions are not given out again."""
         where = "stream_id = ? AND name = ?"
-        self._run(f"DELETE FROM backfill_parts WHERE {where}", stream_id, name)  # noqa: S608
+        with self.transaction():
+            for table in _OF_PARTS:
+                self._run(f"DELETE FROM {table} WHERE {where}", stream_id, name)  # noqa: S608
 
     def _drop_backfills(self, stream_id: int) -> None:
-        for table in ("backfills", "backfill_parts"):
+        for table in ("backfills", *_OF_PARTS):
             self._run(f"DELETE FROM {table} WHERE stream_id = ?", stream_id)  # noqa: S608
+
+
+def _part(row: tuple[Any, ...]) -> BackfillPart:
+    return BackfillPart(*[*row[:5], _restored(row[5]), _asked(row[6])])
 
 
 def _asked(text: str) -> dict[str, Summarised]:

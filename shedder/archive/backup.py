@@ -54,7 +54,9 @@ def backup(
     with ExitStack() as held:
         held.enter_context(store.kept())
         copy = held.enter_context(copying(store.files, target, progress, link=link))
-        with store.catalog.turn():  # Nothing becomes a run, and no checkpoint moves on.
+        with store.catalog.turn(
+            progress.advance
+        ):  # Nothing becomes a run, and no checkpoint moves on.
             segments = store.log.durable_files(store.log_start())
             catalog = held.enter_context(moment_of(store.catalog.path))
         version = format_of(store.directory)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from shedder.archive.migrations import migrate, statements_of
+from shedder.archive.progress import Told, held, nobody
 from shedder.archive.tables import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -73,13 +74,16 @@ class CheckedTables:
             self._connection.close()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self, told: Told = nobody) -> Iterator[None]:
         """Nobody else changes the catalog meanwhile; waits for a transaction to be over.
 
         Who needs this and a lock of his own takes this one first, so that nobody who waits for
         that lock waits for a checkpoint, too.
+
+        told: called now and then while it waits, and before the block; what it raises is raised.
         """
-        with self._lock:
+        with held(self._lock, told):
+            told()
             yield
 
     @contextmanager

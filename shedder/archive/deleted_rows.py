@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shedder.archive.catalog import Catalog
 from shedder.archive.deletions import Deleted, Deletion
 from shedder.archive.entries import Run
+from shedder.archive.progress import Told, held, nobody
 from shedder.archive.stream_state import StreamState
 
 
@@ -30,6 +31,7 @@ class DeletedRows(ABC):
         text: str,
         deleted_us: int,
         find: Callable[[], Sequence[tuple[Run, NDArray[np.bool_]]]],
+        told: Told = nobody,
     ) -> int:
         """Mark rows of runs as deleted: all of them, durably, or none.
 
@@ -40,14 +42,16 @@ class DeletedRows(ABC):
           find: looks for the rows: for each run that has any, bool [run.stretch]. Nobody else
             deletes from the stream or purges it meanwhile; runs that retention takes away
             meanwhile are left out.
+          told: called now and then while others delete, or write the catalog; what it raises ends
+            the waiting.
 
         Returns:
           how many rows were not deleted before.
         """
         state = self._state(stream)
-        with state.deleting:
+        with held(state.deleting, told):
             found = find()
-            with self.catalog.turn(), self._lock:
+            with self.catalog.turn(told), self._lock:
                 return self._mark(state, text, deleted_us, found)
 
     def _mark(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -48,17 +49,42 @@ class IndexedRuns(ABC):
     @abstractmethod
     def _state(self, stream: int) -> StreamState: ...
 
-    def create_index(self, stream: int, column: str) -> bool:
-        """From now on a column has an index; False when it had one.
+    @contextmanager
+    def making_index(self, stream: int, column: str) -> Iterator[None]:
+        """Within the block files of a column are built that no question uses yet.
+
+        They go when it ends and the column has no index by then (`create_index`). It is known in
+        memory alone, so that calling it off waits for nobody who writes the catalog.
 
         Raises:
-          UnknownColumn. BadSetting: a column of its type cannot have one.
+          UnknownStream, UnknownColumn. BadSetting: a column of its type cannot have one.
         """
-        with self.catalog.turn(), self._lock:
+        with self._lock:
             state = self._state(stream)
-            kind = self._type_of(state, column)
-            if kind is ColumnType.BOOLEAN:
+            if self._type_of(state, column) is ColumnType.BOOLEAN:
                 raise BadSetting(f"an index on {column!r}, a BOOLEAN, would leave nothing out")
+            state.indexes_to_be[column] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                state.indexes_to_be[column] -= 1
+                state.indexes_to_be += Counter()  # Those that nobody makes are no entries.
+                is_none = column not in (*state.indexes, *state.indexes_to_be)
+            if is_none:
+                self.sweep_indexes(stream)
+
+    def create_index(self, stream: int, column: str, told: Told = nobody) -> bool:
+        """From now on a column has an index; False when it had one.
+
+        told: called now and then while others write the catalog; what it raises ends the waiting.
+
+        Raises:
+          UnknownStream, UnknownColumn.
+        """
+        with self.catalog.turn(told), self._lock:
+            state = self._state(stream)
+            self._type_of(state, column)
             if column in state.indexes:
                 return False
             self.catalog.add_index(stream, column)
@@ -85,15 +111,24 @@ class IndexedRuns(ABC):
         with self._lock:
             return [number for number, state in self._streams.items() if state.indexes]
 
-    def unindexed(self, stream: int, told: Told = nobody) -> list[tuple[Run, str]]:
+    def indexes_to_be(self, stream: int) -> tuple[str, ...]:
+        """The columns whose index is being made, and is none yet."""
+        with self._lock:
+            state = self._state(stream)
+            return tuple(name for name in state.indexes_to_be if name not in state.indexes)
+
+    def unindexed(
+        self, stream: int, told: Told = nobody, *, columns: Sequence[str] | None = None
+    ) -> list[tuple[Run, str]]:
         """What an index lacks: runs that have no good file for a column that should have one.
 
-        told: called after each file; what it raises ends the work.
+        told: called after each file; what it raises ends the work. columns: which should; those
+        that have an index when None.
         """
         with self._lock:
             state = self._state(stream)
             runs = [run for run in state.runs if state.readable(run)]
-            columns = state.indexes
+            columns = state.indexes if columns is None else columns
         found = []
         for run in runs:
             for name in columns:
@@ -194,7 +229,7 @@ class IndexedRuns(ABC):
             return
         with self._lock:  # After the names: the run of a file that was made before is here, too.
             state = self._streams.get(stream)
-            runs, columns = ([], ()) if state is None else (list(state.runs), state.indexes)
+            runs, columns = ([], ()) if state is None else (list(state.runs), state.wanted_indexes)
         wanted: set[str] = set()
         for run in runs if names else []:
             wanted.update(index_name(run.file, column) for column in columns)
@@ -232,7 +267,7 @@ class IndexedRuns(ABC):
 
     def _is_wanted(self, run: Run, column: str) -> bool:
         state = self._streams.get(run.stream_id)
-        if state is None or column not in state.indexes:
+        if state is None or column not in state.wanted_indexes:
             return False
         return any(known.file == run.file for known in state.runs)
 

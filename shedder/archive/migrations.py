@@ -24,14 +24,23 @@ CREATE TABLE runs (stream_id INTEGER NOT NULL, first_position INTEGER NOT NULL,
   checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, first_position))
 """.strip()
 
+_PARTS_9 = """
+CREATE TABLE backfill_parts (stream_id INTEGER NOT NULL, name TEXT NOT NULL, part INTEGER NOT NULL,
+  rows INTEGER NOT NULL, poison INTEGER NOT NULL, runs TEXT NOT NULL, queries TEXT NOT NULL,
+  summaries BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, name, part))
+""".strip()
+
 
 def statements_of(version: int) -> set[str]:
     """The definitions of the tables of a catalog of this version."""
     found = set(TABLE_STATEMENTS)
+    if version < 11:
+        found -= {_definition("backfill_parts"), _definition("backfill_summaries")}
+        found |= {_PARTS_9}
     if version < 10:
         found -= {_definition("lazy_rollups")}
     if version < 9:
-        found -= {_definition("backfills"), _definition("backfill_parts")}
+        found -= {_definition("backfills"), _PARTS_9}
     if version < 4:
         found -= {_definition("copies"), _definition("scans")}
     if version < 3:
@@ -114,12 +123,27 @@ def _runs_may_be_purged(connection: sqlite3.Connection) -> None:
 def _streams_may_be_backfilled(connection: sqlite3.Connection) -> None:
     """8 to 9: tables of backfills and of their parts; there are none yet."""
     connection.execute(_definition("backfills"))
-    connection.execute(_definition("backfill_parts"))
+    connection.execute(_PARTS_9)
 
 
 def _rollups_may_be_lazy(connection: sqlite3.Connection) -> None:
     """9 to 10: a table of lazy rollups; there are none yet."""
     connection.execute(_definition("lazy_rollups"))
+
+
+def _summaries_of_parts_lie_apart(connection: sqlite3.Connection) -> None:
+    """10 to 11: what is done of a backfill is listed without megabytes for each of its parts."""
+    connection.execute("CREATE TEMP TABLE old_parts AS SELECT * FROM backfill_parts")
+    connection.execute("DROP TABLE backfill_parts")
+    connection.execute(_definition("backfill_parts"))
+    connection.execute(_definition("backfill_summaries"))
+    for *row, checksum in connection.execute("SELECT * FROM temp.old_parts"):
+        if row_checksum(row) != checksum:
+            raise CorruptData(f"table backfill_parts: row {row[0]!r} fails its checksum")
+        *part, summaries = row
+        _insert(connection, "backfill_parts", part)
+        _insert(connection, "backfill_summaries", [*part[:3], summaries])
+    connection.execute("DROP TABLE temp.old_parts")
 
 
 def _widen_runs(
@@ -130,9 +154,7 @@ def _widen_runs(
     connection.execute("DROP TABLE runs")
     connection.execute(definition)
     for row in rows:
-        new = (*row, *more)
-        marks = ", ".join("?" * (len(new) + 1))
-        connection.execute(f"INSERT INTO runs VALUES ({marks})", (*new, row_checksum(new)))  # noqa: S608
+        _insert(connection, "runs", [*row, *more])
 
 
 _STEPS: list[Callable[[sqlite3.Connection], None]] = [
@@ -145,8 +167,14 @@ _STEPS: list[Callable[[sqlite3.Connection], None]] = [
     _runs_may_be_purged,
     _streams_may_be_backfilled,
     _rollups_may_be_lazy,
+    _summaries_of_parts_lie_apart,
 ]
 """Step i makes version i + 2 out of version i + 1."""
+
+
+def _insert(connection: sqlite3.Connection, table: str, row: list[Any]) -> None:
+    marks = ", ".join("?" * (len(row) + 1))
+    connection.execute(f"INSERT INTO {table} VALUES ({marks})", [*row, row_checksum(row)])  # noqa: S608
 
 
 def _checked(connection: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:

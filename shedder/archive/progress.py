@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from shedder.errors import Cancelled
 
+LOOK_S = 0.05
+"""Between two looks at `cancelled` of who waits for somebody else."""
+
 STEP_BYTES = 4 << 20
 """What is read or written between two looks at `cancelled`: some milliseconds of any disk."""
 
@@ -22,6 +25,17 @@ Told = Callable[[], None]
 
 def nobody() -> None:
     """Told of work that nobody waits for."""
+
+
+@contextmanager
+def held(lock: threading.Lock | threading.RLock, told: Told) -> Iterator[None]:
+    """The block has the lock; who waits for it calls `told` now and then, which may end that."""
+    while not lock.acquire(timeout=LOOK_S):
+        told()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclass(slots=True, eq=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,13 +9,11 @@ import pyarrow as pa
 from shedder.archive.deletions import Deleted
 from shedder.archive.entries import Rolled, Run
 from shedder.archive.layouts.rows import Rows
-from shedder.archive.progress import Told, nobody
+from shedder.archive.progress import Told, held, nobody
 from shedder.archive.relaid import Relaid, same_run
 from shedder.archive.run_writer import RunPlace
 from shedder.archive.runs import implementation
 from shedder.archive.stream_state import StreamState
-
-_WAIT_S = 0.05  # Between two looks at whether somebody still wants it.
 
 
 class PurgedRuns(Relaid):
@@ -65,8 +61,9 @@ class PurgedRuns(Relaid):
             try:
                 with place.all_or_nothing():
                     new = None if mark.rows == run.rows else self._left(place, run, mark, told)
-                    with _held(state, told):
-                        return mark.rows if self._put_purged(state, run, new, mark) else 0
+                    # No DELETE looks for rows: what it finds must be of the runs there are then.
+                    with held(state.deleting, told):
+                        return mark.rows if self._put_purged(state, run, new, mark, told) else 0
             finally:
                 self._run_files.unpin([run.file])
 
@@ -81,10 +78,12 @@ class PurgedRuns(Relaid):
         kept = Rows(numbered.filter(pa.array(live)), run.first_position, run.end_position)
         return implementation(run.layout).insert(place, entry, kept, previous=run)
 
-    def _put_purged(self, state: StreamState, run: Run, new: Run | None, purged: Deleted) -> bool:
+    def _put_purged(
+        self, state: StreamState, run: Run, new: Run | None, purged: Deleted, told: Told
+    ) -> bool:
         """Put what is left in the place of a run, in one transaction; new: None, nothing is."""
         fresh = [] if new is None else [*new.files]
-        with self.catalog.turn(), self._lock:
+        with self.catalog.turn(told), self._lock:
             current = same_run(state, run)
             if self._streams.get(run.stream_id) is not state or current is None:
                 self._run_files.remove(fresh)
@@ -115,17 +114,6 @@ class PurgedRuns(Relaid):
             kept = () if new is None else new.files
             self._run_files.remove([name for name in current.files if name not in kept])
             return True
-
-
-@contextmanager
-def _held(state: StreamState, told: Told) -> Iterator[None]:
-    """While no DELETE looks for rows: what it finds must be of the runs that there are then."""
-    while not state.deleting.acquire(timeout=_WAIT_S):
-        told()
-    try:
-        yield
-    finally:
-        state.deleting.release()
 
 
 def _rolled_without(rolled: tuple[Rolled, ...], purged: int) -> tuple[Rolled, ...]:

@@ -104,7 +104,7 @@ class Relaid(ABC):
             try:
                 with place.all_or_nothing():
                     new = self._relaid(place, entry, run, told)
-                    return self._replace(state, run, new, layout=new.layout)
+                    return self._replace(state, run, new, layout=new.layout, told=told)
             finally:
                 self._run_files.unpin([run.file])
 
@@ -176,7 +176,8 @@ class Relaid(ABC):
             try:
                 with place.all_or_nothing():
                     copies = () if scans.is_useless else (self._purged(place, run, scans, told),)
-                    return self._replace(state, run, replace(run, copies=copies), layout=None)
+                    new = replace(run, copies=copies)
+                    return self._replace(state, run, new, layout=None, told=told)
             finally:
                 self._run_files.unpin(run.files)
 
@@ -202,7 +203,8 @@ class Relaid(ABC):
             return False
         kept = tuple(other for other in run.copies if other != copy)
         with state.rewriting:
-            return self._replace(state, run, replace(run, copies=kept), layout=None)
+            new = replace(run, copies=kept)
+            return self._replace(state, run, new, layout=None, told=nobody)
 
     # --- inside ---
 
@@ -218,14 +220,16 @@ class Relaid(ABC):
             table = table.append_column(POSITION_FIELD, pa.array(np.concatenate(places)))
         return Rows(table, run.first_position, run.end_position)
 
-    def _replace(self, state: StreamState, run: Run, new: Run, layout: Layout | None) -> bool:
+    def _replace(
+        self, state: StreamState, run: Run, new: Run, *, layout: Layout | None, told: Told
+    ) -> bool:
         """Put a run in the place of another in one transaction; its old files go when unread.
 
         layout: the stream's must still be this one; None: it does not matter. False, and the new
         files are gone, when the run or the layout is not what it was.
         """
         fresh = [name for name in new.files if name not in run.files]
-        with self.catalog.turn(), self._lock:
+        with self.catalog.turn(told), self._lock:
             current = same_run(state, run)
             known = self._streams.get(run.stream_id) is state and current is not None
             if not known or layout not in (None, state.entry.schema.layout):

@@ -184,7 +184,7 @@ class RolledRuns(ABC):
                     rows = self._live_rows(current, known[1], live, told)
                     count = 0 if deleted is None else deleted.rows
                     rolled = write_rolled(place, state.entry, *known, current, rows, count)
-                    return self._put_rolled(state, current, rolled)
+                    return self._put_rolled(state, current, rolled, told)
             finally:
                 self._run_files.unpin([current.file])
 
@@ -241,9 +241,9 @@ class RolledRuns(ABC):
             batches.append(batch)
         return pa.Table.from_batches(batches)
 
-    def _put_rolled(self, state: StreamState, run: Run, rolled: Rolled) -> bool:
+    def _put_rolled(self, state: StreamState, run: Run, rolled: Rolled, told: Told) -> bool:
         """Make a file part of its run in one transaction; an older one of the rollup goes."""
-        with self.catalog.turn(), self._lock:
+        with self.catalog.turn(told), self._lock:
             current = _current(state, run)
             if self._streams.get(run.stream_id) is not state or current is None:
                 self._run_files.remove([rolled.file])

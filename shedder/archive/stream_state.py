@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
 from shedder.archive.deletions import Deleted, Deletion
@@ -22,11 +23,11 @@ class StreamState:
     first position, how runs of a lazy stream were scanned. rewriting: held while a run is written
     anew. deleted: by first position, rows that are read no more. deletions: all there ever were.
     emptied_position: below it lie all runs that were purged to nothing. indexes: columns that have
-    a value index. rollups: by id. unrolled: first positions of runs that were read where a lazy
-    rollup would have answered, each with its id. rolled_scans: by first position and rollup, how
-    runs that have partial aggregates of a lazy one were scanned since. scrubbed: by first position,
-    when a scrub in the background found the run whole. backfilled: rows that came in by backfills,
-    ever.
+    a value index. indexes_to_be: how many are making one of a column. rollups: by id. unrolled:
+    first positions of runs that were read where a lazy rollup would have answered, each with its
+    id. rolled_scans: by first position and rollup, how runs that have partial aggregates of a lazy
+    one were scanned since. scrubbed: by first position, when a scrub in the background found the
+    run whole. backfilled: rows that came in by backfills, ever.
     holes: positions that were lost with damaged bytes of the log, as recovery found them.
     """
 
@@ -42,6 +43,7 @@ class StreamState:
     backfilled: int = 0
     holes: tuple[Stretch, ...] = ()
     indexes: tuple[str, ...] = ()
+    indexes_to_be: Counter[str] = field(default_factory=Counter)
     rollups: dict[int, tuple[RollupEntry, Rollup]] = field(default_factory=dict)
     unrolled: set[tuple[int, int]] = field(default_factory=set)
     rolled_scans: dict[int, dict[int, Scans]] = field(default_factory=dict)
@@ -58,6 +60,11 @@ class StreamState:
     def readable(self, run: Run) -> bool:
         """Whether a run is whole, as far as is known."""
         return run.first_position not in self.quarantined
+
+    @property
+    def wanted_indexes(self) -> tuple[str, ...]:
+        """The columns of which files of indexes are kept."""
+        return (*self.indexes, *(name for name in self.indexes_to_be if name not in self.indexes))
 
     @property
     def end_position(self) -> int:

@@ -13,7 +13,7 @@ import google_crc32c
 
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 APPLICATION_ID = 0x53484544  # "SHED"
 
 _SCRIPT = """
@@ -67,7 +67,10 @@ CREATE TABLE backfills (stream_id INTEGER NOT NULL, name TEXT NOT NULL,
   PRIMARY KEY (stream_id, name));
 CREATE TABLE backfill_parts (stream_id INTEGER NOT NULL, name TEXT NOT NULL, part INTEGER NOT NULL,
   rows INTEGER NOT NULL, poison INTEGER NOT NULL, runs TEXT NOT NULL, queries TEXT NOT NULL,
-  summaries BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, name, part));
+  checksum INTEGER NOT NULL, PRIMARY KEY (stream_id, name, part));
+CREATE TABLE backfill_summaries (stream_id INTEGER NOT NULL, name TEXT NOT NULL,
+  part INTEGER NOT NULL, summaries BLOB NOT NULL, checksum INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, name, part));
 CREATE TABLE panes (query TEXT NOT NULL, start_us INTEGER NOT NULL, version INTEGER NOT NULL,
   blob BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (query, start_us));
 CREATE TABLE checkpoint (one INTEGER PRIMARY KEY CHECK (one = 1), log_sequence INTEGER NOT NULL,
@@ -95,6 +98,7 @@ TABLES = (
     "rolled",
     "backfills",
     "backfill_parts",
+    "backfill_summaries",
     "panes",
     "checkpoint",
     "checkpoint_parts",

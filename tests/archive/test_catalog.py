@@ -7,10 +7,11 @@ import threading
 
 import pytest
 
+from shedder.archive.backfills_in_catalog import BackfillPart
 from shedder.archive.catalog import Catalog
-from shedder.archive.entries import ColumnBasics, QueryEntry, Run
+from shedder.archive.entries import ColumnBasics, Footer, QueryEntry, Run
 from shedder.archive.migrations import statements_of
-from shedder.archive.tables import SCHEMA_VERSION, TABLE_STATEMENTS
+from shedder.archive.tables import SCHEMA_VERSION, TABLE_STATEMENTS, row_checksum
 from shedder.cql.layout import Hybrid
 from shedder.errors import CorruptData, NewerFormat, QueryExists, StorageFailed, StreamExists
 from tests.archive.schemas import SCHEMA
@@ -159,6 +160,39 @@ def test_a_catalog_of_an_older_version_gets_the_tables_it_lacks(catalog, version
     raw.close()
     again = Catalog.open(catalog.path, read_only=read_only)
     assert [entry.schema for entry in again.streams()] == [SCHEMA]
+    assert again.problems() == []
+    again.close()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("damaged", [True, False])
+def test_parts_of_a_backfill_keep_their_summaries_over_a_migration(catalog, read_only, damaged):
+    """In format 10 they were a column of the parts."""
+    catalog.add_stream(SCHEMA)
+    run = dataclasses.replace(RUN, footer=Footer(7, 8))
+    parts = [BackfillPart(1, "old", number, 5, 1, (run,), {}) for number in (0, 1)]
+    for part in parts:
+        catalog.put_backfill_part(part, b"part %d" % part.part)
+    catalog.close()
+    with sqlite3.connect(catalog.path) as raw:
+        rows = raw.execute("SELECT * FROM backfill_parts").fetchall()
+        for table in ("backfill_parts", "backfill_summaries"):
+            raw.execute(f"DROP TABLE {table}")
+        for statement in statements_of(10) - set(TABLE_STATEMENTS):
+            raw.execute(statement)
+        for row in rows:
+            old = [*row[:-1], b"part %d" % row[2]]
+            old.append(row_checksum(old) + damaged)
+            raw.execute(f"INSERT INTO backfill_parts VALUES ({','.join('?' * len(old))})", old)
+        raw.execute("PRAGMA user_version = 10")
+    raw.close()
+    if damaged:
+        with pytest.raises(CorruptData, match="table backfill_parts"):
+            Catalog.open(catalog.path, read_only=read_only)
+        return
+    again = Catalog.open(catalog.path, read_only=read_only)
+    assert again.backfill_parts(1, "old") == parts
+    assert [again.backfill_summaries(part) for part in parts] == [b"part 0", b"part 1"]
     assert again.problems() == []
     again.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,8 @@ def dealt(given: Rows, time_column: str, *, seed: int, sizes: NDArray[np.int64])
             n: threads.submit(few_texts, table[n]) for n in table.column_names if _is_text(table[n])
         }
         order = time_order(table[time_column])
-        to = places(deal(seed, given.first_position, sizes), order, sizes)
+        blocks = deal(seed, given.first_position, sizes, _fresh(rows, "u2")[0])
+        to = places(blocks, order, sizes, _fresh(rows, "i4")[0])
 
         def moved(name: str) -> pa.Array[Any]:
             encoded = few[name].result() if name in few else None
@@ -59,10 +61,11 @@ def _schema(fields: Iterable[pa.Field[Any]], arrays: Sequence[pa.Array[Any]]) ->
 
 def time_order(times: pa.ChunkedArray[Any]) -> NDArray[np.int64] | None:
     """The stable order of rows by time; None when they are in order. Shape [rows]."""
-    values = times.cast(pa.int64()).to_numpy()
-    if bool((values[:-1] <= values[1:]).all()):
+    chunks = [chunk.cast(pa.int64()).to_numpy() for chunk in times.chunks if len(chunk)]
+    inside = all(bool((chunk[:-1] <= chunk[1:]).all()) for chunk in chunks)
+    if inside and all(before[-1] <= after[0] for before, after in pairwise(chunks)):
         return None
-    return np.argsort(values, kind="stable")
+    return np.argsort(np.concatenate(chunks), kind="stable")
 
 
 def _moved(column: pa.ChunkedArray[Any], to: NDArray[np.int32]) -> pa.Array[Any]:
@@ -130,7 +133,8 @@ def _moved_texts(
 
 
 def _fresh(count: int, kind: str) -> tuple[NDArray[Any], pa.Buffer]:
-    """Memory of Arrow's pool, as an array and as a buffer: new pages of the system cost more."""
+    """Memory of Arrow's pool, as an array and as a buffer: it is that of the run before, while new
+    pages of the system cost up to 4 ms each where they are huge and it has to look for them."""
     buffer = pa.allocate_buffer(count * np.dtype(kind).itemsize)
     return np.frombuffer(memoryview(buffer), kind), buffer
 
