@@ -128,20 +128,24 @@ def fill(db: Engine, rows: int, first: int = 0) -> None:
     rng = np.random.default_rng(11 + first)
     for begin in range(first, rows, BATCH_ROWS):
         count = min(BATCH_ROWS, rows - begin)
-        symbol = rng.integers(0, 20, count)
-        table = pa.table(
-            {
-                "ts": pa.array(np.arange(begin, begin + count) * 1_000, pa.timestamp("us")),
-                "symbol": symbol,
-                "price": 50.0 + 10.0 * symbol + rng.normal(0.0, 20.0, count),
-                "size": rng.gamma(2.0, 100.0, count),
-                "venue": rng.integers(0, 10, count),
-            }
-        )
-        db.push("trades", table)
+        db.push("trades", trades(rng, begin, count))
         if (begin + count) % RUN_ROWS == 0:  # Writing lags behind, and would make longer runs.
             db.seal("trades")
     db.seal("trades")
+
+
+def trades(rng: np.random.Generator, begin: int, count: int) -> pa.Table:
+    """So many in order of time, a millisecond each."""
+    symbol = rng.integers(0, 20, count)
+    return pa.table(
+        {
+            "ts": pa.array(np.arange(begin, begin + count) * 1_000, pa.timestamp("us")),
+            "symbol": symbol,
+            "price": 50.0 + 10.0 * symbol + rng.normal(0.0, 20.0, count),
+            "size": rng.gamma(2.0, 100.0, count),
+            "venue": rng.integers(0, 10, count),
+        }
+    )
 
 
 def _ours(db: Engine, name: str) -> Ours:

@@ -218,7 +218,7 @@ def _write(directory: Path, tuples: int) -> None:
 
 def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> list[bytes]:
     part = Part(plans, 0, Aside(str(home / "poison")), TIME_MAX_US, files)
-    built = frame.mapInArrow(builder(part), BUILT)
+    built = frame.mapInArrow(builder(part, frame.rdd.getNumPartitions()), BUILT)
     merged = built.repartition(1).mapInArrow(merger(plans), BUILT)
     with cut_alike(frame.sparkSession, SUMMARISED_ROWS):
         return [bytes(row.data) for row in merged.collect()]

@@ -200,6 +200,16 @@ class SequenceGap(FailedPrecondition):
         )
 
 
+class SequenceReused(FailedPrecondition):
+    """A producer sent other rows under a number that has some."""
+
+    def __init__(self, producer: str, sequence: int, stored: int, got: int) -> None:
+        super().__init__(
+            f"sequence {sequence} of producer {producer!r} has {stored:,} rows, and came again "
+            f"with {got:,}; a batch is sent again as it was, and other rows have another number"
+        )
+
+
 class StaleEpoch(FailedPrecondition):
     """A newer incarnation of this producer has taken over."""
 

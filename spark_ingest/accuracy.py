@@ -16,6 +16,7 @@ from spark_ingest.ask import Asked, ask
 from spark_ingest.baseline import (
     SealedStream,
     check_position,
+    reading,
     relation,
     sample_rows,
     sealed_stream,
@@ -43,7 +44,7 @@ def draw(database: Database, directory: Path, stream: str, plan: Plan) -> list[Q
       UnknownStream: it is not there, or holds nothing.
     """
     database.seal(stream)
-    looks = profile_of(sealed_stream(directory, stream))
+    looks = reading(sealed_stream(directory, stream), profile_of)
     return questions(looks, seed=plan.seed, count=plan.count, standing_share=plan.standing_share)
 
 
@@ -112,10 +113,14 @@ def judged_together(
         for case in each.cases
     ]
     began = time.monotonic()
-    with relation(spark, sealed) as name:
-        truths = find_truths(spark, name, sealed.schema.time_column, cases)
+
+    def found(sealed: SealedStream) -> Truths:
+        with relation(spark, sealed) as name:
+            return find_truths(spark, name, sealed.schema.time_column, cases)
+
+    truths = reading(sealed, found)
     effort = Effort(truths.passes, len(cases), time.monotonic() - began)
-    shapes = profile_of(sealed).shapes
+    shapes = reading(sealed, profile_of).shapes
     return [
         _report(subject, each, truths.of(places[subject], each.cases), shapes, effort, seed, notes)
         for subject, each in asked.items()

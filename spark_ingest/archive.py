@@ -4,6 +4,11 @@ Executors read the blocks with Shedder's own reader, against the checksums of th
 run in blocks (hybrid), any k are a simple random sample of it; of other layouts rows are sampled by
 the hash of their positions. SHARE says of each row's run which share of it was read: weigh sums and
 counts by 1 / SHARE.
+
+A run is a task. Whoever serves the directory may write a run anew at any time, in another layout
+or without what was deleted of it, and remove its file; the same rows are then in the run that has
+its place, and the task reads that one from its beginning. A file that is open can be read to its
+end, so a task has all of its rows of one file.
 """
 
 from __future__ import annotations
@@ -21,12 +26,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from shedder.archive.catalog import Catalog
 from shedder.archive.deletions import Deleted
-from shedder.archive.entries import Run
+from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import OsFiles
 from shedder.archive.layouts.blocks import Wanted, read_blocks
-from shedder.cql.query import StreamSchema
 from shedder.cql.render import POSITION
-from shedder.errors import BadReduction, UnknownColumn, UnknownStream
+from shedder.errors import BadReduction, CorruptData, OutOfRange, UnknownColumn, UnknownStream
 from shedder.streams.batches import arrow_schema
 from spark_ingest.session import check_spark, without_pandas
 from synopses.hashing import chosen_keys, position_start
@@ -36,14 +40,16 @@ _ROWS_MAX = 65_536  # of a batch on its way to Spark
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    """Blocks of one run. keep: of their rows, where not all; share: of the run's, in all."""
+class _Source:
+    """Of what the tasks read. share: of the tuples that are wanted. deleted: by first position."""
 
-    run: Run
-    blocks: tuple[int, ...]
-    keep: float
+    directory: Path
+    stream: str
+    runs: tuple[Run, ...]
+    deleted: dict[int, Deleted]
+    wanted: Wanted
     share: float
-    deleted: Deleted | None
+    seed: int
 
 
 def read_archive(
@@ -57,10 +63,11 @@ def read_archive(
     reduction: float = 0.0,
     seed: int = 0,
 ) -> DataFrame:
-    """What is in the runs of a stream, without rows that were deleted.
+    """What is in the runs of a stream now, without rows that were deleted.
 
     The directory must be where executors can read it. A server may be serving it; what is in its
-    log and not in a run yet is not there (`db.seal(stream)` before).
+    log and not in a run yet is not there (`db.seal(stream)` before). Rows that are deleted after
+    this call are not there either, if they are gone from their run by the time it is read.
 
     Args:
       spark: the session. directory: of the data. stream: its name.
@@ -74,37 +81,39 @@ def read_archive(
 
     Raises:
       UnknownStream, UnknownColumn. BadReduction: it is outside of [0, 1).
-      CorruptData, StorageFailed: from an action, if a file is damaged or gone.
+      CorruptData, StorageFailed: from an action, if a file is damaged or cannot be read.
+      OutOfRange: from an action, if a run has left what the stream retains, or was dropped.
       UnsupportedSpark: the session is of a Spark that is too old.
     """
     check_spark(spark.version)
     if not 0 <= reduction < 1:
         raise BadReduction(f"reduction is {reduction}; it must be in [0, 1)")
-    schema, runs, deleted = _of_catalog(directory, stream)
-    wanted_fields = arrow_schema(schema)
+    entry, found, deleted = _of_catalog(directory, stream)
+    wanted_fields = arrow_schema(entry.schema)
     names = list(columns) if columns is not None else wanted_fields.names
     for name in names:
         if name not in wanted_fields.names:
             raise UnknownColumn(name, wanted_fields.names)
     start_us, end_us = _us(start), _us(end)
-    wanted = Wanted(schema.time_column, (*names, POSITION), start_us, end_us)
-    rng = np.random.default_rng(seed)
-    tasks = [
-        task
-        for run in runs
-        if run.overlaps(start_us, end_us)
-        for task in _tasks(run, deleted.get(run.first_position), reduction, rng)
-    ]
+    wanted = Wanted(entry.schema.time_column, (*names, POSITION), start_us, end_us)
+    runs = tuple(run for run in found if run.overlaps(start_us, end_us))
+    source = _Source(directory, stream, runs, deleted, wanted, 1 - reduction, seed)
     fields = [wanted_fields.field(name) for name in names]
     out = pa.schema([*fields, pa.field(POSITION, pa.int64()), pa.field(SHARE, pa.float64())])
-    frame = spark.createDataFrame([(at,) for at in range(len(tasks))], "task long")
-    frame = frame.repartition(max(1, len(tasks)), "task")
-    reader = _reader(tasks, directory / "runs", wanted, out, seed)
+    frame = spark.createDataFrame([(at,) for at in range(len(runs))], "task long")
+    frame = frame.repartition(max(1, len(runs)), "task")
     with without_pandas():
+        reader = _reader(source, out)
         return frame.mapInArrow(reader, from_arrow_schema(out, prefer_timestamp_ntz=False))
 
 
-def _of_catalog(directory: Path, stream: str) -> tuple[StreamSchema, list[Run], dict[int, Deleted]]:
+def _of_catalog(
+    directory: Path, stream: str
+) -> tuple[StreamEntry, tuple[Run, ...], dict[int, Deleted]]:
+    """A stream, its runs, and by first position what is deleted of them.
+
+    Marks are read before runs: what is purged in between is marked, and not there any more.
+    """
     catalog = Catalog.open(directory / "catalog.sqlite", read_only=True)
     try:
         known = {entry.schema.name: entry for entry in catalog.streams()}
@@ -112,58 +121,101 @@ def _of_catalog(directory: Path, stream: str) -> tuple[StreamSchema, list[Run], 
             raise UnknownStream(stream, list(known))
         entry = known[stream]
         deleted = {first: mark for (of, first), mark in catalog.deleted().items() if of == entry.id}
-        return entry.schema, list(catalog.runs(entry.id)), deleted
+        return entry, tuple(catalog.runs(entry.id)), deleted
     finally:
         catalog.close()
 
 
-def _tasks(
-    run: Run, deleted: Deleted | None, reduction: float, rng: np.random.Generator
-) -> Iterator[_Task]:
-    """A run's blocks, one task each; rows are sampled where there is but one block.
-
-    Blocks are equal, and any of them are a simple random sample; the last one may lie in parts.
-    """
-    if run.blocks > 1:
-        equal = run.blocks - len(run.small_blocks)
-        blocks: list[tuple[int, ...]] = [(number,) for number in range(equal)]
-        if equal < run.blocks:
-            blocks.append(tuple(range(equal, run.blocks)))
-        taken = max(1, round((1 - reduction) * len(blocks)))
-        chosen = [blocks[at] for at in np.sort(rng.choice(len(blocks), taken, replace=False))]
-        rows = sum(int(run.block_sizes[list(numbers)].sum()) for numbers in chosen)
-        for numbers in chosen:
-            yield _Task(run, numbers, 1.0, rows / run.rows, deleted)
-    else:
-        yield _Task(run, (0,), 1 - reduction, 1 - reduction, deleted)
-
-
 def _reader(
-    tasks: Sequence[_Task], root: Path, wanted: Wanted, out: pa.Schema, seed: int
+    source: _Source, out: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy().tolist():
-                yield from _rows(tasks[number], root, wanted, out, seed)
+                yield from _rows(source, source.runs[number], out)
 
     return read
 
 
-def _rows(
-    task: _Task, root: Path, wanted: Wanted, out: pa.Schema, seed: int
+def _rows(source: _Source, planned: Run, out: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a run, from its file or from that of the run that has its place by now."""
+    run: Run | None = planned
+    deleted = source.deleted.get(planned.first_position)
+    begun = False
+    while run is not None:
+        try:
+            for batch in _of_run(source, run, deleted, out):
+                begun = True
+                yield batch
+        except CorruptData:
+            now, deleted = _in_its_place(source, run)
+            if begun or now == run:
+                raise
+            run = now
+        else:
+            return
+
+
+def _in_its_place(source: _Source, run: Run) -> tuple[Run | None, Deleted | None]:
+    """The run that has the positions of another now; None: they have no rows any more.
+
+    Raises:
+      OutOfRange: the stream does not have these positions any more.
+    """
+    catalog = Catalog.open(source.directory / "catalog.sqlite", read_only=True)
+    try:
+        key = (run.stream_id, run.first_position)
+        deleted = catalog.deleted().get(key)
+        runs = {each.first_position: each for each in catalog.runs(run.stream_id)}
+        emptied = (*key, run.end_position) in catalog.emptied()
+    finally:
+        catalog.close()
+    now = runs.get(run.first_position)
+    if now is None and not emptied:
+        raise OutOfRange(
+            f"{source.stream} does not have positions {run.first_position:,} to "
+            f"{run.end_position:,} (excluded) any more: since the frame was made, they were "
+            "dropped, or have become older than what the stream retains; make the frame again, "
+            "with a start that leaves time for reading"
+        )
+    return now, deleted
+
+
+def _of_run(
+    source: _Source, run: Run, deleted: Deleted | None, out: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    path = root / task.run.file
-    for block in read_blocks(OsFiles(), path, task.run, task.blocks, wanted):
+    numbers, keep, share = _part_of(run, source)
+    path = source.directory / "runs" / run.file
+    for block in read_blocks(OsFiles(), path, run, numbers, source.wanted):
         positions = block.table[POSITION].to_numpy()
         kept = np.ones(len(positions), np.bool_)
-        if task.deleted is not None:
-            kept &= ~task.deleted.mask(task.run)[positions - task.run.first_position]
-        if task.keep < 1:
-            kept &= _sampled(positions, task.keep, seed)
+        if deleted is not None:
+            kept &= ~deleted.mask(run)[positions - run.first_position]
+        if keep < 1:
+            kept &= _sampled(positions, keep, source.seed)
         table = block.table.filter(pa.array(kept))
-        share = pa.array(np.full(len(table), task.share))
-        table = table.append_column(pa.field(SHARE, pa.float64()), share)
+        shares = pa.array(np.full(len(table), share))
+        table = table.append_column(pa.field(SHARE, pa.float64()), shares)
         yield from table.cast(out).to_batches(max_chunksize=_ROWS_MAX)
+
+
+def _part_of(run: Run, source: _Source) -> tuple[list[int], float, float]:
+    """Blocks of a run; which share of their rows to keep; and which share of the run's that is.
+
+    Blocks are equal, and any of them are a simple random sample; the last one may lie in parts.
+    Where there is but one block, rows are sampled.
+    """
+    if run.blocks == 1:
+        return [0], source.share, source.share
+    equal = run.blocks - len(run.small_blocks)
+    blocks = [[number] for number in range(equal)]
+    if equal < run.blocks:
+        blocks.append(list(range(equal, run.blocks)))
+    taken = max(1, round(source.share * len(blocks)))
+    rng = np.random.default_rng((source.seed, run.first_position % 2**64))
+    chosen = np.sort(rng.choice(len(blocks), taken, replace=False)).tolist()
+    numbers = [number for at in chosen for number in blocks[at]]
+    return numbers, 1.0, int(run.block_sizes[numbers].sum()) / run.rows
 
 
 def _sampled(positions: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:

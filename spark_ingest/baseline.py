@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from shedder.archive.deletions import Deleted
 from shedder.archive.entries import Run
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.render import POSITION, SqlDialect, exact_sql
-from shedder.errors import FailedPrecondition, UnknownStream
+from shedder.errors import FailedPrecondition, OutOfRange, UnknownStream
 from shedder.queries.answer import Answer
 from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
@@ -30,6 +30,7 @@ from spark_ingest.session import check_spark, having
 
 _OPEN_COST = "spark.sql.files.openCostInBytes"
 _OPEN_COST_BYTES = 1 << 16  # Of a local file; evaluating the facts takes far longer than reading.
+_T = TypeVar("_T")
 _DIGITS = 20  # of the first position, with which a run's file name begins
 
 
@@ -152,6 +153,40 @@ def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
         spark.catalog.dropTempView(name)
 
 
+def reading(stream: SealedStream, work: Callable[[SealedStream], _T]) -> _T:
+    """What work(stream) returns; done again where a run was written anew while it was read.
+
+    Whoever serves the directory may write runs in another layout, or without what was deleted of
+    them, and remove their files, whose names may then be used again: the same rows are in the runs
+    that have their places.
+
+    Raises:
+      OutOfRange: a run is gone, and none has its place.
+    """
+    while True:
+        found, failed = None, None
+        try:
+            found = work(stream)
+        except Exception as error:
+            failed = error
+        now = sealed_stream(stream.directory, stream.schema.name)
+        said = {run.file: run.crc for run in now.runs}
+        mistaken = any(said.get(run.file, run.crc) != run.crc for run in stream.runs)
+        if failed is None and not mistaken:
+            assert found is not None
+            return found
+        gone = {r.first_position for r in stream.runs} - {r.first_position for r in now.runs}
+        if gone:
+            raise OutOfRange(
+                f"{stream.schema.name} does not have all tuples any more that were to be read: the "
+                f"run from position {min(gone):,} was dropped meanwhile, or has become older than "
+                "what the stream retains"
+            ) from failed
+        if failed is not None and all(run.file in said for run in stream.runs) and not mistaken:
+            raise failed
+        stream = now
+
+
 def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: Answer) -> pa.Table:
     """The exact answer to a query as of an answer's window and position.
 
@@ -163,9 +198,13 @@ def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: 
       FailedPrecondition: the answer knows tuples that are in no run yet.
     """
     check_position(stream, answer)
-    with relation(spark, stream) as name, as_of(spark, name, stream, answer) as cut:
-        sql = exact_sql(query, cut, SqlDialect.SPARK, answer.start_us, answer.end_us)
-        return spark.sql(sql).toArrow()
+
+    def found(sealed: SealedStream) -> pa.Table:
+        with relation(spark, sealed) as name, as_of(spark, name, sealed, answer) as cut:
+            sql = exact_sql(query, cut, SqlDialect.SPARK, answer.start_us, answer.end_us)
+            return spark.sql(sql).toArrow()
+
+    return reading(stream, found)
 
 
 def exact_answer(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +13,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from shedder.cli.connection import (
+    CaOption,
+    CertOption,
+    KeyOption,
+    Place,
+    TokenFileOption,
+    opened,
+)
 from shedder.cli.exits import ExitCode
-from shedder.errors import BadSetting
+from shedder.errors import BadSetting, DeadlineExceeded, Overloaded, Unavailable, Unreachable
 from shedder.queries.database import Database
 
 if TYPE_CHECKING:
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
     from spark_ingest.scores import Score  # SciPy is slow to import; `--help` does without.
 
 _REPORT = Path("report")
+_PASSING = (Unreachable, Unavailable, Overloaded, DeadlineExceeded)
 
 
 def accuracy(
@@ -67,6 +78,10 @@ def accuracy(
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Of --every; 0: until somebody ends it.")] = 0,
+    token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
 ) -> int:
     """Ask many questions, let Spark answer them exactly, and compare.
 
@@ -90,7 +105,9 @@ def accuracy(
         # First the JVM: it is forked, and gRPC's threads do not survive a fork.
         with console.status("starting Spark"):
             spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb, brief=brief)))
-        database = stack.enter_context(closing(_database(data, connect)))
+        own = data if connect is None else None
+        place = Place(own, connect, token_file, ca, cert, key)
+        database = stack.enter_context(opened(place))
         name = stream or _only_stream(database)
         if every is not None:
             assert isinstance(database, Client)
@@ -126,10 +143,13 @@ def backfill(
         str,
         typer.Option(metavar="NAME", help="Of this backfill; the same one goes on where it ended."),
     ],
+    token_file: TokenFileOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
     token: Annotated[
-        str | None, typer.Option(envvar="SHEDDER_TOKEN", help="Who you are; it needs admin.")
+        str | None, typer.Option(hidden=True, help="Whoever lists processes sees it.")
     ] = None,
-    ca: Annotated[str | None, typer.Option(metavar="FILE", help="Who signed the server's.")] = None,
     insecure: Annotated[bool, typer.Option(help="Without TLS, on this machine.")] = False,
     aside: Annotated[
         str | None,
@@ -143,7 +163,7 @@ def backfill(
 ) -> int:
     """Bring years of Parquet into a stream's past, all at once, while the stream goes on.
 
-    Killed, it goes on where it ended when it is called again.
+    Killed, it goes on where it ended when it is called again. It needs the scope admin.
 
     - `shedder backfill s3a://flights/1987-2025/ flights --connect localhost:7077 --name years`
     """
@@ -152,8 +172,9 @@ def backfill(
     from spark_ingest.session import SparkSettings, spark_session
 
     console = Console(stderr=True, highlight=False)
-    given = {"token": token, "ca": ca, "insecure": insecure or None}
-    service = Service(connect, {key: value for key, value in given.items() if value is not None})
+    options = Place(None, connect, token_file, ca, cert, key).credentials
+    options |= {"token": token} if token is not None else {}
+    service = Service(connect, options | ({"insecure": True} if insecure else {}))
     with ExitStack() as stack:
         with console.status("starting Spark"):
             spark = stack.enter_context(spark_session(SparkSettings(heap_mb=heap_mb)))
@@ -222,34 +243,43 @@ def spark_demo(
 
 
 def _audited(
-    spark: SparkSession, client: Client, stream: str, data: Path, every_s: float, rounds: int
+    spark: SparkSession,
+    client: Client,
+    stream: str,
+    data: Path,
+    every_s: float,
+    rounds: int,
+    wait: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Round after round, a line per answer that was computed again."""
-    import time
+    """Round after round, a line per answer that was computed again.
 
+    A round that fails because the service is away, full or about to end is left out; if it is the
+    last one, what it has failed of is raised.
+    """
     from spark_ingest.self_audit import audit_round
 
     out, lost = Console(highlight=False), dict[str, str]()
+    console = Console(stderr=True, highlight=False)
     done = 0
     while True:
         began = time.monotonic()
-        found = audit_round(spark, client, stream, data)
         done += 1
-        for each in found.looked:
-            lost[each.query] = each.lost
-            verdict = f"not certified: {each.lost}" if each.lost else "certified"
-            out.print(f"{each.query}: {each.missed} of {each.values} values missed; {verdict}")
-        talk = f"{len(found.looked)} answers in {found.seconds:.1f} s, {found.passes} passes"
-        Console(stderr=True, highlight=False).print(f"round {done}: {talk}")
+        try:
+            found = audit_round(spark, client, stream, data)
+        except _PASSING as error:
+            if done == rounds:
+                raise
+            console.print(f"round {done}: {error}; the next one will see")
+        else:
+            for each in found.looked:
+                lost[each.query] = each.lost
+                verdict = f"not certified: {each.lost}" if each.lost else "certified"
+                out.print(f"{each.query}: {each.missed} of {each.values} values missed; {verdict}")
+            talk = f"{len(found.looked)} answers in {found.seconds:.1f} s, {found.passes} passes"
+            console.print(f"round {done}: {talk}")
         if done == rounds:
             return ExitCode.PRECISION if any(lost.values()) else ExitCode.FINE
-        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
-
-
-def _database(data: Path, connect: str | None) -> Database:
-    import shedder
-
-    return shedder.open(data) if connect is None else shedder.connect(connect)
+        wait(max(0.0, every_s - (time.monotonic() - began)))
 
 
 def _only_stream(database: Database) -> str:

@@ -15,23 +15,27 @@ import shedder
 from shedder.client.client import Client
 from shedder.client.failures import Patience, patiently
 from shedder.client.target import pem
+from shedder.engine.built import ROWS_MAX
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from shedder.streams.batches import ROWS_PER_BATCH
 from shedder.streams.conform import conform, conform_batch
+from spark_ingest.begun import Begun
 from spark_ingest.files import rows_of
 from spark_ingest.poison import CORRUPT, Aside, has_corrupt, sound
 
 BUILT = "rows long, poison long, data binary"
 """What a partition comes to, for Spark."""
 
-_FIELDS: list[tuple[str, pa.DataType]] = [
-    ("rows", pa.int64()),
-    ("poison", pa.int64()),
-    ("data", pa.binary()),
-]
-_SCHEMA = pa.schema(_FIELDS)
+PUSHED = "rows long, poison long, producer string, epoch long, next long"
+"""What a partition has pushed: under which name, in which epoch, and the number after its last."""
+
+_COUNTS: list[tuple[str, pa.DataType]] = [("rows", pa.int64()), ("poison", pa.int64())]
+_BUILT = pa.schema([*_COUNTS, ("data", pa.binary())])
+_PUSHED = pa.schema(
+    [*_COUNTS, ("producer", pa.string()), ("epoch", pa.int64()), ("next", pa.int64())]
+)
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -43,12 +47,12 @@ class Service:
     """A Shedder server, for driver and executors.
 
     address: HOST:PORT. options: of `shedder.connect` (token, ca, cert, key, insecure); files are
-    read here, on the driver, because executors on other machines have none of them.
-    patience_s: how long it may be away.
+    read here, on the driver, because executors on other machines have none of them. None of it is
+    printed. patience_s: how long it may be away.
     """
 
     address: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
     patience_s: float = 600.0
 
     def __post_init__(self) -> None:
@@ -77,28 +81,37 @@ class Service:
 class Part:
     """What executors must know of a micro-batch. plans: as text. aside: where poison goes.
 
-    newest_us: the latest event time that is believed, the same at each try.
+    begun: what all tries go by.
     files: its rows are the names of Parquet files, and the tuples are in these.
     """
 
     plans: str
-    batch: int
+    begun: Begun
     aside: Aside
-    newest_us: int
     files: bool = False
+
+    @property
+    def batch(self) -> int:
+        """Its number."""
+        return self.begun.batch
 
     def tuples(self, batches: Batches) -> Batches:
         """What Spark hands over, or what is in the files that it names."""
         return _checked(rows_of(batches), Plans.from_json(self.plans)) if self.files else batches
 
     def read(self, batches: Batches, poison: list[pa.Table]) -> Batches:
-        """The sound tuples, as the stream's batches; what is not sound is put into the list."""
+        """The sound tuples, as the stream's batches; what is not sound is put into the list.
+
+        They are cut by the limits of the first try, which no row has met that is larger than these.
+        """
         plans = Plans.from_json(self.plans)
+        limits = self.begun.limits or plans.limits
+        row_bytes_max = plans.limits.bytes_max
         for batch in batches:
-            good, bad = sound(batch, plans.schema, self.newest_us)
+            good, bad = sound(batch, plans.schema, self.begun.newest_us)
             if bad is not None:
                 poison.append(bad)
-            yield from conform(good, plans.schema, limits=plans.limits)
+            yield from conform(good, plans.schema, limits=limits, row_bytes_max=row_bytes_max)
 
     def keep(self, poison: Iterable[pa.Table]) -> int:
         """Write poison aside; how many rows it is."""
@@ -110,18 +123,27 @@ class Part:
         return len(rows)
 
 
-def builder(part: Part) -> Callable[[Batches], Batches]:
-    """For mapInArrow: the summaries of each partition."""
+def first_position(batch: int, partition: int, partitions: int) -> int:
+    """Of a partition's tuples, so that no two of a stream have the same random key.
+
+    Each micro-batch has as many positions as its summaries may have tuples, and each of its
+    partitions an equal share of them: 5 * 10^9 where there are 200. Later tuples have later ones.
+    """
+    room = ROWS_MAX // partitions
+    return batch % ((1 << 63) // ROWS_MAX) * ROWS_MAX + partition % partitions * room
+
+
+def builder(part: Part, partitions: int) -> Callable[[Batches], Batches]:
+    """For mapInArrow: the summaries of each partition, of which there are so many."""
 
     def build(batches: Batches) -> Batches:
         plans = Plans.from_json(part.plans)
-        # Another stretch of positions for each partition of each micro-batch.
-        first = (part.batch % (1 << 23)) << 40 | (_partition() % (1 << 16)) << 24
+        first = first_position(part.batch, _partition(), partitions)
         made, poison = Summariser(plans, first), list[pa.Table]()
         for batch in part.read(gathered(part.tuples(batches)), poison):
             made.add(batch)
         summaries = made.summaries()
-        yield _row(summaries.rows, part.keep(poison), summaries.to_bytes())
+        yield _row(_BUILT, summaries.rows, part.keep(poison), summaries.to_bytes())
         _settle()
 
     return build
@@ -136,10 +158,15 @@ def merger(plans: str) -> Callable[[Batches], Batches]:
             given += [Summaries.from_bytes(data.as_buffer()) for data in batch.column("data")]
             poison += pc.sum(batch.column("poison")).as_py()
         summaries = built_of(given, Plans.from_json(plans))
-        yield _row(summaries.rows, poison, summaries.to_bytes())
+        yield _row(_BUILT, summaries.rows, poison, summaries.to_bytes())
         _settle()
 
     return merge
+
+
+def partition_name(producer: str, partition: int) -> str:
+    """Under which a partition pushes."""
+    return f"{producer}/{partition}"
 
 
 def sender(
@@ -148,18 +175,19 @@ def sender(
     """For mapInArrow: each partition's tuples are pushed, under a producer's name of its own.
 
     The micro-batch is the epoch, so that one that is done again stores nothing twice, as long as it
-    comes in as many partitions (`begun.Begun.check`). A batch goes as it came: however a try ends,
-    what it has pushed is the first batches of the next one.
+    comes in as many partitions and is cut alike (`begun.Begun`). A batch goes as it came: however a
+    try ends, what it has pushed is the first batches of the next one.
     """
 
     def send(batches: Batches) -> Batches:
         rows, poison, sequence = 0, list[pa.Table](), 0
-        name, epoch = f"{producer}/{_partition()}", part.batch + 1
+        name, epoch = partition_name(producer, _partition()), part.batch + 1
         with service.connect() as client, client.producer(stream, name, epoch=epoch) as out:
+            part.begun.check_limits(out.limits)  # The service may have come back with others.
             for batch in part.read(part.tuples(batches), poison):
                 sequence = out.push(batch, sequence=sequence)
                 rows += batch.num_rows
-        yield _row(rows, part.keep(poison), b"")
+        yield _row(_PUSHED, rows, part.keep(poison), name, epoch, sequence)
         _settle()
 
     return send
@@ -221,15 +249,8 @@ def check_columns(columns: pa.Schema, plans: Plans) -> None:
     conform_batch(pa.RecordBatch.from_pylist([], schema=columns), plans.schema)
 
 
-def _row(rows: int, poison: int, data: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([rows], pa.int64()),
-            pa.array([poison], pa.int64()),
-            pa.array([data], pa.binary()),
-        ],
-        schema=_SCHEMA,
-    )
+def _row(schema: pa.Schema, *values: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(schema.names, values, strict=True))], schema=schema)
 
 
 def _settle() -> None:

@@ -35,9 +35,20 @@ from shedder.errors import (
     ShedderError,
 )
 from shedder.quiet import be_quiet
-from spark_ingest.begun import Begun, begin, noted
-from spark_ingest.executors import BUILT, Part, Service, builder, check_columns, merger, sender
+from spark_ingest.begun import Begun, Way, begin, noted
+from spark_ingest.executors import (
+    BUILT,
+    PUSHED,
+    Part,
+    Service,
+    builder,
+    check_columns,
+    merger,
+    sender,
+)
 from spark_ingest.files import ParquetFiles
+from spark_ingest.kept import check_kept
+from spark_ingest.order import in_order, is_shuffled
 from spark_ingest.poison import Aside
 from spark_ingest.session import (
     check_classic,
@@ -138,7 +149,7 @@ def summarise(
       SilentNulls: it reads text and would not say what it cannot read.
       UnsupportedSpark: the session is of a Spark that is too old, or of Spark Connect.
     """
-    work = _Work(_summarised, summarised_rows, in_parts=False)
+    work = _Work(Way.SUMMARISE, _summarised, summarised_rows)
     return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
@@ -157,25 +168,29 @@ def forward(
     micro-batch, else tuples come too late for their panes (the ledger counts them). The source
     must give a micro-batch's rows in the same order when it is read again (files, Kafka; not rate),
     and in as many partitions: one that comes in another number after it was begun is refused
-    (FailedPrecondition, from `wait`).
+    (FailedPrecondition, from `wait`). What a shuffle of the frame has mixed is put in order first.
 
     Args, Raises: as `summarise`.
     """
-    work = _Work(_forwarded, pushed_rows, in_parts=True)
+    work = _Work(Way.FORWARD, _forwarded, pushed_rows)
     return _started(frame, service, stream, checkpoint, trigger, name, work)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done with a micro-batch, and of how many rows its batches are, by its columns.
+    """What is done with a micro-batch, and of how many rows its batches are, by its columns."""
 
-    in_parts: the service may have some partitions' rows and lack others', so that each try must
-    have the same partitions.
-    """
-
+    way: Way
     do: Callable[[_Sink, Client, DataFrame, Part], Done]
     rows: Callable[[StructType], int]
-    in_parts: bool
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the service may have some partitions' rows and lack others'.
+
+        Then each try must have the same partitions, and cut them alike.
+        """
+        return self.way is Way.FORWARD
 
 
 @dataclass(slots=True)
@@ -226,18 +241,31 @@ class _Sink:
 
     def _try(self, client: Client, frame: DataFrame, batch: int) -> Done:
         began = time.monotonic()
+        if (last := noted(self.checkpoint)) is not None:
+            last.check_owner(self.stream, self.producer)
         if self.whole(client, batch):
             return Done(batch, 0, 0, 0, time.monotonic() - began, duplicate=True)
-        plans = client.plans(self.stream)
+        text = client.plans(self.stream)
+        plans = Plans.from_json(text)
         partitions = frame.rdd.getNumPartitions()
-        newest_us = time.time_ns() // 1_000 + Plans.from_json(plans).future_us_max
-        fresh = Begun(batch, partitions, newest_us, files_min(self.session))
+        fresh = Begun(
+            batch,
+            partitions,
+            newest_us=time.time_ns() // 1_000 + plans.future_us_max,
+            files_min=files_min(self.session),
+            limits=plans.limits,
+            way=self.work.way,
+            stream=self.stream,
+            producer=self.producer,
+        )
         begun = begin(self.checkpoint, fresh)
+        begun.check_way(self.work.way)
         if self.work.in_parts:
             begun.check(partitions, _AS_IT_WAS.format(begun.files_min))
+            begun.check_limits(plans.limits)
         aside = Aside(f"{self.checkpoint}/poison")
         aside.clear(batch)
-        part = Part(plans, batch, aside, begun.newest_us, self.files)
+        part = Part(text, begun, aside, self.files)
         done = self.work.do(self, client, frame, part)
         return replace(done, seconds=time.monotonic() - began)
 
@@ -260,8 +288,8 @@ class _Sink:
 
 
 def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
-    built = frame.mapInArrow(builder(part), BUILT)
     parts = max(1, frame.rdd.getNumPartitions())
+    built = frame.mapInArrow(builder(part, parts), BUILT)
     while parts > FANOUT:
         parts = -(-parts // FANOUT)
         built = built.repartition(parts).mapInArrow(merger(part.plans), BUILT)
@@ -275,8 +303,11 @@ def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Do
 
 def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
     send = sender(part, sink.service, sink.stream, sink.producer)
-    sent = frame.mapInArrow(send, BUILT).collect()
+    if is_shuffled(frame):
+        frame = frame.sortWithinPartitions(*in_order(Plans.from_json(part.plans).schema))
+    sent = frame.mapInArrow(send, PUSHED).collect()
     rows, poison = sum(row.rows for row in sent), sum(row.poison for row in sent)
+    check_kept(client, sink.stream, sent)
     # Executors have producers of their own; that of the micro-batches says that all have ended.
     client.merge(sink.stream, _NOTHING, producer=sink.producer, sequence=part.batch)
     return Done(part.batch, rows, poison, 0, 0.0)

@@ -8,8 +8,6 @@ the query's certification, its answers and the metrics.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +23,11 @@ from shedder.cql.render import POSITION
 from shedder.cql.types import ColumnType
 from shedder.engine.lent import LentAnswer, Reported
 from shedder.engine.stored_text import read_stored
-from shedder.errors import BadSetting, FailedPrecondition
+from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderError
 from shedder.queries.audited import look_at, measured_closely, without_decisions
 from shedder.queries.cases import Case
 from shedder.quiet import be_quiet
-from spark_ingest.baseline import relation, sealed_stream
+from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream
 from spark_ingest.cases import quoted
 from spark_ingest.facts import Truths, find_truths
 from spark_ingest.judge import compared
@@ -38,6 +36,7 @@ from spark_ingest.session import check_spark
 ANSWERS = 100
 """Answers of a round, unless somebody says otherwise."""
 
+_NOTHING = Reported(0, 0, 0, 0)
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT")
 
 _log = structlog.get_logger("spark_ingest.self_audit")
@@ -61,7 +60,7 @@ class Looked:
 class Round:
     """Answers that were looked at together.
 
-    skipped: reported too late. passes: over the tuples.
+    skipped: reported too late, or tuples were deleted meanwhile. passes: over the tuples.
     """
 
     looked: tuple[Looked, ...]
@@ -101,19 +100,20 @@ def audit_round(
     lent = client.lend_answers(stream, answers=answers, without_archive=not archived)
     if not lent:
         return Round((), 0, 0, time.monotonic() - began)
-    schema = client.schema(stream)
-    cases = [_cases(number, each, schema) for number, each in enumerate(lent)]
     try:
-        with _relation(spark, client, schema, tuples, lent) as name:
-            both = [case for pair in cases for case in pair]
-            truths = find_truths(spark, name, schema.time_column, both)
-    except BaseException:
-        for each in lent:  # Others may look at them.
-            client.report_audit(each.id, Reported(0, 0, 0, 0))
-        raise
+        schema = client.schema(stream)
+        cases = [_cases(number, each, schema) for number, each in enumerate(lent)]
+        both = [case for pair in cases for case in pair]
+        truths = _truths(spark, client, schema, tuples, lent, both)
+        verdicts = [_found(*pair, truths, archived=archived) for pair in cases]
+    except BaseException as error:
+        _give_back(client, lent)
+        if not isinstance(error, OutOfRange):
+            raise
+        _log.info("tuples_gone", stream=stream, error=str(error))
+        return Round((), len(lent), 0, time.monotonic() - began)
     looked, skipped = [], 0
-    for each, (published, strict) in zip(lent, cases, strict=True):
-        found = _found(published, strict, truths, archived=archived)
+    for each, found in zip(lent, verdicts, strict=True):
         try:
             lost = client.report_audit(each.id, found)
         except FailedPrecondition as error:
@@ -122,6 +122,18 @@ def audit_round(
         else:
             looked.append(Looked(each.query, found.values, found.missed, lost))
     return Round(tuple(looked), skipped, truths.passes, time.monotonic() - began)
+
+
+def _give_back(client: Client, lent: list[LentAnswer]) -> None:
+    """Others may look at these queries; raises nothing, because somebody has failed already."""
+    for each in lent:
+        try:
+            client.report_audit(each.id, _NOTHING)
+        except FailedPrecondition:  # Its query was dropped, or the service started again.
+            continue
+        except ShedderError as error:  # It is away; that the loan ends it knows by itself.
+            _log.info("not_given_back", query=each.query, error=str(error))
+            return
 
 
 def _cases(number: int, lent: LentAnswer, schema: StreamSchema) -> tuple[Case, Case]:
@@ -143,18 +155,18 @@ def _found(published: Case, strict: Case, truths: Truths, *, archived: bool) -> 
     )
     look = look_at(values, wide, published.query.confidence)
     if look is None:
-        return Reported(0, 0, 0, 0)
+        return _NOTHING
     return Reported(look.values, look.missed, look.fresh, look.fresh_missed, look.refuted)
 
 
-@contextmanager
-def _relation(
+def _truths(
     spark: SparkSession,
     client: Client,
     schema: StreamSchema,
     tuples: Path | DataFrame,
     lent: list[LentAnswer],
-) -> Iterator[str]:
+    cases: list[Case],
+) -> Truths:
     if isinstance(tuples, Path):
         client.seal(schema.name)
         sealed = sealed_stream(tuples, schema.name)
@@ -164,16 +176,19 @@ def _relation(
                 f"the runs in {tuples} end at {sealed.end_position:,} and the service has "
                 f"{newest:,} tuples of {schema.name!r}: is this the directory that it serves?"
             )
-        with relation(spark, sealed) as name:
-            yield name
-        return
+
+        def found(sealed: SealedStream) -> Truths:
+            with relation(spark, sealed) as name:
+                return find_truths(spark, name, schema.time_column, cases)
+
+        return reading(sealed, found)
     zone = spark.conf.get("spark.sql.session.timeZone")
     if zone not in _UTC:
         raise BadSetting(f"spark.sql.session.timeZone is {zone}; to judge answers it must be UTC")
     name = f"tuples_of_{schema.name}"
     _as_the_stream(tuples, schema).createOrReplaceTempView(f"`{name}`")
     try:
-        yield name
+        return find_truths(spark, name, schema.time_column, cases)
     finally:
         spark.catalog.dropTempView(name)
 

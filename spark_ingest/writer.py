@@ -6,12 +6,16 @@ import time
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from shedder.client.client import Client
 from shedder.engine.summarise import Plans
-from shedder.streams.batches import arrow_schema
-from spark_ingest.begun import Begun, begin
-from spark_ingest.executors import BUILT, Part, Service, check_columns, sender
+from shedder.errors import FailedPrecondition
+from spark_ingest.begun import Begun, Way, begin, noted
+from spark_ingest.executors import PUSHED, Part, Service, check_columns, partition_name, sender
+from spark_ingest.kept import check_kept
+from spark_ingest.order import in_order
 from spark_ingest.poison import Aside, taken
 from spark_ingest.session import PUSHED_ROWS, check_spark, cut_alike, without_pandas
 from spark_ingest.sources import check_readers
@@ -42,8 +46,9 @@ def write_stream(
     there is one, and nothing comes too late for its pane but what the stream was past before. A
     past that the stream never had is better brought in by `spark_ingest.backfill`.
 
-    A call that failed may be made again: what a producer of this name has pushed is acknowledged
-    and not stored twice, as long as the frame has the same rows in as many partitions.
+    A call that failed, or has ended, may be made again: what a producer of this name has pushed is
+    acknowledged and not stored twice, as long as the frame has the same rows in as many partitions;
+    other ones are refused. By which rows it has, the frame is read once more, before it is pushed.
 
     Args:
       frame: with the stream's columns, by name. service: where the stream is. stream: its name.
@@ -55,7 +60,8 @@ def write_stream(
     Raises:
       SchemaMismatch: the frame's columns are not the stream's. UnknownStream, Unreachable.
       SilentNulls: it reads text and would not say what it cannot read.
-      FailedPrecondition: a call with this name was begun with other `partitions`.
+      FailedPrecondition: a call with this name was begun with other `partitions`, rows, or limits
+        of a batch, or there is no note how; or the service has lost what was pushed.
       UnsupportedSpark: the session is of a Spark that is too old.
     """
     check_spark(frame.sparkSession.version)
@@ -66,27 +72,63 @@ def write_stream(
         columns = to_arrow_schema(frame.schema, timezone="UTC")
         check_columns(columns, plans)
         check_readers(frame)
-        names = arrow_schema(plans.schema).names
-        # All columns decide the order, so that rows of equal times come in the same one again.
-        order = [plans.schema.time_column, *(n for n in names if n != plans.schema.time_column)]
+        order = in_order(plans.schema)
         rows = frame.select(*taken(columns, plans.schema))
         if partitions is None:
             ordered = rows.coalesce(1).sortWithinPartitions(*order)
         else:
             ordered = rows.repartition(partitions, *order).sortWithinPartitions(*order)
-        kept, parts = (
-            Aside.of(aside, "write", stream, name),
-            1 if partitions is None else partitions,
+        parts = 1 if partitions is None else partitions
+        kept = Aside.of(aside, "write", stream, name)
+        if (before := noted(kept.directory)) is None:
+            _check_new(client, stream, name, parts)
+        else:
+            before.check(parts, f"call with partitions={before.partitions}, or with another name")
+            before.check_limits(plans.limits)
+        fresh = Begun(
+            0,
+            parts,
+            newest_us=time.time_ns() // 1_000 + plans.future_us_max,
+            limits=plans.limits,
+            way=Way.WRITE,
+            stream=stream,
+            producer=name,
+            rows=digest(rows),
         )
-        fresh = Begun(0, parts, time.time_ns() // 1_000 + plans.future_us_max)
         begun = begin(kept.directory, fresh)
-        begun.check(parts, f"call with partitions={begun.partitions}, or with another name")
+        begun.check_rows(fresh.rows)
         kept.clear(0)
-        send = sender(Part(text, 0, kept, begun.newest_us), service, stream, name)
+        send = sender(Part(text, begun, kept), service, stream, name)
         with cut_alike(frame.sparkSession, PUSHED_ROWS):
-            sent = ordered.mapInArrow(send, BUILT).collect()
+            sent = ordered.mapInArrow(send, PUSHED).collect()
+        check_kept(client, stream, sent)
     return Written(
         sum(row.rows for row in sent),
         sum(row.poison for row in sent),
         time.monotonic() - began,
     )
+
+
+def digest(rows: DataFrame) -> str:
+    """What tells the rows of a frame from others, in whatever order and partitions they come.
+
+    Their number, and the sums of both halves of a hash of 64 bits of each: as integers, which add
+    up to the same in any order, and equal rows do not cancel each other out.
+    """
+    columns = [sf.col(name) for name in rows.columns]
+    # Spark leaves NULL out of a hash, wherever it stands.
+    mixed = sf.xxhash64(*columns, *(column.isNull() for column in columns))
+    high, low = sf.shiftright(mixed, 32), sf.shiftright(sf.shiftleft(mixed, 32), 32)
+    [found] = rows.agg(sf.count(sf.lit(1)), sf.sum(high), sf.sum(low)).collect()
+    return ":".join(str(value or 0) for value in found)
+
+
+def _check_new(client: Client, stream: str, name: str, partitions: int) -> None:
+    """Refuse a name of which the service knows, and nobody how it was begun."""
+    for partition in range(partitions):
+        producer = partition_name(name, partition)
+        if client.last_sequence(stream, producer) is not None:
+            raise FailedPrecondition(
+                f"stream {stream!r} has tuples of {producer!r} already, and `aside` has no note of "
+                f"which: give it the `aside` that {name!r} was begun with, or another name"
+            )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -71,6 +71,16 @@ class Place:
         return self.connect if self.connect is not None else str(self.data)
 
     @property
+    def credentials(self) -> dict[str, Any]:
+        """Those options of `shedder.connect` that say who calls, as far as they are given.
+
+        Raises:
+          BadSetting: the token file cannot be read.
+        """
+        said = {"token": _token(self), "ca": self.ca, "cert": self.cert, "key": self.key}
+        return {name: each for name, each in said.items() if each is not None}
+
+    @property
     def is_new(self) -> bool:
         """Whether it is a directory that opening would make."""
         return self.data is not None and not (self.data / "FORMAT").exists()
@@ -93,11 +103,7 @@ def opened(place: Place) -> Iterator[Database]:
                 say(f"new data directory {place.data}", "yellow")
             yield database
     else:
-        with closing(
-            shedder.connect(
-                place.connect, token=_token(place), ca=place.ca, cert=place.cert, key=place.key
-            )
-        ) as database:
+        with closing(shedder.connect(place.connect, **place.credentials)) as database:
             yield database
 
 

@@ -8,11 +8,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -32,7 +34,7 @@ from shedder.cli.talk import console, say
 from shedder.cql.text import text_of_stream
 from shedder.cql.types import ColumnType
 from shedder.errors import BadSetting, UnknownStream
-from shedder.queries.database import Database
+from shedder.queries.database import Database, NamedProducer, Receipt
 
 STDIN = Path("-")
 
@@ -142,13 +144,17 @@ def _push_all(
     late_before = database.ledger(stream).late
     started = time.monotonic()
     for file in files:
-        name = None if producer is None else _producer_of(producer, file.path)
         before = tally.rows
-        with _progress(file.path.name, tally) as show:
-            for number, batch in enumerate(file.batches(reading, show)):
-                sequence = None if name is None else number
+        with ExitStack() as stack:
+            show = stack.enter_context(_progress(file.path.name, tally))
+            if producer is None:
+                send: Callable[[pa.RecordBatch], Receipt] = partial(database.push, stream)
+            else:
+                name = _producer_of(producer, file.path)
+                send = _Numbered(stack.enter_context(database.producer(stream, name)))
+            for batch in file.batches(reading, show):
                 with naming(file, tally.rows - before, batch.num_rows):
-                    receipt = database.push(stream, batch, producer=name, sequence=sequence)
+                    receipt = send(batch)
                 tally.count(batch.num_rows, duplicate=receipt.duplicate)
     elapsed_s = time.monotonic() - started
     speed = tally.rows / max(elapsed_s, 1e-9)
@@ -167,6 +173,21 @@ def _producer_of(name: str, path: Path) -> str:
     """A producer for each content: another file's batches are not taken for repeated ones."""
     with path.open("rb") as file:
         return f"{name}/{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
+
+
+@dataclass(slots=True)
+class _Numbered:
+    """Pushes a file's batches from its first number on, be they there already.
+
+    The producer says which is next: it cuts batches that are larger than the server takes.
+    """
+
+    out: NamedProducer
+    sequence: int = 0
+
+    def __call__(self, batch: pa.RecordBatch) -> Receipt:
+        self.sequence = self.out.push(batch, sequence=self.sequence)
+        return self.out.flush()
 
 
 @dataclass(slots=True)

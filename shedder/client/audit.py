@@ -37,7 +37,11 @@ class AuditCalls(ABC):
         ]
 
     def report_audit(self, id: str, found: Reported) -> str:  # noqa: A002  (as on the wire)
-        """Say what came of a lent answer; why its query is not certified now, or ""."""
+        """Say what came of a lent answer; why its query is not certified now, or "".
+
+        Raises:
+          FailedPrecondition: as the engine; also when it was said before, but the answer was lost.
+        """
         request = pb.ReportRequest(id=id, **asdict(found))
-        lost: str = self._connection.call(self._connection.audit.Report, request).lost
+        lost: str = self._patiently(self._connection.audit.Report, request).lost
         return lost

@@ -359,7 +359,8 @@ class Client(AuditCalls, BackfillCalls):
 
     def seal(self, stream: str) -> None:
         """Write the stream's tail into a run, so that other readers of the archive see it."""
-        self.set_control("stream", stream, "seal", "")
+        request = control_pb2.SetRequest(entity="stream", name=stream, key="seal", value="")
+        self._patiently(self._connection.control.Set, request)
 
     def control(self, entity: str = "", name: str = "") -> pa.Table:
         """The control table: entity, name, key, value; all rows where a word is empty."""

@@ -57,7 +57,7 @@ class Producer:
 
     patience_s: how long it tries again when the server is gone or full. help_wanted: as the last
     receipt said, the server has more to do than it can: what `Client.summarise` sends instead of
-    tuples would help it.
+    tuples would help it. limits: of a batch, as the server had them when this began.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Producer:
         described = patiently(self._describe, self._patience())
         self.schema: StreamSchema = schema_from_wire(described)
         self.epoch, self._outbox.next_sequence = epoch_after(described, name, epoch)
-        self._limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
+        self.limits = BatchLimits(described.batch_rows_max, described.batch_bytes_max)
 
     @property
     def next_sequence(self) -> int:
@@ -122,8 +122,8 @@ class Producer:
         Raises:
           SchemaMismatch, BadTimestamp.
         """
-        rows_max = min(ROWS_PER_BATCH, self._limits.rows_max)
-        return conform(data, self.schema, rows_max=rows_max, limits=self._limits)
+        rows_max = min(ROWS_PER_BATCH, self.limits.rows_max)
+        return conform(data, self.schema, rows_max=rows_max, limits=self.limits)
 
     def open(self) -> None:
         """Connect, unless there is something to be sent again, which connects by itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -18,11 +18,14 @@ Pem = str | Path | bytes | None  # A file, or its contents as bytes.
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server and the identity that it is shown. The token is never part of a message."""
+    """A server and the identity that it is shown. The token is never part of a message.
+
+    metadata: of each call, with the token; left out where this is printed.
+    """
 
     address: Address
     credentials: grpc.ChannelCredentials | None
-    metadata: tuple[tuple[str, str], ...]
+    metadata: tuple[tuple[str, str], ...] = field(repr=False)
 
     @classmethod
     def of(

@@ -53,19 +53,33 @@ class Problem:
 
     def given(self, choice: Integers) -> list[Given]:
         """What every query gets by a choice of options, in order of `asked`."""
-        sizes = [list(asked.sizes) for asked in self.asked]
-        caps = [asked.group_bytes for asked in self.asked]
+        return list(self.given_to(range(len(self.asked)), choice).values())
+
+    def given_to(self, numbers: Collection[int], choice: Integers) -> dict[int, Given]:
+        """What the queries of these numbers get by a choice of options."""
+        sizes = {number: list(self.asked[number].sizes) for number in numbers}
+        caps = {number: self.asked[number].group_bytes for number in numbers}
         for row, option in zip(self.rows, choice.tolist(), strict=True):
+            if row.asked not in sizes:
+                continue
             if not row.parts:
                 caps[row.asked] += row.size(option) - self.asked[row.asked].group_bytes
             elif row.curve is not None:
                 caps[row.asked] += row.more(option)
                 for part in row.parts:
                     sizes[row.asked][part] = row.size(option)
-        return [
-            Given(tuple(of), min(cap, max(self.group_bytes_max, asked.group_bytes)))
-            for of, cap, asked in zip(sizes, caps, self.asked, strict=True)
-        ]
+        return {
+            number: Given(
+                tuple(of),
+                min(caps[number], max(self.group_bytes_max, self.asked[number].group_bytes)),
+            )
+            for number, of in sizes.items()
+        }
+
+    def moved(self, choice: Integers) -> set[int]:
+        """The numbers of the queries that have other options by a choice than they have now."""
+        at = np.flatnonzero(choice != self.demands.present)
+        return {self.rows[row].asked for row in at.tolist()}
 
     def levels(self, choice: Integers) -> list[tuple[int, ...]]:
         """The level of each part by a choice, in order of `asked`.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from shedder.cql.query import BoundQuery
@@ -28,7 +29,8 @@ class Asked:
       as they are, and what they might come to; 0: not known.
     foreseen: what the groups of each part will hold; empty: not known. halved: the share of it that
       stays when the part has half of its size; 1: it is no use.
-    tuples_per_s: that arrive at its stream. tuples: of a group in a window; 0: not known.
+    tuples_per_s: that arrive at its stream. tuples: of a group in a window, those that pass its
+      WHERE; 0: not known.
     factors: measured error by predicted error, of each part; empty: 1 for all.
     limits: it is given no more than that; None: what there is.
     coarsest: the least size of each part in a live pane; empty: that of new ones.
@@ -57,13 +59,17 @@ class Asked:
 
     @classmethod
     def new(cls, name: str, query: BoundQuery, plan: Plan) -> Asked:
-        """Of a query that is to be registered; its plan has the sizes that it wants."""
-        return cls(name, query, plan, (0,) * len(plan.parts), query.weight, stands=False)
+        """Of a query that is to be registered, to read what it asks to.
+
+        plan: with the sizes that it wants.
+        """
+        levels = (query.thinning,) * len(plan.parts)
+        return cls(name, query, plan, levels, query.weight, stands=False)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Of each part; 0 where it has none."""
-        return tuple(part.size for part in self.plan.parts)
+        return self.plan.sizes
 
     def factor(self, part: int) -> float:
         """Measured error by predicted error of a part."""
@@ -90,6 +96,8 @@ def steadied(now: Asked, before: Asked | None) -> Asked:
     """
     if before is None or before.query is not now.query:
         return now
+    if _statistics(before) == _statistics(now):
+        return now
     kept: dict[str, Any] = {}
     bytes_then = (before.held_bytes, before.needed_bytes, before.grown_bytes, *before.foreseen)
     bytes_now = (now.held_bytes, now.needed_bytes, now.grown_bytes, *now.foreseen)
@@ -103,6 +111,7 @@ def steadied(now: Asked, before: Asked | None) -> Asked:
 
 
 _OF_GROUPS = ("held_bytes", "needed_bytes", "grown_bytes", "foreseen", "halved")
+_statistics = attrgetter(*_OF_GROUPS, "tuples", "tuples_per_s", "factors")
 
 
 def _all(
@@ -141,3 +150,8 @@ class Given:
 
     sizes: tuple[int, ...]
     group_bytes: int
+
+    @classmethod
+    def stored(cls, fields: Mapping[str, Any]) -> Given:
+        """From its fields, as JSON has them."""
+        return cls(tuple(fields["sizes"]), fields["group_bytes"])

@@ -15,18 +15,23 @@ from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import ShedderError
 from shedder.queries.answer import Answer
-from shedder.queries.audited import without_decisions
+from shedder.queries.audited import chances, without_decisions
 from shedder.queries.cases import Case
 from shedder.queries.certification import Look, after
 from shedder.queries.finish import finish
 from shedder.streams.windows import Span
+
+_ROUNDING = 1.001  # Of 1 less a confidence, where outputs are made of several aggregates.
 
 _log = structlog.get_logger("shedder.audit")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """An answer, and the same with every group and intervals at the strict confidence."""
+    """An answer, and the same with every group and intervals that a single miss refutes.
+
+    strict: empty where none of them would.
+    """
 
     published: Published
     answer: Answer
@@ -77,11 +82,38 @@ def unseen(
 
 def taken(stream: Stream, published: Published, answer: Answer, span: Span) -> Moment:
     """On the apply thread: what is compared; the answer counts as looked at from now on."""
-    confidence = published.certification.strict_confidence
-    asked = replace(without_decisions(published.standing.query), confidence=confidence)
-    strict = finish(asked, published.evidence(stream, span, asked))
+    strict = _strict(stream, published, answer, span)
     published.audited = _seen(published, answer, span)
     return Moment(published, answer, strict, span)
+
+
+def _strict(stream: Stream, published: Published, answer: Answer, span: Span) -> Answer:
+    """The answer again, at the confidence that so many intervals leave to each of them.
+
+    How many there are it says itself: with HAVING or LIMIT it has more groups than were told, and
+    at another confidence a list may have other items. So it is asked for until it has no more than
+    were reckoned with.
+    """
+    query = without_decisions(published.standing.query)
+    there, intervals = max(1, chances(query, answer)), 0
+    while there > intervals:
+        intervals = there
+        confidence = published.certification.strict_confidence(intervals)
+        if confidence is None:
+            break
+        asked = replace(query, confidence=confidence)
+        strict = finish(asked, published.evidence(stream, span, asked))
+        if 1 - strict.confidence > (1 - confidence) * _ROUNDING:
+            break  # Some column cannot be asked for more.
+        there = chances(query, strict)
+    else:
+        return strict
+    return without_rows(answer)
+
+
+def without_rows(answer: Answer) -> Answer:
+    """As a strict one that no single miss refutes."""
+    return replace(answer, table=answer.table.slice(0, 0), others=None)
 
 
 def note(core: Core, moment: Moment, look: Look) -> None:
@@ -96,9 +128,9 @@ def note(core: Core, moment: Moment, look: Look) -> None:
         _log.error("certification_lost", query=published.standing.name, why=now.lost)
     elif was.lost and not now.lost:
         _log.warning("certification_regained", query=published.standing.name)
-    core.audited()
+    core.checkpoints.audited()
     if bool(was.lost) != bool(now.lost):
-        core.checkpoint()  # Whatever ends the service now, it knows that afterwards.
+        core.checkpoints.now()  # Whatever ends the service now, it knows that afterwards.
 
 
 def _seen(published: Published, answer: Answer, span: Span) -> tuple[int | None, int | None, int]:

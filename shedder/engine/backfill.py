@@ -9,16 +9,23 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shedder.archive.backfills_in_catalog import Backfill, BackfillPart, Summarised
 from shedder.archive.entries import Run
 from shedder.archive.files import DISK_FULL_ERRNOS
 from shedder.archive.foreign_run import SentFile
-from shedder.cql.intervals import timestamp_text
 from shedder.cql.layout import layout_text
-from shedder.engine.backfilled_panes import Received, backfill_plans, put_in, received
+from shedder.engine.backfilled_panes import (
+    BuiltFrom,
+    Received,
+    backfill_plans,
+    latest_built_from,
+    put_in,
+    received,
+)
+from shedder.engine.backfilled_times import check_times
 from shedder.engine.core import Core
 from shedder.engine.relayout import Relayouts
 from shedder.engine.stream import Stream
@@ -26,7 +33,6 @@ from shedder.engine.summaries import Summaries
 from shedder.errors import (
     BadBatch,
     BadSetting,
-    BeforeRetention,
     DiskFull,
     FailedPrecondition,
     StorageFailed,
@@ -134,10 +140,11 @@ class Backfilling(ABC):
         attempt: hexadecimal, another one for everybody who works on the part.
 
         Raises:
-          FailedPrecondition: bytes before these are missing; begin with another attempt.
+          FailedPrecondition: bytes before these are missing, begin with another attempt; or the
+            backfill is over.
           DiskFull, StorageFailed.
         """
-        path = self._path(self._begun(stream, name), part, attempt, file)
+        path = self._path(self._going_on(stream, name), part, attempt, file)
         files = self.core.store.files
         try:
             with self.core.indexer.giving_way():
@@ -182,32 +189,25 @@ class Backfilling(ABC):
 
         Raises:
           BadBatch, SchemaMismatch, BadTimestamp: what was sent is wrong, and nothing of it is kept.
+          FailedPrecondition: the backfill is over.
           DiskFull, StorageFailed.
         """
-        backfill, store = self._begun(stream, name), self.core.store
-        done = store.catalog.backfill_parts(backfill.stream_id, name)
-        known = next((each for each in done if each.part == part), None)
+        backfill, store = self._going_on(stream, name), self.core.store
         Summaries.from_bytes(summaries)
-        if known is not None:
-            if not sent and known.rows == rows:
-                again = replace(known, queries=dict(queries), summaries=summaries)
-                store.catalog.put_backfill_part(again)
-            self._forget(backfill, f"{part}-{attempt}")
-            return
         if len(sent) > FILES_MAX:
             raise BadBatch(f"part {part} has {len(sent):,} files; up to {FILES_MAX:,} are taken")
         paths = [self._path(backfill, part, attempt, number) for number in range(len(sent))]
+        runs: tuple[Run, ...] = ()
         try:
-            with self.core.indexer.giving_way():
-                for path in paths:
-                    self._sync(path)
-                runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
-            if sum(run.rows for run in runs) != rows:
-                raise BadBatch(f"part {part} has {sum(r.rows for r in runs):,} rows, not {rows:,}")
-            made = BackfillPart(
-                backfill.stream_id, name, part, rows, poison, runs, dict(queries), summaries
-            )
-            store.catalog.put_backfill_part(made)
+            if store.catalog.backfill_part(backfill.stream_id, name, part) is None:
+                with self.core.indexer.giving_way():
+                    for path in paths:
+                        self._sync(path)
+                    runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
+                if (found := sum(run.rows for run in runs)) != rows:
+                    raise BadBatch(f"part {part} has {found:,} rows, not {rows:,}")
+            made = BackfillPart(backfill.stream_id, name, part, rows, poison, runs, dict(queries))
+            store.finish_part(backfill, made, summaries, paths)
         finally:
             self._forget(backfill, f"{part}-{attempt}")
 
@@ -241,11 +241,11 @@ class Backfilling(ABC):
                     "missing, or the source has changed since it was begun"
                 )
             runs = tuple(run for part in parts for run in part.runs)
-            panes = received(core, of, parts)
+            panes, built_from = received(core, of, parts), latest_built_from(parts)
             core.store.link_backfill(runs)
             try:
                 core.actor.call(
-                    lambda: self._adopt(of, backfill, parts, panes, overlap=overlap)
+                    lambda: self._adopt(of, backfill, runs, panes, built_from, overlap=overlap)
                 ).result()
             except BaseException:
                 core.store.forget_files(runs, "runs")
@@ -259,15 +259,16 @@ class Backfilling(ABC):
         """Forget what is done of a backfill that is not adopted; it can begin anew.
 
         Raises:
-          FailedPrecondition: it has not begun, or was adopted.
+          FailedPrecondition: it has never begun, or was adopted.
         """
         self._check_open()
         with self._ddl:
-            backfill = self._begun(stream, name)
+            backfill = self.core.store.catalog.backfill(self.core.stream(stream).id, name)
+            if backfill is None:
+                raise FailedPrecondition(f"backfill {name!r} has not begun")
             if backfill.adopted_us is not None:
                 raise FailedPrecondition(f"backfill {name!r} is part of the stream; use DELETE")
-            parts = self.core.store.catalog.backfill_parts(backfill.stream_id, name)
-            self.core.store.drop_backfill(backfill, parts)
+            self.core.store.drop_backfill(backfill)
             self._forget(backfill, "")
 
     # --- inside --------------------------------------------------------------------------------
@@ -276,20 +277,21 @@ class Backfilling(ABC):
         self,
         stream: Stream,
         backfill: Backfill,
-        parts: Sequence[BackfillPart],
+        runs: tuple[Run, ...],
         panes: Received,
+        built_from: BuiltFrom,
         *,
         overlap: bool,
     ) -> None:
         """On the apply thread: all of it, or nothing."""
         core = self.core
         now_us = core.clock_us()
-        runs = tuple(run for part in parts for run in part.runs)
-        _check_times(core, stream, runs, overlap=overlap)
+        check_times(core, stream, runs, overlap=overlap)
         newest_us = max((run.high_us for run in runs), default=None)
-        undo = None if newest_us is None else put_in(stream, panes, parts, newest_us, now_us)
+        core.checkpoints.settle()  # What is undone below is not what it believes to be stored.
+        undo = None if newest_us is None else put_in(stream, panes, built_from, newest_us, now_us)
         try:
-            core.checkpoint(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
+            core.checkpoints.now(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
         except BaseException:
             if undo is not None:
                 undo()
@@ -301,6 +303,12 @@ class Backfilling(ABC):
 
     def _begun(self, stream: str, name: str) -> Backfill:
         return self.core.store.begin_backfill(self.core.stream(stream).id, name, "", 0)
+
+    def _going_on(self, stream: str, name: str) -> Backfill:
+        backfill = self._begun(stream, name)
+        if backfill.adopted_us is not None:
+            raise FailedPrecondition(f"backfill {name!r} is part of the stream already")
+        return backfill
 
     def _path(self, backfill: Backfill, part: int, attempt: str, file: int) -> Path:
         if not _ATTEMPT.fullmatch(attempt) or not 0 <= file < FILES_MAX:
@@ -333,29 +341,3 @@ class Backfilling(ABC):
 def _prefix(backfill: Backfill) -> str:
     digest = hashlib.sha256(backfill.name.encode()).hexdigest()[:16]
     return f"backfill-{backfill.stream_id}-{digest}-"
-
-
-def _check_times(core: Core, stream: Stream, runs: Sequence[Run], *, overlap: bool) -> None:
-    """Whether a stream can take in these event times."""
-    store = core.store
-    limits = [store.retained_from_us(stream.id)]
-    if stream.schema.retain_us is not None and stream.watermark_us is not None:
-        limits.append(stream.watermark_us - stream.schema.retain_us)
-    limit_us = max((each for each in limits if each is not None), default=None)
-    oldest = min(runs, key=lambda run: run.low_us, default=None)
-    if oldest is not None and limit_us is not None and oldest.low_us < limit_us:
-        raise BeforeRetention(
-            f"event times begin at {timestamp_text(oldest.low_us)}; the stream retains those from "
-            f"{timestamp_text(limit_us)} on: leave older ones out"
-        )
-    if overlap:
-        return
-    there = store.live_times(stream.id)
-    for run in runs:
-        for low_us, high_us, what in there:
-            if low_us <= run.high_us and run.low_us <= high_us:
-                raise FailedPrecondition(
-                    f"event times {timestamp_text(run.low_us)} to {timestamp_text(run.high_us)} "
-                    f"overlap those of {what}, {timestamp_text(low_us)} to "
-                    f"{timestamp_text(high_us)}: leave them out, or say that they may overlap"
-                )

@@ -25,6 +25,9 @@ from shedder.streams.group_keys import OTHERS
 Received = dict[str, list[tuple[int, ReceivedPane]]]
 """By query, its panes and their numbers."""
 
+BuiltFrom = dict[str, tuple[int, int]]
+"""By query, the latest event time from which a part was summarised, and the part."""
+
 _ANY = BatchLimits(rows_max=1 << 31, bytes_max=1 << 31)  # Each part was held to the limits.
 
 
@@ -53,7 +56,8 @@ def received(core: Core, stream: Stream, parts: Sequence[BackfillPart]) -> Recei
                 raise PlansChanged(
                     f"part {part.part} was built before query {query.name!r} was registered"
                 )
-        made = Summaries.from_bytes(part.summaries)
+        # One after the other: all of them together are as many megabytes as there are parts.
+        made = Summaries.from_bytes(_summaries(core, part))
         known = tuple(pane for pane in made.panes if pane.query in standing)
         whole.merge(replace(made, panes=known))
     found: Received = defaultdict(list)
@@ -63,10 +67,30 @@ def received(core: Core, stream: Stream, parts: Sequence[BackfillPart]) -> Recei
     return dict(found)
 
 
+def _summaries(core: Core, part: BackfillPart) -> bytes:
+    catalog = core.store.catalog
+    with catalog.turn():
+        if catalog.backfill_part(part.stream_id, part.name, part.part) != part:
+            raise PlansChanged(f"part {part.part} was built again while it was read")
+        return catalog.backfill_summaries(part)
+
+
+def latest_built_from(parts: Sequence[BackfillPart]) -> BuiltFrom:
+    """Which windows all parts together were built for. From any thread."""
+    found: BuiltFrom = {}
+    for part in parts:
+        for name, built in part.queries.items():
+            if built.from_us is not None:
+                found[name] = max(
+                    found.get(name, (built.from_us, part.part)), (built.from_us, part.part)
+                )
+    return found
+
+
 def put_in(
     stream: Stream,
     found: Received,
-    parts: Sequence[BackfillPart],
+    built_from: BuiltFrom,
     newest_us: int,
     arrival_us: int,
 ) -> Callable[[], None]:
@@ -76,6 +100,7 @@ def put_in(
 
     Args:
       stream: of which they are. found: what `received` has read of the parts.
+      built_from: of the same parts.
       newest_us: their largest event time. arrival_us: now.
 
     Returns:
@@ -99,7 +124,7 @@ def put_in(
         stream.watermark.observe(newest_us, arrival_us)
     try:
         for published in stream.queries.values():
-            _check_reach(published.standing, parts, stream.watermark_us)
+            _check_reach(published.standing, built_from, stream.watermark_us)
         for name, panes in found.items():
             published = stream.queries[name]
             undo.append(_moment(published))
@@ -112,18 +137,13 @@ def put_in(
     return back
 
 
-def _check_reach(
-    standing: Standing, parts: Sequence[BackfillPart], watermark_us: int | None
-) -> None:
+def _check_reach(standing: Standing, built_from: BuiltFrom, watermark_us: int | None) -> None:
+    if standing.name not in built_from or standing.grid.width_us is None:
+        return
     first = standing.grid.first_needed(watermark_us)
-    for part in parts:
-        built = part.queries.get(standing.name)
-        if built is None or built.from_us is None or standing.grid.width_us is None:
-            continue
-        if first is None or first * standing.grid.width_us < built.from_us:
-            raise PlansChanged(
-                f"part {part.part} was built for later windows of query {standing.name!r}"
-            )
+    from_us, part = built_from[standing.name]
+    if first is None or first * standing.grid.width_us < from_us:
+        raise PlansChanged(f"part {part} was built for later windows of query {standing.name!r}")
 
 
 def _moment(published: Published) -> Callable[[], None]:

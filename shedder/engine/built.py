@@ -105,6 +105,7 @@ def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) ->
     Afterwards, not pane by pane, the query is to be held to its cap.
     """
     standing.timely += summary.tuples
+    standing.passing.count(summary.tuples, summary.matching)
     for part, count in enumerate(summary.thinned):
         standing.thinned[part] += count
     keys = standing.keys

@@ -2,23 +2,26 @@
 
 A checkpoint is the closed panes, the open ones, levels in force, samples, watermarks, producers'
 sequences, what audits have come to, and the log's sequence up to which all of these are complete.
-It is one catalog transaction.
+It is one catalog transaction. What may change is made bytes at one moment; closed panes, which do
+not change, may be made bytes later, a few at a time.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from shedder.archive.catalog import Catalog
 from shedder.archive.store import Store
 from shedder.engine.drops import Drops
 from shedder.engine.late_panes import LatePanes
 from shedder.engine.lost import Lost
 from shedder.engine.owed import Owed
+from shedder.engine.panes_to_store import PanesToStore
 from shedder.engine.producers import Progress
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
@@ -26,55 +29,65 @@ from shedder.engine.stream import Stream
 from shedder.engine.tenants import Tenants
 from shedder.queries.certification import Certification
 from shedder.streams.ipc import table_bytes
+from shedder.streams.sample import StreamSample
 
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
 TENANTS = "tenants"  # ... and this of tenants' quotas.
 _ALL_TIME = (-(1 << 63), (1 << 63) - 1)
 
 
-def write_checkpoint(
-    store: Store,
-    streams: Mapping[str, Stream],
-    producers: Mapping[str, Mapping[str, Progress]],
-    sequence: int,
-    *,
-    synopsis_bytes: int | None = None,
-    tenants: Tenants | None = None,
-    also: Callable[[], None] | None = None,
-) -> int:
-    """Store all live state as of a log sequence, in one transaction.
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """All live state as of a log sequence, but for closed panes that are not bytes yet.
 
-    Producers may be ahead of the applied state (they are numbered when they are durable); replay
-    brings the rest there too, and a producer's progress never goes back.
-
-    Args:
-      store: whose catalog it goes to.
-      streams, producers: the state, by stream name.
-      sequence: every record of the log below it has been applied.
-      synopsis_bytes: the budget of synopses that an operator has set; None: that of the settings.
-      tenants: with quotas that an operator has set; None: there are none.
-      also: other changes of the catalog, in the same transaction.
-
-    Returns:
-      How many bytes every checkpoint of this state has to write again: all but the closed panes.
-
-    Raises:
-      DiskFull, StorageFailed: nothing was stored; the next checkpoint stores all of it.
+    sequence: every record of the log below it has been applied.
+    parts: what every checkpoint of this state has to write again: all but the closed panes.
+    kept: parts that stay as the checkpoint before had them.
     """
-    parts: dict[str, bytes] = {}
-    stored: list[tuple[Standing, list[int]]] = []
-    samples = {f"sample/{stream.id}": stream for stream in streams.values()}
-    kept = {key: stream for key, stream in samples.items() if stream.sample_is_stored}
-    with store.catalog.transaction():
-        if also is not None:
-            also()
+
+    sequence: int
+    parts: dict[str, bytes]
+    kept: dict[str, Stream]
+    _panes: list[tuple[Standing, PanesToStore]]
+    _samples: list[tuple[Stream, StreamSample, int, int]]  # Stored, at which position; bytes.
+
+    @classmethod
+    def of(
+        cls,
+        streams: Mapping[str, Stream],
+        producers: Mapping[str, Mapping[str, Progress]],
+        sequence: int,
+        *,
+        synopsis_bytes: int | None = None,
+        tenants: Tenants | None = None,
+    ) -> Checkpoint:
+        """Begin one, on the thread that applies; then `store` it, or say that it `failed`.
+
+        Producers may be ahead of the applied state (they are numbered when they are durable);
+        replay brings the rest there too, and a producer's progress never goes back.
+
+        Args:
+          streams, producers: the state, by stream name.
+          sequence: every record of the log below it has been applied.
+          synopsis_bytes: the budget of synopses that an operator has set; None: that of the
+            settings.
+          tenants: with quotas that an operator has set; None: there are none.
+        """
+        parts: dict[str, bytes] = {}
+        kept: dict[str, Stream] = {}
+        samples = []
+        standings = []
         for name, stream in streams.items():
             parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
-            if f"sample/{stream.id}" not in kept:  # It is as large as all the rest.
-                parts[f"sample/{stream.id}"] = stream.sample.to_bytes()
+            key = f"sample/{stream.id}"
+            if stream.sample_is_stored:  # It is as large as all the rest.
+                kept[key] = stream
+            else:
+                parts[key] = stream.sample.to_bytes()
+                samples.append((stream, stream.sample, stream.sample.position, len(parts[key])))
             for published in stream.queries.values():
                 if not published.failed:  # What broke may be in its panes.
-                    stored.append((published.standing, _store_panes(store, published.standing)))
+                    standings.append(published.standing)
                 parts[f"query/{published.standing.name}"] = _query_state(published)
                 if published.standing.keys is not None:
                     keys = published.standing.keys.to_bytes()
@@ -83,28 +96,54 @@ def write_checkpoint(
             parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
         if tenants is not None and tenants.told:
             parts[TENANTS] = tenants.to_bytes()
-        store.catalog.write_checkpoint(sequence, parts, kept)
-    for key, stream in samples.items():
-        if key in parts:
-            stream.note_stored_sample(len(parts[key]))
-    for standing, panes in stored:
-        standing.mark_stored(panes)
-    unchanged = sum(stream.sample_stored_bytes for stream in kept.values())
-    return unchanged + sum(len(part) for part in parts.values())
+        found = [(standing, standing.to_store()) for standing in standings]
+        panes = [(standing, each) for standing, each in found if each is not None]
+        return cls(sequence, parts, kept, panes, samples)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the closed panes hold that are not bytes yet."""
+        waiting = (pane for _, panes in self._panes for _, pane in panes.waiting)
+        return sum(sum(pane.part_bytes) for pane in waiting)
 
-def _store_panes(store: Store, standing: Standing) -> list[int]:
-    """Each closed pane once; those that no window needs any more go. Returns the stored ones."""
-    width = standing.grid.width_us
-    if width is None:
-        return []
-    fresh = standing.unstored()
-    for pane in fresh:
-        store.catalog.put_pane(standing.name, pane * width, standing.pane_bytes(pane))
-    store.catalog.drop_panes_at(standing.name, [pane * width for pane in standing.folded()])
-    if standing.dropped_before is not None:
-        store.catalog.drop_panes(standing.name, before_us=standing.dropped_before * width)
-    return fresh
+    def encode_while(self, goes_on: Callable[[], bool]) -> bool:
+        """Make bytes of closed panes, of one at least; whether all are. As `of`."""
+        for _, panes in self._panes:
+            while panes.waiting:
+                panes.encode_one()
+                if not goes_on():
+                    return False
+        return True
+
+    def store(self, catalog: Catalog) -> None:
+        """Write it, in one transaction. On any thread, once all panes are bytes; else as `of`.
+
+        Raises:
+          DiskFull, StorageFailed: nothing was stored.
+        """
+        with catalog.transaction():
+            for _, panes in self._panes:
+                panes.put(catalog)
+            catalog.write_checkpoint(self.sequence, self.parts, self.kept)
+
+    def stored(self) -> int:
+        """It is written. As `of`.
+
+        Returns:
+          How many bytes every checkpoint of this state has to write again.
+        """
+        for stream, sample, position, size_bytes in self._samples:
+            stream.note_stored_sample(sample, position, size_bytes)
+        for _, panes in self._panes:
+            panes.forget()
+        unchanged = sum(stream.sample_stored_bytes for stream in self.kept.values())
+        return unchanged + sum(len(part) for part in self.parts.values())
+
+    def failed(self) -> None:
+        """It could not be written: the next one stores all of it. As `of`."""
+        for standing, panes in self._panes:
+            standing.not_stored(panes)
+            panes.forget()
 
 
 def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:

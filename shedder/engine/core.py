@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
-import structlog
 
+from shedder.archive.aside import awaited
 from shedder.archive.directory import FORMAT_DROPS
+from shedder.archive.progress import Told, nobody
 from shedder.archive.records import Batch, Built, Heartbeat
 from shedder.archive.store import Store
 from shedder.cql.on_overload import Policy
@@ -18,7 +20,7 @@ from shedder.engine.admission import Admission
 from shedder.engine.alterations_in_force import AlterationsInForce
 from shedder.engine.answering import Answering
 from shedder.engine.built import Checked
-from shedder.engine.checkpoint import write_checkpoint
+from shedder.engine.checkpoints import Checkpoints
 from shedder.engine.cutter import Cutter
 from shedder.engine.door_drops import DoorDrops
 from shedder.engine.durable import DurableQueue
@@ -36,7 +38,7 @@ from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
 from shedder.engine.tasks import Tasks
 from shedder.engine.tenants import Tenants
-from shedder.errors import ShedderError, UnknownQuery, UnknownStream
+from shedder.errors import UnknownQuery, UnknownStream
 from shedder.overload.cpu_door import CpuDoor
 from shedder.overload.door import Door
 from shedder.overload.memory import NONE
@@ -48,13 +50,10 @@ from shedder.streams.positions import Positions
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import Span
 
-LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 LOOK_S = 0.25  # Who looks at a flood waits so long to see his own writes.
 REFRESH_SECONDS = 0.1  # How old the answer of a window that does not slide gets under load.
 
 Result = TypeVar("Result")
-
-_log = structlog.get_logger("shedder.engine")
 
 
 class Core(LevelsInForce, SizesInForce, AlterationsInForce):
@@ -98,12 +97,9 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         self.sheds = False  # Whether anything is shed by load.
         self.pressure = NONE  # Of memory.
         self.by_load = LevelsByLoad(self)
-        self._checkpoint_at = machine.monotonic_s() + settings.checkpoint_seconds
+        self.checkpoints = Checkpoints(self)
         self._share_at = machine.monotonic_s() + settings.allocation_seconds
         self._refresh_at = 0.0
-        self._checkpointed = 0
-        self._checkpoint_bytes = 0
-        self._bytes_since = 0  # Applied from the log since the last checkpoint.
 
     def load(self) -> float:
         """How full the queue of what waits to be applied is: 0 idle, 1 refuses. From any thread."""
@@ -184,12 +180,11 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
 
     def after_group(self, size_bytes: int) -> None:
         """On the apply thread: so much of the log has been applied; do what is due between."""
-        self._bytes_since += size_bytes
         self.cutter.cut_what_is_due()
         now = self.machine.monotonic_s()
         if now >= self._refresh_at:
             self._refresh_stale(now)
-        self._checkpoint_if_due(now)
+        self.checkpoints.go_on(now, size_bytes)
         self._share_if_due(now)
 
     def apply(
@@ -233,6 +228,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
     def forget_query(self, stream: Stream, published: Published) -> None:
         """Drop a query; those that took its panes go on with their own, or with each other's."""
         name = published.standing.name
+        self.checkpoints.settle()
         if not published.standing.takers:
             self.store.catalog.drop_query(name)
             part(published.standing)
@@ -242,7 +238,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         del stream.queries[name]
         stream.share_panes()
         try:
-            self.checkpoint(also=lambda: self.store.catalog.drop_query(name))
+            self.checkpoints.now(also=lambda: self.store.catalog.drop_query(name))
         except BaseException:  # It stands in memory and in the catalog, or in neither.
             stream.queries[name] = published
             raise
@@ -252,8 +248,16 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         for published in list(stream.queries.values()):
             published.guard(partial(published.standing.close, stream.watermark_us))
         spreads = thins and self.durable.together
-        self.answering.after(stream, self.stretch if thins else 1, spreads=spreads)
+        with self._answers():
+            self.answering.after(stream, self.stretch if thins else 1, spreads=spreads)
         self.shrink_soon()
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        """Have it counted what answers take."""
+        before_ns = self.machine.cpu_ns()
+        yield
+        self.meter.answered(self.machine.cpu_ns() - before_ns)
 
     def intake_of(self, stream_id: int) -> Intake | None:
         """The door of a stream; None once it is dropped. From any thread."""
@@ -267,12 +271,13 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
 
     def _idle(self) -> float | None:
         """Caught up: refresh what is stale, checkpoint when it is time."""
-        more = self.answering.go_on(self.streams.values(), self.stretch)
+        with self._answers():
+            more = self.answering.go_on(self.streams.values(), self.stretch)
         more |= self._refresh_stale(self.machine.monotonic_s(), idle=True)
         self.cutter.cut_what_is_due()
-        self._checkpoint_if_due(self.machine.monotonic_s())
+        checkpoint_at = self.checkpoints.go_on(self.machine.monotonic_s())
         self._share_if_due(self.machine.monotonic_s())
-        next_at = 0.0 if more else min(self._checkpoint_at, self._share_at)
+        next_at = 0.0 if more else min(checkpoint_at, self._share_at)
         return max(0.0, next_at - self.machine.monotonic_s())
 
     def _share_if_due(self, now: float) -> None:
@@ -283,59 +288,17 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
 
     def _refresh_stale(self, now: float, *, idle: bool = False) -> bool:
         self._refresh_at = now + REFRESH_SECONDS * self.stretch
-        return refresh_stale(self.streams.values(), idle=idle)
+        with self._answers():
+            return refresh_stale(self.streams.values(), idle=idle)
 
-    def seal(self, name: str) -> None:
-        """Write a stream's tail into a run. Waits for what is durable to be applied first."""
-        stream = self.stream(name)
-        self.actor.call(lambda: None).result()
-        self.cutter.seal(stream)
+    def seal(self, name: str, told: Told = nobody) -> None:
+        """Write a stream's tail into a run. Waits for what is durable to be applied first.
 
-    def checkpoint(self, also: Callable[[], None] | None = None) -> None:
-        """Store closed panes, open panes, samples and producers, as of the applied sequence.
-
-        Args:
-          also: other changes of the catalog, in the same transaction.
-
-        Raises:
-          DiskFull, StorageFailed: nothing was stored, and the log keeps what is needed.
+        told: called now and then meanwhile; what it raises ends the waiting.
         """
-        if also is None and self.applied_sequence == self._checkpointed:
-            return
-        producers = {name: intake.producers() for name, intake in self.intakes.items()}
-        self._checkpoint_bytes = write_checkpoint(
-            self.store,
-            self.streams,
-            producers,
-            self.applied_sequence,
-            synopsis_bytes=self.synopsis_bytes_set,
-            tenants=self.tenants,
-            also=also,
-        )
-        self._checkpointed = self.applied_sequence
-
-    def audited(self) -> None:
-        """Certifications have changed, without any record of the log: a checkpoint stores them."""
-        self._checkpointed = -1
-
-    def _checkpoint_if_due(self, now: float) -> None:
-        log_bytes = max(self.settings.checkpoint_log_bytes, LOG_SHARE * self._checkpoint_bytes)
-        if now >= self._checkpoint_at or self._bytes_since >= log_bytes:
-            self._checkpoint_at = now + self.settings.checkpoint_seconds
-            self._bytes_since = 0
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """Checkpoint, retire what is too old, trim the log. What fails is tried again later."""
-        try:
-            self.checkpoint()
-            for stream in self.streams.values():
-                retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
-                if retain_us is not None and watermark_us is not None:
-                    self.store.apply_retention(stream.id, watermark_us - retain_us)
-            self.store.trim_log()
-        except ShedderError as error:
-            _log.error("checkpoint_failed", error=str(error))
+        stream = self.stream(name)
+        awaited(self.actor.call(lambda: None), told)
+        self.cutter.seal(stream, told)
 
     def start(self) -> None:
         """Begin to apply."""
@@ -347,8 +310,9 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         try:
             self.commit.close()
             if self.actor.is_alive():
-                self.actor.call(self._tidy).result()
+                self.actor.call(self.checkpoints.tidy).result()
             self.actor.close()
+            self.checkpoints.close()
             self._background.shutdown()
             self.indexer.close()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -48,6 +49,7 @@ _OWN: Final = (Kind.CROSS, Kind.EXTREMES, *ENDS_IN_TIME)
 _CALL_NS: Final = 0.3  # Of what is always taken, that which is each one's own: calls, by batch.
 
 
+@lru_cache(maxsize=4096)
 def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.float64]:
     """CPU of one synopsis per arriving tuple at each level, 0 to LEVEL_MAX: float64 [levels].
 
@@ -70,6 +72,7 @@ def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.flo
         costs[0] = GroupedDistinct.profile.cost_ns_per_tuple(0, grouped=grouped)
     if part.kind in ENDS_IN_TIME and not grouped:
         costs[:] = costs[0]  # They are read in full at any level.
+    costs.setflags(write=False)
     return costs
 
 

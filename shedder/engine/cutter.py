@@ -8,8 +8,10 @@ from contextlib import suppress
 
 import structlog
 
+from shedder.archive.aside import awaited
 from shedder.archive.compartments import compartment_us
 from shedder.archive.entries import Run
+from shedder.archive.progress import Told, nobody
 from shedder.archive.store import Store
 from shedder.engine.actor import Actor
 from shedder.engine.indexer import Indexer
@@ -105,8 +107,11 @@ class Cutter:
 
         self._pool.submit(self._cut_wide, stream.id).add_done_callback(done)
 
-    def seal(self, stream: Stream) -> None:
-        """Write a stream's tail into runs; returns when it is done."""
-        while self._pool.submit(self._cut_once, stream.id).result() is not None:
+    def seal(self, stream: Stream, told: Told = nobody) -> None:
+        """Write a stream's tail into runs; returns when it is done.
+
+        told: called now and then meanwhile; what it raises is raised, and the run is still written.
+        """
+        while awaited(self._pool.submit(self._cut_once, stream.id), told) is not None:
             pass  # A run ends before a hole that damage has torn; the next one begins after it.
         self._indexer.catch_up()

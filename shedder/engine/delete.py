@@ -44,7 +44,7 @@ def delete(
     columns = sorted({time_column, *query.columns})
 
     def find() -> list[tuple[Run, NDArray[np.bool_]]]:
-        core.seal(stream.schema.name)  # So that all that is durable is in runs.
+        core.seal(stream.schema.name, progress.advance)  # So that all that is durable is in runs.
         with core.store.snapshot(stream.id, span.start_us, span.end_us) as snapshot:
             if snapshot.missing:
                 raise CorruptData(f"{missing_text(snapshot.missing[0])} are in quarantine")
@@ -64,6 +64,8 @@ def delete(
             return found
 
     with engine.tasks.running(progress, timeout_s=timeout_s, watch=watch):
-        rows = core.store.delete(stream.id, statement.text, core.clock_us(), find)
+        rows = core.store.delete(
+            stream.id, statement.text, core.clock_us(), find, told=progress.advance
+        )
     engine.relayouts.wake(stream.schema.name)  # Rollups are made anew without them.
     return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

@@ -109,14 +109,16 @@ def show(core: Core, what: str, asker: Asker = OPERATOR) -> pa.Table:
 
 
 def indexes(core: Core, streams: Sequence[Stream]) -> pa.Table:
-    """SHOW INDEXES: a row for each value index."""
+    """SHOW INDEXES: a row for each value index, and for each that is being made."""
     found = []
     for stream in streams:
-        lacking = [column for _, column in core.store.unindexed(stream.id)]
+        to_be = core.store.indexes_to_be(stream.id)
+        columns = (*core.store.indexes(stream.id), *to_be)
+        lacking = [column for _, column in core.store.unindexed(stream.id, columns=columns)]
         runs = len(core.store.runs(stream.id))
         found += [
-            (stream.schema.name, column, runs - lacking.count(column), runs)
-            for column in core.store.indexes(stream.id)
+            (stream.schema.name, column, runs - lacking.count(column), runs, column in to_be)
+            for column in columns
         ]
     return pa.table(
         {
@@ -124,6 +126,7 @@ def indexes(core: Core, streams: Sequence[Stream]) -> pa.Table:
             "column": pa.array([row[1] for row in found], pa.string()),
             "runs_indexed": pa.array([row[2] for row in found], pa.int64()),
             "runs": pa.array([row[3] for row in found], pa.int64()),
+            "being_made": pa.array([row[4] for row in found], pa.bool_()),
         }
     )
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from allocator.curves import falling, table, thinned
 from allocator.demands import Floats, Integers, Options
-from shedder.cql.expression import Aggregate
+from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.statement import TargetKind
@@ -23,7 +23,7 @@ from shedder.engine.footprint import (
     pane_bytes,
     window_bytes,
 )
-from shedder.engine.plan import RANKED, Kind, Part, Plan
+from shedder.engine.plan import RANKED, Kind, Part, Plan, kind_of
 from shedder.engine.synopsis_curves import SIZED, Curve, curve_of, fixed_error
 from shedder.engine.thinning_error import skipping_error
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
@@ -149,7 +149,9 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
         factor = asked.factor(parts[0])
         cost = sum(costs_ns(plan.parts[part], grouped=bool(query.groups)) for part in parts)
         confidence = confidences[readers[0]] if readers else query.confidence
-        skipped = skipping_error(first.kind, asked.tuples, confidence)
+        skipped = skipping_error(first.kind, asked.tuples, confidence, grouped=bool(query.groups))
+        if readers and all(is_known_thinned(query, aggregate) for aggregate in readers):
+            skipped = np.zeros_like(skipped)
         curve, sizes, error = None, (first.size,), np.full(1, fixed_error(first.kind))
         name = first.kind.value
         if first.kind in SIZED:
@@ -221,9 +223,23 @@ def tied(plan: Plan) -> list[tuple[int, ...]]:
     ]
 
 
+def is_known_thinned(query: BoundQuery, aggregate: Aggregate | None) -> bool:
+    """Whether the answer is exact whatever is skipped: the range of all numbers is known."""
+    return aggregate is not None and not query.groups and _is_end(query, aggregate)
+
+
+def _is_end(query: BoundQuery, aggregate: Aggregate) -> bool:
+    """The least or the greatest number."""
+    function, kind = aggregate.function, kind_of(aggregate, query)
+    return kind is Kind.MOMENTS and function in (AggregateFunction.MIN, AggregateFunction.MAX)
+
+
 def _target(query: BoundQuery, aggregate: Aggregate, part: Part) -> float:
-    """The error that an aggregate accepts, in the unit of its synopsis' error; inf: any."""
-    if query.target is None:
+    """The error that an aggregate accepts, in the unit of its synopsis' error; inf: any.
+
+    That of the ends of a range is none of their synopsis', which is about sums.
+    """
+    if query.target is None or _is_end(query, aggregate):
         return np.inf
     by_rank = part.kind in RANKED and query.target.kind is TargetKind.RANK
     sized = curve_of(query, aggregate, query.confidence).target if part.kind in SIZED else None

@@ -235,6 +235,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 )
 
             def forget() -> None:
+                self.core.checkpoints.settle()
                 self.core.store.drop_stream(stream.id)
                 del self.core.streams[name]
                 del self.core.intakes[name]

@@ -18,7 +18,9 @@ from shedder.errors import InternalError
 from shedder.streams.group_keys import OTHERS
 
 if TYPE_CHECKING:
+    from shedder.cql.query import BoundQuery
     from shedder.engine.pane import Pane
+    from shedder.engine.plan import Plan
     from shedder.engine.standing import Standing
     from shedder.streams.frame import Frame
 
@@ -86,17 +88,27 @@ def feed_each_other(queries: Iterable[Standing]) -> None:
     not depend on when this is done.
     """
     ordered = sorted(queries, key=lambda each: (each.grid.width_us or 0, each.name))
+    alike: dict[tuple[tuple[int, ...], int], list[Standing]] = {}  # Others cannot feed each other.
     for each in ordered:
         check_feeds(each)
-    for taker in ordered:
-        if taker.feed is not None:
-            continue
-        for feeder in ordered:
-            if feeder.feed is None and _goes_before(feeder, taker) and can_feed(feeder, taker):
-                for each in list(taker.takers):  # They find another feeder, which is not fed.
-                    leave(each)
-                take_from(taker, feeder)
-                break
+        if each.grid.width_us is not None:
+            alike.setdefault((each.levels, each.reads), []).append(each)
+    for some in alike.values():
+        for taker in some:
+            if taker.feed is not None:
+                continue
+            for feeder in some:
+                if feeder.feed is None and _goes_before(feeder, taker) and can_feed(feeder, taker):
+                    for each in list(taker.takers):  # They find another feeder, which is not fed.
+                        leave(each)
+                    take_from(taker, feeder)
+                    break
+
+
+def reads_hash(query: BoundQuery, plan: Plan) -> int:
+    """Of what a query keeps of which tuples: queries that read the same have the same."""
+    parts = tuple((part.kind, part.variance, part.argument, part.second) for part in plan.parts)
+    return hash((query.schema.name, query.where, query.groups, parts))
 
 
 def _goes_before(feeder: Standing, taker: Standing) -> bool:

@@ -15,7 +15,7 @@ from shedder.cql.statement import Contract
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.drawings import Drawings
-from shedder.engine.grant_facts import facts_of
+from shedder.engine.grant_facts import facts_of, news_of
 from shedder.engine.plan import plan
 from shedder.engine.refusals import broken_by, does_not_fit, only_by_breaking, over_quota
 from shedder.engine.solving import Solved, solved
@@ -30,6 +30,8 @@ class Granted:
     sizes: of each sized aggregate. facts: for humans. size_bytes: what that takes, at most.
     group_bytes: the cap on the groups of each synopsis; 0 without GROUP BY.
     others: what standing queries have to become before, by name; only those that change.
+    limits: what it may be given at most, later as now; None: what there is.
+    news: what the facts are of; it is told others when that changes.
     """
 
     sizes: dict[Aggregate, int]
@@ -37,6 +39,8 @@ class Granted:
     size_bytes: int
     group_bytes: int
     others: Mapping[str, Given]
+    limits: Given | None = None
+    news: tuple[object, ...] = ()
 
 
 def negotiate(
@@ -46,6 +50,7 @@ def negotiate(
     *,
     group_bytes_max: int,
     last: Allocation | None = None,
+    levels: Sequence[int] | None = None,
     limits: Given | None = None,
     quotas: Mapping[str, int] = MappingProxyType({}),
     drawings: Drawings | None = None,
@@ -61,7 +66,8 @@ def negotiate(
       standing: who is registered already.
       group_bytes_max: the largest cap on the groups of one synopsis.
       last: the newest solution, whose prices hold still; None: there is none.
-      limits: what the query may be given at most; None: what there is.
+      levels: that its synopses will read at; None: what it asks for itself.
+      limits: what it may be given at most; None: what there is.
       quotas: bytes by tenant; a tenant's own queries yield where its quota is short.
       drawings: what was drawn of those who stand.
 
@@ -74,6 +80,8 @@ def negotiate(
     sized = sizes_wanted(query)
     wanted = plan(query, sized)
     asked = replace(Asked.new("the new query", query, wanted), limits=limits)
+    if levels is not None:
+        asked = replace(asked, levels=tuple(levels))
     found = problem([*standing, asked], group_bytes_max=group_bytes_max, drawings=drawings)
     new = len(standing)
     free_bytes = budget_bytes - found.present_bytes
@@ -98,7 +106,8 @@ def negotiate(
         for one, after in zip(standing, given, strict=False)
         if after != Given(one.sizes, one.group_bytes)
     }
-    return Granted(sizes, facts, int(facts["bytes"]), given[new].group_bytes, others)
+    size_bytes, news = int(facts["bytes"]), news_of(found, solution.allocation)[new]
+    return Granted(sizes, facts, size_bytes, given[new].group_bytes, others, limits, news)
 
 
 def _refuse(found: Problem, solution: Solved, facts: Mapping[str, str], free_bytes: int) -> None:

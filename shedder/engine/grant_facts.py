@@ -13,16 +13,19 @@ from allocator.demands import BYTES_END
 from allocator.quotes import Quotes, quote
 from shedder.cql.expression import Aggregate
 from shedder.cql.query import BoundQuery
+from shedder.cql.shares import share_text
 from shedder.cql.statement import Contract
 from shedder.cql.text import text_of
 from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
-from shedder.engine.drawn import Row
+from shedder.engine.drawn import Row, is_known_thinned
 from shedder.engine.plan import Kind, kind_of
 from shedder.engine.solving import Solved, bytes_by_query
 from shedder.engine.synopsis_curves import Curve
 
 _KIB = 1024
+_TOLD_STEPS = 16  # Per factor of two: so much of it is news.
+_ERROR_LEAST = 1e-12  # What is less is no error.
 _SMALL = 1e-4  # Of what is smaller, three places behind the point of a percentage say little.
 
 
@@ -32,6 +35,8 @@ def facts_of(
     numbers: Sequence[int],
     group_bytes_max: int,
     free_bytes: int | None = None,
+    *,
+    priced: bool = True,
 ) -> list[dict[str, str]]:
     """What queries are granted, for humans: bytes, synopses, predictions, needs and prices.
 
@@ -40,14 +45,16 @@ def facts_of(
       numbers: of the queries in it.
       group_bytes_max: as in `problem`.
       free_bytes: before it was solved; None: after.
+      priced: whether prices are told; those of CPU take twenty times as long as all the rest.
     """
     allocation = solution.allocation
-    quotes, given = quote(found.demands, allocation), found.given(allocation.choice)
+    quotes = quote(found.demands, allocation)
+    given = found.given_to(numbers, allocation.choice)
     totals = bytes_by_query(found, allocation)
     needed = totals if allocation.met.all() else needed_by_query(found)
     asked = [found.asked[number] for number in numbers]
     has = [given[number] for number in numbers]
-    per_ns = cpu_prices(asked, has, group_bytes_max=group_bytes_max)
+    per_ns = cpu_prices(asked, has, group_bytes_max=group_bytes_max).tolist() if priced else []
     readers: dict[int, list[int]] = {number: [] for number in numbers}
     for at, (query, _) in enumerate(found.readers):
         if query in readers:
@@ -60,7 +67,7 @@ def facts_of(
         if one.query.groups:
             facts["group_bytes"] = str(got.group_bytes)
         own = readers[number]
-        prices = per_ns[first : first + len(own)].tolist()
+        prices = per_ns[first : first + len(own)] if priced else [None] * len(own)
         first += len(own)
         told, missed = _told(found, allocation, quotes, list(zip(own, prices, strict=True)))
         facts |= told or {"synopses": _kinds(one.query)}
@@ -79,15 +86,35 @@ def facts_of(
     return all_facts
 
 
+def news_of(found: Problem, allocation: Allocation) -> list[tuple[object, ...]]:
+    """What has to change of each query before it is told anew what it is granted, by query.
+
+    Its bytes, by a 32nd what its readers are predicted to err by, which targets are kept, and
+    whether older panes are coarser.
+    """
+    readers = found.demands.readers
+    predicted = allocation.error[readers.synopsis] * readers.scale
+    steps = np.round(_TOLD_STEPS * np.log2(np.maximum(predicted, _ERROR_LEAST)))
+    kept = list(zip(steps.tolist(), allocation.met.tolist(), strict=True))
+    owner = np.array([query for query, _ in found.readers], np.int64)
+    first = np.searchsorted(owner, np.arange(len(found.asked) + 1)).tolist()
+    return [
+        (size_bytes, *kept[first[at] : first[at + 1]], one.coarsest not in ((), one.sizes))
+        for at, (one, size_bytes) in enumerate(
+            zip(found.asked, bytes_by_query(found, allocation).tolist(), strict=True)
+        )
+    ]
+
+
 def _told(
     found: Problem,
     allocation: Allocation,
     quotes: Quotes,
-    readers: Sequence[tuple[int, float]],
+    readers: Sequence[tuple[int, float | None]],
 ) -> tuple[dict[str, str], list[str]]:
     """What is kept for each sized aggregate of a query, with its prices; what is missed.
 
-    readers: of the query, with what a ns is worth to each.
+    readers: of the query, with what a ns is worth to each; None: that is not told.
     """
     facts: dict[str, str] = {}
     missed: list[str] = []
@@ -95,7 +122,7 @@ def _told(
     for at, price_ns in readers:
         row = found.rows[int(found.demands.readers.synopsis[at])]
         aggregate, curve = found.readers[at][1], row.curve
-        if aggregate is None:
+        if aggregate is None or is_known_thinned(found.asked[row.asked].query, aggregate):
             continue
         predicted, target = float(quotes.error[at]), float(found.demands.readers.target[at])
         name = names[at]
@@ -104,7 +131,7 @@ def _told(
             if predicted > 0:
                 facts[name] = f"{kind}, predicted error {percent(predicted)}"
             if predicted > target:
-                missed.append(f"{name}: {_unsized_shortfall(kind, quotes, at, target)}")
+                missed.append(f"{name}: {_unsized_shortfall(kind, row, quotes, at, target)}")
             continue
         size = row.size(int(allocation.choice[found.demands.readers.synopsis[at]]))
         of_what = "" if curve.tables == 1 else " for columns that are alike"
@@ -113,13 +140,14 @@ def _told(
         facts[name] = f"{curve.words(size)}, predicted error {percent(now)}{then}{of_what}"
         if np.isfinite(target):
             facts[f"{name} needs"] = _needs(quotes, at)
-        facts[f"{name} price"] = (
-            f"error falls by {quotes.saved_per_kib[at]:.2g} per KiB and "
-            f"{price_ns:.2g} per ns of each tuple"
-        )
+        if price_ns is not None:
+            facts[f"{name} price"] = (
+                f"error falls by {quotes.saved_per_kib[at]:.2g} per KiB and "
+                f"{price_ns:.2g} per ns of each tuple"
+            )
         if predicted > target:
             why = _shortfall(curve, row, quotes, at, target)
-            if quotes.needed_bytes[at] >= 0:
+            if quotes.needed_bytes[at] >= 0 and price_ns is not None:
                 why += f", {price_ns:.2g} for each ns of each tuple"
             missed.append(f"{name}: {why}")
     return facts, missed
@@ -140,6 +168,7 @@ def _unplanned(found: Problem, number: int, own: Sequence[int]) -> str:
         name
         for at, name in _names(found, own).items()
         if np.isinf(readers.target[at])
+        and not is_known_thinned(query, found.readers[at][1])
         and found.demands.options.error[readers.synopsis[at]].min() > 0
     ]
     if not names or not found.asked[number].active:
@@ -203,7 +232,7 @@ def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float) -
     """Why a target is missed, what can be had, and what more would buy."""
     if quotes.needed_bytes[at] < 0:
         return (
-            f"no size reaches {percent(target)}; the largest, "
+            f"no size reaches {percent(target)}{_of_tuples(row)}; the largest, "
             f"{curve.bytes_of(row.sizes[-1]) // _KIB:,} KiB a pane, "
             f"gives {percent(quotes.best_error[at])}"
         )
@@ -214,10 +243,18 @@ def _shortfall(curve: Curve, row: Row, quotes: Quotes, at: int, target: float) -
     )
 
 
-def _unsized_shortfall(kind: str, quotes: Quotes, at: int, target: float) -> str:
+def _of_tuples(row: Row) -> str:
+    """The share that it reads, where it does not read all."""
+    return f" with {share_text(row.levels[0])} of the tuples" if row.levels[0] else ""
+
+
+def _unsized_shortfall(kind: str, row: Row, quotes: Quotes, at: int, target: float) -> str:
     """Why a target is missed by a synopsis whose size is not chosen."""
     if quotes.needed_bytes[at] < 0:
-        return f"no size reaches {percent(target)}; {kind} give {percent(quotes.best_error[at])}"
+        return (
+            f"no size reaches {percent(target)}{_of_tuples(row)}; "
+            f"{kind} give {percent(quotes.best_error[at])}"
+        )
     return f"{percent(target)} needs more of the tuples; you would get {percent(quotes.error[at])}"
 
 

@@ -135,7 +135,9 @@ def _offered(asked: Asked) -> list[tuple[tuple[int, ...], Sequence[int]]]:
         if first.kind not in SIZED:
             continue
         confidence = confidences[readers[0]]
-        skipped = skipping_error(first.kind, asked.tuples, confidence)
+        skipped = skipping_error(
+            first.kind, asked.tuples, confidence, grouped=bool(asked.query.groups)
+        )
         curve = curve_of(asked.query, readers[0], confidence, asked.factor(parts[0]))
         level = asked.levels[parts[0]]
         found.append((parts, offered_sizes(asked, parts, curve, skipped=float(skipped[level]))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from shedder.archive.entries import Run
-from shedder.archive.progress import Progress
-from shedder.engine.pace import LOOK_S, Pace
+from shedder.archive.progress import LOOK_S, Progress
+from shedder.engine.pace import Pace
 from shedder.errors import Cancelled, DiskFull, Draining, ShedderError, UnknownStream
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Indexer:
         self._core = core
         self._pool = core.machine.pool("shedder-indexes")
         self._asked = threading.Event()
+        self._pass: Future[None] | None = None  # The last that was asked for.
         self._closed = False
         self._lock = threading.Lock()
         self._builders = 0
@@ -53,13 +54,17 @@ class Indexer:
             return
         self._asked.set()
         try:
-            self._pool.submit(self._work).add_done_callback(_tell)
+            self._pass = self._pool.submit(self._work)
+            self._pass.add_done_callback(_tell)
         except RuntimeError:  # closed meanwhile: the next start goes on
             self._asked.clear()
 
     def settle(self) -> None:
-        """Return when what was asked for is done."""
-        self._pool.submit(int).result()
+        """Return when what was asked for is done, and what was asked for meanwhile."""
+        while (last := self._pass) is not None:
+            wait([last])
+            if last is self._pass:
+                return
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:

@@ -83,10 +83,19 @@ def _push(engine: Engine, statement: Insert, batch: pa.RecordBatch) -> Answer:
         push(engine, statement.stream, batch, producer="", epoch=0, sequence=None)
         return _status(statement, batch.num_rows)
     name = f"insert/values/{statement.producer}"
-    before = engine.last_sequence(statement.stream, name)
-    push(engine, statement.stream, batch, producer=name, epoch=0, sequence=0)
-    there = batch.num_rows if before is not None else 0
-    return _status(statement, batch.num_rows - there, already=there)
+    stored = engine.last_sequence(statement.stream, name)
+    numbered = list(enumerate(fitting(engine, batch, engine.schema(statement.stream))))
+    # What is there is not sent again: of an aggregate's answer it may have been other rows.
+    new = [(number, part) for number, part in numbered if stored is None or number > stored[1]]
+    pipeline = Pipeline(engine, statement.stream, producer=name, epoch=0)
+    try:
+        for number, part in new:
+            pipeline.send(part, number)
+    finally:
+        pipeline.settle()
+    pipeline.drain()
+    rows = sum(part.num_rows for _, part in new)
+    return _status(statement, rows, already=batch.num_rows - rows)
 
 
 def _status(statement: Insert, rows: int, *, already: int = 0) -> Answer:

@@ -15,7 +15,7 @@ from shedder.cql.query import DEFAULT_TENANT, StreamSchema
 from shedder.engine.built import Checked
 from shedder.engine.door_drops import DoorDrops
 from shedder.engine.owed import Owed
-from shedder.engine.producers import Arrival, Progress, judge, remember
+from shedder.engine.producers import Arrival, Progress, check_replay, judge, remember
 from shedder.engine.queue_shares import QueueShares
 from shedder.errors import BadBatch, Overloaded, ShedderError
 from shedder.queries.database import Receipt
@@ -106,8 +106,9 @@ class Intake:
             `rows_name` of theirs.
 
         Raises:
-          BadBatch, SchemaMismatch, BadTimestamp, BatchTooLarge, SequenceGap, StaleEpoch,
-          Overloaded, DiskFull, StorageFailed, Draining: and nothing of the batch is kept.
+          BadBatch, SchemaMismatch, BadTimestamp, BatchTooLarge, SequenceGap, SequenceReused,
+          StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: and nothing of the batch is
+            kept.
         """
         found = 0
         try:
@@ -145,7 +146,8 @@ class Intake:
 
         Raises:
           BadBatch: they cannot follow.
-          SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: nothing is kept.
+          SequenceGap, SequenceReused, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining:
+            nothing is kept.
         """
         with self._lock:
             return self._admit(checked, payload, producer, epoch, sequence, tuples_follow)
@@ -218,6 +220,7 @@ class Intake:
             arrival, number = judge(producer, progress, epoch=epoch, sequence=sequence)
             if arrival is Arrival.DUPLICATE:
                 assert progress is not None
+                check_replay(producer, progress, sequence=number, rows=rows)
                 return self._acknowledge_again(rows, producer, progress)
         if flag:
             self._check_owed(content, producer)
@@ -298,7 +301,9 @@ def _note_owed(owed: Owed, header: Batch | Built) -> None:
 
 def progress_of(header: Batch | Built) -> Progress:
     """Where a producer stands after this batch, or what was built of tuples."""
-    return Progress(header.epoch, header.sequence, header.end_position, header.rows)
+    is_rest = isinstance(header, Batch) and header.flags & DROPPED
+    rows = None if is_rest else header.rows
+    return Progress(header.epoch, header.sequence, header.end_position, rows)
 
 
 def _when(durable: Future[int], result: Callable[[], Receipt]) -> Future[Receipt]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ from shedder.errors import Draining, InternalError, ShedderError
 
 if TYPE_CHECKING:
     from shedder.engine.core import Core
+    from shedder.engine.standing import Standing
+
+Wanted = Mapping[tuple[str, str], Mapping[int, int]]
+"""By stream and query, the levels of those synopses that its plan has, by their numbers."""
 
 _log = structlog.get_logger("shedder.engine")
 
@@ -31,35 +36,51 @@ class LevelsByLoad:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._wanted: Mapping[str, Mapping[int, int]] | None = None
+        self._lock = threading.Lock()
+        self._wanted: Wanted = {}
 
-    def want(self, levels: Mapping[str, Mapping[int, int]]) -> None:
+    @property
+    def waits(self) -> bool:
+        """Whether anything is wanted that is not in force yet."""
+        return bool(self._wanted)
+
+    def want(self, levels: Wanted) -> None:
         """Have levels set before the next batch is applied. From any thread.
 
         Args:
-          levels: by query and synopsis of its plan; forced ones stay as they are.
+          levels: of whoever is to read otherwise; forced ones stay as they are.
         """
-        self._wanted = levels
+        with self._lock:
+            self._wanted = {**self._wanted, **levels}
         with suppress(Draining, InternalError):  # closed meanwhile
             self._core.actor.post(lambda: self.take(self._core.applied_sequence))
 
     def take(self, sequence: int) -> None:
         """On the apply thread, before the record of this sequence: what is wanted is in force."""
-        wanted, self._wanted = self._wanted, None
-        if wanted is None:
+        if not self._wanted:
             return
-        for stream in self._core.streams.values():
-            changed = False
-            for query, published in stream.queries.items():
-                standing = published.standing
-                reader = standing if standing.feed is None else standing.feed.feeder
-                changes = wanted.get(reader.name, {})  # Who is fed goes with its feeder.
-                levels = by_load(standing.levels, standing.forced, changes)
-                if levels != standing.levels and self._logged(stream, query, levels, sequence):
-                    standing.set_levels(levels)
-                    changed = True
-            if changed:
-                stream.share_panes()
+        with self._lock:
+            wanted, self._wanted = self._wanted, {}
+        changed: dict[str, Stream] = {}
+        for (name, query), levels in wanted.items():
+            stream = self._core.streams.get(name)
+            published = None if stream is None else stream.queries.get(query)
+            if stream is None or published is None or published.standing.feed is not None:
+                continue  # Who is fed goes with its feeder.
+            for each in (published.standing, *published.standing.takers):
+                if self._set(stream, each, levels, sequence):
+                    changed[name] = stream
+        for stream in changed.values():
+            stream.share_panes()
+
+    def _set(
+        self, stream: Stream, standing: Standing, changes: Mapping[int, int], sequence: int
+    ) -> bool:
+        levels = by_load(standing.levels, standing.forced, changes)
+        if levels == standing.levels or not self._logged(stream, standing.name, levels, sequence):
+            return False
+        standing.set_levels(levels)
+        return True
 
     def _logged(self, stream: Stream, query: str, levels: tuple[int, ...], sequence: int) -> bool:
         """Log levels that are in force from a record on; False where that cannot be."""

@@ -31,8 +31,8 @@ class Measured:
     factors: of each part, measured by predicted error, smoothed; 1 before anything was measured.
     wanted: whether the next answer is to be looked at.
 
-    Factors are learned from windows that were read whole: what skipped tuples, late ones and groups
-    without room widen an interval by says nothing of sizes.
+    Factors are learned from windows with values that were read whole: what skipped tuples, late
+    ones and groups without room widen an interval by says nothing of sizes.
     """
 
     parts: int
@@ -90,10 +90,11 @@ def _learned(factor: float, ratio: float) -> float:
 def half_width(column: Estimates, ranks: NDArray[np.float64] | None) -> float:
     """The median over groups of an answer's error; nan where no group has one.
 
-    By rank, what the sketch says; else the larger half of the interval, relative to the value.
+    By rank, what the sketch says of those that have values; else the larger half of the interval,
+    relative to the value.
     """
     if ranks is not None:
-        return _median(ranks)
+        return _median(np.where(column.null, np.nan, ranks))  # Of no values, all ranks are known.
     if column.value.dtype.kind in "OB":  # Texts, lists, truth values.
         return np.nan
     some = slice(0, GROUPS_MAX)
@@ -112,6 +113,7 @@ def half_width(column: Estimates, ranks: NDArray[np.float64] | None) -> float:
 
 def _median(errors: NDArray[np.float64]) -> float:
     found = errors[:GROUPS_MAX]
+    found = found[~np.isnan(found)]
     return float(np.median(found)) if found.size else np.nan
 
 

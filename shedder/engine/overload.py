@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from shedder.cql.on_overload import Policy
 from shedder.engine.core import Core
@@ -20,7 +21,7 @@ from shedder.overload.fair_steps import Caps, FairSteps
 from shedder.overload.load import NS, Load
 from shedder.overload.memory import NONE, next_pressure
 from shedder.overload.share import ALL, Share, next_share
-from shedder.overload.steps import FREE
+from shedder.overload.steps import FREE, Unit
 
 LOOK_TICKS = 10  # Between two looks at what synopses cost, and two ladders.
 IDLE = 0.5  # Of the time of the apply thread: below it, there is time for repairs.
@@ -45,8 +46,10 @@ class Overload:
         self._costs = Costs()
         self._steps = FairSteps.of((), {}, {}, {})
         self._caps = Caps()
-        self._known: list[Modelled] = []
-        self._thinned: frozenset[str] = frozenset()
+        self._units: list[tuple[Modelled, Unit]] = []
+        self._of_query: dict[str, list[int]] = {}
+        self._told: NDArray[np.int64] | None = None
+        self._weights: dict[str, float] = {}
         self._accepted: dict[str, int] = {}
         self._rates: dict[str, float] = {}
         self._looked_s = 0.0
@@ -154,18 +157,19 @@ class Overload:
             "budget_ns_per_tuple": f"{state.budget_ns:.1f}",
             "full_ns_per_tuple": f"{self._steps.ends.full_ns:.1f}",
             "least_ns_per_tuple": f"{self._steps.ends.least_ns:.1f}",
-            "stretch": state.stretch,
+            "stretch": state.period_times,
             "asks_help": int(state.asks_help),
             "admit_bytes_per_s": f"{state.admit_bytes_per_s:.0f}",
             "let_in_share": f"{self.share.let_in:.4f}",
             "dropped_per_s": f"{load.dropped_per_s:.0f}",
-            "thinned_queries": len(self._thinned),
+            "thinned_queries": len({known.key[0] for known, _ in self._units if known.is_thinned}),
             "age_ms": f"{load.age_ms:.1f}",
             "queue_bytes": load.queue_bytes,
             "queue_tuples": load.queue_tuples,
             "tuples_per_s": f"{load.tuples_per_s:.0f}",
             "bytes_per_s": f"{load.bytes_per_s:.0f}",
             "refused_bytes_per_s": f"{load.refused_bytes_per_s:.0f}",
+            "answers_share": f"{load.answers_share:.3f}",
             "overhead_ns_per_tuple": f"{load.overhead_ns_per_tuple:.1f}",
             "free_share": f"{load.free_share:.3f}",
             "cpu_share": f"{machine.cpu_share:.3f}",
@@ -178,20 +182,18 @@ class Overload:
 
     def cost_ns(self, query: str) -> dict[tuple[int, ...], tuple[float, float]]:
         """By unit of a query's synopses: ns per tuple of its stream, in full and at its level."""
-        found = {}
-        for unit in self._known:
-            if unit.key[0] == query:
-                cost = self._costs.corrected(unit)
-                found[unit.key[1]] = (float(cost[0]), float(cost[unit.level]))
-        return found
+        return {
+            known.key[1]: (float(unit.cost_ns[0]), unit.cost_at(known.level))
+            for known, unit in self._units
+            if known.key[0] == query
+        }
 
     def cpu_ns_per_s(self) -> dict[str, float]:
         """By tenant, what its synopses take at their levels and the present rates."""
         found: dict[str, float] = {}
-        for unit in self._known:
-            schema = unit.standing.query.schema
-            cost = float(self._costs.corrected(unit)[unit.level])
-            cost *= self._rates.get(schema.name, 0.0)
+        for known, unit in self._units:
+            schema = known.standing.query.schema
+            cost = unit.cost_at(known.level) * self._rates.get(schema.name, 0.0)
             found[schema.tenant] = found.get(schema.tenant, 0.0) + cost
         return found
 
@@ -204,7 +206,7 @@ class Overload:
         entering = load.age_ms >= AGE_MS and not self.state.overloaded
         if look or entering:
             self._look(load.at_s)
-        self.load = replace(load, cost_ns_per_tuple=self._cost_by_query())
+        self.load = load
         self._act(step(self.state, self.load, self._steps.ends))
         self._let_in(self._next_share())
         if look:
@@ -236,8 +238,20 @@ class Overload:
         names = {stream.schema.name for stream in live}
         self._rates = {name: rate for name, rate in self._rates.items() if name in names}
         offered = 1.0 + self.load.refused_bytes_per_s / max(self.load.bytes_per_s, 1.0)
-        self._known, units = units_of(live, self._costs, self._rates, offered=offered)
-        owner = {unit.key[0]: unit.standing.query.schema.tenant for unit in self._known}
+        by_query = weights_by_query(live)
+        known, units = units_of(live, self._costs, self._rates, offered=offered)
+        self._units = list(zip(known, units, strict=True))
+        self._of_query = {}
+        for at, unit in enumerate(units):
+            self._of_query.setdefault(unit.query, []).append(at)
+        self._told = None
+        self._weights = {
+            stream.schema.name: max(
+                (by_query.get(name, 1.0) for name in stream.queries), default=1.0
+            )
+            for stream in live
+        }
+        owner = {one.key[0]: one.standing.query.schema.tenant for one in known}
         quotas = {tenant: core.tenants.quota(tenant) for tenant in set(owner.values())}
         cpu = {t: q.cpu_ns_per_s for t, q in quotas.items() if q.cpu_ns_per_s is not None}
         if not self.on:  # Nobody would look whether they still need be held.
@@ -256,12 +270,11 @@ class Overload:
         core, before = self._core, self.load.overhead_ns_per_tuple
         pinned: dict[str, float] = {}
         full: dict[str, float] = {}
-        for unit in self._known:
-            name, cost = unit.standing.query.schema.name, self._costs.corrected(unit)
-            is_pinned = unit.forced != FREE or not unit.thins
-            whole = float(cost[unit.level if is_pinned else 0])
+        for known, unit in self._units:
+            name, cost = known.standing.query.schema.name, unit.cost_ns
+            whole = float(cost[max(unit.forced, 0)])
             full[name] = full.get(name, before) + whole
-            pinned[name] = pinned.get(name, 0.0) + whole * is_pinned
+            pinned[name] = pinned.get(name, 0.0) + whole * (unit.forced != FREE)
         return {
             name: StreamCost(
                 pinned.get(name, 0.0),
@@ -272,23 +285,15 @@ class Overload:
             for name, tenant in self._owners().items()
         }
 
-    def _cost_by_query(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for unit in self._known:
-            cost = float(self._costs.corrected(unit)[unit.level])
-            found[unit.key[0]] = found.get(unit.key[0], 0.0) + cost
-        return found
-
     def _act(self, state: State) -> None:
         core = self._core
         if state.overloaded != self.state.overloaded:
             word = "overload_begins" if state.overloaded else "overload_ends"
             _log.warning(word, age_ms=round(self.load.age_ms), load=core.load())
         self.state = state
-        core.stretch = state.stretch
+        core.stretch = state.period_times
         core.durable.together = state.overloaded
         streams = list(core.streams.items())
-        by_query = weights_by_query([stream for _, stream in streams])
         owners = {
             name: (tenant, core.tenants.quota(tenant).weight)
             for name, tenant in self._owners().items()
@@ -297,7 +302,7 @@ class Overload:
         blocking = {n for n, s in streams if s.schema.on_overload.policy is Policy.BLOCK}
         blocking &= owners.keys() if several else set()  # Who is alone waits for himself only.
         weights = {
-            name: max((by_query.get(query, 1.0) for query in list(s.queries)), default=1.0)
+            name: self._weights.get(name, 1.0)
             for name, s in streams
             if s.schema.on_overload.policy is Policy.THIN or name in blocking
         }
@@ -346,20 +351,26 @@ class Overload:
         return {name: it.schema.tenant for name, it in list(self._core.streams.items())}
 
     def _set_levels(self, budget_ns: float) -> None:
-        thinned = {unit.key[0] for unit in self._known if unit.level and unit.forced == FREE}
-        self._thinned = frozenset(thinned)
-        if budget_ns == float("inf") and not thinned and not self._steps.over:
-            return
-        wanted = self._steps.levels(budget_ns)
-        for unit in self._known:
-            if unit.level and unit.forced == FREE and not unit.thins:  # Its stream did before.
-                wanted.setdefault(unit.key[0], {}).update(dict.fromkeys(unit.key[1], 0))
-        standing = {unit.key[0]: unit.standing for unit in self._known}
-        for query, levels in wanted.items():
-            if standing[query].keys is None:
-                levels[0] = 0  # Counting rows of one group is part of a tuple's way.
-        known = ((standing[query], levels) for query, levels in wanted.items())
-        if any(by_load(it.levels, it.forced, levels) != it.levels for it, levels in known):
+        """Whoever is to read otherwise is told so: than it does, after a look; else than before."""
+        levels, before = self._steps.levels(budget_ns), self._told
+        self._told = levels
+        is_due = before is not None or self._core.by_load.waits  # Present levels may be the last.
+        queries: Iterable[str] = self._of_query
+        if before is not None:
+            changed = np.flatnonzero(levels != before).tolist()
+            queries = dict.fromkeys(self._units[at][1].query for at in changed)
+        wanted: dict[tuple[str, str], dict[int, int]] = {}
+        for query in queries:
+            its = [(self._units[at][0], int(levels[at])) for at in self._of_query[query]]
+            standing = its[0][0].standing
+            to_set = {
+                part: at for known, at in its if known.forced == FREE for part in known.key[1]
+            }
+            if standing.keys is None:
+                to_set[0] = 0  # Counting rows of one group is part of a tuple's way.
+            if is_due or by_load(standing.levels, standing.forced, to_set) != standing.levels:
+                wanted[standing.query.schema.name, query] = to_set
+        if wanted:
             self._core.by_load.want(wanted)
 
 

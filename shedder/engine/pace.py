@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shedder.archive.progress import Told, nobody
+from shedder.archive.progress import LOOK_S, Told, nobody
 from shedder.engine.machine import Machine
 
 STEP_S = 0.01  # What a step is to take: whoever waits for the interpreter waits no longer.
-LOOK_S = 0.05  # Between two looks, in a rest, at whether it may end.
 SHARE_MIN = 0.02  # Of who may be given nothing at all, so that a rest ends.
 ROWS_MIN, ROWS_MAX = 1 << 11, 1 << 16
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -87,11 +87,16 @@ class Plan:
     """parts: each synopsis once; part 0 counts rows. answers: the part for each aggregate.
 
     partners: the other part of JOIN_SIZE and of SET_FUNCTIONS, None for other aggregates.
+    sizes: of each part; 0 where it has none.
     """
 
     parts: tuple[Part, ...]
     answers: tuple[int, ...]
     partners: tuple[int | None, ...]
+    sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(part.size for part in self.parts))
 
 
 # An open pane counts frequent items in a table so many times as large. When it closes, the most
@@ -202,10 +207,19 @@ def _place(parts: list[Part], part: Part) -> int:
     return parts.index(part)
 
 
-def sizes_to_json(query: BoundQuery, sizes: dict[Aggregate, int], granted: dict[str, str]) -> str:
-    """What was granted, for the catalog: sizes by the aggregate's place in the query."""
+def sizes_to_json(
+    query: BoundQuery,
+    sizes: dict[Aggregate, int],
+    granted: dict[str, str],
+    limits: Mapping[str, object] | None = None,
+) -> str:
+    """What was granted, for the catalog: sizes by the aggregate's place in the query.
+
+    limits: the fields of what it may be given at most; None: what there is.
+    """
     places = [sizes.get(aggregate, 0) for aggregate in query.aggregates]
-    return json.dumps({"sizes": places, "granted": granted})
+    stored: dict[str, object] = {"sizes": places, "granted": granted}
+    return json.dumps(stored if limits is None else stored | {"limits": limits})
 
 
 def sizes_from_json(query: BoundQuery, text: str) -> tuple[dict[Aggregate, int], dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from shedder.errors import SequenceGap, StaleEpoch
+from shedder.errors import SequenceGap, SequenceReused, StaleEpoch
 
 
 class Arrival(Enum):
@@ -19,13 +19,14 @@ class Arrival(Enum):
 class Progress:
     """How far a producer is: its last batch, and where that batch went.
 
-    position: one past the batch's last tuple. rows: tuples of the batch.
+    position: one past the batch's last tuple. rows: tuples of the batch as it was sent; None: some
+    were dropped at the door, and nobody has noted how many.
     """
 
     epoch: int
     sequence: int
     position: int
-    rows: int
+    rows: int | None
 
 
 PRODUCERS_MAX = 65_536  # Of one stream; beyond it, the one that has been silent longest goes.
@@ -63,3 +64,15 @@ def judge(
     if number > expected or number < 0:
         raise SequenceGap(producer, expected, number)
     return (Arrival.NEXT if number == expected else Arrival.DUPLICATE), number
+
+
+def check_replay(producer: str, progress: Progress, *, sequence: int, rows: int) -> None:
+    """Refuse to acknowledge rows that are not those which have this number.
+
+    Of older batches than the last one nothing is known.
+
+    Raises:
+      SequenceReused: as many rows cannot be those.
+    """
+    if sequence == progress.sequence and progress.rows not in (None, rows):
+        raise SequenceReused(producer, sequence, progress.rows, rows)

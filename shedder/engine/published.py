@@ -57,11 +57,12 @@ class Published:
     """One standing query with its newest answer. Used by the apply thread.
 
     latest: the newest answer, or the error that stands for it (contract FAIL); read by anybody.
+    granted: in words; news: what they are of, (): it is not known.
     weight, active: for the allocator, as they were altered. measured: how wide answers really are.
     certification: what audits of its answers have come to; audited: which answer was the last one;
     audited_s: when; bet_to_us: later tuples than these no audit has bet on; taken_to_s: until then
     somebody is at it, and nobody else looks.
-    limits: what a query that has limits of its own may be given: no more than at registration.
+    limits: what a query that has limits of its own may be given at most; None: what there is.
     lost: what was gone from the log when it was registered, and the stream had read before.
     go_exact: hands a window to the exact worker, which answers later (contract EXACT).
     """
@@ -73,10 +74,13 @@ class Published:
         from_position: int,
         granted: dict[str, str],
         go_exact: Callable[[Published, Span], None],
+        limits: Given | None = None,
+        news: tuple[object, ...] = (),
     ) -> None:
         self.standing = standing
         self.from_position = from_position
         self.granted = granted
+        self.news = news
         self.listeners = Listeners()
         self.latest: News | None = None
         self.emitted_to: int | None = None
@@ -90,7 +94,7 @@ class Published:
         self._go_exact = go_exact
         self.weight = standing.query.weight
         self.active = True
-        self.limits = _limits_of(standing)
+        self.limits = limits
         self.certification = Certification()
         self.audited: tuple[int | None, int | None, int] | None = None
         self.audited_s = -math.inf
@@ -294,13 +298,6 @@ class Published:
             note = f"rewritten to keep its limits: {self.granted['rewrite']}"
             evidence = replace(evidence, notes=(*evidence.notes, note))
         return evidence
-
-
-def _limits_of(standing: Standing) -> Given | None:
-    if standing.query.costing is None:
-        return None
-    sizes = tuple(part.size for part in standing.plan.parts)
-    return Given(sizes, standing.part_bytes_max)
 
 
 def status_of(published: Published) -> pa.Table:

@@ -95,10 +95,13 @@ def rank_error(
 
 
 def share_error(synopsis: Any) -> NDArray[np.float64] | None:
-    """By what share of a group's values the count of one may be too low; None where none counts."""
+    """By what share of a group's values the count of one may be too low, nan where it has none.
+
+    None where no synopsis counts items.
+    """
     if not isinstance(synopsis, GroupedFrequent):
         return None
-    return synopsis.error / np.maximum(synopsis.totals, 1)
+    return np.where(synopsis.totals > 0, synopsis.error / np.maximum(synopsis.totals, 1), np.nan)
 
 
 def present_counts(synopsis: Any, partner: Any = None) -> NDArray[np.int64] | None:

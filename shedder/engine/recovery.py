@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
@@ -15,6 +16,7 @@ from shedder.archive.holes import lost_text
 from shedder.archive.records import DROPPED, Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
 from shedder.archive.segment import Record
 from shedder.cql.bind import bind
+from shedder.engine.asked import Given
 from shedder.engine.built import Checked
 from shedder.engine.checkpoint import TENANTS, restore_budget, restore_query, restore_stream
 from shedder.engine.core import Core
@@ -208,8 +210,22 @@ def _published(core: Core, stored: QueryEntry) -> Published:
         stored.name, standing.plan, grouped=standing.keys is not None
     )
     return Published(
-        standing, from_position=stored.from_position, granted=granted, go_exact=core.go_exact
+        standing,
+        from_position=stored.from_position,
+        granted=granted,
+        go_exact=core.go_exact,
+        limits=_limits(standing, stored),
     )
+
+
+def _limits(standing: Standing, stored: QueryEntry) -> Given | None:
+    """What a query may be given at most; it was not stored always, and what it was granted was."""
+    if standing.query.costing is None:
+        return None
+    limits = json.loads(stored.parameters).get("limits")
+    if limits is None:
+        return Given(standing.plan.sizes, standing.part_bytes_max)
+    return Given.stored(limits)
 
 
 def _advance(producers: dict[str, Progress], header: Batch | Built) -> None:

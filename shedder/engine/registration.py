@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from shedder.archive.directory import FORMAT_LEVELS
 from shedder.archive.entries import QueryEntry
@@ -96,12 +96,13 @@ class Registrar:
             return asked, granted, (asked.thinning,) * len(plan(asked, granted.sizes).parts)
         cap = self._core.settings.group_bytes_max
         it = rewritten(asked, free_bytes=self._core.synopsis_bytes, group_bytes_max=cap)
-        granted = self._sharing.negotiated(it.query, it.given)
+        granted = self._sharing.negotiated(it.query, it.levels, it.given)
         facts = {**granted.facts, "ns_per_tuple": f"{it.ns_per_tuple:.1f}"}
         told = described(asked, it)
         if told:
             before = without_limits(asked, group_bytes_max=cap)
-            facts |= told | {"rewrite_saves": savings(before, it)}
+            taken = replace(it, size_bytes=granted.size_bytes)
+            facts |= told | {"rewrite_saves": savings(before, taken)}
         text = text_of_select(replace(select, window=it.query.window))
         return replace(it.query, text=text), replace(granted, facts=facts), it.levels
 
@@ -121,6 +122,8 @@ class Registrar:
             from_position=stream.position,
             granted=granted.facts,
             go_exact=core.go_exact,
+            limits=granted.limits,
+            news=granted.news,
         )
         for history in past:
             history.read_on()
@@ -134,7 +137,12 @@ class Registrar:
         entry = QueryEntry(
             standing.name,
             query.text,
-            parameters=sizes_to_json(query, granted.sizes, granted.facts),
+            parameters=sizes_to_json(
+                query,
+                granted.sizes,
+                granted.facts,
+                None if granted.limits is None else asdict(granted.limits),
+            ),
             stream_id=stream.id,
             from_position=stream.position,
             created_us=core.clock_us(),
@@ -145,7 +153,7 @@ class Registrar:
         stream.queries[standing.name] = published
         stream.share_panes()
         try:
-            core.checkpoint(also=lambda: core.store.catalog.add_query(entry))
+            core.checkpoints.now(also=lambda: core.store.catalog.add_query(entry))
         except BaseException:  # It stands in memory and in the catalog, or in neither.
             part(standing)
             del stream.queries[standing.name]

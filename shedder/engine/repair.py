@@ -127,7 +127,7 @@ class Repair:
                 self._mend(unit, progress)
                 progress.advance(len(unit.panes))
         finally:
-            self._core.actor.call(lambda: self._core.checkpoint(lambda: None)).result()
+            self._core.actor.call(lambda: self._core.checkpoints.now(lambda: None)).result()
 
     # --- what there is to do; on the apply thread ----------------------------------------------
 

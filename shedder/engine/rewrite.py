@@ -204,7 +204,8 @@ def _levels(query: BoundQuery, costing: Costing, group_bytes_max: int) -> tuple[
 
 
 def _skipping(query: BoundQuery, parts: Sequence[Part], levels: Sequence[int]) -> tuple[float, ...]:
-    errors = (skipping_error(part.kind, 0.0, query.confidence) for part in parts)
+    grouped = bool(query.groups)
+    errors = (skipping_error(part.kind, 0.0, query.confidence, grouped=grouped) for part in parts)
     return tuple(float(error[level]) for error, level in zip(errors, levels, strict=True))
 
 

@@ -21,11 +21,11 @@ from shedder.engine.asked import Asked, Given, steadied
 from shedder.engine.core import Core
 from shedder.engine.drawings import Drawings
 from shedder.engine.grant import Granted, negotiate
-from shedder.engine.grant_facts import facts_of
+from shedder.engine.grant_facts import facts_of, news_of
 from shedder.engine.grouped_sizes import solved_with_sizes
 from shedder.engine.plan import with_sizes
 from shedder.engine.published import Published
-from shedder.engine.solving import Solved, bytes_by_query, solved
+from shedder.engine.solving import Solved, solved
 from shedder.engine.stream import Stream
 from shedder.errors import BudgetExceeded, ShedderError
 
@@ -77,6 +77,7 @@ class Sharing:
         self.over: dict[str, int] = {}
         self._paces: dict[int, _Pace] = {}  # By a stream's id: its name may come again.
         self._given: dict[str, tuple[object, Given]] = {}  # Logged, perhaps not in force yet.
+        self._giving = threading.Lock()
         self._seen: tuple[object, ...] | None = None
         self._asked_before: dict[str, Asked] = {}
         self._drawings = Drawings()
@@ -123,7 +124,7 @@ class Sharing:
         range_us = standing.grid.range_us
         groups = 1 if standing.keys is None else max(standing.keys.size, 1)
         tuples = pace.per_event_s * range_us / 1e6 if range_us else float(pace.position)
-        tuples /= groups
+        tuples *= standing.passing_share / groups
         coarsest = standing.coarsest()
         published.measured.correct(query, plan, coarsest)
         published.measured.wanted = True
@@ -134,13 +135,14 @@ class Sharing:
             held = needed = max(foreseen)
             roomless = min(standing.others_share, 1 - 1e-9)
             needed = round(held * min(_FROZEN, 1 + _RARE * roomless / (1 - roomless)))
-        whose, given = self._given.get(standing.name, (None, None))
-        if given is not None and whose is not standing:  # Of another query that had this name.
-            del self._given[standing.name]
-        elif given is not None:
-            if given == Given(tuple(part.size for part in plan.parts), _cap(query, cap)):
-                del self._given[standing.name]
-            plan, cap = with_sizes(plan, given.sizes), given.group_bytes
+        logged = self._given.get(standing.name)
+        if logged is not None:
+            whose, given = logged
+            is_in_force = given == Given(tuple(part.size for part in plan.parts), _cap(query, cap))
+            if whose is not standing or is_in_force:  # Else of another query that had this name.
+                self._forget(standing.name, logged)
+            if whose is standing:
+                plan, cap = with_sizes(plan, given.sizes), given.group_bytes
         return Asked(
             name=standing.name,
             query=query,
@@ -176,11 +178,16 @@ class Sharing:
 
     # --- what becomes of it --------------------------------------------------------------------
 
-    def negotiated(self, query: BoundQuery, limits: Given | None = None) -> Granted:
+    def negotiated(
+        self,
+        query: BoundQuery,
+        levels: Sequence[int] | None = None,
+        limits: Given | None = None,
+    ) -> Granted:
         """What a new query would be granted; nobody changes.
 
         Args:
-          query: to be registered. limits: what it may be given at most; None: what there is.
+          query: to be registered. levels, limits: as `negotiate` has them.
 
         Raises:
           PrecisionUnavailable, BudgetExceeded: it cannot be had.
@@ -191,6 +198,7 @@ class Sharing:
             self.asked(),
             group_bytes_max=self._core.settings.group_bytes_max,
             last=self.last,
+            levels=levels,
             limits=limits,
             quotas=self._core.tenants.synopsis_bytes,
             drawings=self._drawings,
@@ -235,10 +243,12 @@ class Sharing:
                 f"their panes as such take {beside:,}; of the rest, {error}"
             ) from error
         self.over = {tenant: -left for tenant, left in solution.held.items() if left < 0}
-        given = found.given(solution.allocation.choice)
+        choice = solution.allocation.choice
+        may_differ = range(len(asked)) if changed is None else found.moved(choice)
+        given = {asked[at]: after for at, after in found.given_to(may_differ, choice).items()}
         others = {
             one.name: after
-            for one, after in zip(asked, given, strict=True)
+            for one, after in given.items()
             if after != Given(one.sizes, one.group_bytes)
         }
         self._apply(asked, others)
@@ -291,28 +301,40 @@ class Sharing:
         for name in order:
             stream, published = self._core.published(name)
             has = given[name]
-            self._given[name] = published.standing, has
+            logged = published.standing, has
+            with self._giving:
+                self._given[name] = logged
             written = self._core.submit_sizes(stream, name, has.sizes, has.group_bytes)
-            written.add_done_callback(partial(self._written, name, has))
+            written.add_done_callback(partial(self._written, name, logged))
 
-    def _written(self, name: str, given: Given, future: Future[int]) -> None:
+    def _written(self, name: str, logged: tuple[object, Given], future: Future[int]) -> None:
         """What could not be logged is not in force, and never will be."""
-        if future.exception() is not None and self._given.get(name, (None, None))[1] == given:
-            del self._given[name]
+        if future.exception() is not None:
+            self._forget(name, logged)
+
+    def _forget(self, name: str, logged: tuple[object, Given]) -> None:
+        """From any thread: unless the query was given something else meanwhile."""
+        with self._giving:
+            if self._given.get(name) is logged:
+                del self._given[name]
 
     def _tell(self, found: Problem, solution: Solved) -> None:
-        """What is granted is what was granted last, to whom it is something else."""
-        totals = bytes_by_query(found, solution.allocation).tolist()
+        """What is granted is what was granted last, to whom it is something else.
+
+        Prices are told with other bytes.
+        """
+        news = news_of(found, solution.allocation)
         queries = [self._core.published(one.name)[1] for one in found.asked]
-        new = [
-            number
-            for number, (published, total) in enumerate(zip(queries, totals, strict=True))
-            if published.granted.get("bytes") != str(total)
-        ]
-        facts = facts_of(found, solution, new, self._core.settings.group_bytes_max)
-        for number, told in zip(new, facts, strict=True):
-            before = queries[number].granted
-            queries[number].granted = {k: v for k, v in before.items() if k not in _BY_TIME} | told
+        new = [at for at, published in enumerate(queries) if published.news != news[at]]
+        moved = [at for at in new if queries[at].granted.get("bytes") != str(news[at][0])]
+        stays = sorted({*new} - {*moved})
+        cap = self._core.settings.group_bytes_max
+        facts = facts_of(found, solution, moved, cap)
+        facts += facts_of(found, solution, stays, cap, priced=False)
+        for at, told in zip([*moved, *stays], facts, strict=True):
+            before = queries[at].granted
+            queries[at].granted = {k: v for k, v in before.items() if k not in _BY_TIME} | told
+            queries[at].news = news[at]
 
 
 def _cap(query: BoundQuery, cap: int) -> int:

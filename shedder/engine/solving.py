@@ -12,7 +12,6 @@ from allocator.allocate import Allocation, allocate, describe
 from allocator.bounded import bounded
 from allocator.change import change
 from allocator.demands import BYTES_END, Budget, Demands, Integers
-from allocator.errors import BudgetExceeded as NothingFits
 from allocator.prices import Prices
 from shedder.engine.allocation import Problem
 
@@ -102,10 +101,7 @@ def _fitted(
     demands: Demands, changed: Integers, last: Allocation | None, budget: Budget
 ) -> Allocation:
     """Some rows choose anew; if that breaks what it need not, all do."""
-    try:
-        fitted = _changed(demands, changed, last, budget)
-    except NothingFits:
-        return allocate(demands, budget, last)
+    fitted = _changed(demands, changed, last, budget)
     if fitted is not None and _keeps_enough(demands, changed, fitted, last):
         return fitted
     return allocate(demands, budget, last)

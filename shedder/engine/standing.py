@@ -17,12 +17,15 @@ from shedder.engine.feeding import (
     needed_from_us,
     own_rows_end,
     readers_of,
+    reads_hash,
     take,
 )
 from shedder.engine.group_cap import BucketWidths, groups_max
 from shedder.engine.known import known_of
 from shedder.engine.late_panes import LatePanes
 from shedder.engine.pane import Pane, PartInput
+from shedder.engine.panes_to_store import PanesToStore, Storing
+from shedder.engine.passing import Passing
 from shedder.engine.plan import BY_HASH, Plan, opened
 from shedder.engine.resizable import Resizable
 from shedder.engine.shrinking import Shrinking
@@ -47,7 +50,7 @@ class Merged:
     late: int
 
 
-class Standing(Versions, Resizable):
+class Standing(Versions, Resizable, Storing):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -61,13 +64,14 @@ class Standing(Versions, Resizable):
     once their batch has been read). late: tuples whose pane had been
     closed, or whose event time was too far in the future to be believed. dropped_before:
     panes before it are needed by no window; None: none has been dropped in this process.
-    opened_plan: of panes that still count.
+    opened_plan: of panes that still count. reads: equal for queries that keep the same of the same
+    tuples, whatever their windows and sizes.
     folded_to_us: the end of the window for which old panes were folded last; None: none were.
     asked_from_us: the end of a window that the watermark has passed after the frame that is read
     next, before which no other window is asked for; None: any may be. A batch may span any number
     of panes: those before this window are not made, and old ones in it are made as cells.
     feed: who reads tuples for this query. takers: for whom this one does. failed: what was read
-    is not whole.
+    is not whole. passing: how many of the tuples that it read itself passed its WHERE.
     """
 
     def __init__(self, name: str, query: BoundQuery, plan: Plan, *, part_bytes_max: int) -> None:
@@ -75,11 +79,13 @@ class Standing(Versions, Resizable):
         self.query = query
         self.plan = plan
         self.opened_plan = opened(query, plan)
+        self.reads = reads_hash(query, plan)
         self.grid = PaneGrid.of(query.window)
         self.levels = (0,) * len(plan.parts)
         self.forced: frozenset[int] = frozenset()
         self.watch = Stopwatch(len(plan.parts))
         self.thinned = [0] * len(plan.parts)
+        self.passing = Passing()
         self.timely = 0
         self._cells_max = np.array(self.grid.cells_max(query.schema.lateness_us))
         self.late = 0
@@ -104,7 +110,13 @@ class Standing(Versions, Resizable):
         self.closed_to: int | None = None
         self._stored: set[int] = set()
         self._folded: set[int] = set()  # Perhaps in the pane store, and no panes any more.
+        self._to_store: PanesToStore | None = None  # Of the newest checkpoint.
         self._first_open: int | None = None  # While a frame is read.
+
+    @property
+    def passing_share(self) -> float:
+        """The share of tuples that pass its WHERE, as of late."""
+        return (self if self.feed is None else self.feed.feeder).passing.share
 
     # --- tuples in -----------------------------------------------------------------------------
 
@@ -137,6 +149,8 @@ class Standing(Versions, Resizable):
             first = min(max(first, first_at(frame.times_us, from_us)), last)
         last = own_rows_end(self, frame, first, last, watermark_us)
         view = frame.between(first, last).where(self._where)
+        if self._where is not None:
+            self.passing.count(last - first, len(view))
         self.watch.lap(0, len(frame))
         if len(view) and any(self.levels):
             self._read_thinned(view)
@@ -326,25 +340,9 @@ class Standing(Versions, Resizable):
             self.closed.add(pane, self.panes[pane])
             self.shrink_to(pane, self.plan)  # Many groups at once would be waited for.
 
-    def unstored(self) -> list[int]:
-        """The closed panes that the pane store does not have yet."""
-        return [p for p in self.closed.numbers if p not in self._stored]
-
-    def mark_stored(self, panes: Iterable[int]) -> None:
-        """These panes are in the pane store, durably, and those that were folded are not."""
-        self._stored.update(panes)
-        self._folded.clear()
-
     def open_panes(self) -> list[int]:
         """The panes that are not closed yet."""
         return sorted(self._open)
-
-    def folded(self) -> list[int]:
-        """Panes that may be in the pane store and have become parts of longer cells.
-
-        A cell under the number of a stored pane is stored in its place; or it is gone, too.
-        """
-        return sorted(self._folded - self.panes.keys())
 
     def fold(self, end_us: int) -> None:
         """From now on no window that ends before is asked for: old panes become coarser.
@@ -389,6 +387,8 @@ class Standing(Versions, Resizable):
         kept = np.flatnonzero(alive)
         if 2 * (len(kept) + 1) > keys.size:
             return
+        if self._to_store is not None:
+            self._to_store.encode_all()
         source = np.concatenate([np.zeros(1, np.int64), kept])
         for number, pane in self.panes.items():
             self.panes[number] = pane.select(source)

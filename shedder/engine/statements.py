@@ -133,7 +133,10 @@ def execute(
             if engine.drop_index(stream, column):
                 return Answer.status(f"index on {stream}({column}) dropped")
             if not lenient:
-                raise UnknownIndex(f"there is no index on {stream}({column})")
+                raise UnknownIndex(
+                    f"there is no index on {stream}({column}); "
+                    "one that is being made is called off by cancelling its task"
+                )
             return Answer.status(f"index on {stream}({column}) does not exist")
         case Backup(name):
             return _backup(engine, name, timeout_s, watch)

@@ -70,9 +70,9 @@ class Stream:
         """Whether the sample is what the last checkpoint has of it: no tuple has come since."""
         return self._stored is not None and self._stored == (self.sample, self.sample.position)
 
-    def note_stored_sample(self, size_bytes: int) -> None:
-        """A checkpoint has the sample as it is now."""
-        self._stored, self.sample_stored_bytes = (self.sample, self.sample.position), size_bytes
+    def note_stored_sample(self, sample: StreamSample, position: int, size_bytes: int) -> None:
+        """A checkpoint has a sample as it was at a position."""
+        self._stored, self.sample_stored_bytes = (sample, position), size_bytes
 
     @property
     def watermark_us(self) -> int | None:

@@ -61,8 +61,13 @@ class Modelled:
 
     @property
     def level(self) -> int:
-        """The present one."""
-        return self.standing.levels[self.key[1][0]]
+        """The present one; that of the rows, if they are among others, may be a smaller one."""
+        return self.standing.levels[self.key[1][-1]]
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether load has it read less."""
+        return bool(self.level) and self.forced == FREE
 
 
 def modelled(standing: Standing, *, thins: bool = True) -> list[Modelled]:
@@ -248,7 +253,7 @@ def _tuples_per_value(standing: Standing, rate: float) -> float:
     range_us = standing.grid.range_us
     seconds = _STREAM_S if range_us is None else range_us / 1e6
     groups = 1 if standing.keys is None else max(standing.keys.size, 1)
-    return max(rate * seconds / groups, 1.0)
+    return max(rate * seconds * standing.passing_share / groups, 1.0)
 
 
 def _spread(unit: Modelled) -> float:

@@ -37,7 +37,7 @@ from synopses.intervals.stratified import (
     unit_of,
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
-from synopses.out_of_range import OUT_OF_RANGE, unless_out_of_range
+from synopses.out_of_range import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range, without
 
 _INFINITE = "the column has infinite values, and tuples were skipped"
 _TEXT = "the least and the greatest text may be among the tuples that were skipped"
@@ -122,7 +122,14 @@ class ThinnedPart:
         return RankStrata(self.synopsis, self.leveled, ungrouped=self.whole)
 
     def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
-        """One estimate per group, in the aggregate's type or as float64."""
+        """One estimate per group, in the aggregate's type or as float64.
+
+        What doubles cannot hold on the way has no bound.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._ask(aggregate, confidence)
+
+    def _ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
         match aggregate.function:
             case AggregateFunction.COUNT:
                 return self._count(confidence)
@@ -133,11 +140,12 @@ class ThinnedPart:
                 if not self.skipped and self.synopsis.integer:
                     return self._whole_sum()
                 found = self._moments(stratified_sum, confidence, is_sum=True)
-                if not self.synopsis.integer:
-                    return found
-                return within_int64(found, found.low, found.high)
+                if self.synopsis.integer:
+                    return within_int64(found, found.low, found.high)
+                return unless_out_of_range(found, SUM_OUT_OF_RANGE)
             case AggregateFunction.AVG:
-                return self._moments(stratified_mean, confidence)
+                found = self._moments(stratified_mean, confidence)
+                return unless_out_of_range(found, SUM_OUT_OF_RANGE)
             case AggregateFunction.VAR:
                 return self._spread(stratified_variance, confidence)
             case AggregateFunction.STDDEV:
@@ -253,24 +261,23 @@ class ThinnedPart:
         self, bounds: Callable[..., Intervals], confidence: float, *, is_sum: bool = False
     ) -> Estimates:
         spoiled = np.logical_or.reduce([_infinite(s) for s in self._synopses])
+        lost = np.logical_or.reduce([_lost(s) for s in self._synopses]) & ~spoiled
         ends = [end for s in self.segments for end in (s.low, s.high) if end is not None]
         spoiled = spoiled | (not np.isfinite(np.array(ends, np.float64)).all())
         empty = self.read_counts == 0
         strata = [_cleared(each, spoiled) for each in self._strata(_averaging, spoiled)]
         unit = unit_of(strata)
-        with np.errstate(over="ignore"):  # A sum may be beyond what doubles hold.
-            intervals = bounds([s.in_unit(unit) for s in strata], confidence=confidence).scaled(
-                unit
-            )
+        scaled = bounds([s.in_unit(unit) for s in strata], confidence=confidence)
+        intervals = scaled.scaled(unit)
         if is_sum:
             intervals = _rounded_out(intervals, strata)
         found = as_estimates(
             intervals, confidence, empty=empty, known=not self.skipped, source=SOURCE
         )
-        if not spoiled.any():
-            return found
-        bound = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
-        return replace(found, bound=bound, null=found.null | spoiled, reason=_INFINITE)
+        if spoiled.any():
+            bound = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
+            found = replace(found, bound=bound, null=found.null | spoiled, reason=_INFINITE)
+        return without(found, lost, SUM_OUT_OF_RANGE)
 
     def _strata(
         self, of: Callable[[Any], tuple[Any, Any, Any]], spoiled: NDArray[np.bool_] | None = None
@@ -325,6 +332,12 @@ def _averaging(synopsis: Any) -> tuple[Any, Any, Any]:
 def _infinite(synopsis: Any) -> NDArray[np.bool_]:
     low, high = (np.asarray(e.value, np.float64) for e in (synopsis.minimum(), synopsis.maximum()))
     return np.isinf(low) | np.isinf(high)
+
+
+def _lost(synopsis: Any) -> NDArray[np.bool_]:
+    """Where finite values have a sum, and so a mean, that is not."""
+    null: NDArray[np.bool_] = synopsis.mean().null
+    return null & (_counts(synopsis) > 0)
 
 
 def _shape(segment: Segment, counts: NDArray[np.int64]) -> SquareMoments | None:

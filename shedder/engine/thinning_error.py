@@ -13,21 +13,27 @@ from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, RANKED, Kind
 
 TUPLES_UNKNOWN = 1e6  # In a window of which nothing is known yet.
 _LIKE_COUNTS = (Kind.COUNT, *BY_HASH)
+_WHOLE_UNGROUPED = (Kind.COUNT, *ENDS_IN_TIME)  # They are of all tuples, whatever is skipped.
 _OF_RANKS = (Kind.BUCKETS, Kind.FREQUENT, *RANKED)
 
 
-def skipping_error(kind: Kind, tuples: float, confidence: float) -> NDArray[np.float64]:
+def skipping_error(
+    kind: Kind, tuples: float, confidence: float, *, grouped: bool
+) -> NDArray[np.float64]:
     """The error of each level, 0 to LEVEL_MAX, beside what the synopsis errs by: float64 [levels].
 
     Of n tuples the share s is kept: a count, of tuples or of values kept by hash, has the relative
     deviation sqrt((1/s - 1)/n); a sum sqrt(1 + cv^2) times that, and cv, which is not known before,
     is taken as 1; a rank half of it at most; a product of two counts twice. What lies at an end
-    (first, last, longest) is missed with the share that is skipped.
+    (first, last, longest) is missed with the share that is skipped. Without groups, counts and what
+    came first or last are known of all tuples.
 
     Args:
       kind: of the synopsis. tuples: of a group in a window; 0: not known.
-      confidence: of the interval.
+      confidence: of the interval. grouped: the query has GROUP BY.
     """
+    if not grouped and kind in _WHOLE_UNGROUPED:
+        return np.zeros(LEVEL_MAX + 1)
     skipped = 2.0 ** np.arange(LEVEL_MAX + 1) - 1.0
     if kind in ENDS_IN_TIME or kind is Kind.EXTREMES:
         return np.asarray(skipped / (skipped + 1.0), np.float64)

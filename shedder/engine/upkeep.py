@@ -174,8 +174,8 @@ class Upkeep(ABC):
     ) -> bool:
         """Index a column's values in every run there is, and from now on in every new one.
 
-        Equalities and ranges of the column in WHERE then read the row groups that hold them. While
-        somebody writes, it takes a tenth of a core.
+        Equalities and ranges of the column in WHERE then read the row groups that hold them: once
+        those runs are done. While somebody writes, it takes a tenth of a core.
 
         Returns:
           False when it is indexed already.
@@ -187,18 +187,19 @@ class Upkeep(ABC):
         self._check_open()
         store, number = self.core.store, self.core.stream(stream).id
         progress = Progress(f"index on {stream}({column})", "rows")
-        with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
-            if not store.create_index(number, column):
+        with (
+            self.tasks.running(progress, timeout_s=timeout_s, watch=watch),
+            store.making_index(number, column),
+        ):
+            if column in store.indexes(number):
                 return False
-            try:
-                lacking = [run for run, name in store.unindexed(number) if name == column]
-                progress.total = sum(run.rows for run in lacking)
-                for run in lacking:
-                    self.core.indexer.build(run, column, progress)
-            except BaseException:
-                store.drop_index(number, column)
-                raise
-        return True
+            lacking = store.unindexed(number, progress.advance, columns=(column,))
+            progress.total = sum(run.rows for run, _ in lacking)
+            for run, _ in lacking:
+                self.core.indexer.build(run, column, progress)
+            is_new = store.create_index(number, column, progress.advance)
+        self.core.indexer.catch_up()  # Runs that were written meanwhile are due now.
+        return is_new
 
     def drop_index(self, stream: str, column: str) -> bool:
         """Index a column no more; False when it was not indexed.

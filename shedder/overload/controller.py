@@ -17,6 +17,7 @@ UP = 1.15  # more than so many times the budget makes it larger,
 CLIMB = 4.0  # ... by this factor at most, every HOLD // 2 ticks.
 LEAST = 1 / 1024  # Of the full cost: where climbing begins when the budget was nothing.
 STRETCH_MAX = 16  # Refresh periods get so many times as long at most.
+ANSWERS_LEAST = 0.01  # Of a core: answers that take less are not put off, which would save nothing.
 REFUSE_AGE_MS = 500.0  # Before anyone is refused, the queue takes what a short burst brings.
 ADMIT_LEAST = 0.05  # Of what can be worked off: so much is let in whatever the queue.
 WAITS_S = 0.25  # Behind a door that is held so much waits as is worked off in this time.
@@ -42,7 +43,8 @@ class State:
     """What the controller remembers, and what it has decided.
 
     budget_ns: CPU of the synopses per arriving tuple; inf: no overload, everything is read.
-    stretch: refresh periods are so many times as long, a power of two.
+    stretch: how far freshness is asked for, a power of two. puts_off: answers took a part of the
+      core that is worth having, so that refresh periods are really so many times as long.
     admit_bytes_per_s: what the door lets in; inf: everything.
     works_bytes_per_s: while it is held, what can be worked off, smoothed. trim: times that, which
       has turned out to be so.
@@ -52,6 +54,7 @@ class State:
 
     budget_ns: float = float("inf")
     stretch: int = 1
+    puts_off: bool = False
     admit_bytes_per_s: float = float("inf")
     rooms: tuple[float, ...] = ()
     calm: int = 0
@@ -62,6 +65,11 @@ class State:
     def overloaded(self) -> bool:
         """Whether anything is thinned, stretched or refused."""
         return self.budget_ns != float("inf")
+
+    @property
+    def period_times(self) -> int:
+        """How many times as long refresh periods are."""
+        return self.stretch if self.puts_off else 1
 
     @property
     def asks_help(self) -> bool:
@@ -119,16 +127,24 @@ def _precision(state: State, room: float, ends: Ends) -> State:
 
 
 def _freshness(state: State, load: Load, ends: Ends) -> State:
-    """Longer refresh periods while even the thinnest synopses cost too much; shorter ones later."""
+    """Longer refresh periods while even the thinnest synopses cost too much; shorter ones later.
+
+    Where answers take next to nothing, windows that nobody answers save nothing: the steps are gone
+    through, so that whoever comes after freshness is asked when he else would be, and none is put
+    off. Once some are, their answers take less, and go on to be put off.
+    """
     if not state.overloaded:
         return state
     room = load.room_ns_per_tuple(use=USE, drain_s=PATIENCE_S)
     if room < ends.least_ns and load.age_ms >= AGE_MS:
-        return replace(state, stretch=min(2 * state.stretch, STRETCH_MAX), calm=0)
+        puts_off = state.puts_off or load.answers_share >= ANSWERS_LEAST
+        stretch = min(2 * state.stretch, STRETCH_MAX)
+        return replace(state, stretch=stretch, puts_off=puts_off, calm=0)
     calm = state.calm + 1
     held = state.admit_bytes_per_s != float("inf")  # The door opens first.
     if calm % (HOLD // 2) == 0 and room > ends.least_ns and not held:
-        return replace(state, stretch=max(state.stretch // 2, 1), calm=calm)
+        stretch = max(state.stretch // 2, 1)
+        return replace(state, stretch=stretch, puts_off=state.puts_off and stretch > 1, calm=calm)
     return replace(state, calm=calm)
 
 

@@ -67,12 +67,13 @@ class Caps:
 class FairSteps:
     """A ladder for each tenant, and what each may cost at most.
 
-    tenants, steps: in the same order. cap_ns, weight: float64 [tenants]; per arriving tuple, inf
-    where there is no quota.
+    tenants, steps: in the same order. rows: of each, which units are its, int64 [its units].
+    cap_ns, weight: float64 [tenants]; per arriving tuple, inf where there is no quota.
     """
 
     tenants: tuple[str, ...]
     steps: tuple[Steps, ...]
+    rows: tuple[NDArray[np.int64], ...]
     cap_ns: NDArray[np.float64]
     weight: NDArray[np.float64]
 
@@ -91,13 +92,14 @@ class FairSteps:
           caps_ns: by tenant, as `Caps` has it; no cap where there is none. weights: by tenant, 1
             where there is none.
         """
-        tenants = tuple(sorted({owner[unit.query] for unit in units}))
+        owned: dict[str, list[int]] = {}
+        for at, unit in enumerate(units):
+            owned.setdefault(owner[unit.query], []).append(at)
+        tenants = tuple(sorted(owned))
         return cls(
             tenants,
-            tuple(
-                Steps.of([unit for unit in units if owner[unit.query] == tenant])
-                for tenant in tenants
-            ),
+            tuple(Steps.of([units[at] for at in owned[tenant]]) for tenant in tenants),
+            tuple(np.array(owned[tenant], np.int64) for tenant in tenants),
             np.array([caps_ns.get(tenant, np.inf) for tenant in tenants]),
             np.array([weights.get(tenant, 1.0) for tenant in tenants]),
         )
@@ -108,19 +110,13 @@ class FairSteps:
         least, full = self._ends()
         return Ends(float(full.sum()), float(least.sum()))
 
-    @property
-    def over(self) -> frozenset[str]:
-        """The tenants that are to be thinned although there is no overload."""
-        cost = np.array([steps.ends.full_ns for steps in self.steps])
-        return frozenset(np.array(self.tenants, object)[cost > self.cap_ns].tolist())
-
-    def levels(self, budget_ns: float) -> dict[str, dict[int, int]]:
-        """By query, the levels of its synopses within a budget of all; inf: within the quotas."""
+    def levels(self, budget_ns: float) -> NDArray[np.int64]:
+        """The level of each unit within a budget of all, [units]; inf: within the quotas."""
         least, full = self._ends()
         shares = fair_shares(least, full, self.weight, budget_ns)
-        found: dict[str, dict[int, int]] = {}
-        for steps, share in zip(self.steps, shares.tolist(), strict=True):
-            found |= steps.levels(share * (1 + 1e-12))
+        found = np.zeros(sum(map(len, self.rows)), np.int64)
+        for rows, steps, share in zip(self.rows, self.steps, shares.tolist(), strict=True):
+            found[rows] = steps.levels(share * (1 + 1e-12))
         return found
 
     def _ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

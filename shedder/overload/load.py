@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 NS = 1e9
 
@@ -36,9 +35,9 @@ class Load:
       shedding of work drains it.
     overhead_ns_per_tuple: what applying costs beside the synopses: the archive's tail, the
       samples, the answers of windows that close; smoothed.
+    answers_share: of a core, what answers of standing queries take, at the refresh periods of now;
+      smoothed.
     free_share: the part of the apply thread's time that questions and checkpoints leave; smoothed.
-    cost_ns_per_tuple: by standing query, what its synopses take per tuple of its stream at their
-      present levels; smoothed.
     machine: CPU, disk and memory.
     """
 
@@ -51,8 +50,8 @@ class Load:
     queue_bytes: int = 0
     age_ms: float = 0.0
     overhead_ns_per_tuple: float = 0.0
+    answers_share: float = 0.0
     free_share: float = 1.0
-    cost_ns_per_tuple: Mapping[str, float] = field(default_factory=dict)
     machine: Machine = Machine()
 
     @property

@@ -12,7 +12,7 @@ from shedder.overload.load import NS, Load, Machine
 
 ALPHA = 0.5  # What the newest tick counts in a rate,
 ALPHA_COST = 0.3  # ... and in a cost,
-ALPHA_OVERHEAD = 0.1  # ... and in what a tuple takes beside its synopses: with slides' answers.
+ALPHA_OVERHEAD = 0.1  # ... and in what a tuple takes beside its synopses, and slides' answers do.
 RUN_MS = 100.0  # Of CPU that is read as one, and up to twice that: others wait meanwhile.
 TICK_S = 0.1
 FREE_LEAST = 0.05  # The apply thread is never believed to get less of its time than this.
@@ -58,6 +58,7 @@ class Meter:
         self._left = 1.0  # Of its time, what questions and checkpoints leave;
         self._got = 1.0  # Of the time in which it works, what the thread has a core for.
         self._synopses_ns = 0
+        self._answers_ns = 0
         self._beside_ns = self._beside_tuples = 0.0  # Means of ticks in which tuples were applied.
         self._applying_ns = 0.0  # Of a tuple, all that applying it takes; 0: none was applied yet.
         self._at_once = 0.0
@@ -164,6 +165,11 @@ class Meter:
             if self._queue:
                 self._queue[0].tuples -= tuples
 
+    def answered(self, cpu_ns: int) -> None:
+        """Answers of standing queries have taken so much CPU, after a batch or between batches."""
+        with self._lock:
+            self._answers_ns += cpu_ns
+
     def done(self) -> None:
         """What became durable together has all been applied."""
         with self._lock:
@@ -196,13 +202,16 @@ class Meter:
                 queue_bytes=self._queue_bytes,
                 age_ms=(now - self._queue[0].since_ns) / 1e6 if self._queue else 0.0,
                 overhead_ns_per_tuple=self._overhead(),
+                answers_share=_mean(
+                    last.answers_share, self._answers_ns / NS / elapsed_s, ALPHA_OVERHEAD
+                ),
                 free_share=self._free(elapsed_s),
                 machine=machine,
             )
             self._taken_ns = now
             self._drained = not self._queue
             self._came = self._came_bytes = self._refused_bytes = self._dropped = 0
-            self._worked_ns = self._done_tuples = self._synopses_ns = 0
+            self._worked_ns = self._done_tuples = self._synopses_ns = self._answers_ns = 0
             self._done_ns = self._done_wall_ns = 0
             return self._last
 

@@ -41,6 +41,10 @@ class Unit:
     share: float = 1.0
     promised: float = np.inf
 
+    def cost_at(self, level: int) -> float:
+        """In ns per tuple of its stream; below the last level nothing is saved any more."""
+        return float(self.cost_ns[min(level, len(self.cost_ns) - 1)])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
@@ -85,13 +89,9 @@ class Steps:
         """What everything costs, and what is left of it at the foot, in ns per arriving tuple."""
         return Ends(float(self.ladder.cost_ns[-1]), float(self.ladder.cost_ns[0]))
 
-    def levels(self, budget_ns: float) -> dict[str, dict[int, int]]:
-        """By query, the levels of its synopses within a budget; of those that nobody has forced."""
-        found: dict[str, dict[int, int]] = {}
-        for unit, level in zip(self.units, self.ladder.choice(budget_ns).tolist(), strict=True):
-            if unit.forced == FREE:
-                found.setdefault(unit.query, {}).update(dict.fromkeys(unit.parts, level))
-        return found
+    def levels(self, budget_ns: float) -> NDArray[np.int64]:
+        """The level of each unit within a budget, [units]; what is forced stays."""
+        return self.ladder.choice(budget_ns)
 
 
 def _promises_last(

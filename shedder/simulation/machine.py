@@ -65,8 +65,8 @@ class VirtualMachine(Machine):
         return self.time_us * 1_000
 
     def cpu_ns(self) -> int:
-        """The same: nobody else is there."""
-        return self.monotonic_ns()
+        """The same, as nobody else is there, and what was spent and is still to be waited for."""
+        return self.monotonic_ns() + round(self.owed_ns)
 
     def rest(self, seconds: float) -> None:
         """Nobody waits: what is done beside takes no time here."""
@@ -269,7 +269,7 @@ class _Pool(Executor):
             if cancel_futures:
                 job.cancel()
             elif wait:
-                job.result()
+                job.wait()
 
 
 class _Job(Future[Any]):
@@ -279,8 +279,12 @@ class _Job(Future[Any]):
         super().__init__()
         self._later = later
 
-    def result(self, timeout: float | None = None) -> Any:
-        """Of the work; all that was submitted before is done first."""
+    def wait(self) -> None:
+        """Return when it is done, or nobody does it; what was submitted before is done first."""
         while not self.done() and self._later.step():
             pass
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Of the work, which is done first."""
+        self.wait()
         return super().result(timeout)

@@ -85,6 +85,22 @@ def test_pushing_the_same_file_again_under_a_name_stores_nothing_twice(tmp_path,
 
 
 @pytest.mark.slow
+def test_a_file_is_stored_whole_and_once_where_batches_must_be_smaller_than_it_is_read_in(
+    tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setenv("SHEDDER_BATCH_BYTES_MAX", str(1 << 18))
+    directory, path = str(tmp_path / "data"), tmp_path / "a.parquet"
+    times = pa.array(range(ROWS), pa.timestamp("us"))
+    pq.write_table(pa.table({"ts": times, "v": [f"{n:03000}" for n in range(ROWS)]}), path)
+    command = ["push", "s", str(path), "-d", directory, "--create", "--producer", "load"]
+    assert run(command) == ExitCode.FINE
+    assert run(command) == ExitCode.FINE
+    assert f"{ROWS:,} of them were there already" in capfd.readouterr().err
+    (row,) = rows(capfd, "sql", "-d", directory, "-c", "SELECT COUNT(*) AS n FROM s")
+    assert row["n"] == ROWS
+
+
+@pytest.mark.slow
 def test_another_file_under_the_same_name_is_stored(tmp_path, capfd):
     directory = str(tmp_path / "data")
     days = [tmp_path / "monday.csv", tmp_path / "tuesday.csv"]

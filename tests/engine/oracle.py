@@ -93,6 +93,7 @@ class OracleStream:
     refused_rows: int = 0
     epoch: int = 0
     sequence: int = -1
+    numbered_rows: int = 0
 
     def accept(self, rows: list[tuple[Any, ...]], clock_us: int) -> None:
         before = self.watermark_us

@@ -77,7 +77,7 @@ def told(db: Engine) -> Told:
 
 
 def checkpoint(db: Engine) -> None:
-    db.core.actor.call(lambda: db.core.checkpoint(also=lambda: None)).result()
+    db.core.actor.call(lambda: db.core.checkpoints.now(also=lambda: None)).result()
 
 
 class Photographed(PowerFiles):

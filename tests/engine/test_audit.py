@@ -10,7 +10,7 @@ import pytest
 import shedder
 from shedder.engine.audit import GROUPS_MAX
 from shedder.engine.engine import Engine
-from shedder.queries.certification import REGAIN, broken_share
+from shedder.queries.certification import REGAIN, Certification, broken_share
 from synopses.hashing import position_keys
 
 SECOND = 1_000_000
@@ -85,14 +85,45 @@ def test_a_healthy_query_stays_certified_over_many_seeds(tmp_path, thinning):
     assert (missed > 0) == bool(thinning)
 
 
-def damaged(db: Engine) -> tuple[bytes, object]:
+@pytest.mark.slow
+def test_first_looks_at_many_values_refute_as_rarely_as_they_say(db):
+    """One value in three thousand may, at 43 values one look in eighty did."""
+    rng = np.random.default_rng(43)
+    text = "SELECT g, COUNT(*) AS n, SUM(x) AS s, AVG(x) AS m, QUANTILE(x, 0.9) AS p, VAR(x) AS v "
+    groups = "GROUP BY g HAVING n > 0 THINNING 1/4"
+    db.register("q", f"{text} FROM r {WINDOW} {groups}")
+    published = db.core.stream("r").queries["q"]
+    refuted = values = 0
+    for number in range(200):
+        rows = window(number, rng)
+        many = pa.array([f"{each}" for each in rng.integers(0, 9, ROWS)])
+        db.push("r", rows.set_column(3, "g", many))
+        db.heartbeat("r", (number + 1) * 10 * SECOND)
+        db.core.actor.call(lambda: published.certify(Certification())).result()
+        refuted += not look(db)
+        values += published.certification.values
+    assert values > 8_000
+    assert refuted == 0
+
+
+@pytest.mark.slow
+def test_a_thinned_query_that_is_wrong_is_refuted_at_the_first_look(db):
+    rng = np.random.default_rng(9)
+    query = db.register("q", f"SELECT g, AVG(x) AS mean FROM r {WINDOW} GROUP BY g THINNING 1/2")
+    step(db, 0, rng)
+    damaged(db, by=5.0)
+    assert look(db) is False
+    assert any("not certified: mean of" in note for note in query.answer().notes)
+
+
+def damaged(db: Engine, by: float = 0.001) -> tuple[bytes, object]:
     """Alter what the archive says, behind the service's back; the old bytes and the file."""
     db.seal("r")
     [run] = db.core.store.runs(db.core.stream("r").id)
     file = db.core.store.directory / "runs" / run.file
     before, table = file.read_bytes(), pq.read_table(file)
     at = table.schema.get_field_index("x")
-    grown = pa.array(table["x"].to_numpy() + 0.001)
+    grown = pa.array(table["x"].to_numpy() + by)
     pq.write_table(table.set_column(at, table.schema.field("x"), grown), file)
     return before, file
 

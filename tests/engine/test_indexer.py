@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from shedder.archive.progress import Progress
+from shedder.archive.progress import LOOK_S, Progress
 from shedder.engine.engine import Engine
 from shedder.engine.indexer import QUIET_S, SHARE
-from shedder.engine.pace import LOOK_S, SHARE_MIN, STEP_S
-from shedder.errors import Cancelled
+from shedder.engine.pace import SHARE_MIN, STEP_S
+from shedder.errors import Cancelled, UnknownStream
 from spark_ingest.parts import send_part
 from tests.engine.indexing import (
     LITTLE,
@@ -134,6 +135,103 @@ def test_a_run_that_two_want_to_build_is_built_once(tmp_path, is_called_off):
         assert_tidy(engine)
         assert len(made) == RUNS
         assert ended == (["called off"] if is_called_off else [])
+
+
+def looked_at(engine: Engine) -> tuple:
+    """Of the index of hits: runs that have it, runs, is it being made; and whether it is used."""
+    rows = engine.execute("SHOW INDEXES").rows()
+    found = [tuple(row.values())[2:] for row in rows if row["column"] == "hits"]
+    return (*found, "index on hits" in engine.execute(f"{QUESTION} hits = 123456").sources)
+
+
+@pytest.mark.parametrize("ends", ["whole", "cancelled"])
+def test_an_index_that_is_being_made_is_said_to_be_and_not_used(tmp_path, ends):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        catch_up(engine)
+        looks: list[tuple] = []
+        begun: list[Progress] = []
+
+        def at_file(path: Path) -> None:
+            if path.name.startswith("index-"):
+                looks.append(looked_at(engine))
+                if ends == "cancelled" and len(looks) == 3:
+                    begun[0].cancel()
+
+        machine.at_file = at_file
+        if ends == "whole":
+            engine.execute("CREATE INDEX ON requests (hits)", watch=begun.append)
+            assert looked_at(engine) == ((RUNS, RUNS, False), True)
+        else:
+            with pytest.raises(Cancelled):
+                engine.execute("CREATE INDEX ON requests (hits)", watch=begun.append)
+            assert looked_at(engine) == (False,)
+        assert looks == [((number, RUNS, True), False) for number in range(len(looks))]
+        assert_tidy(engine)
+
+
+def test_of_two_that_make_the_same_index_one_may_be_called_off(tmp_path):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        catch_up(engine)
+        begun: list[Progress] = []
+        made: list[str] = []
+        said: list[str] = []
+
+        def make(progress: Callable[[Progress], None]) -> None:
+            try:
+                made.append(
+                    engine.execute("CREATE INDEX ON requests (hits)", watch=progress).rows()[0]
+                )
+            except Cancelled as error:
+                said.append(str(error))
+
+        def at_file(path: Path) -> None:
+            if path.name.startswith("index-") and not said:
+                machine.at_file = lambda _: None
+                first = begun[0]
+                make(lambda progress: (begun.append(progress), progress.cancel()))
+                assert begun[0] is first
+
+        machine.at_file = at_file
+        make(begun.append)
+        assert len(said) == len(made) == 1
+        assert looked_at(engine) == ((RUNS, RUNS, False), True)
+        assert_tidy(engine)
+
+
+def test_a_stream_that_is_dropped_while_an_index_is_made_has_none(tmp_path):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        catch_up(engine)
+
+        def at_file(path: Path) -> None:
+            if path.name.startswith("index-"):
+                machine.at_file = lambda _: None
+                engine.execute("DROP STREAM requests")
+
+        machine.at_file = at_file
+        with pytest.raises(UnknownStream):
+            engine.execute("CREATE INDEX ON requests (hits)")
+        assert_tidy(engine)
+
+
+def test_runs_that_come_while_an_index_is_made_get_theirs(tmp_path):
+    machine = Paced()
+    with filled(tmp_path, machine) as engine:
+        catch_up(engine)
+
+        def at_file(path: Path) -> None:
+            if path.name.startswith("index-"):
+                machine.at_file = lambda _: None
+                engine.push("requests", LITTLE)
+                engine.seal("requests")
+
+        machine.at_file = at_file
+        engine.execute("CREATE INDEX ON requests (hits)")
+        engine.core.indexer.settle()
+        assert engine.core.store.unindexed(1) == []
+        assert looked_at(engine) == ((RUNS + 1, RUNS + 1, False), True)
 
 
 def test_a_quiet_moment_later_they_take_it_all(tmp_path):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,6 +16,7 @@ from shedder.cql.insert import bind_rows
 from shedder.cql.parse import parse
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, Cancelled, IndexExists, UnknownColumn, UnknownIndex
+from shedder.settings import Settings
 from tests.engine.world import CREATE, START_US, requests
 
 ROWS = 8_000
@@ -152,6 +157,64 @@ def test_a_cancelled_index_is_none(engine):
         engine.execute("CREATE INDEX ON requests (client)", watch=Progress.cancel)
     assert engine.execute("SHOW INDEXES").rows() == []
     assert engine.execute("CREATE INDEX ON requests (client)").table.num_rows == 1
+
+
+Reached = Callable[[Path, Progress], bool]
+
+
+def all_is_read(_: Path, progress: Progress) -> bool:
+    return progress.done == ROWS
+
+
+def a_run_is_written(data: Path, _: Progress) -> bool:
+    return len(list((data / "runs" / "1").iterdir())) > 4
+
+
+def a_copy_is_begun(data: Path, _: Progress) -> bool:
+    return data.with_name("copy.partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "has_reached"),
+    [
+        ("CREATE INDEX ON requests (client)", all_is_read),
+        ("DELETE FROM requests WHERE client = 17", all_is_read),
+        ("PURGE STREAM requests", a_run_is_written),
+        ("BACKUP TO 'copy'", a_copy_is_begun),
+    ],
+)
+def test_who_waits_for_the_catalog_is_called_off_and_leaves_nothing(tmp_path, text, has_reached):
+    data = tmp_path / "data"
+    with Engine.open(data, Settings(backup_directory=tmp_path)) as engine:
+        engine.execute(f"{CREATE} ARCHIVE hybrid(blocks=64)")
+        fill(engine, 0)
+        engine.seal("requests")
+        engine.execute("DELETE FROM requests WHERE hits = 97")  # So that there is what to purge.
+        expected = answers(engine)
+        begun: list[Progress] = []
+        ended: list[Cancelled] = []
+
+        def work() -> None:
+            try:
+                engine.execute(text, watch=begun.append)
+            except Cancelled as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=work)
+        with engine.core.store.catalog.transaction():  # Somebody's that takes long.
+            thread.start()
+            while not begun or not has_reached(data, begun[0]):
+                pass
+            begun[0].cancel()
+            thread.join(30)
+            assert len(ended) == 1, "it waits for the catalog"
+        assert engine.tasks.facts() == []
+        assert engine.execute("SHOW INDEXES").rows() == []
+        assert answers(engine) == expected
+        assert len(list((data / "runs" / "1").iterdir())) == 4
+        assert not list((data / "indexes").rglob("*.index"))
+        assert not list(tmp_path.glob("copy*"))
+        engine.execute(text)
 
 
 def test_what_makes_no_sense_is_refused(engine):

@@ -95,6 +95,24 @@ def test_a_refutation_takes_the_certification_and_says_so_in_answers_and_metrics
     assert facts["service", "reported"] == "1"
 
 
+@pytest.mark.parametrize("archived", [True, False])
+def test_what_is_found_of_tuples_that_were_deleted_meanwhile_does_not_count(
+    db: Engine, archived: bool
+) -> None:
+    """An answer of 500 tuples is not wrong because a DELETE has left 400 of them to compare."""
+    db.register("q", HOPPING)
+    close_a_window(db, 0)
+    [lent] = db.audit.lent.lend("r", answers=10, without_archive=not archived)
+    db.execute("DELETE FROM r WHERE x > 1")
+    wrong = Reported(1, 1, 1, 1, "mean was said to be 1, and is 2")
+    if archived:
+        with pytest.raises(FailedPrecondition, match="deleted while it was looked at"):
+            db.audit.lent.report(lent.id, wrong)
+        assert db.query("q").answer().certified is None
+    else:  # The auditor has the tuples from elsewhere.
+        assert db.audit.lent.report(lent.id, wrong).certified is False
+
+
 def test_tuples_are_bet_on_once_however_many_windows_have_them(db: Engine) -> None:
     db.register("q", OVERLAPPING)
     evidence = []
@@ -161,3 +179,48 @@ def test_what_is_asked_wrongly_is_refused(db: Engine) -> None:
         db.audit.lent.lend("r", answers=0)
     with pytest.raises(UnknownStream):
         db.audit.lent.lend("nowhere", answers=1)
+
+
+WIDE = "SELECT g, AVG(x) AS mean FROM w [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY g THINNING 1/2"
+
+
+def test_as_many_answers_are_lent_as_have_room_and_the_others_afterwards(db: Engine) -> None:
+    """A message of a hundred answers of very many groups was too large, and all counted as seen."""
+    db.execute("CREATE STREAM w (ts TIMESTAMP NOT NULL, g BIGINT, x DOUBLE) TIMESTAMP BY ts")
+    for name in "abc":
+        db.register(name, WIDE)
+
+    def close(number: int) -> None:
+        times = np.arange(0, 10 * SECOND, 5_000) + number * 10 * SECOND
+        rows = np.arange(len(times))
+        ts = pa.array(times, pa.timestamp("us"))
+        db.push("w", {"ts": ts, "g": rows // 10, "x": np.sqrt(rows)})
+        db.heartbeat("w", (number + 1) * 10 * SECOND)
+
+    def lent(bytes_max: int) -> list[LentAnswer]:
+        found = db.audit.lent.lend("w", answers=10, bytes_max=bytes_max)
+        for each in found:
+            db.audit.lent.report(each.id, HELD)
+        return found
+
+    close(0)
+    [one] = db.audit.lent.lend("w", answers=1)
+    db.audit.lent.report(one.id, HELD)
+    assert len(one.strict.rows()) == len(one.published.rows()) == 200
+    alone, both = (
+        sum(t.nbytes for t in of)
+        for of in ([one.published.table], [one.published.table, one.strict.table])
+    )
+    close(1)
+    told = [lent(both * 3 // 2) for _ in range(4)]
+    assert sorted(each.query for some in told for each in some) == ["a", "b", "c"]
+    assert [len(some) for some in told] == [1, 1, 1, 0]
+    assert len(told[0][0].strict.rows()) > 0
+    close(2)
+    told = [lent(alone * 3 // 2) for _ in range(3)]
+    assert [len(each.strict.rows()) for some in told for each in some] == [0, 0, 0]
+    close(3)
+    assert lent(alone // 2) == []  # None of them ever has room.
+    assert lent(both * 9) == []
+    close(4)
+    assert len(lent(both * 9)) == 3

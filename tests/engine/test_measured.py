@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import shedder
+from shedder.engine.engine import Engine
 from shedder.engine.measured import Measured, half_width, predictions
 from shedder.queries.evidence import Evidence
 from synopses.estimate import Bound, Estimates
 from tests.engine.allocation_world import bound, standing
+from tests.engine.test_resizing import CREATE, WINDOW, second
 
 TEXT = "SELECT COUNT(DISTINCT k) AS d FROM s [RANGE INTERVAL '8' SECOND] WITHIN 2 PERCENT"
 
@@ -101,6 +105,31 @@ def test_what_was_not_measured_corrects_nothing() -> None:
     measured.correct(asked.query, asked.plan, asked.sizes)
     assert measured.factors == [1.0, 1.0]
     assert measured.wanted  # The next answer may tell.
+
+
+def opened(directory: Path) -> Engine:
+    engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
+    assert isinstance(engine, Engine)
+    return engine
+
+
+@pytest.mark.parametrize("asked", ["MEDIAN(v)", "TOP(k, 3)", "COUNT(DISTINCT k)"])
+def test_a_window_without_values_says_nothing_of_sizes(tmp_path: Path, asked: str) -> None:
+    """A sketch of no values errs by nothing; that was taken for half of what was predicted."""
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        text = f"SELECT {asked} AS a FROM s {WINDOW} WHERE k < 0 THINNING 1/4"
+        db.register("q", text)
+        db.register("whole", text.replace("THINNING 1/4", ""))
+        for number in range(12):
+            db.push("s", second(number))
+        db.query("q").answer()
+        db.share_out()
+        for name in ("q", "whole"):
+            measured = db.core.published(name)[1].measured
+            assert np.isnan(measured.errors).all()
+            assert set(measured.factors) == {1.0}
+            assert measured.wanted
 
 
 def test_lists_of_items_are_measured_by_the_share_that_a_count_may_lack() -> None:

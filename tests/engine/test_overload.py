@@ -272,3 +272,25 @@ def test_stretched_periods_put_windows_off_and_an_idle_engine_catches_up(tmp_pat
 def test_a_record_of_load_survives_its_bytes():
     for level in (LevelFrom(3, "busy", (0, 3, 20), 17, 1 << 40), LevelFrom(1, "Straße", (), -1, 0)):
         assert LevelFrom.from_bytes(level.to_bytes()) == level
+
+
+def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_look(flooded):
+    told = []
+    core, overload = flooded.engine.core, flooded.engine.overload
+    core.by_load.want = told.append
+    for _ in range(20):
+        flooded.send()
+    overload._look(core.machine.monotonic_s())
+    full_ns = overload._steps.ends.full_ns
+    overload._set_levels(0.9 * full_ns)
+    overload._set_levels(0.9 * full_ns)
+    [first] = told
+    assert len(first) == 1
+    overload._set_levels(0.0)
+    assert set(told[1]) == {("s", "wide"), ("s", "groups")}
+    overload._look(core.machine.monotonic_s())  # Nobody has done what it was told.
+    overload._set_levels(0.0)
+    assert told[2] == told[1]
+    overload._set_levels(float("inf"))  # Before anybody has.
+    assert set(told[3]) == set(told[2])
+    assert not any(level for levels in told[3].values() for level in levels.values())

@@ -102,7 +102,7 @@ def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, group
             if number == 12:
                 db.close()
             else:
-                db.core.checkpoint()
+                db.core.checkpoints.now()
                 db.close()
             db = open_at(tmp_path / "data")
             check_window(db.query("q")._published.standing, db.query("q").answer())

@@ -120,7 +120,7 @@ def test_what_was_dropped_is_still_known_after_a_stop_with_and_without_a_checkpo
     [told] = world.rows("wide")
     for again in (True, False):
         if again:
-            world.engine.core.actor.call(world.engine.core.checkpoint).result()
+            world.engine.core.actor.call(world.engine.core.checkpoints.now).result()
         world.engine.core.store.close()  # As a kill does: nothing is written any more.
         machine = VirtualMachine(2, world.machine.time_us)
         world.engine = Engine.open(tmp_path / "db", machine=machine, overload="on")

@@ -159,12 +159,12 @@ def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> 
             if number == 8:
                 resize(db, "q", -3)
                 if checkpointed:
-                    db.core.actor.call(db.core.checkpoint).result()
+                    db.core.actor.call(db.core.checkpoints.now).result()
             db.push("s", second(number))
         db.heartbeat("s", (START + 11) * SECOND)
         before = facts(db, "q")
         if not checkpointed:
-            db.core._tidy = lambda: None  # type: ignore[method-assign]  # As if it were killed.
+            db.core.checkpoints.tidy = lambda: None  # type: ignore[method-assign]  # As if it were killed.
     with opened(tmp_path) as db:
         assert facts(db, "q") == before
         db.push("s", second(12))

@@ -12,7 +12,8 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.errors import BadQuery, BudgetExceeded, QueryExists
+from shedder.engine.grant_facts import percent
+from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable, QueryExists
 from shedder.queries.answer import Answer
 from tests import truth
 
@@ -185,6 +186,83 @@ def test_a_query_may_begin_thinned_without_any_limit(db: Engine) -> None:
     assert answer.thinning == 0.25
     db.execute("ALTER QUERY q SET THINNING 1")
     assert set(db.core.published("q")[1].standing.levels) == {0}
+
+
+BY_RANK = "SELECT MEDIAN(x) AS mx FROM s [RANGE 1 MINUTE] WITHIN 0.003 RANK"
+
+
+def predicted(db: Engine, name: str) -> str:
+    """The largest error that is predicted of a query's synopses as they stand."""
+    rows = db.execute("EXPLAIN ALLOCATION").table.to_pylist()
+    return percent(max(row["predicted_error"] or 0.0 for row in rows if row["query"] == name))
+
+
+@pytest.mark.parametrize("clause", ["THINNING 1/4", "COSTING AT MOST 5 NS REWRITE THINNING"])
+def test_what_is_granted_reckons_with_the_tuples_that_will_be_skipped(
+    db: Engine, clause: str
+) -> None:
+    """A larger sketch makes up for them, as far as it can; before, the one of all tuples stood."""
+    query = db.register("q", f"{BY_RANK} {clause}")
+    whole = db.register("whole", BY_RANK)
+    assert db.core.published("q")[1].standing.levels[-1] == 2
+    assert int(query.granted["bytes"]) > int(whole.granted["bytes"])
+    assert f"predicted error {predicted(db, 'q')}" in query.granted["quantile 0.5"]
+    assert "missed" not in query.granted
+    if "rewrite_saves" in query.granted:
+        taken = int(query.granted["bytes"])
+        assert query.granted["rewrite_saves"].startswith(f"{taken:,} bytes instead of")
+
+
+@pytest.mark.parametrize(
+    ("asked", "target"),
+    [
+        ("MEDIAN(x)", "0.003 RANK"),
+        ("COUNT(DISTINCT k)", "1 PERCENT"),
+        ("AVG(x)", "0.5 PERCENT"),
+        ("g, COUNT(*)", "0.1 PERCENT"),
+    ],
+)
+def test_a_promise_that_skipping_breaks_is_refused(db: Engine, asked: str, target: str) -> None:
+    by = "GROUP BY g" if "g," in asked else ""
+    text = f"SELECT {asked} AS a FROM s [RANGE 1 MINUTE] {by} WITHIN {target} THINNING 1/64"
+    missed = db.register("q", text).granted["missed"]
+    assert predicted(db, "q") in missed
+    text = text.replace("THINNING", "ELSE FAIL THINNING")
+    for asks in (f"EXPLAIN CREATE QUERY p AS {text}", f"CREATE QUERY p AS {text}"):
+        with pytest.raises(PrecisionUnavailable, match=r"needs more of the tuples|no size reaches"):
+            db.execute(asks)
+
+
+def test_what_is_known_of_skipped_tuples_can_be_promised(db: Engine) -> None:
+    query = db.register(
+        "q",
+        "SELECT COUNT(*) AS n, MIN(x) AS lx, MAX(x) AS hx, LAST(x) AS ex FROM s [RANGE 1 MINUTE]"
+        " WITHIN 1e-6 PERCENT ELSE FAIL THINNING 1/64",
+    )
+    assert not {"missed", "not_planned"} & set(query.granted)
+    table = rows("normal", 2_000, seed=3, minutes=1)
+    answer = query.answer(after=db.push("s", table))
+    [row], x = answer.rows(), within(table, answer).x
+    assert (row["n"], row["lx"], row["hx"], row["ex"]) == (len(x), x.min(), x.max(), x.iloc[-1])
+
+
+def test_a_query_with_limits_gets_what_they_allow_when_others_leave(tmp_path: Path) -> None:
+    """What it may have at most is what its limits leave it, not what it began with."""
+    other = "SELECT COUNT(DISTINCT x) AS d FROM s [RANGE 1 MINUTE] WITHIN 1 PERCENT ELSE FAIL"
+    text = "SELECT COUNT(DISTINCT k) AS d FROM s [RANGE 1 MINUTE] WITHIN 1 PERCENT"
+    with opened(tmp_path) as db:
+        db.execute(CREATE)
+        allowed = db.register("alone", f"{text} COSTING AT MOST 1 MIB").granted["bytes"]
+        db.query("alone").drop()
+        promised = db.register("other", other).granted["bytes"]
+        db.set_synopsis_bytes(int(promised) + int(allowed) * 3 // 4)
+        first = db.register("q", f"{text} COSTING AT MOST 1 MIB").granted["bytes"]
+        assert int(first) < int(allowed)
+        db.query("other").drop()
+    with opened(tmp_path) as db:  # A restart knows what it may have, too.
+        db.set_synopsis_bytes(1 << 30)
+        db.share_out()
+        assert db.query("q").granted["bytes"] == allowed
 
 
 @pytest.mark.parametrize("clause", ["THINNING 1/8", "COSTING AT MOST 1 MIB"])

@@ -145,8 +145,8 @@ def test_weights_decide_who_gets_what_and_are_there_after_a_restart(tmp_path: Pa
 
 def thinned_at(share: float, steps: Steps) -> set[str]:
     """Who is thinned when there is this share of the CPU that reading everything takes."""
-    levels = steps.levels(share * steps.ends.full_ns)
-    return {name for name, of in levels.items() if any(of.values())}
+    levels = steps.levels(share * steps.ends.full_ns).tolist()
+    return {unit.query for unit, level in zip(steps.units, levels, strict=True) if level}
 
 
 def test_weights_decide_who_is_thinned_first_too(db: Engine) -> None:

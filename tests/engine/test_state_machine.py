@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from shedder.engine.engine import Engine
-from shedder.errors import BadBatch, SequenceGap, StaleEpoch, StreamInUse
+from shedder.errors import BadBatch, SequenceGap, SequenceReused, StaleEpoch, StreamInUse
 from shedder.queries.answer import Answer
 from tests.engine.oracle import FUTURE_US, LATENESS_US, SECOND, START_US, OracleQuery, OracleStream
 from tests.engine.resized import resize
@@ -250,12 +250,17 @@ class EngineMachine(RuleBasedStateMachine):
                 self.engine.push(name, table_of(rows), **pushed)
             stream.refuse(len(rows))
             return
+        if number == stream.sequence and len(rows) != stream.numbered_rows:
+            with pytest.raises(SequenceReused):
+                self.engine.push(name, table_of(rows), **pushed)
+            stream.refuse(len(rows))
+            return
         receipt = self.engine.push(name, table_of(rows), **pushed)
         assert receipt.duplicate == (number <= stream.sequence)
         if receipt.duplicate:
             stream.duplicate += len(rows)
         else:
-            stream.sequence = number
+            stream.sequence, stream.numbered_rows = number, len(rows)
             self.accept(name, rows)
 
     @rule(data=st.data())
@@ -265,7 +270,7 @@ class EngineMachine(RuleBasedStateMachine):
         rows = self.rows([0, SECOND], data)
         stream.epoch += 1
         self.engine.push(name, table_of(rows), producer="p", epoch=stream.epoch)
-        stream.sequence = 0
+        stream.sequence, stream.numbered_rows = 0, len(rows)
         self.accept(name, rows)
         with pytest.raises(StaleEpoch):
             self.engine.push(name, table_of(rows), producer="p", epoch=stream.epoch - 1)
@@ -317,7 +322,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         core = self.engine.core
-        core.actor.call(core.checkpoint).result()
+        core.actor.call(core.checkpoints.now).result()
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:

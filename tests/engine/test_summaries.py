@@ -448,7 +448,7 @@ def test_panes_built_elsewhere_collapse_when_they_close(tmp_path: Path) -> None:
                 else:
                     plans = Plans.from_json(db.plans("s"))
                     db.merge("s", built(plans, table).to_bytes())
-                db.core.actor.call(db.core.checkpoint).result()
+                db.core.actor.call(db.core.checkpoints.now).result()
             standing = db.core.published("coarse")[1].standing
             held = sorted(standing.panes)
             answers = db.query("coarse").answer().rows()

@@ -31,7 +31,7 @@ class World:
     """Batches arrive at a rate that is a function of time; one server applies them in order.
 
     truth: times the modelled cost that each synopsis takes. stalls: stretches in which nothing is
-    applied. ages, levels, states: by tick.
+    applied. answers_share: of the core, what answers take. ages, levels, states: by tick.
     """
 
     rate: Callable[[float], float]
@@ -39,6 +39,7 @@ class World:
     thinned_truth: float = 1.0
     stalls: tuple[tuple[float, float], ...] = ()
     seed: int | None = None
+    answers_share: float = 0.0
     ages: list[float] = field(default_factory=list)
     levels: list[list[int]] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
@@ -92,6 +93,7 @@ class World:
                 queue_bytes=len(queue) * BATCH * BYTES,
                 age_ms=(end - queue[0]) * 1e3 if queue else 0.0,
                 overhead_ns_per_tuple=OVERHEAD_NS,
+                answers_share=self.answers_share,
             )
             steps = Steps.of(
                 [
@@ -100,7 +102,7 @@ class World:
                 ]
             )
             state = step(state, load, steps.ends)
-            levels = list(steps.levels(state.budget_ns)["q"].values())
+            levels = steps.levels(state.budget_ns).tolist()
             self.ages.append(load.age_ms)
             self.levels.append(levels)
             self.states.append(state)

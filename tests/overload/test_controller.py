@@ -90,14 +90,40 @@ def test_a_baseline_close_to_capacity_is_read_in_full_again_after_a_flood():
 
 def test_beyond_what_thinning_can_drain_freshness_goes_first_then_help_is_asked_then_the_door():
     most = (FULL_NS + OVERHEAD_NS) / (OVERHEAD_NS + 75.0)
-    world = World(flood(3 * most)).run(20)
-    stretched = next(t for t, s in enumerate(world.states) if s.stretch > 1)
+    world = World(flood(3 * most), answers_share=0.1).run(20)
+    stretched = next(t for t, s in enumerate(world.states) if s.period_times > 1)
     refused = next(t for t, s in enumerate(world.states) if s.admit_bytes_per_s < float("inf"))
     asked = next(t for t, s in enumerate(world.states) if s.asks_help)
     assert stretched < asked < refused
     assert world.states[refused].asks_help
     assert max(world.ages[world.between(6.0, 12.0)]) < 1_500
     assert world.states[world.between(17.0, 20.0)] == [NORMAL] * 30
+
+
+def test_answers_that_take_nothing_are_not_put_off_and_help_and_door_come_when_they_would():
+    most = (FULL_NS + OVERHEAD_NS) / (OVERHEAD_NS + 75.0)
+    dear, free = (World(flood(3 * most), answers_share=share).run(20) for share in (0.1, 0.009))
+    assert {state.period_times for state in free.states} == {1}
+    assert max(state.period_times for state in dear.states) == 16
+    for said in ("asks_help", "admit_bytes_per_s"):
+        asked = [[getattr(state, said) for state in world.states] for world in (dear, free)]
+        assert asked[0] == asked[1]
+
+
+def test_answers_that_are_put_off_and_take_less_therefore_stay_so_until_there_is_room():
+    state = State(budget_ns=10.0)
+    ends = Ends(1_000.0, 10.0)
+    short = Load(at_s=1.0, tuples_per_s=1e9, age_ms=500.0, overhead_ns_per_tuple=100.0)
+    seen = []
+    for share in (0.05, 0.02, 0.01, 0.002, 0.001):
+        state = step(state, replace(short, answers_share=share), ends)
+        seen.append(state.period_times)
+    assert seen == [2, 4, 8, 16, 16]
+    room = Load(at_s=1.0, tuples_per_s=1.0)
+    while state.period_times > 1:
+        state = step(state, room, ends)
+    state = step(replace(state, budget_ns=10.0, rooms=()), short, ends)
+    assert (state.stretch, state.period_times) == (2, 1)
 
 
 def test_thinning_alone_does_not_refuse_what_it_can_drain():

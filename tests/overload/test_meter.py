@@ -28,6 +28,18 @@ def hand():
     return Hand()
 
 
+def test_what_answers_take_is_a_share_of_a_core_over_the_last_second(hand):
+    meter = Meter(hand)
+    for tick in range(1, 31):
+        meter.answered(4_000_000)
+        meter.answered(1_000_000)
+        hand.ms = 100.0 * tick
+        load = meter.take()
+    assert load.answers_share == pytest.approx(0.05, rel=0.05)
+    hand.ms += 100
+    assert meter.take().answers_share == pytest.approx(0.9 * load.answers_share)
+
+
 def test_rates_are_means_over_the_last_ticks(hand):
     meter = Meter(hand)
     meter.came(1_000, 30_000)
@@ -376,27 +388,21 @@ def test_wide_sketches_go_first_small_groups_late_and_what_saves_nothing_never()
         [unit("wide", WIDE), unit("groups", GROUPED, tuples=1e3), unit("plain", PLAIN)]
     )
     assert (steps.ends.full_ns, steps.ends.least_ns) == (50, 8)
-    levels = [
-        {query: level[1] for query, level in steps.levels(budget).items()}
-        for budget in (50, 30, 17, 14, 0)
-    ]
-    assert levels[0] == {"wide": 0, "groups": 0, "plain": 0}
-    assert levels[1] == {"wide": 2, "groups": 0, "plain": 0}
-    assert levels[2] == {"wide": 3, "groups": 0, "plain": 0}
-    assert levels[3]["wide"] == 4
-    assert levels[4] == {"wide": 4, "groups": 4, "plain": 0}
+    levels = [steps.levels(budget).tolist() for budget in (50, 30, 17, 14, 0)]
+    assert levels[:3] == [[0, 0, 0], [2, 0, 0], [3, 0, 0]]
+    assert levels[3][0] == 4
+    assert levels[4] == [4, 4, 0]
 
 
 def test_what_the_operator_has_forced_stays_and_is_paid_for():
     steps = Steps.of([unit("wide", WIDE), unit("fixed", WIDE, forced=1)])
     assert (steps.ends.full_ns, steps.ends.least_ns) == (62, 26)
-    assert steps.levels(0) == {"wide": {1: 4}}
+    assert steps.levels(0).tolist() == [4, 1]
 
 
 def test_a_heavier_query_is_thinned_later():
-    steps = Steps.of([unit("light", WIDE), unit("heavy", WIDE, weight=10.0)])
-    levels = steps.levels(44)
-    assert levels["heavy"][1] < levels["light"][1]
+    light, heavy = Steps.of([unit("light", WIDE), unit("heavy", WIDE, weight=10.0)]).levels(44)
+    assert heavy < light
 
 
 @pytest.mark.parametrize("heavy", [1.0, 1e6, 1e9])
@@ -410,15 +416,15 @@ def test_levels_that_break_a_promise_come_last_however_heavy_others_are(heavy):
     assert most_thinned(Steps.of([free, other])) > 2
     idle = replace(light, query="idle", share=0.0)  # Of a stream where nothing arrives.
     assert most_thinned(Steps.of([light, other, idle])) == 0
-    assert Steps.of([light, other]).levels(0) == {"light": {1: 4}, "heavy": {1: 4}}
+    assert Steps.of([light, other]).levels(0).tolist() == [4, 4]
 
 
 def most_thinned(steps):
     """The light one's highest level at a budget where the heavy one could still give something."""
-    found = [steps.levels(budget) for budget in np.arange(8.0, 81.0)]
-    return max(levels["light"][1] for levels in found if levels["heavy"][1] < 4)
+    found = [steps.levels(budget).tolist() for budget in np.arange(8.0, 81.0)]
+    return max(light for light, heavy, *_ in found if heavy < 4)
 
 
 def test_nobody_to_thin():
-    assert Steps.of([]).levels(0) == {}
+    assert Steps.of([]).levels(0).tolist() == []
     assert Steps.of([]).ends.full_ns == 0

@@ -45,6 +45,18 @@ def test_overload_thins_and_full_precision_comes_back():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("answer_us", "put_off"), [(0.0, False), (100_000.0, True)])
+def test_windows_are_put_off_only_where_answers_take_a_share_worth_having(answer_us, put_off):
+    flood = {"shape": "flash", "rate": 2_000, "times": 20, "from_s": 0.5, "for_s": 3}
+    machine = {"scale": 1_000, "disk_bytes_per_s": "64GiB", "answer_us": answer_us}
+    world, result = run(scenario(seconds=5, producers=[{"arrivals": flood}], machine=machine))
+    assert result.held, result.problems
+    assert result.totals["refused_batches"] > 0  # It went on from there all the same.
+    [stream] = world.server.streams.values()
+    assert (stream.queries["q"].put_off_ever > 0) == put_off
+
+
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not():
     asked = scenario(crashes=[{"at_s": 1.5, "after_calls": 3}])
     first, second = run(asked)[1], run(asked)[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 import shedder
-from shedder.errors import BadReduction, UnknownColumn, UnknownStream
+from shedder.archive.store import Store
+from shedder.cql.layout import layout_from_text
+from shedder.errors import BadReduction, OutOfRange, UnknownColumn, UnknownStream
 from spark_ingest.archive import SHARE, read_archive
-from spark_ingest.baseline import relation, sealed_stream
+from spark_ingest.ask import bound
+from spark_ingest.baseline import exact_answer, relation, sealed_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -82,6 +87,83 @@ def test_a_part_weighed_by_its_share_estimates_the_whole(
     assert s == pytest.approx(whole[1], rel=5 * (3.2 / whole[0]) ** 0.5)
     again = read_archive(spark, directory, "s", reduction=0.75, seed=3)
     assert again.agg(sf.sum("__position")).first() == part.agg(sf.sum("__position")).first()
+
+
+@contextmanager
+def stored(directory: Path) -> Iterator[tuple[Store, int]]:
+    """The archive without a service, which would do in the background what a test asks for."""
+    store = Store.open(directory)
+    try:
+        [entry] = store.catalog.streams()
+        yield store, entry.id
+    finally:
+        store.close()
+
+
+def written_anew(directory: Path, layout: str) -> None:
+    """What a service does in the background: runs in another layout, without deleted rows."""
+    with stored(directory) as (store, stream):
+        files = {(run.file, run.crc) for run in store.runs(stream)}
+        store.set_layout(stream, layout_from_text(layout))
+        for run in store.unlike(stream):
+            assert store.rewrite(run)
+        for run in store.marked(stream):
+            assert store.purge(run)
+        assert files.isdisjoint((run.file, run.crc) for run in store.runs(stream))
+
+
+@pytest.mark.parametrize(("before", "after"), [("plain", BLOCKS), (BLOCKS, "plain")])
+def test_runs_that_are_written_anew_before_they_are_read_are_read_all_the_same(
+    spark: SparkSession, tmp_path: Path, before: str, after: str
+) -> None:
+    directory = made(tmp_path / "data", before)
+    whole, x = read_archive(spark, directory, "s"), ["x"]
+    rows = sorted(tuple(row) for row in whole.collect())
+    parts = {
+        seed: read_archive(spark, directory, "s", columns=x, reduction=0.75, seed=seed)
+        for seed in (1, 2)
+    }
+    query = bound(
+        "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM s GROUP BY g",
+        sealed_stream(directory, "s").schema,
+    )
+    sealed = sealed_stream(directory, "s")
+    right = exact_answer(spark, sealed, query, watermark_us=None).rows()
+    written_anew(directory, after)
+    assert sorted(tuple(row) for row in whole.collect()) == rows
+    for part in parts.values():
+        read, n = part.agg(sf.count("*"), sf.sum(1 / sf.col(SHARE))).first()
+        assert 0.2 * len(rows) < read < 0.3 * len(rows)
+        assert n == pytest.approx(len(rows), rel=5 * (3 / len(rows)) ** 0.5)
+    again = exact_answer(spark, sealed, query, watermark_us=None).rows()
+    assert [(row["g"], row["n"]) for row in again] == [(row["g"], row["n"]) for row in right]
+
+
+def test_what_was_dropped_before_it_is_read_is_said_and_no_sum_lacks_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    directory = made(tmp_path / "data", "plain")
+    whole = read_archive(spark, directory, "s")
+    sealed = sealed_stream(directory, "s")
+    query = bound("SELECT COUNT(*) AS n FROM s", sealed.schema)
+    with stored(directory) as (store, stream):
+        assert store.apply_retention(stream, int(NOON.timestamp()) * 1_000_000 + ROWS * 500)
+    with pytest.raises(Exception, match=r"does not have positions 0 to .* any more"):
+        whole.count()
+    with pytest.raises(OutOfRange, match="the run from position 0 was dropped meanwhile"):
+        exact_answer(spark, sealed, query, watermark_us=None)
+
+
+def test_runs_that_lost_all_of_their_rows_have_none(spark: SparkSession, tmp_path: Path) -> None:
+    directory = made(tmp_path / "data", BLOCKS)
+    whole = read_archive(spark, directory, "s")
+    with shedder.open(directory) as db:
+        db.execute("DELETE FROM s WHERE x > -100")
+    with stored(directory) as (store, stream):
+        for run in store.marked(stream):
+            store.purge(run)
+        assert not store.runs(stream)
+    assert whole.count() == 0
 
 
 def damaged(directory: Path, spared: set[tuple[str, int]]) -> int:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from shedder.errors import FailedPrecondition, SchemaMismatch
-from spark_ingest.backfill import backfill
+from spark_ingest.backfill import Cut, backfill
 from spark_ingest.executors import Service
 from spark_ingest.session import having, without_pandas
 from tests.server_process import ServerProcess
@@ -189,6 +189,21 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
     assert b"s: 24,000 rows of its past in " in ended.stderr
     assert asked(server) == truth(str(source / "*.parquet"))
     assert backfill(frame, service(server), "s", name="years").duplicate
+
+
+def test_one_that_was_abandoned_begins_anew_without_what_it_had_kept_aside(
+    spark: SparkSession, server: ServerProcess, source: Path, tmp_path: Path
+) -> None:
+    left = tmp_path / "aside/job=backfill.s.years/batch=0/left.parquet"
+    left.parent.mkdir(parents=True)
+    pq.write_table(table(0, 1), left)
+    with server.connect() as client:
+        client.begin_backfill("s", "years", Cut(7, (), None, 0).to_json(), 1)
+        client.abandon_backfill("s", "years")
+    frame, aside = spark.read.parquet(str(source)), str(tmp_path / "aside")
+    done = backfill(frame, service(server), "s", name="years", aside=aside)
+    assert (done.rows, done.poison, done.duplicate) == (FILES * ROWS, 0, False)
+    assert not left.exists()
 
 
 def dying_once(frame: DataFrame, marker: Path) -> DataFrame:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 import shedder
 from shedder.client import Client
@@ -28,10 +29,12 @@ from shedder.streams.batches import ROWS_PER_BATCH, TIME_MAX_US
 from shedder.streams.conform import conform
 from spark_ingest.begun import Begun, begin
 from spark_ingest.executors import Part, Service, builder, gathered, sender
+from spark_ingest.kept import check_kept
 from spark_ingest.pipeline import check_size
 from spark_ingest.places import escaped, opened
 from spark_ingest.poison import Aside
 
+BEGUN = Begun(0, 1, TIME_MAX_US)
 CUTS = st.lists(st.integers(0, 2 * ROWS_PER_BATCH), max_size=8)
 
 
@@ -114,10 +117,10 @@ def test_rows_and_the_files_that_hold_them_come_to_the_same(client: Client, tmp_
     named.append(pa.record_batch({"path": pa.array([names[2]])}))
     aside = Aside(str(tmp_path / "aside"))
     for part, batches in (
-        (Part(plans, 0, aside, TIME_MAX_US), cut(rows, [1, 700, 2_000])),
-        (Part(plans, 0, aside, TIME_MAX_US, files=True), named),
+        (Part(plans, BEGUN, aside), cut(rows, [1, 700, 2_000])),
+        (Part(plans, BEGUN, aside, files=True), named),
     ):
-        (built,) = builder(part)(iter(batches))
+        (built,) = builder(part, 1)(iter(batches))
         assert built.column("rows").to_pylist() == [3_000]
         data = built.column("data")[0].as_buffer()
         assert Summaries.from_bytes(data).panes == expected.summaries().panes
@@ -127,11 +130,11 @@ def test_a_file_that_is_none_or_has_other_columns_is_named(client: Client, tmp_p
     (tmp_path / "no.parquet").write_bytes(b"PAR1 and nothing else PAR1")
     pq.write_table(table(5).drop_columns(["k"]), tmp_path / "k.parquet")
     aside = Aside(str(tmp_path / "aside"))
-    part = Part(client.plans("s"), 0, aside, TIME_MAX_US, files=True)
+    part = Part(client.plans("s"), BEGUN, aside, files=True)
     for name, why in (("no", "cannot be read as Parquet"), ("k", "column 'k' is missing")):
         named = pa.record_batch({"path": pa.array([f"file:{tmp_path}/{name}.parquet"])})
         with pytest.raises(FailedPrecondition, match=rf"{name}\.parquet.*{why}"):
-            list(builder(part)(iter([named])))
+            list(builder(part, 1)(iter([named])))
 
 
 @pytest.mark.slow
@@ -142,7 +145,7 @@ def test_a_try_that_ended_early_is_the_beginning_of_the_next(
     batches = table(12_000).combine_chunks().to_batches(max_chunksize=1_000)
     aside = Aside(str(tmp_path / "aside"))
     for micro_batch, first in enumerate((0, 1, 5, 12)):
-        part = Part(client.plans("s"), micro_batch, aside, TIME_MAX_US)
+        part = Part(client.plans("s"), replace(BEGUN, batch=micro_batch), aside)
         send = sender(part, service, "s", "p")
         list(send(iter(batches[:first])))
         before = client.ledger("s")
@@ -162,7 +165,7 @@ def test_a_half_done_micro_batch_in_other_partitions_stores_nothing_twice(
     def tried(partitions: int, these: list[pa.RecordBatch]) -> None:
         begun = begin(str(tmp_path), Begun(0, partitions, TIME_MAX_US))
         begun.check(partitions, "...")
-        list(sender(Part(plans, 0, aside, begun.newest_us), service, "s", "p")(iter(these)))
+        list(sender(Part(plans, begun, aside), service, "s", "p")(iter(these)))
 
     tried(1, batches[:8])
     assert client.ledger("s").applied == 8_000
@@ -172,6 +175,74 @@ def test_a_half_done_micro_batch_in_other_partitions_stores_nothing_twice(
     tried(1, batches)
     ledger = client.ledger("s")
     assert (ledger.applied, ledger.duplicate) == (12_000, 8_000)
+
+
+def long_text(rows: int, last_bytes: int) -> pa.RecordBatch:
+    """Short texts, and one long one at the end."""
+    times = pa.array(np.arange(rows) * 1_000, pa.timestamp("us", "UTC"))
+    text = ["x" * 20] * (rows - 1) + ["y" * last_bytes]
+    return pa.record_batch({"ts": times, "v": pa.array(text)})
+
+
+def limited(bytes_max: int) -> Settings:
+    return Settings(listen="127.0.0.1:0", insecure=True, drain_s=5, batch_bytes_max=bytes_max)
+
+
+@pytest.mark.slow
+def test_a_half_done_micro_batch_is_cut_as_it_was_whatever_the_service_takes_by_then(
+    tmp_path: Path,
+) -> None:
+    """A batch's number is all by which the service knows it."""
+    batch, aside = long_text(10_000, 1_500_000), Aside(str(tmp_path / "poison"))
+
+    def tried(service: Service, client: Client) -> int:
+        plans = client.plans("s")
+        fresh = Begun(0, 1, TIME_MAX_US, limits=Plans.from_json(plans).limits)
+        part = Part(plans, begin(str(tmp_path), fresh), aside)
+        (came,) = sender(part, service, "s", "p")(iter([batch]))
+        return int(came.column("rows")[0].as_py())
+
+    for bytes_max, refused in (
+        (1 << 20, BatchTooLarge),  # Its last row, when all others have been pushed.
+        (1 << 19, FailedPrecondition),
+        (4 << 20, None),
+    ):
+        quiet = limited(bytes_max)
+        with shedder.open(tmp_path / "data", quiet) as engine, running(engine, quiet) as address:
+            service = Service(str(address), {"insecure": True})
+            with service.connect() as client:
+                if bytes_max == 1 << 20:
+                    client.execute(
+                        "CREATE STREAM s (ts TIMESTAMP NOT NULL, v VARCHAR) TIMESTAMP BY ts"
+                    )
+                if refused is not None:
+                    with pytest.raises(refused):
+                        tried(service, client)
+                    assert client.ledger("s").applied < 10_000
+                else:
+                    assert tried(service, client) == 10_000
+                    assert client.ledger("s").applied == 10_000
+
+
+def test_a_partition_says_what_it_has_pushed_and_what_the_service_lost_of_it_is_noticed(
+    client: Client, service: Service, tmp_path: Path
+) -> None:
+    """As when a backup is restored while others still push."""
+    batches = table(12_000).combine_chunks().to_batches(max_chunksize=1_000)
+    part = Part(client.plans("s"), replace(BEGUN, batch=6), Aside(str(tmp_path / "aside")))
+    [pushed] = next(sender(part, service, "s", "p")(iter(batches))).to_pylist()
+    assert pushed == {"rows": 12_000, "poison": 0, "producer": "p/0", "epoch": 7, "next": 12}
+    nothing = {"rows": 0, "poison": 0, "producer": "p/1", "epoch": 7, "next": 0}
+    check_kept(client, "s", [Row(**pushed), Row(**nothing)])
+    for has, lost in (
+        (12, {**pushed, "next": 13}),
+        (0, {**pushed, "epoch": 8}),
+        (0, {**pushed, "producer": "p/1"}),
+    ):
+        with pytest.raises(
+            FailedPrecondition, match=rf"'{lost['producer']}' .*the service has {has} now.*older"
+        ):
+            check_kept(client, "s", [Row(**lost)])
 
 
 @pytest.mark.slow
@@ -186,7 +257,7 @@ def test_all_tries_believe_the_same_event_times(
     poison = 0
     for newest_us, first in ((5_000_000, 7), (TIME_MAX_US, 12)):
         begun = begin(str(tmp_path), Begun(0, 1, newest_us))
-        part = Part(client.plans("s"), 0, Aside(str(tmp_path / "poison")), begun.newest_us)
+        part = Part(client.plans("s"), begun, Aside(str(tmp_path / "poison")))
         (came,) = sender(part, service, "s", "p")(iter(batches[:first]))
         (poison,) = came.column("poison").to_pylist()
     assert client.ledger("s").applied == believed
@@ -198,7 +269,7 @@ def test_summaries_that_are_too_large_are_refused_with_the_ways_out(
 ) -> None:
     plans = Plans.from_json(client.plans("s"))
     small = replace(plans, merge_bytes_max=1_000)
-    part = Part(small.to_json(), 4, Aside(str(tmp_path)), TIME_MAX_US)
+    part = Part(small.to_json(), replace(BEGUN, batch=4), Aside(str(tmp_path)))
     check_size(part, 1_000)
     with pytest.raises(
         BatchTooLarge, match=r"micro-batch 4 .*1,001 bytes.*1,000 at a time"

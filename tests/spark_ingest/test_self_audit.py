@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from shedder.cli.exits import ExitCode
 from shedder.client.client import Client
+from shedder.errors import Unreachable
 from spark_ingest.cli import _audited
 from spark_ingest.self_audit import audit_round
 from tests.server_process import ServerProcess
@@ -131,6 +132,28 @@ def test_a_query_that_holds_again_is_certified_again(
         assert states[-1] == (ExitCode.FINE, True)
         assert metrics(client, "q")["certification_losses"] == "1"
         assert not any("not certified" in note for note in query.answer().notes)
+
+
+def test_rounds_go_on_when_the_service_is_back(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    with server.connect() as client:
+        client.execute(CREATE.format("r"))
+        client.register("q", ASKED.format("r", ""))
+        push_until(client, "r", 20)
+        server.stop()
+        with pytest.raises(Unreachable):
+            _audited(spark, client, "r", data, every_s=1, rounds=1)
+
+        def back(_seconds: float) -> None:
+            server.start_again()
+
+        assert _audited(spark, client, "r", data, 1, 2, back) == ExitCode.FINE
+        told = capsys.readouterr()
+        assert told.out.startswith("q: 0 of ")
+        assert "the next one will see" in told.err
+        assert client.query("q").answer().certified is True
 
 
 def test_what_was_summarised_is_audited_by_the_tuples_themselves(

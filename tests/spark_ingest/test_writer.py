@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.executors import Service
-from spark_ingest.writer import write_stream
+from spark_ingest.writer import digest, write_stream
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -57,6 +57,16 @@ def test_a_frame_is_pushed_once_and_in_order_of_time(
         assert (ledger.applied, ledger.duplicate, ledger.late) == (5_000, 5_000, 0)
         (found,) = client.execute("SELECT COUNT(*) AS n, SUM(k) AS s FROM s").rows()
         assert (found["n"], found["s"]) == (5_000, int(rows["k"].sum()))
+    other = frame.withColumn("k", sf.col("k") + 1)
+    for rows_of, count in ((other, "5,002"), (frame.where("ts IS NOT NULL"), "5,000")):
+        with pytest.raises(
+            FailedPrecondition, match=rf"'nightly' was begun for 5,002 .*these are {count}, not"
+        ):
+            write_stream(rows_of, service, "s", name="nightly", aside=aside)
+    with pytest.raises(FailedPrecondition, match="has tuples of 'nightly/0' already"):
+        write_stream(other, service, "s", name="nightly", aside=str(tmp_path / "elsewhere"))
+    with server.connect() as client:
+        assert client.ledger("s").accepted == 10_000
     with pytest.raises(SchemaMismatch, match="'g' is missing"):
         write_stream(frame.drop("g"), service, "s", name="other", aside=aside)
     later = frame.where(sf.col("ts").isNotNull()).withColumn("ts", sf.expr("ts + INTERVAL 1 HOUR"))
@@ -66,3 +76,18 @@ def test_a_frame_is_pushed_once_and_in_order_of_time(
         write_stream(later, service, "s", name="more", aside=aside)
     write_stream(frame.where("ts IS NULL"), service, "s", name="third", aside=aside)
     assert len(pq.read_table(aside)) == 4  # The first call's, and these.
+
+
+def test_rows_are_told_from_others_and_not_from_the_same_in_another_order(
+    spark: SparkSession,
+) -> None:
+    rows = spark.createDataFrame([(1, None), (None, 1), (2, 2), (2, 2)], "a long, b long")
+    assert digest(rows) == digest(rows.repartition(3).orderBy("b"))
+    assert digest(rows.where("a = 0")) == "0:0:0"
+    others = [
+        rows.where("a IS NULL OR b IS NULL"),  # Equal rows do not cancel each other out.
+        rows.where("a = 1").selectExpr("b AS a", "a AS b"),
+        rows.where("a = 1"),
+        rows.withColumn("b", sf.col("a")),
+    ]
+    assert len({digest(each) for each in (rows, *others)}) == 5

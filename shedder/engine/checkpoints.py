@@ -1,0 +1,184 @@
+"""When checkpoints are made, and how: at once, or little by little while tuples are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING
+
+import structlog
+
+from shedder.engine.checkpoint import Checkpoint
+from shedder.errors import Draining, InternalError, ShedderError
+
+if TYPE_CHECKING:
+    from shedder.engine.core import Core
+
+LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
+ENCODE_NS = 5_000_000  # Of CPU that closed panes may take after each group, and one pane more.
+HELD_BYTES_MAX = 64 << 20  # Of closed panes that are bytes until all are; more are not held.
+
+_NEVER = -1  # No sequence: what is there has to be stored.
+_log = structlog.get_logger("shedder.engine")
+
+
+class Checkpoints:
+    """Of one core, on its apply thread.
+
+    One that is due is begun: what may change is made bytes at once, closed panes a few after each
+    group, and another thread writes all of it when they are. Until then the log keeps what the
+    checkpoint before needs. One that somebody asks for is written before he goes on, as is whatever
+    else changes the queries and panes that the catalog has: `settle` comes before it.
+    """
+
+    def __init__(self, core: Core) -> None:
+        """Nothing is stored yet."""
+        self._core = core
+        self._worker = core.machine.pool("shedder-checkpoint")
+        self._at_s = core.machine.monotonic_s() + core.settings.checkpoint_seconds
+        self._sequence = 0  # Of the newest one, or of that which has begun.
+        self._size_bytes = 0
+        self._log_bytes = 0  # Applied since the newest one began.
+        self._begun: Checkpoint | None = None
+        self._writing: Future[None] | None = None
+
+    def now(self, also: Callable[[], None] | None = None) -> None:
+        """Store closed panes, open panes, samples and producers, as of the applied sequence.
+
+        Args:
+          also: other changes of the catalog, in the same transaction.
+
+        Raises:
+          DiskFull, StorageFailed: nothing was stored, and the log keeps what is needed.
+        """
+        self.settle()
+        if also is None and self._sequence == self._core.applied_sequence:
+            return
+        catalog, begun = self._core.store.catalog, None
+        try:
+            with catalog.transaction():
+                if also is not None:
+                    also()
+                begun = self._of_now()
+                begun.store(catalog)
+        except BaseException:
+            if begun is not None:
+                begun.failed()
+            raise
+        self._sequence, self._size_bytes = begun.sequence, begun.stored()
+
+    def audited(self) -> None:
+        """Certifications have changed, without any record of the log: a checkpoint stores them."""
+        self._sequence = _NEVER
+
+    def tidy(self) -> None:
+        """Checkpoint, retire what is too old, trim the log. What fails is tried again later."""
+        try:
+            self.now()
+        except ShedderError as error:
+            _log.error("checkpoint_failed", error=str(error))
+        else:
+            self._retire()
+
+    def go_on(self, now_s: float, log_bytes: int = 0) -> float:
+        """Begin one that is due, or go on with it, for a moment.
+
+        Args:
+          now_s: of the machine. log_bytes: of the log, applied since the last time.
+
+        Returns:
+          When there is something to do next, if nothing is applied before.
+        """
+        self._log_bytes += log_bytes
+        if self._begun is None:
+            log_bytes_max = max(
+                self._core.settings.checkpoint_log_bytes, LOG_SHARE * self._size_bytes
+            )
+            if now_s < self._at_s and self._log_bytes < log_bytes_max:
+                return self._at_s
+            self._begin(now_s)
+        elif self._writing is None:
+            machine = self._core.machine
+            end_ns = machine.cpu_ns() + ENCODE_NS
+            if self._begun.encode_while(lambda: machine.cpu_ns() < end_ns):
+                self._write(self._begun)
+        if self._begun is None:
+            return self._at_s
+        return now_s if self._writing is None else inf  # Who has written wakes this thread.
+
+    def settle(self) -> None:
+        """Write what has begun, now, if anything has."""
+        begun, writing = self._begun, self._writing
+        if begun is None:
+            return
+        if writing is None or writing.cancel():
+            written: Future[None] = Future()
+            self._writing = written
+            try:
+                begun.store(self._core.store.catalog)
+                written.set_result(None)
+            except ShedderError as error:
+                written.set_exception(error)
+        assert self._writing is not None
+        self._finish(self._writing)
+
+    def close(self) -> None:
+        """Return when nothing is written any more; from another thread, when nobody applies."""
+        self._worker.shutdown()
+
+    def _of_now(self) -> Checkpoint:
+        core = self._core
+        return Checkpoint.of(
+            core.streams,
+            {name: intake.producers() for name, intake in core.intakes.items()},
+            core.applied_sequence,
+            synopsis_bytes=core.synopsis_bytes_set,
+            tenants=core.tenants,
+        )
+
+    def _begin(self, now_s: float) -> None:
+        self._at_s = now_s + self._core.settings.checkpoint_seconds
+        self._log_bytes = 0
+        if self._sequence == self._core.applied_sequence:
+            self._retire()
+            return
+        begun = self._begun = self._of_now()
+        self._sequence = begun.sequence
+        if begun.waiting_bytes > HELD_BYTES_MAX:
+            self.settle()
+
+    def _write(self, begun: Checkpoint) -> None:
+        self._writing = self._worker.submit(begun.store, self._core.store.catalog)
+        self._writing.add_done_callback(self._written)
+
+    def _written(self, writing: Future[None]) -> None:
+        with suppress(Draining, InternalError):  # Closed or halted meanwhile.
+            self._core.actor.post(lambda: self._finish(writing))
+
+    def _finish(self, writing: Future[None]) -> None:
+        """It is written, or could not be; waits for it."""
+        if self._begun is None or self._writing is not writing:  # It was settled.
+            return
+        begun, self._begun, self._writing = self._begun, None, None
+        try:
+            writing.result()
+        except ShedderError as error:
+            begun.failed()
+            self._sequence = _NEVER
+            _log.error("checkpoint_failed", error=str(error))
+        else:
+            self._size_bytes = begun.stored()
+            self._retire()
+
+    def _retire(self) -> None:
+        core = self._core
+        try:
+            for stream in core.streams.values():
+                retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
+                if retain_us is not None and watermark_us is not None:
+                    core.store.apply_retention(stream.id, watermark_us - retain_us)
+            core.store.trim_log()
+        except ShedderError as error:
+            _log.error("log_not_trimmed", error=str(error))

@@ -1,0 +1,91 @@
+"""What is predicted of a query that skips tuples, and told as its levels and its stream change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.engine.grant_facts import percent
+from shedder.engine.passing import Passing
+from shedder.engine.thinnable import Costs, units_of
+from tests.engine.test_resizing import CREATE, WINDOW, second
+from tests.engine.test_sharing import Advanced, explained, log_registers
+
+BY_RANK = f"SELECT MEDIAN(v) AS m FROM s {WINDOW} WITHIN 0.02 RANK"
+SELECTIVE = BY_RANK.replace("WITHIN", "WHERE k % 50 = 0 WITHIN")  # One tuple in fifty passes.
+
+
+@pytest.fixture
+def machine() -> Advanced:
+    return Advanced()
+
+
+@pytest.fixture
+def db(tmp_path: Path, machine: Advanced) -> Iterator[Engine]:
+    with Engine.open(
+        tmp_path, machine=machine, checkpoint_seconds=1e6, allocation_seconds=1e6
+    ) as engine:
+        engine.execute(CREATE)
+        yield engine
+
+
+def test_the_share_that_passes_is_that_of_late_and_never_none() -> None:
+    passing = Passing()
+    assert passing.share == 1.0
+    passing.count(9_999, 0)
+    assert passing.share == pytest.approx(1e-4)
+    for _ in range(100):
+        passing.count(100_000, 50_000)
+    assert passing.share == pytest.approx(0.5, rel=1e-3)
+    for _ in range(40):
+        passing.count(100_000, 1_000)
+    assert passing.share == pytest.approx(0.01, rel=0.1)
+
+
+def feed(db: Engine, machine: Advanced, seconds: int = 20, rows: int = 20_000) -> None:
+    """So many seconds of the stream at its pace, and looks at what comes of them."""
+    for number in range(seconds):
+        db.push("s", second(number, rows))
+        machine.now_s += 1.0
+        db.share_out()
+
+
+def test_what_skipping_costs_is_of_the_tuples_that_pass(db: Engine, machine: Advanced) -> None:
+    db.register("some", f"{SELECTIVE} THINNING 1/8")
+    db.register("wider", SELECTIVE.replace("'8'", "'16'") + " THINNING 1/8")  # It takes panes.
+    db.register("all", f"{BY_RANK} THINNING 1/8")
+    feed(db, machine)
+    standing = db.core.published("wider")[1].standing
+    assert standing.feed is not None
+    assert standing.passing_share == db.core.published("some")[1].standing.passing_share
+    for name in ("some", "wider", "all"):
+        told = explained(db, name, "KLL")
+        assert told["predicted_error"] == pytest.approx(told["measured_error"], rel=0.5)
+    some, whole = (explained(db, name, "KLL")["predicted_error"] for name in ("some", "all"))
+    assert some > 2 * whole
+    _, units = units_of(db.core.streams.values(), Costs(), {"s": 20_000.0})
+    tuples = {unit.query: unit.tuples for unit in units}
+    assert tuples["some"] == pytest.approx(tuples["all"] / 50, rel=0.1)
+
+
+def test_what_is_granted_follows_levels_and_factors(db: Engine, machine: Advanced) -> None:
+    """Not only bytes: a query whose size stays may err by more, and miss what it was granted."""
+    query = db.register("q", BY_RANK.replace("0.02", "0.003"))
+    log_registers(db)
+    db.set_synopsis_bytes(int(query.granted["bytes"]))  # It cannot make up for what is skipped.
+    feed(db, machine)
+    told = []
+    for clause in ("1", "1/64", "1"):
+        db.execute(f"ALTER QUERY q SET THINNING {clause}")
+        db.share_out()
+        size = query.granted["bytes"]
+        error = percent(explained(db, "q", "KLL")["predicted_error"])
+        assert f"predicted error {error}" in query.granted["quantile 0.5"]
+        told.append((size, error, "missed" in query.granted))
+    assert [missed for _, _, missed in told] == [False, True, False]
+    assert told[0] == told[2]
+    assert not math.isclose(float(told[0][1][:-1]), float(told[1][1][:-1]), rel_tol=0.5)
