@@ -125,7 +125,8 @@ def flights() -> list[Integers]:
     found = load_flights()
     texts = [found[name].combine_chunks().dictionary_encode() for name in ("tailnum", "dest")]
     columns: list[Any] = [text.indices.fill_null(-1) for text in texts]
-    columns += [found[name].fill_null(0) for name in ("flight", "arr_delay", "air_time")]
+    numbers = [found[name].combine_chunks() for name in ("flight", "arr_delay", "air_time")]
+    columns += [number.fill_null(0) for number in numbers]
     return [np.asarray(column).astype(np.int64) for column in columns]
 
 
@@ -140,8 +141,8 @@ def workload(columns: Sequence[Integers], seed: int) -> list[Query]:
     rng = np.random.default_rng(seed)
     return [
         Query(
-            KINDS[rng.integers(len(KINDS))],
-            columns[rng.integers(len(columns))],
+            KINDS[int(rng.integers(len(KINDS)))],
+            columns[int(rng.integers(len(columns)))],
             target=float(np.exp(rng.uniform(np.log(0.003), np.log(0.05)))),
             weight=float(np.exp(rng.uniform(0, np.log(10)))),
         )
@@ -222,9 +223,9 @@ def with_least(queries: Sequence[Query], budget: int, more: Callable[[float], Do
             low = scale
         else:
             high = scale
-    granted = np.maximum(floor, more(low)).astype(np.int64)
-    assert granted.sum() <= budget
-    return granted
+    whole = np.maximum(floor, more(low)).astype(np.int64)
+    assert whole.sum() <= budget
+    return whole
 
 
 def equal(queries: Sequence[Query], budget: int) -> Integers:
@@ -307,7 +308,7 @@ def _rows(name: str, queries: Sequence[Query]) -> list[Sequence[str]]:
     whole = sum(needed(query) for query in queries)
     weights = np.array([query.weight for query in queries])
     targets = np.array([query.target for query in queries])
-    rows = []
+    rows = list[Sequence[str]]()
     for share in SHARES:
         first = None
         for policy, grant in POLICIES:

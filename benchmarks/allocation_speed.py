@@ -6,6 +6,7 @@ import itertools
 import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from shedder.cql.statement import CreateStream, Select
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked
 from shedder.engine.drawings import Drawings
-from shedder.engine.grant import sizes_wanted
 from shedder.engine.plan import plan
+from shedder.engine.synopsis_curves import sizes_wanted
 from shedder.overload.fair_steps import FairSteps
 from shedder.overload.steps import Unit
 
@@ -43,7 +44,7 @@ GROUP_BYTES_MAX = 32 << 20
 def demands(n: int = SYNOPSES, *, seed: int = 1) -> Demands:
     """Errors that fall as bytes^-1/2 or bytes^-1 and rise with thinning; three in ten targets."""
     rng = np.random.default_rng(seed)
-    costs, errors = [], []
+    costs, errors = list[Any](), list[Any]()
     for _ in range(n):
         error = rng.lognormal() * (SIZES / 1024.0) ** -rng.choice([0.5, 1.0])
         costs.append(rng.uniform(1, 30) * SHARES)
@@ -117,7 +118,7 @@ def _tick() -> str:
             query=f"q{number // 2}",
             parts=(1 + number % 2,),
             weight=rng.lognormal(),
-            cost_ns=rng.lognormal(2, 1) * (rng.uniform(0, 0.3) + 2.0 ** -np.arange(11)),
+            cost_ns=rng.lognormal(2, 1) * (float(rng.uniform(0, 0.3)) + np.exp2(-np.arange(11.0))),
             tuples=10.0 ** rng.uniform(2, 7),
             spread=1.0,
         )

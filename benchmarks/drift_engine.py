@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from shedder.engine.costs import costs_ns
 from shedder.engine.engine import Engine
-from shedder.engine.ledger import Ledger
 from shedder.engine.plan import Plan
 from shedder.engine.stopwatch import Stopwatch
 from shedder.overload.controller import TICK_S
+from shedder.queries.database import Ledger
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import encode
 
@@ -79,7 +79,7 @@ class Tuples:
         each_us = TICK_US // parts
         times = start_us + part * each_us + np.arange(last - first) * each_us // (last - first + 1)
         columns = {"g": self.g, "k": self.k, "v": self.v, "side": self.side}
-        rows = {name: column[first:last] for name, column in columns.items()}
+        rows: dict[str, Any] = {name: column[first:last] for name, column in columns.items()}
         return pa.record_batch({"ts": pa.array(times, pa.timestamp("us")), **rows})
 
 
@@ -256,7 +256,8 @@ class World:
                 panes = [self._panes[stream, number] for number in (pane - 1, pane)]
                 answer: Any = latest
                 fared = _FARED[kind](answer.rows(), Tuples.together(panes))
-                self.seen.append(Seen(name, *divmod(pane, PERIODS), *fared))
+                stretch, period = divmod(pane, PERIODS)
+                self.seen.append(Seen(name, stretch, period, *fared))
 
 
 Fared = tuple[float, float, int, int]

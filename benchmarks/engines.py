@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -55,8 +56,7 @@ def duckdb_rates(table: pa.Table) -> dict[str, float]:
         database.register("arrow", table)
         database.execute("CREATE TABLE t AS SELECT * FROM arrow")
         return {
-            name: _rate(lambda text=text: database.sql(text).to_arrow_table(), table)
-            for name, text in _DUCKDB.items()
+            name: _rate(partial(_fetch, database, text), table) for name, text in _DUCKDB.items()
         }
 
 
@@ -70,12 +70,13 @@ def chdb_rates(table: pa.Table) -> dict[str, float]:
         with pa.OSFile(name, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         database.query(f"INSERT INTO b.t SELECT * FROM file('{name}', Arrow)")
-        rates = {
-            name: _rate(lambda text=text: _ask(database, text), table)
-            for name, text in _CHDB.items()
-        }
+        rates = {name: _rate(partial(_ask, database, text), table) for name, text in _CHDB.items()}
         database.close()
         return rates
+
+
+def _fetch(database: duckdb.DuckDBPyConnection, text: str) -> object:
+    return database.sql(text).to_arrow_table()
 
 
 def _ask(database: session.Session, text: str) -> object:

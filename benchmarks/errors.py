@@ -68,7 +68,7 @@ class Block:
                 errors[place, trial] = self.error_of(answer, stream)
                 held[place, trial] = size
         typical = np.sqrt((errors**2).mean(axis=1))
-        found = []
+        found = list[tuple[str, ...]]()
         for place, contender in enumerate(self.contenders):
             size = held[place].mean()
             digits = f"{typical[place]:.3%}"
@@ -85,7 +85,7 @@ class Block:
 
 
 def _chdb(expression: str, stream: NDArray[Any]) -> dict[str, Any]:
-    given = pa.table({"x": stream})  # noqa: F841 - chDB finds it by its name
+    given = pa.table({"x": pa.array(stream)})  # noqa: F841 - chDB finds it by its name
     found: pa.Table = chdb.query(f"SELECT {expression} FROM Python(given)", "ArrowTable")
     (row,) = found.to_pylist()
     return row
@@ -105,8 +105,8 @@ def duck(expression: str) -> Contender:
     """A function of DuckDB."""
 
     def ask(stream: NDArray[Any]) -> Answer:
-        given = pa.table({"x": stream})  # noqa: F841 - DuckDB finds it by its name
-        return duckdb.sql(f"SELECT {expression} FROM given").fetchall()[0][0], _NO_BYTES
+        given = pa.table({"x": pa.array(stream)})  # noqa: F841 - DuckDB finds it by its name
+        return duckdb.execute(f"SELECT {expression} FROM given").fetchall()[0][0], _NO_BYTES
 
     return Contender(f"DuckDB {expression.split('(', maxsplit=1)[0]}", ask)
 
@@ -358,9 +358,9 @@ def _var_opt(stream: Doubles) -> Answer:
 
 
 def _reservoir(stream: Doubles) -> Answer:
-    given = pa.table({"x": stream, "p": np.arange(ROWS)})  # noqa: F841 - by its name
+    given = pa.table({"x": pa.array(stream), "p": pa.array(np.arange(ROWS))})  # noqa: F841 - by its name
     sql = f"SELECT sum(x) FILTER (p % {_PASS} = 0) FROM (FROM given USING SAMPLE 500 ROWS)"
-    return (duckdb.sql(sql).fetchall()[0][0] or 0.0) * ROWS / 500, _NO_BYTES
+    return (duckdb.execute(sql).fetchall()[0][0] or 0.0) * ROWS / 500, _NO_BYTES
 
 
 SUMS = Block(

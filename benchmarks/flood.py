@@ -38,7 +38,7 @@ class Templates:
     def __init__(self, stream: str = "trades", rows: int = ROWS) -> None:
         rng = np.random.default_rng(7)
         self._stream, self.rows = stream, rows
-        self.declared: tuple[tuple[str, bytes], ...] = ()
+        self.declared: tuple[tuple[str, str | bytes], ...] = ()
         self._made = [self._make(rng) for _ in range(TEMPLATES)]
         self._next = 0
 
@@ -74,7 +74,7 @@ async def flood(target: Target, rate: float, seconds: float, templates: Template
     found, acked_ms = Counter[str](), list[float]()
     metadata = (*target.metadata, *templates.declared)
     async with target.aio_channel() as channel:
-        append = channel.unary_unary(METHOD, response_deserializer=AppendResponse.FromString)
+        append = channel.unary_unary(METHOD, bytes, AppendResponse.FromString)
 
         async def send() -> None:
             request = templates.at(time.time_ns() // 1_000, 1e6 / rate)

@@ -18,9 +18,9 @@ ALLOWED_BYTES = BUDGET_BYTES + 400_000_000
 
 def run() -> Report:
     """The server's resident size, its exact worker included, beside the data's size."""
-    settings = {"memory_bytes": BUDGET_BYTES, "exact_memory_bytes": 256 << 20}
+    serving = server(memory_bytes=BUDGET_BYTES, exact_memory_bytes=256 << 20)
     largest = 0
-    with server(**settings) as running, shedder.connect(running.address, insecure=True) as client:
+    with serving as running, shedder.connect(running.address, insecure=True) as client:
         client.execute(CREATE)
         for name, text in QUERIES.items():
             client.register(name, text)

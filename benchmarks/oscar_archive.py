@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -74,13 +75,12 @@ def tuples(rows: int) -> list[pa.RecordBatch]:
 def _batch(first: int, rows: int) -> pa.RecordBatch:
     random = np.random.default_rng([17, first])
     times = 1_000 * first + np.cumsum(random.integers(0, 2_000, rows))
-    return pa.record_batch(
-        {
-            "ts": pa.array(times, pa.timestamp("us")),
-            "key": pa.array(random.integers(0, 1_000_000, rows)),
-            "value": pa.array(random.lognormal(size=rows)),
-        }
-    )
+    columns: dict[str, Any] = {
+        "ts": pa.array(times, pa.timestamp("us")),
+        "key": pa.array(random.integers(0, 1_000_000, rows)),
+        "value": pa.array(random.lognormal(size=rows)),
+    }
+    return pa.record_batch(columns)
 
 
 def path_of(folder: Path, name: str) -> Path:

@@ -140,10 +140,10 @@ def trades(rng: np.random.Generator, begin: int, count: int) -> pa.Table:
     return pa.table(
         {
             "ts": pa.array(np.arange(begin, begin + count) * 1_000, pa.timestamp("us")),
-            "symbol": symbol,
-            "price": 50.0 + 10.0 * symbol + rng.normal(0.0, 20.0, count),
-            "size": rng.gamma(2.0, 100.0, count),
-            "venue": rng.integers(0, 10, count),
+            "symbol": pa.array(symbol),
+            "price": pa.array(50.0 + 10.0 * symbol + rng.normal(0.0, 20.0, count)),
+            "size": pa.array(rng.gamma(2.0, 100.0, count)),
+            "venue": pa.array(rng.integers(0, 10, count)),
         }
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
 import numpy as np
@@ -82,7 +83,7 @@ async def _refused(address: str, rows: int, calls: int, *, declares: bool) -> No
     left = iter(range(calls))
     target = Target.of(address, token=None, ca=None, cert=None, key=None, insecure=True)
     async with target.aio_channel() as channel:
-        append = channel.unary_unary(METHOD)
+        append = channel.unary_unary(METHOD, bytes, bytes)
 
         async def send() -> None:
             for _ in left:
@@ -99,7 +100,7 @@ async def _refused(address: str, rows: int, calls: int, *, declares: bool) -> No
 
 def _batch(rows: int) -> pa.RecordBatch:
     rng = np.random.default_rng(7)
-    columns = [
+    columns: list[Any] = [
         pa.array(np.arange(rows), pa.timestamp("us")),
         pa.array(rng.integers(0, 1_000, rows)),
         pa.array(rng.lognormal(3, 1, rows)),

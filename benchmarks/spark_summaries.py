@@ -26,6 +26,7 @@ from shedder.garbage import keeping_what_is_loaded
 from shedder.streams.batches import TIME_MAX_US
 from shedder.streams.conform import conform
 from shedder.wire.heap import keep_big_blocks
+from spark_ingest.begun import Begun
 from spark_ingest.executors import BUILT, Part, builder, merger
 from spark_ingest.files import listed
 from spark_ingest.poison import Aside
@@ -178,7 +179,8 @@ def _on_the_way(spark: SparkSession, home: Path) -> list[list[str]]:
         yield pa.record_batch({"rows": pa.array([rows], pa.int64())})
 
     def read(source: Path) -> object:
-        return spark.read.parquet(str(source)).write.format("noop").mode("overwrite").save()
+        spark.read.parquet(str(source)).write.format("noop").mode("overwrite").save()
+        return None
 
     def counted(source: Path) -> object:
         with cut_alike(spark, SUMMARISED_ROWS):
@@ -217,8 +219,9 @@ def _write(directory: Path, tuples: int) -> None:
 
 
 def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> list[bytes]:
-    part = Part(plans, 0, Aside(str(home / "poison")), TIME_MAX_US, files)
-    built = frame.mapInArrow(builder(part, frame.rdd.getNumPartitions()), BUILT)
+    partitions = frame.rdd.getNumPartitions()
+    part = Part(plans, Begun(0, partitions, TIME_MAX_US), Aside(str(home / "poison")), files)
+    built = frame.mapInArrow(builder(part, partitions), BUILT)
     merged = built.repartition(1).mapInArrow(merger(plans), BUILT)
     with cut_alike(frame.sparkSession, SUMMARISED_ROWS):
         return [bytes(row.data) for row in merged.collect()]

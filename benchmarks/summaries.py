@@ -58,8 +58,8 @@ def rate(run: Callable[[], Any], rows: int, passes: int = 5) -> float:
     return rows / best / 1e6
 
 
-def library_loop(make: Callable[[], Any], values: list[Any]) -> Callable[[], None]:
-    return lambda: deque(map(make().update, values), 0) and None
+def library_loop(make: Callable[[], Any], values: list[Any]) -> Callable[[], object]:
+    return lambda: deque(map(make().update, values), 0)
 
 
 def columns() -> dict[str, Any]:

@@ -7,6 +7,7 @@ thread. `python -m benchmarks synopses_update` prints the table.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def window_merges() -> str:
 
         window = merge_all()
         merged = 1e-3 / rate(merge_all, 1)
-        asked = 1e-3 / rate(lambda ask=ask, window=window: ask(window), 1)
+        asked = 1e-3 / rate(partial(ask, window), 1)
         size = pane.size_bytes / 1024
         costs.append(
             f"{type(pane).__name__} {merged:.1f} + {asked:.1f} ms ({size:,.0f} KiB a pane)"

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def measured(running: Server, identities: Identities, times: float) -> tuple[Tol
     return told["modest"], told.get("greedy", {})
 
 
-def report(found: list[tuple[float, Told, Told]]) -> Report:
+def report(found: Sequence[tuple[float, Told, Told]]) -> Report:
     """The table, and what was wanted."""
     _, (_, quota, _), (_, ten, _) = found
     ratios = {key: ten[key] / quota[key] for key in ("p99_ms", "invoke_p99_ms")}

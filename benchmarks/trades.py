@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,8 @@ QUERIES = {
     "FROM trades [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '1' SECOND] GROUP BY key % 1000",
 }
 
-SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("key", pa.int64()), ("value", pa.float64())])
+_TYPES: dict[str, Any] = {"ts": pa.timestamp("us"), "key": pa.int64(), "value": pa.float64()}
+SCHEMA = pa.schema(_TYPES)
 
 
 def batches(tuples: int, seed: int = 1) -> Iterator[pa.RecordBatch]:
