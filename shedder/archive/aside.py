@@ -40,6 +40,6 @@ def awaited(found: Future[T], told: Callable[[], None]) -> T:
         try:
             return found.result(_STEP_S)
         except TimeoutError:
-            if found.done():  # it is the work's own
-                raise
+            if found.done():  # Just now, or the error is the work's own.
+                return found.result()
             told()

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
+from shedder.archive.aside import awaited
 from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Run
 from shedder.archive.exact import RELATION, ExactWorker, Without
@@ -45,7 +46,6 @@ from shedder.streams.batches import arrow_schema
 from shedder.streams.sample import SampleView
 from shedder.streams.windows import Span, span_of
 
-_STEP_S = 0.1  # How soon one who waits notices that the answer is not wanted any more.
 _log = structlog.get_logger("shedder.one_time")
 
 
@@ -215,13 +215,8 @@ class OneTime:
             )
             return _Moment(sample, snapshot, stretch)
 
-        future = self._core.actor.call(look)
-        while True:
-            left_s = deadline.left_s()
-            try:
-                return future.result(_STEP_S if left_s is None else min(left_s, _STEP_S))
-            except TimeoutError:
-                continue  # Ingest is behind; somebody may have called it off.
+        # When ingest is behind, somebody may call it off meanwhile.
+        return awaited(self._core.actor.call(look), deadline.check)
 
     def _exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
         """From all that there is; what cannot be read is missing, and the answer says so."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 
 import pytest
 
-from shedder.archive.aside import aside
+from shedder.archive.aside import aside, awaited
 from shedder.archive.progress import Progress, nobody
 from shedder.errors import Cancelled
 
@@ -44,3 +45,17 @@ def test_what_is_still_wanted_is_waited_for():
 
     assert aside(ready.wait, told)
     assert len(looks) >= 3
+
+
+class DoneAsTheWaitEnds(Future[int]):
+    """The work ends after the wait has and before anyone looks: threads seldom meet there."""
+
+    def result(self, timeout: float | None = None) -> int:
+        if timeout is not None and not self.done():
+            self.set_result(17)
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_work_that_ends_as_the_wait_does_has_not_failed():
+    assert awaited(DoneAsTheWaitEnds(), nobody) == 17
