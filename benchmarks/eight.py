@@ -29,6 +29,12 @@ from shedder.settings import Settings
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 from shedder.wire.heap import keep_big_blocks
+from synopses.distinct import GroupedDistinct
+from synopses.frequent import GroupedFrequent
+from synopses.group_table import GroupTable
+from synopses.hashing import murmur_int64
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
 from synopses.warm import compile_kernels
 
 TUPLES = 512 * BATCH_ROWS
@@ -87,6 +93,28 @@ def feed(stream: Stream, given: Sequence[pa.RecordBatch], *, answer: bool) -> No
         at += rows
 
 
+def kernels(given: Sequence[pa.RecordBatch]) -> None:
+    """The same summaries at their usual sizes, without engine, panes, basics and sample.
+
+    A second's tuples go into one of each, as they do in the panes of `totals` and `groups`.
+    """
+    summaries: tuple[Any, ...] = ()
+    for number, batch in enumerate(given):
+        if number % 16 == 0:
+            summaries = (
+                GroupedMoments(1, integer=False), GroupedDistinct(1), GroupedLogBuckets(1),
+                GroupedFrequent(1, 1024), GroupTable(1024), GroupedMoments(1024, integer=False),
+            )  # fmt: skip
+        moments, distinct, buckets, frequent, table, by_group = summaries
+        key, value = (batch.column(at).to_numpy() for at in (1, 2))
+        h1, h2 = murmur_int64(key)
+        moments.update(None, value)
+        distinct.update(None, h1, h2)
+        buckets.update(None, value)
+        frequent.update(None, h1, key)
+        by_group.update(table.assign(murmur_int64(key % 1000)[0])[0], value)
+
+
 def run() -> Report:
     """The whole apply path, parts of it, and engines that do the same exactly."""
     compile_kernels()
@@ -98,6 +126,7 @@ def run() -> Report:
     ]
     rows += [[f"only {name}", *_ours(given, {name: text})] for name, text in QUERIES.items()]
     rows.append(["only the sample (no query)", *_ours(given, {})])
+    rows.append(["the kernels alone, without engine", f"{_rate(lambda: kernels(given)):.1f}"])
     base = float(rows[0][1])
     rivals = {"polars, exact": _polars(given), "DuckDB, exact": _duckdb(given)}
     rows += [[name, f"{rate:.1f}"] for name, rate in rivals.items()]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.bare_sums import bare_sums
+from benchmarks.bare_loops import floors
 from benchmarks.engines import chdb_rates, duckdb_rates
 from benchmarks.measure import Report
 from benchmarks.summaries import GROUPS, ROWS, Case, cases, columns, libraries, rate
@@ -26,6 +26,8 @@ from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
 from synopses.theta import GroupedTheta
 from synopses.warm import compile_kernels
+
+Measured = tuple[Case, float, float]
 
 BATCH = 65_536
 PANES = 60
@@ -47,10 +49,25 @@ def fed(case: Case, passes: int = 7) -> tuple[float, float]:
     return ROWS / best[0] / 1e6, ROWS / best[1] / 1e6
 
 
-def update_rates(given: dict[str, Any]) -> list[tuple[str, ...]]:
+def bare_rates(given: dict[str, Any], measured: list[Measured]) -> Report:
+    """The least that there is to do, on this machine and in this run, and what ours reach of it."""
+    reached = {case.name: after for case, _, after in measured}
+    rows = []
+    for floor in floors(given):
+        _, after = fed(floor.case)
+        ours = reached.get(floor.beside)
+        shown = ("", "") if ours is None else (f"{ours:,.0f}", f"{ours / after:.2f}")
+        rows.append((floor.case.name, f"{after:,.0f}", floor.beside, *shown))
+    return Report(
+        claim="What this machine can do: loops over the same columns that do the least there is to "
+        "do, without extremes, infinities and NaN, into tables that are as large as they will be.",
+        columns=("loop", "M tuples/s", "beside it", "M tuples/s, and then", "share of the loop"),
+        rows=rows,
+    )
+
+
+def update_rates(given: dict[str, Any], measured: list[Measured]) -> list[tuple[str, ...]]:
     """Every case beside the others' functions over the same columns."""
-    library = libraries(given)
-    measured = [(case, *fed(case)) for case in cases(given, library)]
     table = pa.table({name: pa.array(column) for name, column in given.items()})
     duck, click = duckdb_rates(table), chdb_rates(table)
     rows = []
@@ -129,6 +146,7 @@ def run() -> Report:
     compile_kernels()
     keep_big_blocks()
     given = columns()
+    measured = [(case, *fed(case)) for case in cases(given, libraries(given))]
     return Report(
         claim="Aims, M tuples/s on one core: distinct values from integers 250, from texts 50, by "
         "1,000 groups 200; moments by 1,000 groups 600, by a million 60; frequent items 60; which "
@@ -143,7 +161,7 @@ def run() -> Report:
             "DuckDB",
             "chDB",
         ),
-        rows=update_rates(given),
+        rows=update_rates(given, measured),
         notes=(
             (
                 f"{2 * ROWS:,} rows in batches of {BATCH:,}, {GROUPS:,} groups: the first half "
@@ -161,10 +179,10 @@ def run() -> Report:
                 "approx_quantile; uniqHLL12, topK, quantileDD; exact ones for moments and counts) "
                 "over the same rows in their memory, on one thread, hashing and grouping included."
             ),
-            bare_sums(given["g"], given["value"]),
             small_calls(),
             window_merges(),
         ),
+        more=(bare_rates(given, measured),),
     )
 
 

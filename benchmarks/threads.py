@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.bare_loops import floors
 from benchmarks.measure import Report
 from benchmarks.summaries import ROWS, Case, cases, columns
 from shedder.wire.heap import keep_big_blocks
@@ -74,7 +75,7 @@ def busy_seconds() -> float:
 
 
 def run() -> Report:
-    """Every kernel of the page about updating."""
+    """Every kernel of the page about updating, and the bare loops beside them."""
     compile_kernels()
     keep_big_blocks()
     began, busy, own = time.perf_counter(), busy_seconds(), time.process_time()
@@ -96,6 +97,10 @@ def run() -> Report:
                 "median of the runs; half where one always does. Work but for others: what that "
                 "leaves of twice the work, were nothing else running."
             ),
+            (
+                "Bare loops share nothing and allocate nothing: what they reach is what this "
+                "machine's two cores can do together."
+            ),
             "The C heap keeps what is freed, as the server sets it up.",
             _idle(others),
         ),
@@ -105,7 +110,9 @@ def run() -> Report:
 def _cases() -> list[Case]:
     nothing = "", 1.0
     names = ("hll", "texts", "theta", "items", "cells", "kll", "req", "sums", "counts", "ids")
-    return cases(columns(), dict.fromkeys((*names, "numpy"), nothing))
+    given = columns()
+    bare = [floor.case for floor in floors(given)]
+    return [*bare, *cases(given, dict.fromkeys((*names, "numpy"), nothing))]
 
 
 def _row(case: Case) -> tuple[str, ...]:
