@@ -1,4 +1,4 @@
-"""The byte cap on a query's groups: how many it allows; buckets grow wider before it refuses."""
+"""Byte caps: on a query's groups, where buckets grow wider before it refuses, and on histograms."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from synopses.log_buckets import GroupedLogBuckets
 _WIDEST = 3  # Bits of the mantissa: a quantile is within 6 % at worst.
 _WORTH = 0.75  # Of the bytes: groups of few values have as many buckets when these are wider.
 _AGAIN = 1.25  # Times the bytes at which it was not worth it.
+ALONE_BYTES_MAX = 512 << 10
+"""What a pane's histogram without groups may hold: all doubles of one sign, at full width."""
 # What a group takes in a pane before it has more than one value: its places in the arrays, and
 # one entry of the maps (measured over 10,000 groups of one value).
 GROUP_BYTES_LEAST = {
@@ -101,6 +103,23 @@ class BucketWidths:
         self.bits |= bits
         for pane in panes:
             self.fit(pane)
+
+    def hold_alone(self, panes: Iterable[Pane], stricter: Collection[Self]) -> None:
+        """Collapse the histograms without groups of open panes that hold too many buckets.
+
+        Each by itself: few values are of all sizes, and merges take the wider buckets.
+
+        stricter: of the queries that take these panes, whose targets are to be met, too.
+        """
+        fewest = {
+            part: max([bits, *(other.fewest[part] for other in stricter)])
+            for part, bits in self.fewest.items()
+        }
+        for pane in panes:
+            for part, least in fewest.items():
+                for synopsis in pane.read_by(part):
+                    while synopsis.size_bytes > ALONE_BYTES_MAX and synopsis.mantissa_bits > least:
+                        synopsis.resize(synopsis.mantissa_bits - 1)
 
     def fit(self, pane: Pane) -> None:
         """Collapse a pane's histograms to the present bits."""

@@ -257,11 +257,18 @@ class Standing(Versions, Resizable, Storing):
     def hold_to_the_cap(self) -> None:
         """Once the panes of any aggregate weigh, or will weigh, more than they may, make room.
 
+        Without groups each open pane's histogram has a cap of its own.
+
         Buckets are collapsed where that is enough, else there are no new groups. What the panes
         will weigh: as many as stand at once, each as heavy as the heaviest now. Their merges are
         kept in the room that is left: groups come first, then fast windows.
         """
-        if self.keys is None or not self.panes:
+        if self.keys is None:
+            if self.widths.fewest:
+                taken = [taker.widths for taker in self.takers]
+                self.widths.hold_alone([self.panes[number] for number in self._open], taken)
+            return
+        if not self.panes:
             return
         sizes = self._sizes()
         if sizes == self._roomy:
@@ -413,7 +420,12 @@ class Standing(Versions, Resizable, Storing):
         return pane_to_bytes(self.panes[pane], self.keys)
 
     def fit_widths(self, held: Pane) -> None:
-        """A pane that is not among these yet: all get the widest buckets that any has."""
+        """A pane that is not among these yet: all get the widest buckets that any has.
+
+        Without groups each has its own.
+        """
+        if self.keys is None:
+            return
         if self.widths.learn(held):
             for other in self.panes.values():
                 self.widths.fit(other)

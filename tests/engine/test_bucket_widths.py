@@ -136,3 +136,51 @@ def test_keys_that_are_full_are_frozen_as_those_that_were_made_so(tmp_path: Path
     assert not keys.frozen
     keys.freeze()
     assert keys.frozen
+
+
+ALL_SIZES = """SELECT MEDIAN(x) AS m, QUANTILE(x, 0.9) AS p FROM s {window} {target}"""
+
+
+def of_all_sizes(db: Engine, second: int) -> np.ndarray:
+    """Apply doubles of both signs and all exponents; returns them."""
+    bits = np.random.default_rng(second).integers(0, 1 << 64, 1 << 17, np.uint64, endpoint=False)
+    values = bits.view(np.float64)
+    values = values[np.isfinite(values)]
+    times = pa.array(np.full(len(values), NOW_US + second * SECOND), pa.timestamp("us"))
+    keys = np.zeros(len(values), np.int64)
+    receipt = db.push("s", pa.table({"ts": times, "k": keys, "x": values}))
+    db.query("q").answer(after=receipt)
+    return values
+
+
+def bits_of(db: Engine) -> set[int]:
+    """Of the histograms of all panes."""
+    standing: Any = db.core.published("q")[1].standing
+    return {part.mantissa_bits for pane in standing.panes.values() for part in pane.parts[1:]}
+
+
+@pytest.mark.parametrize(
+    ("window", "target", "bits"),
+    [("", "", {5}), (SLIDING, "", {5}), ("", "WITHIN 0.5 PERCENT", {7})],
+)
+def test_a_histogram_without_groups_keeps_to_its_bytes_unless_a_target_needs_them(
+    tmp_path: Path, window: str, target: str, bits: set[int]
+) -> None:
+    with opened(tmp_path / "data") as db:
+        db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT, x DOUBLE) TIMESTAMP BY ts")
+        db.register("q", ALL_SIZES.format(window=window, target=target))
+        values = np.concatenate([of_all_sizes(db, second) for second in (0, 1)])
+        assert bits_of(db) == bits
+        if not target:
+            standing: Any = db.core.published("q")[1].standing
+            assert all(max(pane.part_bytes) <= 512 << 10 for pane in standing.panes.values())
+        if window:
+            of_all_sizes(db, 9)  # Closes the windows before.
+        row = db.query("q").answer().rows()[0]
+        if not window:
+            for name, q in (("m", 0.5), ("p", 0.9)):
+                assert row[f"{name}_low"] <= truth.exact_quantile(values, q) <= row[f"{name}_high"]
+        killed = shutil.copytree(tmp_path / "data", tmp_path / "killed")
+        with opened(killed) as again:
+            assert bits_of(again) == bits
+            assert again.query("q").answer().table.equals(db.query("q").answer().table)
