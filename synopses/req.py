@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -235,6 +236,33 @@ class GroupedReq(RankSketches):
         spread = super().scatter(ids, groups)
         spread._range[ids] = self._range[: self._groups]
         return spread
+
+    @classmethod
+    def from_images(cls, images: Sequence[bytes], k: int = 50, *, high: bool = True) -> Self:
+        """The groups whose sketches of floats DataSketches wrote, in this order.
+
+        Nobody knows what was rounded to these floats, so it is taken for granted.
+
+        Args:
+          images: REQ sketches of this k.
+          k: of the sketches.
+          high: whether their high ranks are the precise ones.
+
+        Raises:
+          CorruptSynopsis: one is no such image.
+          CannotMerge: one has another k.
+        """
+        made = cls(len(images), k, high=high)
+        for group, image in enumerate(images):
+            sketch = read_image(image, high=high)
+            if sketch.k != k:
+                raise CannotMerge("k", k, sketch.k)
+            if not sketch.n:
+                continue
+            made._sketches[group] = sketch
+            ends = np.array([sketch.get_min_value(), sketch.get_max_value()], np.float32)
+            made._range[group] = *np.nextafter(ends, np.array([-np.inf, np.inf], np.float32)), 1.0
+        return made
 
     def to_bytes(self) -> bytes:
         """The groups' extremes, whether values were rounded, and the sketches' images."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synopses.estimate import Bound
 from synopses.intervals.interval import Intervals
 from synopses.intervals.poisson import garwood
 
@@ -15,7 +16,7 @@ from synopses.intervals.poisson import garwood
 class WeightedMatches:
     """What a weighted sample holds of each group (or of each filter).
 
-    certain: float64 [groups], sum of the matching weights >= tau.
+    certain: float64 [groups], sum of the matching weights >= tau; infinite beyond doubles.
     light: int64 [groups], number of the matching rows with weight < tau; each stands for tau.
     tau: of the sample; 0.0 when nothing was left out.
     """
@@ -45,7 +46,8 @@ class WeightedMatches:
         rows = np.zeros(len(weights), np.int32) if ids is None else ids
         heavy = weights >= tau
         certain = np.zeros(groups)
-        np.add.at(certain, rows[heavy], weights[heavy])
+        with np.errstate(over="ignore"):
+            np.add.at(certain, rows[heavy], weights[heavy])
         light = np.bincount(rows[~heavy], minlength=groups)
         return cls(certain, light, tau)
 
@@ -59,14 +61,18 @@ def weighted_sum(matches: WeightedMatches, *, confidence: float) -> Intervals:
     (adaptive thresholds); estimators.md 3.
 
     Returns:
-      sums: [groups]; exact where tau is 0.
+      sums: [groups]; exact where tau is 0. Without value and bound where doubles cannot hold it.
     """
     low, high = garwood(matches.light, confidence=confidence)
+    with np.errstate(over="ignore"):
+        value = matches.certain + matches.tau * matches.light
+        ends = matches.certain + matches.tau * low, matches.certain + matches.tau * high
+    lost = np.isinf(value)
     return Intervals.of(
-        matches.certain + matches.tau * matches.light,
-        matches.certain + matches.tau * low,
-        matches.certain + matches.tau * high,
-        exact=matches.tau == 0.0,
+        np.where(lost, np.nan, value),
+        np.where(lost, -np.inf, ends[0]),
+        np.where(lost, np.inf, ends[1]),
+        exact=~lost & (matches.tau == 0.0),
     )
 
 
@@ -77,7 +83,7 @@ def signed_sum(
     half = 1.0 - (1.0 - confidence) / 2.0
     plus = weighted_sum(positive, confidence=half)
     minus = weighted_sum(negative, confidence=half)
-    exact = positive.tau == 0.0 and negative.tau == 0.0
+    exact = (plus.bound == Bound.EXACT) & (minus.bound == Bound.EXACT)
     return Intervals.of(
         plus.value - minus.value, plus.low - minus.high, plus.high - minus.low, exact=exact
     )

@@ -300,6 +300,35 @@ def test_a_weighted_sample_that_left_nothing_out_is_exact():
     assert found.bound.tolist() == [Bound.EXACT] * 3
 
 
+@pytest.mark.parametrize(
+    ("certain", "light", "tau", "known"),
+    [
+        ([1.7e308, 1.7e308, 5.0], [0, 0], 0.0, [False, True]),
+        ([1e308], [2, 0], 1e308, [False, True]),
+        ([], [0, 1], 1e308, [True, True]),
+    ],
+)
+def test_a_weighted_sum_beyond_the_range_of_doubles_has_no_bound(certain, light, tau, known):
+    weights = np.array([*certain, *[tau / 2] * sum(light)])
+    ids = [0, 0, 1][: len(certain)] + [at for at, each in enumerate(light) for _ in range(each)]
+    matches = WeightedMatches.by_group(
+        weights, tau=tau, ids=np.array(ids, np.int32).reshape(-1), groups=2
+    )
+    zero = WeightedMatches(np.zeros(2), np.zeros(2, np.int64), 0.0)
+    for found in (
+        weighted_sum(matches, confidence=0.95),
+        signed_sum(matches, zero, confidence=0.95),
+        signed_sum(zero, matches, confidence=0.95),
+        signed_sum(matches, matches, confidence=0.95),
+    ):
+        assert np.isfinite(found.value).tolist() == known
+        for at, it_is in enumerate(known):
+            if not it_is:
+                assert (found.low[at], found.high[at]) == (-np.inf, np.inf)
+                assert found.bound[at] == Bound.NONE
+    assert weighted_sum(matches, confidence=0.95).low[1] >= 0.0
+
+
 def test_a_signed_sum_takes_each_part_at_half_delta():
     plus = WeightedMatches(np.array([9.0]), np.array([4]), 2.0)
     minus = WeightedMatches(np.array([1.0]), np.array([0]), 0.0)

@@ -268,3 +268,37 @@ def test_damaged_images_are_refused_or_read_but_never_crash(size: int) -> None:
 @pytest.mark.parametrize("size", [2, 40, 400, 5_000])
 def test_100_000_damaged_images_never_crash(size: int) -> None:
     assert 0 < read_damaged(size, 25_000) < 25_000
+
+
+@pytest.mark.parametrize("high", [True, False])
+@pytest.mark.parametrize("size", [0, 1, 150, 50_000])
+def test_images_of_the_library_are_read_and_written(size: int, high: bool) -> None:
+    values = truth.draw("lognormal-1", 6, size)
+    library = datasketches.req_floats_sketch(50, high)
+    library.update(values.astype(np.float32))
+    read = GroupedReq.from_images(
+        [library.serialize(), GroupedReq(1, high=high).image(0)], high=high
+    )
+    assert read.counts().tolist() == [size, 0]
+    for q in (0.01, 0.5, 0.99):
+        answer = read.quantile(q, 0.999)
+        assert answer.null.tolist() == [not size, True]
+        if size:
+            assert answer.low[0] <= truth.exact_quantile(values, q) <= answer.high[0]
+    again = datasketches.req_floats_sketch.deserialize(read.image(0))
+    assert (again.n, again.is_hra()) == (size, high)
+    merged = GroupedReq.from_bytes(read.to_bytes()).merge(read)
+    assert merged.counts().tolist() == [2 * size, 0]
+    with pytest.raises(CannotMerge, match="k is 80 on the left, 50 on the right"):
+        GroupedReq.from_images([library.serialize()], k=80, high=high)
+    with pytest.raises(CorruptSynopsis, match="of a REQ image"):
+        GroupedReq.from_images([b"nothing of the kind"])
+
+
+def test_what_was_rounded_before_an_image_was_written_is_inside_its_interval() -> None:
+    values = 1.0 + np.arange(400) * 1e-10  # One float, and above it.
+    library = datasketches.req_floats_sketch(50, True)
+    library.update(values.astype(np.float32))
+    answer = GroupedReq.from_images([library.serialize()]).quantile(1.0, 0.95)
+    assert answer.low[0] <= values[-1] <= answer.high[0]
+    assert values[-1] != 1.0
