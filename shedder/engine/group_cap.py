@@ -19,7 +19,7 @@ _WIDEST = 3  # Bits of the mantissa: a quantile is within 6 % at worst.
 _WORTH = 0.75  # Of the bytes: groups of few values have as many buckets when these are wider.
 _AGAIN = 1.25  # Times the bytes at which it was not worth it.
 ALONE_BYTES_MAX = 512 << 10
-"""What a pane's histogram without groups may hold: all doubles of one sign, at full width."""
+"""What a pane's histogram without groups may hold: hundreds of decades, at the usual width."""
 # What a group takes in a pane before it has more than one value: its places in the arrays, and
 # one entry of the maps (measured over 10,000 groups of one value).
 GROUP_BYTES_LEAST = {
