@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from synopses.inputs import as_input
 
-DATASKETCHES_SEED = 9001
-NULL_HASH = np.uint64(0x6E756C6C5F6B6579)  # "null_key": a NULL group key, whatever its type.
+_SEED = np.uint64(9001)  # DataSketches' own.
 
 _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
@@ -98,8 +97,8 @@ def _murmur_words(
     words: NDArray[np.uint64], h1: NDArray[np.uint64], h2: NDArray[np.uint64]
 ) -> None:
     for row in range(words.size):
-        a = np.uint64(9001) ^ _scramble1(words[row])
-        h1[row], h2[row] = _close(a, np.uint64(9001), np.uint64(8))
+        a = _SEED ^ _scramble1(words[row])
+        h1[row], h2[row] = _close(a, _SEED, np.uint64(8))
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -124,8 +123,8 @@ def _murmur_utf8(
         at = int(offsets[row])
         end = int(offsets[row + 1])
         length = np.uint64(end - at)
-        a = np.uint64(9001)
-        b = np.uint64(9001)
+        a = _SEED
+        b = _SEED
         while end - at >= 16:
             a ^= _scramble1(_eight_bytes(data, at))
             a = (_rotate(a, 27) + b) * np.uint64(5) + np.uint64(0x52DCE729)

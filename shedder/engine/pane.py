@@ -34,22 +34,6 @@ from synopses.theta_profile import LG_K_MIN
 
 _THETA_LG_K_MAX = 13  # 1.1 % at 128 KiB, when there is more than 2^13 * 2^level to count.
 
-Synopsis = (
-    GroupedCount
-    | GroupedMoments
-    | GroupedCrossMoments
-    | GroupedFirstLast
-    | GroupedTextFirstLast
-    | GroupedTextExtremes
-    | GroupedDistinct
-    | GroupedTheta
-    | GroupedLogBuckets
-    | GroupedKll
-    | GroupedReq
-    | GroupedFrequent
-    | GroupedCountMin
-)
-
 _CLASSES: dict[Kind, Any] = {
     Kind.COUNT: GroupedCount,
     Kind.MOMENTS: GroupedMoments,

@@ -17,7 +17,6 @@ from synopses.estimate import Bound, Estimate
 ROLE = b"shedder.role"  # field metadata of the table: what a column is
 ESTIMATE = b"estimate"  # ... a value with companions
 COMPANION = b"companion"  # ... one of those, or `certain`
-COMPANIONS = ("_low", "_high", "_bound", "_met")
 CERTAIN = "certain"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -21,7 +21,6 @@ from shedder.errors import BadBatch
 CONTINUATION = 0xFFFFFFFF
 PREFIX = struct.Struct("<II")  # continuation marker, metadata bytes
 BUFFER = struct.Struct("<qq")  # offset, bytes: one struct of RecordBatch.buffers
-NODE_BYTES = 16  # length, null count: one struct of RecordBatch.nodes
 METADATA_BYTES_MAX = 1 << 20
 
 
