@@ -13,7 +13,8 @@ import struct
 import sys
 import threading
 
-BULK = 5  # Niceness of applying and writing the log: they go on, but let answers pass.
+BULK = 5  # Niceness of applying: it goes on, but lets answers pass. The log does not wait for them:
+# what it does is short, and every append that is not acknowledged yet stands behind it.
 LATE = 5  # Niceness of runs and repairs. At 10, one that held the interpreter's lock lost its core.
 SLICE_NS = 100_000  # The shortest that Linux takes.
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from shedder.archive.files import Bytes
 from shedder.archive.log import Log
 from shedder.errors import BadSetting, Draining, Overloaded, ShedderError, StorageFailed
-from shedder.scheduling import BULK, give_way
 
 BYTES_MAX = 64 << 20
 
@@ -142,7 +141,6 @@ class GroupCommit:
             return group
 
     def _run(self) -> None:
-        give_way(BULK)
         while group := self._next_group():
             try:
                 self.commit(group)

@@ -18,6 +18,7 @@ from shedder.scheduling import run_soon
 from shedder.server.audit import Audit
 from shedder.server.backfill import Backfill
 from shedder.server.boundary import CALLS_MAX, Boundary
+from shedder.server.by_name import ByName
 from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
 from shedder.server.control import Control
 from shedder.server.gate import Gate
@@ -128,6 +129,7 @@ class Server:
 
     def _add_services(self, engine: Engine) -> None:
         workers, drain = self._workers, self._drain
+        server = ByName.of(self._server)
         ingest = Ingest(
             engine,
             self._settings,
@@ -136,8 +138,8 @@ class Server:
             metrics=self._metrics,
             health=self._health,
         )
-        add_IngestServicer_to_server(ingest, self._server)
-        add_QueryServicer_to_server(Query(engine, workers=workers, drain=drain), self._server)
+        add_IngestServicer_to_server(ingest, server)
+        add_QueryServicer_to_server(Query(engine, workers=workers, drain=drain), server)
         synopses = Synopses(
             engine,
             workers=workers,
@@ -145,12 +147,12 @@ class Server:
             health=self._health,
             drain=self._drain,
         )
-        add_SynopsesServicer_to_server(synopses, self._server)
-        add_BackfillServicer_to_server(Backfill(engine, workers=workers), self._server)
-        add_AuditServicer_to_server(Audit(engine, workers=workers), self._server)
+        add_SynopsesServicer_to_server(synopses, server)
+        add_BackfillServicer_to_server(Backfill(engine, workers=workers), server)
+        add_AuditServicer_to_server(Audit(engine, workers=workers), server)
         control = Control(engine, workers=self._controllers, drain=drain)
-        add_ControlServicer_to_server(control, self._server)
-        self._health.add_to(self._server)
+        add_ControlServicer_to_server(control, server)
+        self._health.add_to(server)
         if self._settings.reflection:
             names = [
                 service.full_name
