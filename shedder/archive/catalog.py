@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from shedder.cql.layout import layout_from_text, layout_text
 from shedder.cql.query import StreamSchema
 from shedder.errors import QueryExists, StreamExists
 
+_JOINED = struct.Struct("<q")  # The sequence at which a query joins a replay.
 _STREAM_COLUMNS = "id, name, definition, retained_from, retained_position"
 _RUN_COLUMNS = (
     "stream_id, first_position, end_position, file, bytes, crc, min_ts, max_ts, layout, basics, "
@@ -113,6 +115,7 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
         with self.transaction():
             self._run("DELETE FROM panes WHERE query = ?", name)
             self._run("DELETE FROM queries WHERE name = ?", name)
+            self._run("DELETE FROM checkpoint_parts WHERE key = ?", f"joined/{name}")
 
     # --- runs ---
 
@@ -215,6 +218,28 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
             for key, blob in parts.items():
                 self._insert("checkpoint_parts", key, blob)
             self._insert("checkpoint", 1, log_sequence)
+
+    def join_checkpoint(self, query: QueryEntry, sequence: int, parts: Mapping[str, bytes]) -> None:
+        """List a standing query that joins a replay of the log at this sequence, and not before.
+
+        Args:
+          query: of which there is none of this name. parts: more of the checkpoint, as of there.
+        """
+        with self.transaction():
+            self.add_query(query)
+            for key, blob in parts.items():
+                self._insert("checkpoint_parts", key, blob)
+            self._insert("checkpoint_parts", f"joined/{query.name}", _JOINED.pack(sequence))
+
+    def joined(self) -> dict[str, int]:
+        """The queries that came after the checkpoint, by name, and where they join a replay."""
+        where = "WHERE substr(key, 1, 7) = 'joined/'"
+        rows = self._select("checkpoint_parts", "key, blob", where)
+        return {key.removeprefix("joined/"): _JOINED.unpack(blob)[0] for key, blob in rows}
+
+    def durable_sequence(self) -> int:
+        """Every record of the log below it was durable once, as is proved by what is here."""
+        return max([self.checkpoint_sequence(), *self.joined().values()])
 
     def checkpoint_sequence(self) -> int:
         """The log sequence of the checkpoint; 0 when there is none."""

@@ -153,7 +153,7 @@ def _check_catalog(directory: Path, report: Report) -> _Catalogued:
                 quarantined={(it.stream_id, it.first_position) for it in catalog.quarantined()},
                 emptied=catalog.emptied(),
                 indexes=catalog.indexes(),
-                at_least=catalog.checkpoint_sequence(),
+                at_least=catalog.durable_sequence(),
             )
         except ShedderError:  # already among the problems
             known = _Catalogued()

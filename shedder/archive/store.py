@@ -78,7 +78,7 @@ def _open_parts(
         files=files,
         segment_bytes=log_segment_bytes,
         quarantine=directory / "quarantine",
-        at_least=catalog.checkpoint_sequence(),
+        at_least=catalog.durable_sequence(),
     )
     undo.callback(log.close)
     if new:

@@ -88,10 +88,7 @@ class Checkpoint:
             for published in stream.queries.values():
                 if not published.failed:  # What broke may be in its panes.
                     standings.append(published.standing)
-                parts[f"query/{published.standing.name}"] = _query_state(published)
-                if published.standing.keys is not None:
-                    keys = published.standing.keys.to_bytes()
-                    parts[f"groups/{published.standing.name}"] = keys
+                parts |= query_parts(published)
         if synopsis_bytes is not None:
             parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
         if tenants is not None and tenants.told:
@@ -161,6 +158,13 @@ def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
         "producers": {name: asdict(progress) for name, progress in producers.items()},
     }
     return json.dumps(state).encode()
+
+
+def query_parts(published: Published) -> dict[str, bytes]:
+    """The parts of a standing query: its counts, its open panes, its groups."""
+    name, keys = published.standing.name, published.standing.keys
+    parts = {f"query/{name}": _query_state(published)}
+    return parts if keys is None else parts | {f"groups/{name}": keys.to_bytes()}
 
 
 def _query_state(published: Published) -> bytes:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from shedder.archive.catalog import Catalog
 from shedder.engine.checkpoint import Checkpoint
+from shedder.engine.joining import Joining
 from shedder.errors import Draining, InternalError, ShedderError
 
 if TYPE_CHECKING:
@@ -29,19 +31,25 @@ class Checkpoints:
 
     One that is due is begun: what may change is made bytes at once, closed panes a few after each
     group, and another thread writes all of it when they are. Until then the log keeps what the
-    checkpoint before needs. One that somebody asks for is written before he goes on, as is whatever
+    checkpoint before needs. A new query is written alone, beside the newest one, and not by this
+    thread. One that somebody asks for is written before he goes on, as is whatever
     else changes the queries and panes that the catalog has: `settle` comes before it.
     """
 
     def __init__(self, core: Core) -> None:
-        """Nothing is stored yet."""
+        """Nothing is stored yet.
+
+        feeders: queries whose panes others take by what is stored: without them it is not whole.
+        """
+        self.feeders: set[str] = set()
+        self._feeders_of_newest: set[str] = set()
         self._core = core
         self._worker = core.machine.pool("shedder-checkpoint")
         self._at_s = core.machine.monotonic_s() + core.settings.checkpoint_seconds
         self._sequence = 0  # Of the newest one, or of that which has begun.
         self._size_bytes = 0
         self._log_bytes = 0  # Applied since the newest one began.
-        self._begun: Checkpoint | None = None
+        self._begun: Checkpoint | Joining | None = None
         self._writing: Future[None] | None = None
 
     def now(self, also: Callable[[], None] | None = None) -> None:
@@ -68,6 +76,34 @@ class Checkpoints:
                 begun.failed()
             raise
         self._sequence, self._size_bytes = begun.sequence, begun.stored()
+        self.feeders = self._feeders_of_newest
+
+    def join(self, joining: Joining) -> None:
+        """Nothing else is written before this query is; then `end_joining`."""
+        assert self._begun is None, "settle comes before"
+        self._begun, self._writing = joining, joining.writing
+
+    def end_joining(self, joining: Joining) -> None:
+        """Write a new query, on the thread that wants it, unless this one had to, meanwhile.
+
+        Raises:
+          DiskFull, StorageFailed: it does not stand.
+        """
+        core = self._core
+
+        def settle() -> None:
+            if self._begun is joining:
+                self.settle()
+
+        try:
+            while not core.actor.call(lambda: joining.encode_some(core)).result():
+                pass
+            if joining.writing.set_running_or_notify_cancel():
+                _store(joining, core.store.catalog, joining.writing)
+        finally:
+            core.actor.call(settle).result()
+        if joining.error is not None:
+            raise joining.error
 
     def audited(self) -> None:
         """Certifications have changed, without any record of the log: a checkpoint stores them."""
@@ -116,11 +152,7 @@ class Checkpoints:
         if writing is None or writing.cancel():
             written: Future[None] = Future()
             self._writing = written
-            try:
-                begun.store(self._core.store.catalog)
-                written.set_result(None)
-            except ShedderError as error:
-                written.set_exception(error)
+            _store(begun, self._core.store.catalog, written)
         assert self._writing is not None
         self._finish(self._writing)
 
@@ -130,6 +162,9 @@ class Checkpoints:
 
     def _of_now(self) -> Checkpoint:
         core = self._core
+        queries = [each for stream in core.streams.values() for each in stream.queries.values()]
+        self._feeders_of_newest = {each.standing.name for each in queries if each.standing.takers}
+        self.feeders |= self._feeders_of_newest  # It may fail.
         return Checkpoint.of(
             core.streams,
             {name: intake.producers() for name, intake in core.intakes.items()},
@@ -149,7 +184,7 @@ class Checkpoints:
         if begun.waiting_bytes > HELD_BYTES_MAX:
             self.settle()
 
-    def _write(self, begun: Checkpoint) -> None:
+    def _write(self, begun: Checkpoint | Joining) -> None:
         self._writing = self._worker.submit(begun.store, self._core.store.catalog)
         self._writing.add_done_callback(self._written)
 
@@ -162,6 +197,10 @@ class Checkpoints:
         if self._begun is None or self._writing is not writing:  # It was settled.
             return
         begun, self._begun, self._writing = self._begun, None, None
+        if isinstance(begun, Joining):
+            begun.end()
+            self._sequence = _NEVER  # The next one is of all queries.
+            return
         try:
             writing.result()
         except ShedderError as error:
@@ -170,6 +209,7 @@ class Checkpoints:
             _log.error("checkpoint_failed", error=str(error))
         else:
             self._size_bytes = begun.stored()
+            self.feeders = self._feeders_of_newest
             self._retire()
 
     def _retire(self) -> None:
@@ -182,3 +222,15 @@ class Checkpoints:
             core.store.trim_log()
         except ShedderError as error:
             _log.error("log_not_trimmed", error=str(error))
+
+
+def _store(begun: Checkpoint | Joining, catalog: Catalog, written: Future[None]) -> None:
+    """Write it, and tell."""
+    try:
+        begun.store(catalog)
+    except BaseException as error:
+        written.set_exception(error)
+        if not isinstance(error, ShedderError):
+            raise
+    else:
+        written.set_result(None)

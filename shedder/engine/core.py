@@ -229,7 +229,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         """Drop a query; those that took its panes go on with their own, or with each other's."""
         name = published.standing.name
         self.checkpoints.settle()
-        if not published.standing.takers:
+        if not published.standing.takers and name not in self.checkpoints.feeders:
             self.store.catalog.drop_query(name)
             part(published.standing)
             del stream.queries[name]

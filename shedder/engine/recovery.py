@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -23,6 +24,7 @@ from shedder.engine.core import Core
 from shedder.engine.feeding import take_from
 from shedder.engine.grant import group_bytes
 from shedder.engine.intake import progress_of
+from shedder.engine.joining import joined_sample
 from shedder.engine.lost import UNCOUNTED
 from shedder.engine.lost_records import uncounted
 from shedder.engine.plan import plan, sizes_from_json
@@ -48,7 +50,7 @@ def recover(core: Core) -> None:
     The store has verified its files and made the tail of every stream again; here the checkpoint
     is read and the log after it applied, exactly as it was applied the first time.
     """
-    producers = _read_checkpoint(core)
+    producers, joining = _read_checkpoint(core)
     start = core.store.catalog.checkpoint_sequence()
     core.applied_sequence = start
     positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
@@ -57,6 +59,8 @@ def recover(core: Core) -> None:
     replayed = 0
     by_load = _levels_by_load(core, start)
     for record in core.store.log.read(core.store.log.first_sequence):
+        while joining and joining[0].sequence <= record.sequence:
+            joining.popleft().join()
         while by_load and by_load[0].from_sequence <= record.sequence:
             core.apply_level(by_load.popleft())
         match record.kind:
@@ -91,6 +95,8 @@ def recover(core: Core) -> None:
             case Kind.ALTERED if record.sequence >= start:
                 core.apply_alteration(alteration_from_body(bytes(record.body)))
         core.applied_sequence = max(start, record.sequence + 1)
+    for one in joining:
+        one.join()
     for late in by_load:
         core.apply_level(late)
     for name, intake in core.intakes.items():
@@ -146,12 +152,32 @@ def _levels_by_load(core: Core, start: int) -> deque[LevelFrom]:
     return deque(sorted(late, key=lambda header: header.from_sequence))
 
 
-def _read_checkpoint(core: Core) -> Producers:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Joining:
+    """What came after the checkpoint, before a record of the log: a query, or a sample with one."""
+
+    sequence: int
+    stream: Stream
+    published: Published | None = None
+    sample: StreamSample | None = None
+
+    def join(self) -> None:
+        """All records before it have been applied."""
+        if self.sample is not None:
+            self.stream.sample = self.sample
+        if self.published is not None:
+            self.stream.queries[self.published.standing.name] = self.published
+            self.stream.share_panes()
+
+
+def _read_checkpoint(core: Core) -> tuple[Producers, deque[_Joining]]:
+    """The state as of the checkpoint, and what came after it, in order."""
     catalog = core.store.catalog
     parts = catalog.checkpoint_parts()
     core.synopsis_bytes_set = restore_budget(parts)
     core.tenants.restore(parts.get(TENANTS))
     producers: Producers = {}
+    joining: list[_Joining] = []
     for row in core.store.streams():
         data = parts.get(f"sample/{row.id}")
         if data is None:
@@ -161,16 +187,24 @@ def _read_checkpoint(core: Core) -> Producers:
         stream = core.add_stream(row.id, row.schema, sample)
         state = parts.get(f"stream/{row.id}")
         producers[row.schema.name] = {} if state is None else restore_stream(stream, state)
+        joined = joined_sample(parts, row.id, row.schema)
+        if joined is not None:
+            joining.append(_Joining(joined[0], stream, sample=joined[1]))
+    late = catalog.joined()
     feeds: list[tuple[Stream, Standing, tuple[str, int, int]]] = []
     for stored in catalog.queries():
         published, feed = _restored(core, stored, parts)
         stream = core.stream(published.standing.query.schema.name)
         if feed is not None:
             feeds.append((stream, published.standing, feed))
+        if stored.name in late:
+            joining.append(_Joining(late[stored.name], stream, published))
+            continue
         stream.queries[stored.name] = published
     for stream, standing, (feeder, *feed_from) in feeds:
+        core.checkpoints.feeders.add(feeder)
         take_from(standing, stream.queries[feeder].standing, (feed_from[0], feed_from[1]))
-    return producers
+    return producers, deque(sorted(joining, key=lambda one: one.sequence))
 
 
 def _restored(

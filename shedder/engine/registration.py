@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from shedder.archive.directory import FORMAT_LEVELS
+from shedder.archive.directory import FORMAT_JOINED, FORMAT_LEVELS
 from shedder.archive.entries import QueryEntry
 from shedder.cql.bind import bind
 from shedder.cql.expression import AggregateFunction, Column
@@ -15,6 +15,7 @@ from shedder.engine.core import Core
 from shedder.engine.feeding import part
 from shedder.engine.grant import Granted, group_bytes
 from shedder.engine.history import History, catch_up
+from shedder.engine.joining import Joining
 from shedder.engine.plan import plan, sizes_to_json
 from shedder.engine.published import Published
 from shedder.engine.rewrite import rewritten, without_limits
@@ -71,9 +72,12 @@ class Registrar:
         if sharper is not None:
             past.append(History.of_sample(self._core, stream, sharper))
         catch_up(past, lambda: stream.position)
-        return self._core.actor.call(
+        self._core.store.allow(FORMAT_JOINED)
+        published, joining = self._core.actor.call(
             lambda: self._begin(stream, standing, granted, past, sharper)
         ).result()
+        self._core.checkpoints.end_joining(joining)
+        return published
 
     def preview(self, stream: Stream, select: Select) -> dict[str, str]:
         """What `register` would grant now, and how it would rewrite the query; nothing is done.
@@ -113,9 +117,13 @@ class Registrar:
         granted: Granted,
         past: list[History],
         sharper: StreamSample | None,
-    ) -> Published:
-        """On the apply thread: read the little that is left of the past, then live."""
+    ) -> tuple[Published, Joining]:
+        """On the apply thread: read the little that is left of the past, then live.
+
+        It reads from now on what comes, and does not stand before it is durable.
+        """
         core = self._core
+        core.checkpoints.settle()
         query = standing.query
         published = Published(
             standing,
@@ -147,19 +155,23 @@ class Registrar:
             from_position=stream.position,
             created_us=core.clock_us(),
         )
-        sample = stream.sample
-        if sharper is not None and sharper.position == sample.position:
+        sample, position = stream.sample, stream.position
+        if sharper is not None and sharper.position != sample.position:
+            sharper = None
+
+        def leave() -> None:
+            part(standing)
+            del stream.queries[standing.name]
+            if stream.sample is sharper and stream.position == position:
+                stream.sample = sample  # Else it lacks what came meanwhile; the sharper one serves.
+
+        joining = Joining(entry, published, core.applied_sequence, sharper, leave)
+        core.checkpoints.join(joining)
+        if sharper is not None:
             stream.sample = sharper
         stream.queries[standing.name] = published
         stream.share_panes()
-        try:
-            core.checkpoints.now(also=lambda: core.store.catalog.add_query(entry))
-        except BaseException:  # It stands in memory and in the catalog, or in neither.
-            part(standing)
-            del stream.queries[standing.name]
-            stream.sample = sample
-            raise
-        return published
+        return published, joining
 
     def _sharper_sample(self, stream: Stream, query: BoundQuery) -> StreamSample | None:
         """An empty sample by weight of what is summed, by hash of what is counted, by group.

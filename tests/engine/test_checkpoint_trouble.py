@@ -66,10 +66,17 @@ def test_a_sample_is_stored_again_only_when_tuples_have_come(db: Engine, tmp_pat
     checkpoint(db)
     assert stream.sample_is_stored
     first = stored()
-    db.register("n", SELECT)  # Draws a sharper sample, and stores that.
-    assert stored() == stream.sample.to_bytes() != first
+    db.register("n", SELECT)  # Draws a sharper sample, and stores that beside the checkpoint.
+    sharper = stream.sample.to_bytes()
+    key = f"joined_sample/{stream.id}"
+    assert db.core.store.catalog.checkpoint_parts()[key].endswith(sharper)
+    assert stored() == first != sharper
     db.register("m", SELECT)
-    assert stored() == stream.sample.to_bytes()
+    checkpoint(db)
+    assert stored() == sharper
+    db.register("o", SELECT)
+    checkpoint(db)
+    assert key not in db.core.store.catalog.checkpoint_parts()
     db.push("requests", table.slice(3_000))
     with full_catalog(db), pytest.raises(DiskFull):
         checkpoint(db)

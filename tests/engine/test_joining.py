@@ -1,0 +1,200 @@
+"""Queries that come after a checkpoint: after a crash there or not, never half, as they were."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shedder.engine.engine import Engine
+from shedder.errors import DiskFull
+from tests.archive.power import PowerFiles
+from tests.engine.test_alterations import checkpoint, opened
+from tests.engine.test_checkpoint_trouble import full_catalog
+from tests.engine.test_resizing import CREATE, second
+
+_KEEPS = "COUNT(*) AS n, SUM(k) AS total, COUNT(DISTINCT k) AS d"
+TEXTS = {
+    "long": f"SELECT {_KEEPS} FROM s [RANGE INTERVAL '6' SECOND SLIDE INTERVAL '1' SECOND]",
+    "short": f"SELECT {_KEEPS} FROM s [RANGE INTERVAL '2' SECOND SLIDE INTERVAL '1' SECOND]",
+    "ever": "SELECT COUNT(*) AS n, SUM(v) AS total FROM s",
+    "groups": "SELECT k % 7 AS g, COUNT(*) AS n FROM s GROUP BY k % 7",
+}
+
+
+def check(db: Engine, names: set[str]) -> None:
+    """These stand, and each answers as one does that reads all that is there from the archive."""
+    assert set(db.core.stream("s").queries) == names
+    for name in names:
+        twin = db.register(f"{name} again", TEXTS[name])
+        assert sorted(map(str, db.query(name).answer().rows())) == sorted(
+            map(str, twin.answer().rows())
+        ), name
+        db.drop_query(f"{name} again")
+
+
+class Photographed(PowerFiles):
+    """At each call of the file system, a directory as it might be if power failed there."""
+
+    def __init__(self, root: Path, beside: Path) -> None:
+        super().__init__(root)
+        self._beside = beside
+        self._taking = threading.Lock()
+        self.stand: set[str] | None = None
+        self.photos: list[tuple[Path, set[str]]] = []
+
+    def step(self, kind: str) -> OSError | None:
+        if self.stand is not None and self._taking.acquire(blocking=False):
+            target = self._beside / f"photo {len(self.photos)}"
+            self.crash_into(target, seed=len(self.photos))
+            self.photos.append((target, set(self.stand)))
+            self._taking.release()
+        return super().step(kind)
+
+
+@pytest.mark.slow
+def test_power_may_fail_at_any_call_and_each_query_is_as_it_was(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    files = Photographed(root, tmp_path)
+    script = [
+        *("long", "push", "push", "checkpoint", "push", "short", "push", "ever", "groups", "push"),
+        *("-ever", "push", "ever", "push", "checkpoint", "push", "-short", "push", "short", "push"),
+        *("-long", "push", "-groups", "long", "push", "groups", "push"),
+    ]
+    with opened(root, files) as db:
+        db.execute(CREATE)
+        stand: set[str] = set()
+        for number, word in enumerate(script):
+            match word:
+                case "push":
+                    files.stand = stand
+                    db.push("s", second(number))
+                    files.stand = None
+                case "checkpoint":
+                    checkpoint(db)
+                case _ if word.startswith("-"):
+                    db.drop_query(word[1:])
+                    stand.remove(word[1:])
+                case _:
+                    db.register(word, TEXTS[word])
+                    stand.add(word)
+            files.crash_into(tmp_path / f"after {number}", seed=number)
+            files.photos.append((tmp_path / f"after {number}", set(stand)))
+        check(db, stand)
+    assert len(files.photos) > 2 * len(script)
+    for directory, names in files.photos:
+        with opened(directory) as again:
+            check(again, names)
+            again.push("s", second(90))
+            check(again, names)
+
+
+def while_it_is_written(db: Engine, work: Callable[[], None]) -> None:
+    """Register `short`; its write waits while this is done."""
+    catalog = db.core.store.catalog
+    with ThreadPoolExecutor(1) as pool:
+        with catalog.transaction():
+            registered = pool.submit(db.register, "short", TEXTS["short"])
+            while "short" not in db.core.stream("s").queries:
+                db.core.actor.call(lambda: None).result()
+            work()
+        registered.result()
+
+
+def test_tuples_are_read_while_a_query_is_written(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    files = PowerFiles(root)
+    with opened(root, files) as db:
+        db.execute(CREATE)
+        db.register("long", TEXTS["long"])
+        db.push("s", second(0))
+        checkpoint(db)
+        db.push("s", second(1))
+
+        def push() -> None:
+            receipt = db.push("s", second(2))
+            assert db.query("short").answer(after=receipt).rows()[0]["n"] > 0
+            files.crash_into(tmp_path / "before", seed=1)
+
+        while_it_is_written(db, push)
+        both = {"long", "short"}
+        check(db, both)
+        files.crash_into(tmp_path / "after", seed=2)
+        db.push("s", second(3))
+        files.crash_into(tmp_path / "later", seed=3)
+        checkpoint(db)
+        assert not db.core.store.catalog.joined()
+    for directory, names in (("before", {"long"}), ("after", both), ("later", both)):
+        with opened(tmp_path / directory) as again:
+            check(again, names)
+
+
+def register_some(db: Engine) -> None:
+    """There is room in SQLite's pages for a few."""
+    for number in range(200):
+        db.register(f"n {number}", TEXTS["groups"])
+
+
+def test_a_query_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.register("long", TEXTS["long"])
+        db.push("s", second(0))
+        with full_catalog(db), pytest.raises(DiskFull):
+            register_some(db)
+        stand = set(db.core.stream("s").queries)
+        assert stand == {entry.name for entry in db.core.store.catalog.queries()}
+        assert all(one.standing.feed is None for one in db.core.stream("s").queries.values())
+        db.push("s", second(1))
+        for name in stand - {"long"}:
+            db.drop_query(name)
+        check(db, {"long"})
+    with opened(tmp_path / "data") as db:
+        check(db, {"long"})
+
+
+def test_a_query_is_no_checkpoint_and_the_log_goes_on_behind_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.register("long", TEXTS["long"])
+        checkpoint(db)
+        catalog = db.core.store.catalog
+        sequence = catalog.checkpoint_sequence()
+        db.push("s", second(0))
+        db.core.actor.call(lambda: None).result()
+        db.register("short", TEXTS["short"])
+        assert catalog.checkpoint_sequence() == sequence
+        assert catalog.joined() == {"short": db.core.applied_sequence}
+        assert catalog.durable_sequence() == db.core.applied_sequence > sequence
+        db.drop_query("short")
+        assert catalog.joined() == {}
+
+
+def test_a_query_that_fed_another_as_of_the_checkpoint_can_be_dropped(tmp_path: Path) -> None:
+    """By then the other reads by itself; a replay begins where it did not."""
+    root = tmp_path / "data"
+    root.mkdir()
+    files = PowerFiles(root)
+    with opened(root, files) as db:
+        db.execute(CREATE)
+        for name in ("long", "short"):
+            db.register(name, TEXTS[name])
+        db.push("s", second(0))
+        queries = db.core.stream("s").queries
+        assert queries["short"].standing.feed is not None
+        checkpoint(db)
+        db.push("s", second(1))
+        db.set_thinning("long", 1)  # From now on it reads other tuples.
+        receipt = db.push("s", second(2))
+        answer = db.query("short").answer(after=receipt).rows()
+        assert queries["short"].standing.feed is None
+        db.drop_query("long")
+        files.crash_into(tmp_path / "copy", seed=1)
+    with opened(tmp_path / "copy") as again:
+        assert again.query("short").answer().rows() == answer
+        check(again, {"short"})
