@@ -134,6 +134,10 @@ def report(found: Sequence[tuple[float, Told, Told]]) -> Report:
                 f"{QUOTA:,}. A refused batch is not sent again."
             ),
             (
+                f"The data are in {tempfile.gettempdir()}: in /dev/shm, no stall of a disk hides "
+                "what tenants do to each other."
+            ),
+            (
                 "The server has one core, the clients have the other, where the one that measures "
                 "goes first: on machines of their own they would not be in each other's way."
             ),
