@@ -170,7 +170,7 @@ class Registrar:
         if sharper is not None:
             stream.sample = sharper
         stream.queries[standing.name] = published
-        stream.share_panes()
+        stream.share_panes(standing)
         return published, joining
 
     def _sharper_sample(self, stream: Stream, query: BoundQuery) -> StreamSample | None:

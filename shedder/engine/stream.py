@@ -159,11 +159,13 @@ class Stream:
         self.position = header.end_position
         self.built -= self.owed.settle(header.producer, header.rows)
 
-    def share_panes(self) -> None:
-        """Let as few queries read tuples as can, from now on."""
-        feed_each_other(
-            [published.standing for published in self.queries.values() if not published.failed]
-        )
+    def share_panes(self, new: Standing | None = None) -> None:
+        """Let as few queries read tuples as can, from now on.
+
+        new: who has come; those that read other things are as they were. None: all may differ.
+        """
+        standings = (each.standing for each in self.queries.values() if not each.failed)
+        feed_each_other([it for it in standings if new is None or it.reads == new.reads])
 
     def heartbeat(self, watermark_us: int, arrival_us: int) -> None:
         """Raise the watermark by promise, as far as a clock is believed."""
