@@ -29,6 +29,7 @@ from shedder.streams.windows import span_of
 from spark_ingest.session import check_spark, having
 
 _OPEN_COST = "spark.sql.files.openCostInBytes"
+_ZONE = "spark.sql.session.timeZone"
 _OPEN_COST_BYTES = 1 << 16  # Of a local file; evaluating the facts takes far longer than reading.
 _T = TypeVar("_T")
 _DIGITS = 20  # of the first position, with which a run's file name begins
@@ -126,7 +127,7 @@ def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
 
     Rows that were deleted are not there. Where rows lie in blocks, POSITION is a column of the
     file; of others, the file's name says the first position, and a row's place in the file the
-    rest.
+    rest. While the view is there, the session's zone is UTC, in which streams have their times.
     """
     name = f"sealed_{stream.schema.name}"
     place = (
@@ -147,7 +148,7 @@ def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
     whole.createOrReplaceTempView(f"`{name}`")
     try:
         # By itself, Spark has one core read all files that are below 4 MiB.
-        with having(spark, _OPEN_COST, _OPEN_COST_BYTES):
+        with having(spark, _OPEN_COST, _OPEN_COST_BYTES), having(spark, _ZONE, "UTC"):
             yield name
     finally:
         spark.catalog.dropTempView(name)

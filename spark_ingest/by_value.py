@@ -96,7 +96,8 @@ class _Pass:
     """Kinds whose groups and values have these types, and what is wanted of them.
 
     columns: SQL and place; it is made of c0, c1, ..., the counts of a value, and of their sums over
-    the group, n0, n1, ...; those are shared. claimed: by kind, values that answers have listed.
+    the group, n0, n1, ...; those are shared. Some values are ranked by counts: r0, r1, ...
+    claimed: by kind, values that answers have listed.
     """
 
     groups: tuple[ColumnType, ...]
@@ -105,6 +106,7 @@ class _Pass:
     current: dict[Any, int] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
     shared: set[int] = field(default_factory=set)
+    ranked: set[int] = field(default_factory=set)
     wanted: list[_Wanted] = field(default_factory=list)
     spans: list[tuple[int | None, int | None]] = field(default_factory=list)
     claimed: set[tuple[int, Any]] = field(default_factory=set)
@@ -138,8 +140,9 @@ def find_by_value(
 ) -> int:
     """Put what the cases claim of values into the facts of their groups.
 
-    Of lists the counts of the values that they have, as `counts`, and of FREQUENT the values that
-    are in truth, as `frequent`; of the others the number, as `value`.
+    Of lists the counts of the values that they have, as `counts`, of TOP also of the most frequent
+    values, as `best`, and of FREQUENT the values that are in truth, as `frequent`; of the others
+    the number, as `value`.
 
     Args:
       spark: the session.
@@ -220,6 +223,12 @@ def _add(
             )
             for _, claim in case.claims(name):
                 one.claimed.update((kind, item["value"]) for item in claim.value or [])
+            if function is AggregateFunction.TOP:  # One more than there are listed, at least.
+                lists = [claim.value or [] for _, claim in case.claims(name)]
+                one.ranked.add(at)
+                met = f"r{at} <= {1 + max(map(len, lists), default=0)} AND c{at} > 0"
+                best = f"collect_list(CASE WHEN {met} THEN {pair} END)"
+                one.want(case, name, "best", kind, best)
             if function is AggregateFunction.FREQUENT:
                 assert aggregate.parameter is not None
                 share = Fraction(repr(aggregate.parameter))
@@ -286,13 +295,17 @@ def _sql(one: _Pass, relation: str, time_column: str, claims: Path) -> str:
         f"AS {', '.join([*keys, _VALUE, 'mask'])} WHERE mask <> 0 AND {_VALUE} IS NOT NULL "
         f"GROUP BY {', '.join([*keys, _VALUE])}"
     )
-    if one.shared:
+    if one.shared or one.ranked:
         part = f"PARTITION BY {', '.join(keys)}"
-        totals = [f"sum(c{at}) OVER ({part}) AS n{at}" for at in sorted(one.shared)]
-        values = f"SELECT *, {', '.join(totals)} FROM ({values}) AS w"
+        more = [f"sum(c{at}) OVER ({part}) AS n{at}" for at in sorted(one.shared)]
+        order = "row_number() OVER ({} ORDER BY c{} DESC) AS r{}"
+        more += [order.format(part, at, at) for at in sorted(one.ranked)]
+        values = f"SELECT *, {', '.join(more)} FROM ({values}) AS w"
     if one.claimed:
         same = f"k = __kind AND {_VALUE} <=> listed"
         values = f"SELECT * FROM ({values}) AS w LEFT JOIN parquet.`{claims}` ON {same}"
+    else:
+        values = f"SELECT *, NULL AS listed FROM ({values}) AS w"
     facts = [f"{sql} AS f{at}" for sql, at in one.columns.items()]
     return f"SELECT {', '.join([*keys, *facts])} FROM ({values}) AS c GROUP BY {', '.join(keys)}"
 
@@ -345,5 +358,5 @@ def _plain(column: pa.ChunkedArray[Any]) -> list[Any]:
 
 
 _READERS: Mapping[str, Callable[[pa.ChunkedArray[Any]], list[Any]]] = MappingProxyType(
-    {"value": _plain, "counts": _counts, "frequent": _listed}
+    {"value": _plain, "counts": _counts, "best": _counts, "frequent": _listed}
 )

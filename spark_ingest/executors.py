@@ -102,25 +102,35 @@ class Part:
     def read(self, batches: Batches, poison: list[pa.Table]) -> Batches:
         """The sound tuples, as the stream's batches; what is not sound is put into the list.
 
-        They are cut by the limits of the first try, which no row has met that is larger than these.
+        They are cut by the limits of the first try, and what is no row by these stays none.
         """
         plans = Plans.from_json(self.plans)
         limits = self.begun.limits or plans.limits
-        row_bytes_max = plans.limits.bytes_max
         for batch in batches:
-            good, bad = sound(batch, plans.schema, self.begun.newest_us)
+            good, bad = sound(batch, plans.schema, self.begun.newest_us, limits.bytes_max)
             if bad is not None:
                 poison.append(bad)
-            yield from conform(good, plans.schema, limits=limits, row_bytes_max=row_bytes_max)
+            yield from conform(good, plans.schema, limits=limits)
 
     def keep(self, poison: Iterable[pa.Table]) -> int:
         """Write poison aside; how many rows it is."""
         tables = list(poison)
         if not tables:
             return 0
-        rows = pa.concat_tables(tables)
-        self.aside.write(rows, self.batch, _partition())
-        return len(rows)
+        for number, rows in enumerate(_alike(tables)):
+            self.aside.write(rows, self.batch, _partition(), number)
+        return sum(map(len, tables))
+
+
+def _alike(tables: Iterable[pa.Table]) -> list[pa.Table]:
+    """As few tables as their types allow: files of one partition may differ in these."""
+    found = list[pa.Table]()
+    for table in tables:
+        try:
+            found[-1:] = [pa.concat_tables([*found[-1:], table], promote_options="permissive")]
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            found.append(table)
+    return found
 
 
 def first_position(batch: int, partition: int, partitions: int) -> int:

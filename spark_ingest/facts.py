@@ -38,6 +38,7 @@ _FACTS_MAX = 200
 _COMPILED = "spark.sql.codegen.maxFields"
 _COMPILED_COLUMNS = 10_000
 _BITS_MAX = 62  # Of a BIGINT, whose sign stays out of it.
+_MASK = "__m"  # And a number; no stream has columns that begin so.
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class _Fact:
 class _Pass:
     """Cases with the same groups, the facts to find, and the claims to join.
 
-    conditions: which tuples are in an answer, and place: bits of the tuple's masks, m0, m1, ...
+    conditions: which tuples are in an answer, and place: bits of the tuple's masks.
     columns: SQL and place; what several facts need is found once.
     """
 
@@ -105,7 +106,7 @@ class _Pass:
     def met(self, condition: str) -> str:
         """Whether a tuple is in an answer, by the masks."""
         word, bit = divmod(self.conditions.setdefault(condition, len(self.conditions)), _BITS_MAX)
-        return f"(m{word} & {1 << bit}L) <> 0"
+        return f"({_MASK}{word} & {1 << bit}L) <> 0"
 
     @property
     def masks(self) -> list[str]:
@@ -293,7 +294,7 @@ def _sql(one: _Pass, relation: str, time_column: str, claims: Path) -> str:
         on = " AND ".join(f"{sql} <=> `__key{at}`" for at, sql in enumerate(groups)) or "TRUE"
         join = f" LEFT JOIN parquet.`{claims}` ON {on}"
     by = f" GROUP BY {', '.join(groups)}" if groups else ""
-    masks = "".join(f", {mask} AS m{at}" for at, mask in enumerate(one.masks))
+    masks = "".join(f", {mask} AS {_MASK}{at}" for at, mask in enumerate(one.masks))
     where = within(one.spans, time_column)
     tuples = f"(SELECT *{masks} FROM {quoted(relation)} WHERE {where}) AS t"  # noqa: S608
     return f"SELECT {', '.join(keys + facts)} FROM {tuples}{join}{by}"  # noqa: S608

@@ -18,6 +18,7 @@ from shedder.queries.verdict import (
     judge_items,
     judge_promise,
     judge_quantile,
+    judge_top,
     judge_value,
 )
 from spark_ingest.cases import Facts, made_of
@@ -96,7 +97,9 @@ def _verdicts(aggregate: Aggregate, claim: Claim, facts: Facts, case: Case) -> l
             ranks = Ranks(**facts) if facts else Ranks(0, 0, 0, 0, 0)
             return [judge_quantile(claim, aggregate.parameter or 0.0, ranks, target)]
         case AggregateFunction.TOP:
-            return judge_items(claim, _counts(claim, facts), target)
+            counts = _counts(claim, facts)
+            listed = judge_top(claim, counts, _outside(claim, facts), int(aggregate.parameter or 0))
+            return [*judge_items(claim, counts, target), listed]
         case AggregateFunction.FREQUENT:
             assert aggregate.promise is not None, aggregate
             listed = judge_promise(claim, facts.get("frequent") or [], aggregate.promise)
@@ -122,6 +125,13 @@ def _counts(claim: Claim, facts: Facts) -> dict[Any, int]:
     found = facts.get("counts") or {}
     values = [item["value"] for item in claim.value or []]
     return {v: found.get(None if v != v else v, 0) for v in values}  # noqa: PLR0124 (NaN)
+
+
+def _outside(claim: Claim, facts: Facts) -> int:
+    """How often the most frequent value is there that a list of TOP lacks."""
+    listed = {None if v != v else v for v in (item["value"] for item in claim.value or [])}  # noqa: PLR0124 (NaN)
+    best = facts.get("best") or {}
+    return max((count for value, count in best.items() if value not in listed), default=0)
 
 
 def _total(function: AggregateFunction, claim: Claim, facts: Facts, case: Case) -> Verdict:

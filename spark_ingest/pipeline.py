@@ -232,11 +232,21 @@ class _Sink:
 
         Raises:
           SequenceGap: it lacks one before it.
+          FailedPrecondition: this checkpoint has not begun what the service has.
         """
         last = client.last_sequence(self.stream, self.producer)
         known = -1 if last is None else last[1]
         if known < batch - 1:
             raise SequenceGap(self.producer, known + 1, batch)
+        begun = noted(self.checkpoint)  # Before anything is sent.
+        if known > batch or (known == batch and (begun is None or begun.batch != batch)):
+            raise FailedPrecondition(
+                f"micro-batch {batch} comes, and the service has those up to {known} of "
+                f"{self.producer!r}, which this checkpoint never began: it is older than the "
+                "service's directory, and what comes now would be taken for what the service has; "
+                "put the checkpoint back that was in use, or, if it is gone, begin with another "
+                "one and a source of only what the service lacks"
+            )
         return known >= batch
 
     def _try(self, client: Client, frame: DataFrame, batch: int) -> Done:
@@ -279,7 +289,9 @@ class _Sink:
             except SequenceGap as gap:
                 raise FailedPrecondition(
                     f"micro-batch {batch} comes, and the service lacks some before it ({gap}): its "
-                    "directory is older than this checkpoint; begin with another checkpoint"
+                    "directory is older than this checkpoint; put back the checkpoint of the time "
+                    "of that directory, or begin with another one and a source of only what is "
+                    "missing, because another checkpoint sends again all that its source has"
                 ) from gap
             self.done.append(done)
             _log.debug("micro_batch", batch=batch, rows=done.rows, poison=done.poison)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.types import (
+    is_date32,
+    is_date64,
     is_integer,
     is_large_string,
     is_signed_integer,
@@ -20,7 +24,13 @@ from pyarrow.types import (
 
 from shedder.cql.query import StreamSchema
 from shedder.cql.types import ColumnType
-from shedder.streams.batches import DAY_MAX, DAY_MIN, TIME_MAX_US, TIME_MIN_US
+from shedder.streams.batches import (
+    DAY_MAX,
+    DAY_MIN,
+    TIME_MAX_US,
+    TIME_MIN_US,
+)
+from shedder.streams.conform import METADATA_ROOM_BYTES, conform_batch, payload_bytes
 from spark_ingest.places import opened
 
 REASON = "__reason"
@@ -55,18 +65,21 @@ class Aside:
         folder = root if batch is None else f"{root}/batch={batch}"
         system.delete_dir_contents(folder, missing_dir_ok=True)
 
-    def write(self, rows: pa.Table, batch: int, partition: int) -> None:
-        """Keep rows with their reasons; whole or not at all."""
+    def write(self, rows: pa.Table, batch: int, partition: int, number: int = 0) -> None:
+        """Keep rows with their reasons; whole or not at all. number: of a partition's files."""
         system, root = opened(self.directory)
         folder = f"{root}/batch={batch}"
         system.create_dir(folder, recursive=True)
-        temporary = f"{folder}/.part-{partition:05d}"
-        pq.write_table(rows, temporary, filesystem=system)
-        system.move(temporary, f"{folder}/part-{partition:05d}.parquet")
+        name = f"part-{partition:05d}" + (f"-{number}" if number else "")
+        pq.write_table(rows, f"{folder}/.{name}", filesystem=system)
+        system.move(f"{folder}/.{name}", f"{folder}/{name}.parquet")
 
 
 def sound(
-    batch: pa.RecordBatch, schema: StreamSchema, newest_us: int
+    batch: pa.RecordBatch,
+    schema: StreamSchema,
+    newest_us: int,
+    row_bytes_max: int | None = None,
 ) -> tuple[pa.RecordBatch, pa.Table | None]:
     """The rows that the stream takes, and the others with the column REASON; None: there are none.
 
@@ -74,12 +87,17 @@ def sound(
       batch: with the stream's columns, found by name, of types that fit, and perhaps CORRUPT.
       schema: of the stream.
       newest_us: the latest event time that is believed.
+      row_bytes_max: of a row's payload; None: as many as it has.
     """
     reasons, no = pa.nulls(batch.num_rows, pa.string()), pa.scalar(value=False)
     for name, wrong, why in _rules(batch, schema, newest_us):
         first = pc.and_(pc.fill_null(wrong, no), pc.is_null(reasons))
         reasons = pc.if_else(first, f"{name}: {why}", reasons)
     kept = batch.drop_columns([CORRUPT]) if has_corrupt(batch.schema, schema) else batch
+    if row_bytes_max is not None:
+        why = f"the row is larger than a batch may be, {row_bytes_max:,} bytes"
+        for place in _long(kept, reasons, schema, row_bytes_max):
+            reasons = pc.if_else(pa.array(np.arange(batch.num_rows) == place), why, reasons)
     if reasons.null_count == batch.num_rows:
         return kept, None
     is_sound = pc.is_null(reasons)
@@ -111,12 +129,10 @@ def _rules(
         if is_time or not column.nullable:
             rules.append((column.name, pc.is_null(values), "is null"))
         if column.type is ColumnType.TIMESTAMP:
-            us = values.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-            rules.append((column.name, _outside(us, TIME_MIN_US, TIME_MAX_US), _YEARS))
+            rules.append((column.name, _outside_us(values, TIME_MIN_US, TIME_MAX_US), _YEARS))
             if is_time:
-                rules.append(
-                    (column.name, pc.greater(us, pa.scalar(newest_us)), "is too far in the future")
-                )
+                late = _outside_us(values, TIME_MIN_US, newest_us)
+                rules.append((column.name, late, "is too far in the future"))
         elif column.type is ColumnType.DATE:
             days = values.cast(pa.date32()).cast(pa.int32())
             rules.append((column.name, _outside(days, DAY_MIN, DAY_MAX), _YEARS))
@@ -169,6 +185,51 @@ def _no_text(values: pa.Array[Any]) -> Any:
         fine = [pa.array(np.zeros(len(half), np.bool_)) for half in halves]
         return pa.concat_arrays([f if n is None else n for f, n in zip(fine, found, strict=True)])
     return None
+
+
+_UNITS_US = {
+    "s": Fraction(10**6),
+    "ms": Fraction(1_000),
+    "us": Fraction(1),
+    "ns": Fraction(1, 1_000),
+}
+_DAY_US = Fraction(86_400 * 10**6)
+
+
+def _outside_us(times: pa.Array[Any], low_us: int, high_us: int) -> Any:
+    """Which times are outside of a range, in their own unit: in a finer one they may not fit."""
+    match times.type:
+        case unit if is_timestamp(unit):
+            each = _UNITS_US[unit.unit]
+            ticks = times.cast(pa.int64())
+        case day if is_date32(day):
+            each, ticks = _DAY_US, times.cast(pa.int32()).cast(pa.int64())
+        case day if is_date64(day):
+            each, ticks = _UNITS_US["ms"], times.cast(pa.int64())
+        case _:
+            each, ticks = Fraction(1), times.cast(pa.timestamp("us")).cast(pa.int64())
+    low, high = math.ceil(low_us / each), math.floor(high_us / each)
+    return _outside(ticks, max(low, -(1 << 63)), min(high, (1 << 63) - 1))
+
+
+def _long(
+    batch: pa.RecordBatch, reasons: pa.Array[Any], schema: StreamSchema, bytes_max: int
+) -> list[int]:
+    """The places of rows, sound else, of which the payload would have more bytes."""
+    rest = METADATA_ROOM_BYTES + 1_024 * batch.num_columns  # More than what is not texts.
+    if batch.nbytes + rest <= bytes_max:
+        return []
+    total = np.zeros(batch.num_rows, np.int64)
+    for column in schema.columns:
+        if column.type is ColumnType.VARCHAR:
+            texts: Any = batch.column(column.name).cast(pa.large_string(), safe=False)
+            total += np.asarray(pc.fill_null(pc.binary_length(texts), 0))
+    total[np.asarray(pc.is_valid(reasons))] = -rest
+    return [
+        place
+        for place in np.flatnonzero(total + rest > bytes_max).tolist()
+        if payload_bytes(conform_batch(batch.slice(place, 1), schema)) > bytes_max
+    ]
 
 
 def _outside(values: Any, low: int, high: int) -> Any:

@@ -77,8 +77,9 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing covered less than chance allows, and something was judged at all."""
-        return bool(self.judged) and all(score.passed for score in self.gates)
+        """Whether nothing covered less than chance allows, and some interval was judged at all."""
+        said = any(judged.verdict.claim.bound != "none" for judged in self.judged)
+        return said and all(score.passed for score in self.gates)
 
     @property
     def misses(self) -> list[Judged]:

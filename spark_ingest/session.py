@@ -153,7 +153,7 @@ def without_pandas() -> Iterator[None]:
 
 
 @contextmanager
-def having(session: SparkSession, setting: str, value: int) -> Iterator[None]:
+def having(session: SparkSession, setting: str, value: int | str) -> Iterator[None]:
     """A setting of the session has another value for a while."""
     before = session.conf.get(setting, None)
     session.conf.set(setting, value)

@@ -186,6 +186,23 @@ def judge_listed(claim: Claim, counts: Mapping[Any, int], *, complete: bool) -> 
     return verdicts
 
 
+def judge_top(claim: Claim, true_counts: Mapping[Any, int], outside: int, most: int) -> Verdict:
+    """Judge which values a list of TOP has: one verdict, by the most frequent that it lacks.
+
+    Args:
+      claim: the list. true_counts: of its values.
+      outside: how often the most frequent value is there that is not listed; 0: there is none.
+      most: so many values were asked for.
+    """
+    items = claim.value or []
+    sure = [item["value"] for item in items if claim.bound == "exact" or item["guaranteed"]]
+    held = all(true_counts.get(value, 0) >= outside for value in sure)
+    held &= claim.bound != "exact" or len(items) >= most or not outside
+    held |= claim.bound == "none"
+    truth = f"what is not listed is there {outside:,} times at most"
+    return Verdict(claim, truth, held, None, None, None, None)
+
+
 def judge_promise(claim: Claim, frequent: Collection[Any], promise: Promise) -> Verdict:
     """Judge which values a list of FREQUENT has: one verdict, by those that are frequent."""
     listed = [item["value"] for item in claim.value or []]

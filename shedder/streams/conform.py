@@ -187,7 +187,7 @@ def _fitting(
     batch: pa.RecordBatch, limits: BatchLimits, row_bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
     """The batch, halved until each part's payload is within the limits."""
-    size_bytes = _payload_bytes(batch)
+    size_bytes = payload_bytes(batch)
     if batch.num_rows == 1 and size_bytes > row_bytes_max:
         raise BatchTooLarge(f"one row of {batch.nbytes} bytes; the limit is {row_bytes_max}")
     if batch.num_rows == 1 or (
@@ -200,7 +200,7 @@ def _fitting(
     yield from _fitting(batch.slice(half), limits, row_bytes_max)
 
 
-def _payload_bytes(batch: pa.RecordBatch) -> int:
+def payload_bytes(batch: pa.RecordBatch) -> int:
     """At most so many bytes does the batch have when encoded."""
     return int(batch.nbytes) + 256 * batch.num_columns + METADATA_ROOM_BYTES
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql import functions as sf
 
 from shedder.errors import FailedPrecondition
 from spark_ingest.order import is_shuffled
-from spark_ingest.pipeline import forward, summarise
+from spark_ingest.pipeline import Running, forward, summarise
 from tests.server_process import ServerProcess
 from tests.spark_ingest.test_pipeline import dying_once, files, service, stream_of, table
 
@@ -79,3 +80,28 @@ def test_a_shuffle_is_seen_wherever_it_is(spark: SparkSession) -> None:
     mixed = rows.repartition(2, "k")
     for wide in (mixed, rows.union(mixed).where("k > 1"), rows.groupBy("k").count()):
         assert is_shuffled(wide)
+
+
+@pytest.mark.parametrize("run", [forward, summarise])
+def test_a_checkpoint_that_is_older_than_the_service_is_refused(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, run: Callable[..., Running]
+) -> None:
+    """Else what it brings counts as a duplicate of what the service has, and is lost."""
+    source, checkpoint = tmp_path / "source", tmp_path / "c"
+
+    def more(number: int) -> None:
+        files(tmp_path / f"more{number}", [table(number, 1_000)])
+        (tmp_path / f"more{number}/000.parquet").rename(source / f"{number:03}.parquet")
+
+    frame, there = stream_of(spark, files(source, [table(0, 1_000)])), service(server)
+    run(frame, there, "s", checkpoint=str(checkpoint)).wait()
+    shutil.copytree(checkpoint, tmp_path / "backup")
+    more(1)
+    run(frame, there, "s", checkpoint=str(checkpoint)).wait()
+    shutil.rmtree(checkpoint)
+    (tmp_path / "backup").rename(checkpoint)
+    more(2)
+    with pytest.raises(FailedPrecondition, match="this checkpoint never began: it is older"):
+        run(frame, there, "s", checkpoint=str(checkpoint)).wait()
+    with server.connect() as client:
+        assert client.ledger("s").applied == 2_000

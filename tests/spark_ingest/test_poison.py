@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedder.cql.types import ColumnType
-from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
+from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, BatchLimits
 from shedder.streams.conform import conform
 from spark_ingest.poison import CORRUPT, REASON, Aside, sound, taken
 from tests.streams.streams import stream
@@ -151,3 +151,41 @@ def test_a_micro_batch_that_is_tried_again_begins_with_no_poison(tmp_path: Path)
     aside.clear(3)
     aside.write(pa.table({"x": [5]}), 3, 0)
     assert sorted(pq.read_table(tmp_path / "poison")["x"].to_pylist()) == [5, 10, 11]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("value", [(1 << 63) - 1, -(1 << 63) + 1])
+def test_times_that_no_microsecond_can_hold_are_poison(unit: str, value: int) -> None:
+    """Cast without a look they become others, of which some are in the range."""
+    plain = stream("s", ts=ColumnType.TIMESTAMP)
+    batch = pa.RecordBatch.from_arrays([pa.array([value, 0], pa.timestamp(unit))], names=["ts"])
+    good, bad = sound(batch, plain, NEWEST_US)
+    assert good.num_rows == 1
+    assert bad is not None
+    assert bad.num_rows == 1
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_newest_time_is_the_same_in_every_unit(unit: str) -> None:
+    plain = stream("s", ts=ColumnType.TIMESTAMP)
+    whole = {"s": 10**6, "ms": 1_000, "us": 1, "ns": 1}[unit]
+    newest = pa.array([NEWEST_US, NEWEST_US + whole], pa.timestamp("us")).cast(pa.timestamp(unit))
+    good, bad = sound(pa.RecordBatch.from_arrays([newest], names=["ts"]), plain, NEWEST_US)
+    assert good.num_rows == 1
+    assert bad is not None
+    assert bad.column(REASON).to_pylist() == ["ts: is too far in the future"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary("int32", "string")])
+def test_a_row_that_no_batch_can_hold_is_poison(kind: pa.DataType) -> None:
+    plain = stream("s", ts=ColumnType.TIMESTAMP, s=ColumnType.VARCHAR)
+    limits = BatchLimits(rows_max=1_000, bytes_max=1 << 17)
+    values = pa.array(["x" * (1 << 17), "y" * (1 << 15), None, "z"], pa.string()).cast(kind)
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([0, 1, 2, 3], pa.timestamp("us")), values], names=["ts", "s"]
+    )
+    good, bad = sound(batch, plain, NEWEST_US, limits.bytes_max)
+    assert sum(each.num_rows for each in conform(good, plain, limits=limits)) == 3
+    assert bad is not None
+    assert bad.column("ts").cast(pa.int64()).to_pylist() == [0]
+    assert "larger than a batch may be, 131,072 bytes" in bad.column(REASON)[0].as_py()

@@ -118,6 +118,11 @@ def test_a_report_fails_when_a_certain_value_is_wrong_once():
     assert not report([Judged(0, "", "SUM", "moments", 1.0, wrong)]).passed
 
 
+def test_a_report_of_nothing_but_answers_without_a_bound_does_not_pass():
+    told = judge_value(AggregateFunction.SUM, Claim(5, None, None, "none", None), 6, None)
+    assert not report([Judged(0, "", "SUM", "moments", 1.0, told)]).passed
+
+
 def test_a_report_that_judged_nothing_does_not_pass():
     assert not report([]).passed
     assert "claims broken" in to_html(report([]))

@@ -187,9 +187,76 @@ def test_items_of_top_are_judged_by_their_counts(sealed, rows, truths_of):
     items[2] |= {"low": counts[best[2]] + 1, "high": counts[best[2]] + 5}
     found = answer({}, {"top": [(items, None, None, "interval")]}, position=ROWS)
     one = case(sealed, 0, "SELECT TOP(dest, 3) AS top FROM flights", found)
-    judged = judge([one], truths_of(one)).judged
+    *judged, listed = judge([one], truths_of(one)).judged
     assert [j.verdict.truth for j in judged] == [counts[v] for v in best]
     assert [j.verdict.held for j in judged] == [True, True, False]
+    assert listed.verdict.held
+
+
+@pytest.mark.parametrize(
+    ("places", "bound", "guaranteed", "holds"),
+    [
+        ((0, 1), "exact", False, True),
+        ((0, 2), "exact", False, False),
+        ((0,), "exact", False, False),
+        ((1, 2), "interval", True, False),
+        ((1, 2), "interval", False, True),
+        ((0, 2), "none", True, True),
+    ],
+)
+def test_a_list_of_top_must_have_what_is_more_frequent_than_what_it_is_sure_of(
+    sealed, rows, truths_of, places, bound, guaranteed, holds
+):
+    counts = Counter(rows["dest"].to_pylist()).most_common(4)
+    assert len({count for _, count in counts}) == 4
+    items = [
+        {"value": value, "count": n, "low": n, "high": n, "guaranteed": guaranteed}
+        for value, n in (counts[place] for place in places)
+    ]
+    found = answer({}, {"top": [(items, None, None, bound)]}, position=ROWS)
+    one = case(sealed, 0, "SELECT TOP(dest, 2) AS top FROM flights", found)
+    assert judge([one], truths_of(one)).judged[-1].verdict.held == holds
+
+
+@pytest.mark.parametrize("call", ["TOP(tailnum, 2)", "FREQUENT(tailnum, 0.1)"])
+def test_lists_of_a_column_without_values_are_judged(spark, rows, tmp_path, call):
+    nothing = rows.set_column(
+        rows.schema.get_field_index("tailnum"), "tailnum", pa.nulls(ROWS, pa.string())
+    )
+    sealed = archive(tmp_path / "data", "flights", nothing.to_batches()[:1])
+    found = answer({}, {"f": [([], None, None, "exact")]}, position=ROWS)
+    one = case(sealed, 0, f"SELECT {call} AS f FROM flights", found)
+    with relation(spark, sealed) as name:
+        truths = find_truths(spark, name, "ts", [one])
+    assert all(each.verdict.held for each in judge([one], truths).judged)
+
+
+def test_a_column_may_have_the_name_of_a_mask(spark, tmp_path):
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([0, 1, 2], pa.timestamp("us")), pa.array([4.0, 5.0, 6.0])], names=["ts", "m0"]
+    )
+    sealed = archive(tmp_path / "data", "s", [batch])
+    found = answer({}, {"n": [(15.0, 15.0, 15.0, "exact")]}, position=3)
+    one = case(sealed, 0, "SELECT SUM(m0) AS n FROM s", found)
+    with relation(spark, sealed) as name:
+        truths = find_truths(spark, name, "ts", [one])
+    assert [each.verdict.held for each in judge([one], truths).judged] == [True]
+
+
+def test_the_zone_of_the_session_changes_no_truth(spark, sealed, rows):
+    """Times of a stream are in UTC; elsewhere a bound of the window would be hours off."""
+    early = pc.min(rows["ts"]).cast(pa.int64()).as_py()
+    end = early + 86_400_000_000 * 30
+    found = answer({}, {"n": [(0, 0, 0, "none")]}, position=ROWS, start_us=early, end_us=end)
+    query = bound("SELECT COUNT(*) AS n FROM flights", sealed.schema)
+    here = exact(spark, sealed, query, found)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        assert exact(spark, sealed, query, found).equals(here)
+        assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def test_buckets_of_a_histogram_are_judged_by_their_counts(sealed, rows, truths_of):
