@@ -31,7 +31,7 @@ from shedder.engine.summarise import Plans
 from shedder.errors import FailedPrecondition, PlansChanged, ShedderError
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, arrow_schema
 from shedder.streams.conform import conform
-from spark_ingest.executors import Service, check_columns
+from spark_ingest.executors import Service, check_columns, check_names
 from spark_ingest.parts import send_part
 from spark_ingest.poison import Aside, sound, taken
 from spark_ingest.session import check_spark, without_pandas
@@ -135,7 +135,9 @@ def backfill(
     began = time.monotonic()
     with service.connect() as client, without_pandas():
         plans = Plans.from_json(client.plans(stream))
-        check_columns(to_arrow_schema(frame.schema, timezone="UTC"), plans)
+        columns = to_arrow_schema(frame.schema, timezone="UTC")
+        check_columns(columns, plans)
+        check_names(columns, plans)
         check_readers(frame)
         state = _begun(client, frame, plans, name, part_rows, aside)
         cut = Cut.from_json(state.plan)

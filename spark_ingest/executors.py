@@ -259,6 +259,22 @@ def check_columns(columns: pa.Schema, plans: Plans) -> None:
     conform_batch(pa.RecordBatch.from_pylist([], schema=columns), plans.schema)
 
 
+def check_names(columns: pa.Schema, plans: Plans) -> None:
+    """Refuse a frame's columns that PySpark itself cannot hand to its workers.
+
+    Raises:
+      SchemaMismatch: names the column; the tuples of files go another way (`parquet_files`).
+    """
+    for name in columns.names:
+        if "." in name or "`" in name:
+            raise SchemaMismatch(
+                plans.schema.name,
+                f"column {name!r} has a dot or a backtick in its name, with which Spark does not "
+                "hand a frame to Python; Parquet files with such columns can be summarised and "
+                "forwarded by `parquet_files`, and pushed by `shedder push`",
+            )
+
+
 def _row(schema: pa.Schema, *values: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(schema.names, values, strict=True))], schema=schema)
 

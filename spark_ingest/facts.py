@@ -228,8 +228,10 @@ def _facts_of(
             yield "value", f"{by}({chosen}, CASE WHEN {chosen} IS NOT NULL THEN {order} END)"
         case AggregateFunction.VAR:
             yield "value", f"var_samp({chosen})"
+            yield "scale", f"abs(avg({chosen}))"
         case AggregateFunction.STDDEV:
             yield "value", f"stddev_samp({chosen})"
+            yield "scale", f"abs(avg({chosen}))"
         case AggregateFunction.QUANTILE:
             yield "n", f"count({chosen})"
             yield "below_low", f"count_if(coalesce({chosen} < {prefix}low, FALSE))"

@@ -43,6 +43,7 @@ from spark_ingest.executors import (
     Service,
     builder,
     check_columns,
+    check_names,
     merger,
     sender,
 )
@@ -361,12 +362,18 @@ def _started(
     columns = _columns(frame)
     if columns is not None:
         check_columns(columns, plans)
+        if not files:
+            check_names(columns, plans)
     check_readers(rows)
     sink = _Sink(service, stream, name, work, checkpoint, files, rows.sparkSession, [])
     if work.in_parts and (last := noted(checkpoint)) is not None:
         sink.cut_again.enter_context(cut_as_before(rows.sparkSession, last.files_min))
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
-    query = writer.trigger(**trigger).start()
+    try:
+        query = writer.trigger(**trigger).start()
+    except BaseException:
+        sink.cut_again.close()
+        raise
     # The checkpoint's id, which a restart keeps: another checkpoint is another producer.
     sink.producer = f"{name}@{query.id}"
     sink.ready.set()

@@ -68,6 +68,13 @@ _STANDING = (
 # Where a part of the tuples is read, every aggregate is an estimate.
 _THINNED = (*_STANDING, "COUNT(*)", "SUM", "AVG", "VAR", "CDF", "HISTOGRAM", "CORR")
 _LEVELS = (2, 4, 8, 16, 64)
+_OF_ANY = frozenset(
+    {
+        *("COUNT(*)", "COUNT", "FIRST", "LAST", "COUNT(DISTINCT)", "TOP", "FREQUENT"),
+        *("SELF_JOIN_SIZE", "DISTINCT_BOTH", "DISTINCT_ONLY", "JACCARD"),
+    }
+)
+"""What can be asked of columns that are no numbers."""
 
 WINDOWS = {
     "RangeWindow": (0.15, 0.7),
@@ -97,7 +104,8 @@ def questions(
     """Draw `count` questions about a stream; the same seed and profile give the same ones.
 
     Args:
-      profile: what the data look like; at least one column of numbers.
+      profile: what the data look like; where no column has numbers that vary, nothing is asked
+        that needs them.
       seed: of all that is drawn.
       count: how many, >= 0.
       standing_share: of the questions, in [0, 1], that are asked of standing queries; every other
@@ -105,13 +113,21 @@ def questions(
     """
     asked = round(count * standing_share)
     rng = np.random.default_rng(seed)
-    found = [_draw(profile, rng, FUNCTIONS[at % len(FUNCTIONS)]) for at in range(count - asked)]
+    functions = _fitting(profile, FUNCTIONS)
+    found = [_draw(profile, rng, functions[at % len(functions)]) for at in range(count - asked)]
     for at in range(asked):
         thinned = at % 2 == 1
-        names = _THINNED if thinned else _STANDING
+        names = _fitting(profile, _THINNED if thinned else _STANDING)
         name = names[at // 2 % len(names)]
         found.append(_draw(profile, rng, name, standing=True, thinned=thinned))
     return found
+
+
+def _fitting(profile: Profile, names: Sequence[str]) -> Sequence[str]:
+    """Those of the aggregates that the columns have something for."""
+    if profile.numbers:
+        return names
+    return [name for name in names if profile.columns and name in _OF_ANY] or ["COUNT(*)"]
 
 
 def _draw(
@@ -185,14 +201,15 @@ def _group(profile: Profile, rng: np.random.Generator) -> str | None:
 
 def _condition(profile: Profile, rng: np.random.Generator) -> str | None:
     wanted = int(rng.choice([0, 1, 2], p=[0.35, 0.45, 0.2]))
-    parts = [_comparison(rng, _pick(rng, profile.columns)) for _ in range(wanted)]
+    columns = profile.columns
+    parts = [_comparison(rng, _pick(rng, columns)) for _ in range(wanted if columns else 0)]
     return " AND ".join(parts) or None
 
 
 def _comparison(rng: np.random.Generator, column: ColumnProfile) -> str:
     name = quoted(column.name)
     values = [literal_text(Literal(value, column.type)) for value in column.values]
-    if column.null_share > 0 and rng.random() < 0.1:
+    if not values or (column.null_share > 0 and rng.random() < 0.1):
         return f"{name} IS NULL" if rng.random() < 0.5 else f"{name} IS NOT NULL"
     if column.type.is_number and len(values) > 1:
         low, high = sorted(int(at) for at in rng.choice(len(values), 2, replace=False))

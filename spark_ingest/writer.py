@@ -13,7 +13,15 @@ from shedder.client.client import Client
 from shedder.engine.summarise import Plans
 from shedder.errors import FailedPrecondition
 from spark_ingest.begun import Begun, Way, begin, noted
-from spark_ingest.executors import PUSHED, Part, Service, check_columns, partition_name, sender
+from spark_ingest.executors import (
+    PUSHED,
+    Part,
+    Service,
+    check_columns,
+    check_names,
+    partition_name,
+    sender,
+)
 from spark_ingest.kept import check_kept
 from spark_ingest.order import in_order
 from spark_ingest.poison import Aside, taken
@@ -71,6 +79,7 @@ def write_stream(
         plans = Plans.from_json(text)
         columns = to_arrow_schema(frame.schema, timezone="UTC")
         check_columns(columns, plans)
+        check_names(columns, plans)
         check_readers(frame)
         order = in_order(plans.schema)
         rows = frame.select(*taken(columns, plans.schema))

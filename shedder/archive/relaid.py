@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import structlog
 
 from shedder.archive.aside import aside
 from shedder.archive.catalog import Catalog
@@ -29,6 +30,9 @@ from shedder.archive.stream_state import StreamState
 from shedder.cql.layout import Eager, Hybrid, Layout, Lazy
 from shedder.cql.on_overload import OnOverload
 from shedder.cql.render import POSITION
+from shedder.errors import CorruptData
+
+_log = structlog.get_logger("shedder.archive")
 
 
 class Relaid(ABC):
@@ -184,17 +188,23 @@ class Relaid(ABC):
     def _purged(self, place: RunPlace, run: Run, scans: Scans, told: Told) -> Copy:
         """Write a copy without the dead: out of the copy there is, or else of the original."""
         entry = self._state(run.stream_id).entry
-        if run.copies:
-            names = (*(column.name for column in entry.schema.columns), POSITION)
-            wanted = Wanted(entry.schema.time_column, names)
-            copy = run.of_copy(run.copies[0])
-            (block,) = self._run_files.read_blocks(copy, [0], wanted, told)
-            rows = block.table
-        else:
+        rows = self._of_copy(run, entry, told) if run.copies else None
+        if rows is None:
             rows = self._rows(run, told).numbered()
         stretch = (run.first_position, run.end_position)
         kept = aside(lambda: left(rows, entry.schema.seed, scans.dead), told)
         return write_copy(place, entry, stretch, kept, scans.dead)
+
+    def _of_copy(self, run: Run, entry: StreamEntry, told: Told) -> pa.Table | None:
+        """The rows of a run's copy; None: it is damaged, of which the run itself knows nothing."""
+        names = (*(column.name for column in entry.schema.columns), POSITION)
+        wanted = Wanted(entry.schema.time_column, names)
+        try:
+            (block,) = self._run_files.read_blocks(run.of_copy(run.copies[0]), [0], wanted, told)
+        except CorruptData as error:
+            _log.warning("copy_damaged", run=run.file, error=str(error))
+            return None
+        return block.table
 
     def drop_copy(self, run: Run, copy: Copy) -> bool:
         """Forget a copy that is damaged: the run itself is read, or the next finer copy."""

@@ -84,7 +84,13 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         self.tasks = Tasks()
         self.indexer = Indexer(self)
         self.cutter = Cutter(
-            store, settings, self.streams, self.actor, self._background, self.indexer
+            store,
+            settings,
+            self.streams,
+            self.actor,
+            self._background,
+            self.indexer,
+            self._lay_out_anew,
         )
         self.meter = machine.meter()
         self.door = Door()
@@ -104,6 +110,9 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
     def load(self) -> float:
         """How full the queue of what waits to be applied is: 0 idle, 1 refuses. From any thread."""
         return min(1.0, self.meter.queue_bytes / self.settings.ingest_queue_bytes)
+
+    def _lay_out_anew(self, name: str) -> None:
+        self.go_vacuum(name)  # Whoever that is by then.
 
     def look(self, work: Callable[[], Result]) -> Result:
         """What is to be seen on the apply thread, of all that was durable when it was asked.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 
@@ -39,6 +39,7 @@ class Cutter:
         actor: Actor,
         pool: Executor,
         indexer: Indexer,
+        lay_out_anew: Callable[[str], None],
     ) -> None:
         self._store = store
         self._settings = settings
@@ -46,6 +47,7 @@ class Cutter:
         self._actor = actor
         self._pool = pool
         self._indexer = indexer
+        self._lay_out_anew = lay_out_anew
         self.writes = False
         self._cutting: set[str] = set()
         self._compartments: dict[str, int] = {}  # By stream, where its watermark was.
@@ -101,7 +103,7 @@ class Cutter:
             if error is not None:
                 _log.error("run_not_written", stream=name, error=str(error))
                 return
-            self._indexer.catch_up()
+            self._follow(stream)
             with suppress(Draining, InternalError):  # closed meanwhile
                 self._actor.post(self.cut_what_is_due)
 
@@ -114,4 +116,10 @@ class Cutter:
         """
         while awaited(self._pool.submit(self._cut_once, stream.id), told) is not None:
             pass  # A run ends before a hole that damage has torn; the next one begins after it.
+        self._follow(stream)
+
+    def _follow(self, stream: Stream) -> None:
+        """Have done what a new run needs: its index, and the layout, if that was altered since."""
         self._indexer.catch_up()
+        if self._store.unlike(stream.id):
+            self._lay_out_anew(stream.schema.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -106,7 +107,7 @@ class Scan:
                 each.run.low_us,
                 each.run.high_us,
                 newest_us,
-                each.run.basics,
+                MappingProxyType(each.run.basics),  # It is whoever wrote the r-UDF that gets it.
                 scan,
             )
             for each in runs[begin:end]

@@ -18,6 +18,10 @@ _ULP = 2.0**-53
 
 # Spark and the engine both compute variances stably, but not in the same order.
 _VARIANCE_SLACK = 1e-9
+# Where the mean is much larger than the spread, the data's own rounding shows in the variance: its
+# relative error is some roundings times the condition number, mean / spread (Chan, Golub and
+# LeVeque, "Algorithms for computing the sample variance", 1983).
+_CONDITIONED = 8 * 2.0**-53
 # Numbers of pairs are whole, and exact below 2^53; beyond, doubles are added in any order.
 _PAIRS_SLACK = 1e-12
 
@@ -264,8 +268,10 @@ def _rounding(function: AggregateFunction, truth: float, absolute_sum: float, ro
             return rows * _ULP * absolute_sum
         case AggregateFunction.AVG:
             return _ULP * absolute_sum + 2 * _ULP * abs(truth)
-        case AggregateFunction.VAR | AggregateFunction.STDDEV:
-            return _VARIANCE_SLACK * abs(truth)
+        case AggregateFunction.VAR:  # Here `absolute_sum` is the mean.
+            return max(_VARIANCE_SLACK * truth, _CONDITIONED * absolute_sum * math.sqrt(truth))
+        case AggregateFunction.STDDEV:
+            return max(_VARIANCE_SLACK * truth, _CONDITIONED * absolute_sum)
         case function if function in OF_PAIRS:
             return _VARIANCE_SLACK * absolute_sum
         case function if function in JOINS:

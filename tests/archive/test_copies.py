@@ -266,3 +266,24 @@ def test_places_are_uniform_and_not_those_of_the_live_sample():
     assert abs(np.corrcoef(places, live)[0, 1]) < 0.02
     assert abs(np.histogram(places, 10, (0, 1))[0] - 10_000).max() < 600
     assert pa.array(places).null_count == 0
+
+
+@pytest.mark.parametrize("damage", ["rotten", "gone"])
+def test_a_vacuum_that_meets_a_damaged_copy_makes_the_next_one_of_the_run_itself(tmp_path, damage):
+    store = opened(tmp_path, Lazy(), ROWS)
+    scan(store, 0.5)
+    assert vacuum(store) == 1
+    path = tmp_path / "runs" / store.runs(1)[0].copies[0].file
+    if damage == "gone":
+        path.unlink()
+    else:
+        data = bytearray(path.read_bytes())
+        for offset in range(100, len(data), 64):
+            data[offset] ^= 1
+        path.write_bytes(data)
+    run = store.runs(1)[0]
+    store.note_scans([(part_of(run, 0.8), 0.8)])
+    assert vacuum(store) == 1
+    assert scan(store, 0.8) == [(0.8, expected(0, ROWS, 0.8))]
+    assert positions(store, 1) == list(range(ROWS))
+    store.close()

@@ -236,6 +236,8 @@ class Says:
             raise RuntimeError(f"no idea of {block.rows} rows")
         if self.word == "exit":
             sys.exit(3)
+        if self.word == "lie":
+            block.columns.clear()
         if self.word == "hang":
             GO.wait()
             return 0.5
@@ -246,6 +248,7 @@ def nan(surroundings): return Says(float("nan"))
 def one(surroundings): return Says(1)
 def broken(surroundings): return Says("raise")
 def leaving(surroundings): return Says("exit")
+def lying(surroundings): return Says("lie")
 def hanging(surroundings): return Says("hang")
 def slow(surroundings): GO.wait()
 def empty(surroundings): return None
@@ -256,11 +259,22 @@ thing = 5
 @pytest.fixture
 def acme(tmp_path, monkeypatch):
     """An installed package with reductions of its own, one of which cannot even be loaded."""
-    names = ("half", "nan", "one", "broken", "missing", "leaving", "hanging", "slow", "empty")
+    names = (
+        "half",
+        "nan",
+        "one",
+        "broken",
+        "missing",
+        "leaving",
+        "lying",
+        "hanging",
+        "slow",
+        "empty",
+    )
     info = tmp_path / "acme-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    points = "".join(f"{name} = {BACKGROUND}:{name}\n" for name in (*names, "thing"))
+    points = "".join(f"{name} = {BACKGROUND}:{name}\n" for name in (*names, "empty", "thing"))
     (info / "entry_points.txt").write_text(f"[shedder.reductions]\n{points}")
     (tmp_path / f"{BACKGROUND}.py").write_text(ACME)
     monkeypatch.syspath_prepend(tmp_path)
@@ -279,6 +293,7 @@ def test_a_reduction_of_another_package_is_found_by_its_name(db, acme):
         ("one", r"one\(\) wants 1"),
         ("broken", r"broken\(\) failed: RuntimeError: no idea of 40000 rows"),
         ("missing", r"missing\(\) cannot be loaded: AttributeError"),
+        ("lying", r"lying\(\) failed: AttributeError"),
         ("leaving", r"leaving\(\) failed: SystemExit: 3"),
         ("empty", r"empty\(\) failed: AttributeError"),
         ("thing", r"thing\(\) cannot be made: TypeError: 5 is not a callable"),

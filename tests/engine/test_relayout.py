@@ -7,6 +7,7 @@ import pytest
 
 import shedder
 from shedder.archive.check import check
+from shedder.cql.layout import Hybrid
 from shedder.errors import BadQuery, UnknownStream
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts ARCHIVE plain"
@@ -164,3 +165,17 @@ def test_deleted_rows_and_indexes_outlive_a_change(tmp_path):
                 assert row[0]["n"] == found
     report = check(tmp_path)
     assert (report.damages, report.notes) == ([], [])
+
+
+@pytest.mark.slow
+def test_a_run_that_was_begun_before_the_layout_changed_is_laid_out_when_it_is_there(tmp_path):
+    """Whoever writes runs anew has looked by then, and saw nothing of it."""
+    with filled(tmp_path, runs=2) as db:
+        db.core.store.set_layout(1, Hybrid(blocks=4, block_rows=10))
+        wait(db)
+        assert len(db.core.store.unlike(1)) == 2
+        db.push("s", rows(200, 300))
+        db.seal("s")
+        wait(db)
+        assert not db.core.store.unlike(1)
+        assert truth(db) == expected(300)

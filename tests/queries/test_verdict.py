@@ -127,3 +127,20 @@ def test_the_ranks_of_a_claimed_quantile_are_said_as_people_count(below, upto, s
     ranks = Ranks(n=10, below=below, upto=upto, below_low=0, to_high=10)
     verdict = judge_quantile(claim(3.0, 1.0, 5.0), 0.5, ranks, None)
     assert verdict.truth == f"rank 5 of 10; claimed value has {said}"
+
+
+@pytest.mark.parametrize(
+    ("function", "true", "mean", "off", "holds"),
+    [
+        (AggregateFunction.VAR, 1e-4, 1.7e9, 5.6e-6, True),  # As Spark errs there.
+        (AggregateFunction.STDDEV, 1e-2, 1.7e9, 2.8e-6, True),
+        (AggregateFunction.VAR, 1e-4, 1.7e9, 1e-3, False),
+        (AggregateFunction.VAR, 1e-4, 1.0, 5.6e-6, False),
+        (AggregateFunction.STDDEV, 1e-2, 1.0, 2.8e-6, False),
+        (AggregateFunction.VAR, 0.0, 1.7e9, 0.0, True),
+    ],
+)
+def test_a_variance_is_known_as_well_as_its_condition_allows(function, true, mean, off, holds):
+    said = true * (1 + off)
+    exact = Claim(said, said, said, "exact", None)
+    assert judge_value(function, exact, true, None, mean).held == holds

@@ -88,3 +88,22 @@ def test_columns_of_every_type_and_strange_names_can_be_asked_about():
     assert next(c for c in found.columns if c.type is ColumnType.DOUBLE).values == (-2.0, 1.5)
     for one in questions(found, seed=2, count=120):
         bound(one.sql, schema)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        {"g": pa.array(["a", "b", None])},
+        {"g": pa.nulls(3, pa.string())},
+        {"x": pa.array([1.0, 1.0, 1.0])},
+    ],
+    ids=["none", "texts", "nulls", "one number"],
+)
+def test_streams_without_numbers_that_vary_can_be_asked(columns):
+    rows = pa.table({"ts": pa.array([START, START + 1, END - 1], pa.timestamp("us")), **columns})
+    schema = stream_schema("s", rows.schema)
+    looks = profile(schema, rows, start_us=START, end_us=END)
+    drawn = questions(looks, seed=1, count=60, standing_share=0.5)
+    assert len(drawn) == 60
+    assert all(bound(one.sql, schema).aggregates for one in drawn)

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from shedder.errors import FailedPrecondition, SchemaMismatch
+from spark_ingest.backfill import backfill
 from spark_ingest.executors import Service
 from spark_ingest.writer import digest, write_stream
 from tests.server_process import ServerProcess
@@ -91,3 +92,20 @@ def test_rows_are_told_from_others_and_not_from_the_same_in_another_order(
         rows.withColumn("b", sf.col("a")),
     ]
     assert len({digest(each) for each in (rows, *others)}) == 5
+
+
+def test_names_that_pyspark_cannot_hand_over_are_refused(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    times = pa.array(range(0, 10_000_000, 1_000_000), pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"t.s": times}), tmp_path / "dots.parquet")
+    frame = spark.read.parquet(str(tmp_path / "dots.parquet"))
+    there = Service(server.address, {"insecure": True}, patience_s=60)
+    with server.connect() as client:
+        client.execute('CREATE STREAM dots ("t.s" TIMESTAMP NOT NULL) TIMESTAMP BY "t.s"')
+    for push in (
+        lambda: write_stream(frame, there, "dots", name="n", aside=str(tmp_path / "aside")),
+        lambda: backfill(frame, there, "dots", name="n"),
+    ):
+        with pytest.raises(SchemaMismatch, match=r"'t\.s' has a dot or a backtick.*parquet_files"):
+            push()
