@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from shedder.archive.catalog_copy import moment_of
 from shedder.archive.check import check, quiet
 from shedder.archive.copying import Copying, copying
@@ -21,6 +23,8 @@ from shedder.archive.log_recovery import segment_paths
 from shedder.archive.progress import Progress
 from shedder.archive.store import Store
 from shedder.errors import BadSetting, CorruptData
+
+_log = structlog.get_logger("shedder.archive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,8 @@ def restore(
       progress: told of bytes, and of which of the two steps they are; cancel it from another
         thread.
       link: give unchanging files a second name where that works, instead of copying them.
-      verify: check the source first, every byte of it.
+      verify: check the source first, every byte of it. Runs that it has in quarantine are not in
+        the new directory either, whose answers say so.
 
     Raises:
       CorruptData: the source is no whole data directory, or damaged. DirectoryLocked: it is
@@ -107,8 +112,10 @@ def restore(
         what, progress.what = progress.what, f"verification of {source}"
         report = check(source, files, progress)
         progress.what = what
-        if not report.ok:
+        if report.damages:
             raise CorruptData(f"{source} is damaged: {report.damages[0]}")
+        for run in report.aside:
+            _log.warning("restored_without", directory=str(target), lacks=run)
     with quiet(source), copying(files, target, progress, link=link) as copy:
         runs = _run_files(files, source)
         segments = [(path, path.stat().st_size) for path in segment_paths(files, source / "log")]

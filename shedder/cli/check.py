@@ -40,7 +40,7 @@ def check(
     )
     for note in report.notes:
         say(f"note: {note}", "yellow")
-    for damage in report.damages:
+    for damage in (*report.damages, *report.aside):
         say(f"damage: {damage}", "red")
     if not report.ok:
         raise typer.Exit(ExitCode.DAMAGED)

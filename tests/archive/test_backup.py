@@ -167,6 +167,21 @@ def test_restoring_needs_a_whole_directory_that_nobody_serves(store, tmp_path):
     assert not (tmp_path / "again").exists()
 
 
+def test_a_backup_without_a_run_in_quarantine_is_restored(store, tmp_path):
+    """One damaged run of thousands must not stand in the way of all others."""
+    assert store.quarantine(store.runs(1)[1], "its checksum does not match")
+    backup(store, tmp_path / "backup")
+    report = check(tmp_path / "backup")
+    assert not report.ok
+    assert report.damages == []
+    assert "in quarantine" in report.aside[0]
+    restore(tmp_path / "backup", tmp_path / "again")
+    again = Store.open(tmp_path / "again")
+    assert [run.first_position for run, _ in again.quarantined(1)] == [20]
+    assert len(again.runs(1)) == 3
+    again.close()
+
+
 def test_a_cancelled_backup_or_restore_leaves_nothing(store, tmp_path):
     progress = Progress("backup", "bytes")
     progress.cancel()

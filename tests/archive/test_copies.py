@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from shedder.archive.backup import restore
 from shedder.archive.check import check
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.copies import places_of
@@ -222,13 +223,16 @@ def test_a_damaged_copy_is_left_out_and_dropped_by_the_scrub(tmp_path, layout):
     assert check(tmp_path).ok
 
 
-def test_a_missing_copy_is_damage_that_check_finds(tmp_path):
+def test_a_missing_copy_is_found_by_check_and_is_no_loss(tmp_path):
     store = opened(tmp_path, Eager((0.5,)), 100)
     (copy,) = store.runs(1)[0].copies
     store.close()
     (tmp_path / "runs" / copy.file).unlink()
-    (damage,) = check(tmp_path).damages
-    assert copy.file in damage
+    report = check(tmp_path)
+    (note,) = report.notes
+    assert copy.file in note
+    assert report.ok
+    restore(tmp_path, tmp_path.parent / f"{tmp_path.name} again")
     store = recover(tmp_path)
     assert scan(store, 0.5)[0][1] == list(range(100))
     store.close()
