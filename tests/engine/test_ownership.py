@@ -122,9 +122,15 @@ def test_an_operator_uses_all_names(engine):
     assert engine.execute("SELECT COUNT(*) AS n FROM a").rows()[0]["n"] == 1
 
 
-def test_a_stream_stays_its_tenants_over_a_restart_and_older_versions_refuse_it(engine, tmp_path):
+def test_older_versions_refuse_a_directory_with_a_stream_of_a_tenant(tmp_path):
+    with shedder.open(tmp_path / "owned") as owned:
+        assert format_of(tmp_path / "owned") < FORMAT_TENANTS
+        owned.execute(STREAM.format("s"), asker=ACME)
+        assert format_of(tmp_path / "owned") == FORMAT_TENANTS
+
+
+def test_a_stream_stays_its_tenants_over_a_restart(engine, tmp_path):
     engine.close()
-    assert format_of(tmp_path / "data") == FORMAT_TENANTS
     with shedder.open(tmp_path / "data") as again:
         assert again.execute("SHOW QUERIES", asker=ACME).table["query"].to_pylist() == ["qa"]
         with pytest.raises(UnknownStream):

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pytest
 
 import shedder
-from shedder.archive.check import check
 from shedder.archive.records import Level
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, UnknownQuery
@@ -273,15 +272,6 @@ def test_a_restart_makes_the_same_panes(tmp_path: Path, clean: bool, checkpoint:
         [whole] = [q for q in again.ledger("s").queries if q.query == "whole"]
         assert whole.read + whole.thinned == 4_500
         assert whole.read - next(q.read for q in ledger if q.query == "whole") < 100
-
-
-@pytest.mark.slow
-def test_a_directory_is_of_a_newer_format_once_a_query_was_thinned(tmp_path: Path) -> None:
-    with begun(tmp_path) as engine:
-        assert (tmp_path / "FORMAT").read_text() == "shedder archive 1\n"
-        thin(engine, "1/2")
-        assert (tmp_path / "FORMAT").read_text() == "shedder archive 5\n"
-    assert check(tmp_path).ok
 
 
 def test_a_level_record_survives_its_bytes() -> None:

@@ -211,7 +211,8 @@ def kll(size: int) -> Trial:
     questions = [0.05, 0.25, 0.5, 0.75, 0.95]
     errors = [shares_off(values, summary.quantile(q, 0.95).value, q) for q in questions]
     held = summary.size_bytes / trials
-    return Trial(GroupedKll, size, Statistics(n), np.stack(errors, axis=1), held, 0.25)
+    # 0.25 to 0.32 of the curve: the library's coins are its own, and fall otherwise each time.
+    return Trial(GroupedKll, size, Statistics(n), np.stack(errors, axis=1), held, 0.2)
 
 
 def req(size: int) -> Trial:
