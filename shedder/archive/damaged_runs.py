@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from shedder.archive.catalog import Catalog
@@ -77,6 +78,19 @@ class DamagedRuns(ABC):
                 self._run_files.remove([run.file])
             return True
 
+    @contextmanager
+    def watched(self, run: Run) -> Iterator[None]:
+        """Reading a run: when it turns out to be damaged it goes into quarantine.
+
+        Raises:
+          CorruptData: as was raised inside.
+        """
+        try:
+            yield
+        except CorruptData as error:
+            self.quarantine(run, str(error))
+            raise
+
     def scrubbed(self, stream: int) -> list[tuple[int | None, Run]]:
         """The whole runs of a stream, and when (us) each was noted as such; None: never."""
         with self._lock:
@@ -95,6 +109,25 @@ class DamagedRuns(ABC):
                 if state is not None and run in state.runs:
                     self.catalog.put_scrubbed(run, scrubbed_us)
                     state.scrubbed[run.first_position] = scrubbed_us
+
+    def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+        """Put a quarantined run's file back if what was set aside is whole after all.
+
+        A disk may read today what it could not read yesterday. It is read no sooner than it is
+        released.
+
+        Args:
+          run: of a stream; nothing is done when it has its file, or is in no quarantine.
+          told: called with the bytes that were read; what it raises ends the reading.
+
+        Raises:
+          StorageFailed: it cannot be read, or not be put back.
+        """
+        with self._lock:
+            state = self._streams.get(run.stream_id)
+            if state is None or run not in state.runs or state.readable(run):
+                return
+        self._run_files.take_back(run, told)
 
     def release(self, run: Run) -> bool:
         """Read a run again whose file was put back whole; False when it was in no quarantine."""

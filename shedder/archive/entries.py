@@ -205,6 +205,11 @@ class Run:
         return self.end_position - self.first_position
 
     @property
+    def positions_text(self) -> str:
+        """Which positions are in the file, for messages."""
+        return f"positions {self.first_position} to {self.end_position} (excluded)"
+
+    @property
     def block_sizes(self) -> NDArray[np.int64]:
         """Tuples of each block, shape [blocks]; not to be written to."""
         return _sizes(self.rows, self.blocks - self.halvings, self.halvings)

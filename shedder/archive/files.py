@@ -11,11 +11,18 @@ from typing import Protocol
 import pyarrow as pa
 
 from shedder.archive.progress import STEP_BYTES, Told, nobody
+from shedder.errors import CorruptData, StorageFailed
 
 Bytes = bytes | bytearray | memoryview | pa.Buffer
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors after which the same write may work later."""
+
+_LOST_ERRNOS = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "EBADMSG", "EUCLEAN", "EREMOTEIO", "ENODATA")
+    if hasattr(errno, name)  # Two of them are Linux's.
+)
 
 _PARTS_MAX = 512  # POSIX promises 16 per call, Linux takes 1,024
 
@@ -259,6 +266,17 @@ class OsFiles:
     def names(self, path: Path) -> list[str]:
         """The names in a directory, sorted."""
         return sorted(os.listdir(path))
+
+
+def unread(path: Path, error: OSError, held: str) -> CorruptData | StorageFailed:
+    """What to raise when a file could not be read; held: what is in it.
+
+    Where the medium does not give its bytes back (EIO and the like) they are as lost as those that
+    fail their checksum. Any other error (too many open files, no permission) proves nothing.
+    """
+    if error.errno in _LOST_ERRNOS:
+        return CorruptData(f"{path} cannot be read ({error.strerror}); it held {held}")
+    return StorageFailed(f"cannot read {path}: {error}")
 
 
 def atomic_write(

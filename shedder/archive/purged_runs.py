@@ -24,8 +24,13 @@ class PurgedRuns(Relaid):
     it was, or purged.
     """
 
-    def marked(self, stream: int, share_min: float = 0.0) -> list[Run]:
-        """The whole runs in which rows are marked as deleted, at least this share of them."""
+    def marked(
+        self, stream: int, share_min: float = 0.0, before_us: int | None = None
+    ) -> list[Run]:
+        """The whole runs in which rows are marked as deleted, at least this share of them.
+
+        before_us: those, too, in which the first of them was marked before this instant.
+        """
         with self._lock:
             state = self._state(stream)
             return [
@@ -33,7 +38,10 @@ class PurgedRuns(Relaid):
                 for run in state.runs
                 if state.readable(run)
                 and (mark := state.deleted.get(run.first_position)) is not None
-                and mark.rows >= share_min * run.rows
+                and (
+                    mark.rows >= share_min * run.rows
+                    or (before_us is not None and state.marked_us[run.first_position] < before_us)
+                )
             ]
 
     def purge(self, run: Run, told: Told = nobody) -> int:
@@ -104,11 +112,13 @@ class PurgedRuns(Relaid):
             state.scans.pop(run.first_position, None)
             state.rolled_scans.pop(run.first_position, None)
             state.scrubbed.pop(run.first_position, None)
-            del state.deleted[run.first_position]
+            state.quarantined.pop(run.first_position, None)
+            del state.deleted[run.first_position], state.marked_us[run.first_position]
             if new is None:
                 state.emptied_position = max(state.emptied_position, run.end_position)
             elif left.rows:
                 state.deleted[run.first_position] = left
+                state.marked_us[run.first_position] = state.deletions[-1].deleted_us
             for name in fresh:
                 self._run_files.trust_name(name)
             kept = () if new is None else new.files

@@ -255,6 +255,7 @@ class Relaid(ABC):
             state.runs[state.runs.index(current)] = new
             state.scans.pop(run.first_position, None)
             state.scrubbed.pop(run.first_position, None)
+            state.quarantined.pop(run.first_position, None)
             for name in fresh:
                 self._run_files.trust_name(name)
             self._run_files.remove([name for name in current.files if name not in new.files])

@@ -27,8 +27,8 @@ from shedder.archive.layouts.parts import Part
 from shedder.archive.layouts.shells import read_shells
 from shedder.archive.layouts.small_blocks import SmallBlocks
 from shedder.archive.progress import Told, nobody
-from shedder.archive.runs import verify_run
-from shedder.cql.render import POSITION
+from shedder.archive.runs import verify_file, verify_run
+from shedder.cql.render import LIVE, POSITION
 from shedder.errors import CorruptData, StorageFailed
 
 AHEAD_ROWS: Final = 2_048  # Of each run, which are read before somebody asks.
@@ -180,7 +180,7 @@ class RunFiles:
         self._verified.discard(run.file)
         self._open.forget(run.file)
         self._small.forget(run.file)
-        aside = self._directory / "quarantine" / run.file.replace("/", "-")
+        aside = self._aside(run)
         try:
             if not aside.exists():
                 self._files.link(self._root / run.file, aside)
@@ -188,6 +188,27 @@ class RunFiles:
         except OSError:  # It is gone, or must stay where it is: nobody reads it there, either.
             return False
         return True
+
+    def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+        """Give a file that was set aside its name back, if it is whole and the name is free.
+
+        Raises:
+          StorageFailed: it cannot be read, or not be put back.
+        """
+        name, aside = self._root / run.file, self._aside(run)
+        if name.exists() or not aside.exists():
+            return
+        with suppress(CorruptData):
+            verify_file(self._files, aside, run, told)
+            try:
+                self._files.link(aside, name)
+                self._files.sync_directory(name.parent)
+                self._files.unlink(aside)
+            except OSError as error:
+                raise StorageFailed(f"cannot put {aside} back: {error}") from error
+
+    def _aside(self, run: Run) -> Path:
+        return self._directory / "quarantine" / run.file.replace("/", "-")
 
     def read_groups(self, run: Run, groups: Sequence[int], wanted: Wanted) -> Iterator[pa.Table]:
         """Some row groups of a run. A file of version 1 is verified as a whole before."""
@@ -315,7 +336,8 @@ class Snapshot:
           told: called now and then; what it raises ends the reading.
 
         Yields:
-          without the deleted rows, which count in `Block.rows` as if nobody wanted them.
+          without the deleted rows, which count in `Block.rows` as if nobody wanted them; with them
+          where the column LIVE is wanted, which tells them apart.
 
         Raises:
           CorruptData: the file is missing, or what was read of it fails its checksum.
@@ -359,18 +381,28 @@ class Snapshot:
     def _live_blocks(
         self, run: Run, source: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
     ) -> Iterator[Block]:
-        """Blocks of a run, or of a copy of it, without the rows that are deleted."""
-        deleted = self.deleted.get(run.first_position)
-        if deleted is None:
+        """Blocks of a run, or of a copy of it, without the rows that are deleted.
+
+        With them where LIVE is wanted: then a block has as many rows as its run's dealing says.
+        """
+        deleted, marked = self.deleted.get(run.first_position), LIVE in wanted.columns
+        stored = tuple(name for name in wanted.columns if name != LIVE)
+        if deleted is None and not marked:
             yield from self.files.read_blocks(source, numbers, wanted, told)
             return
-        gone = deleted.mask(run)
-        columns = tuple(dict.fromkeys((*wanted.columns, POSITION)))
-        more = replace(wanted, columns=columns)
+        gone = None if deleted is None else deleted.mask(run)
+        more = replace(wanted, columns=tuple(dict.fromkeys((*stored, POSITION))))
         for block in self.files.read_blocks(source, numbers, more, told):
-            at = block.table[POSITION].to_numpy() - run.first_position
-            live = block.table.filter(pa.array(~gone[at])).select(list(wanted.columns))
-            yield replace(block, table=live)
+            table = block.table
+            if gone is None:
+                live = np.ones(table.num_rows, np.bool_)
+            else:
+                live = ~gone[table[POSITION].to_numpy() - run.first_position]
+            if marked:
+                table = table.append_column(LIVE, pa.array(live))
+            else:
+                table = table.filter(pa.array(live))
+            yield replace(block, table=table.select(list(wanted.columns)))
 
     def read_groups(self, run: Run, groups: Sequence[int], wanted: Wanted) -> Iterator[pa.Table]:
         """Some row groups of one of the runs, without the rows that are deleted.

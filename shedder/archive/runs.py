@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.archive.entries import Run, StreamEntry
-from shedder.archive.files import Files
+from shedder.archive.files import Files, unread
 from shedder.archive.layouts.eager import EagerLayout
 from shedder.archive.layouts.hybrid import HybridLayout
 from shedder.archive.layouts.lazy import LazyLayout
@@ -22,7 +22,7 @@ from shedder.archive.progress import STEP_BYTES, Told, nobody
 from shedder.archive.run_writer import RunPlace
 from shedder.cql.intervals import timestamp_text
 from shedder.cql.layout import Eager, Hybrid, Layout, Lazy, Plain
-from shedder.errors import CorruptData, StorageFailed
+from shedder.errors import CorruptData
 
 
 def implementation(layout: Layout) -> ArchiveLayout:
@@ -97,20 +97,26 @@ def verify_run(
       told: called with the bytes that were read, every few; what it raises ends the reading.
 
     Raises:
-      CorruptData: it is missing, or its size or checksum differs.
+      CorruptData: it is missing, or its size or checksum differs, or its disk cannot read it.
       StorageFailed: it cannot be read.
     """
-    path = directory / "runs" / run.file
+    verify_file(files, directory / "runs" / run.file, run, told)
+
+
+def verify_file(
+    files: Files, path: Path, run: Run, told: Callable[[int], None] | None = None
+) -> None:
+    """As `verify_run`, of a file of the run that lies anywhere."""
     try:
         file = files.open(path)
     except FileNotFoundError as error:
-        raise CorruptData(f"{path} is missing; it held {_positions(run)}") from error
+        raise CorruptData(f"{path} is missing; it held {run.positions_text}") from error
     except OSError as error:
-        raise StorageFailed(f"cannot read {path}: {error}") from error
+        raise unread(path, error, run.positions_text) from error
     try:
         if file.size != run.size_bytes:
             raise CorruptData(
-                f"{path} has {file.size} bytes, not {run.size_bytes}; it held {_positions(run)}"
+                f"{path} has {file.size} bytes, not {run.size_bytes}; it held {run.positions_text}"
             )
         crc = 0
         for offset in range(0, run.size_bytes, STEP_BYTES):
@@ -119,20 +125,16 @@ def verify_run(
             if told is not None:
                 told(len(data))
     except OSError as error:
-        raise StorageFailed(f"cannot read {path}: {error}") from error
+        raise unread(path, error, run.positions_text) from error
     finally:
         file.close()
     if crc != run.crc:
         raise CorruptData(
-            f"{path}: checksum {crc:#010x}, not {run.crc:#010x}; it held {_positions(run)}"
+            f"{path}: checksum {crc:#010x}, not {run.crc:#010x}; it held {run.positions_text}"
         )
 
 
 def missing_text(run: Run) -> str:
     """The tuples of a run, for messages that say that they are not there."""
     stretch = f"{timestamp_text(run.low_us)} to {timestamp_text(run.high_us)}"
-    return f"{run.rows:,} tuples, {_positions(run)}, event times {stretch},"
-
-
-def _positions(run: Run) -> str:
-    return f"positions {run.first_position} to {run.end_position} (excluded)"
+    return f"{run.rows:,} tuples, {run.positions_text}, event times {stretch},"

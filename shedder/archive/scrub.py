@@ -9,16 +9,22 @@ from dataclasses import dataclass, field, replace
 from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
 from shedder.archive.store import Store
+from shedder.errors import StorageFailed
 
 
 @dataclass(slots=True)
 class Scrubbed:
-    """What a scrub has read and found. released: runs whose file is whole again."""
+    """What a scrub has read and found.
+
+    released: runs whose file is whole again. unread: those that could not be read, for a reason
+    that proves no damage (no permission, say); they are as they were.
+    """
 
     runs: int = 0
     read_bytes: int = 0
     damaged: list[tuple[Run, str]] = field(default_factory=list)
     released: list[Run] = field(default_factory=list)
+    unread: list[tuple[Run, str]] = field(default_factory=list)
 
 
 def scrub(
@@ -37,7 +43,7 @@ def scrub(
       clock: seconds.
 
     Raises:
-      StorageFailed: a file could not be read, which is no proof of damage. Cancelled.
+      Cancelled: what was found by then holds.
     """
     progress = progress or Progress("scrub", "bytes")
     pace = Pace(progress, bytes_per_second, clock)
@@ -46,7 +52,10 @@ def scrub(
     progress.total = sum(run.size_bytes for stream in streams for run in store.runs(stream))
     for stream in streams:
         for run in store.runs(stream):
-            scrub_run(store, run, pace.told, report)
+            try:
+                scrub_run(store, run, pace.told, report)
+            except StorageFailed as error:
+                report.unread.append((run, str(error)))
     progress.done = progress.total
     return report
 
@@ -59,7 +68,11 @@ def scrub_run(store: Store, found: Run, told: Callable[[int], None], report: Scr
       found: one of its runs.
       told: called with the bytes that were read, every few; what it raises ends the reading.
       report: what was read and found is added to it.
+
+    Raises:
+      StorageFailed: a file could not be read, which is no proof of damage.
     """
+    store.take_back(found, told)
     run = _without_damaged_copies(store, found, told)
     for rolled in run.rolled:
         if store.problem_of(run.of_rolled(rolled), told) is not None:

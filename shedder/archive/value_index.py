@@ -7,6 +7,7 @@ the run at any time, so one that is damaged is as good as none.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class Stale(Exception):
 
 def index_name(run_file: str, column: str) -> str:
     """The name of the file that indexes a column of a run, whose file is `<stream>/<name>`."""
-    return f"{run_file.rpartition('/')[2]}.{google_crc32c.value(column.encode()):08x}.index"
+    named = hashlib.blake2b(column.encode(), digest_size=8).hexdigest()
+    return f"{run_file.rpartition('/')[2]}.{named}.index"
 
 
 def keys_of(values: pa.Array[Any], kind: ColumnType) -> NDArray[np.int64]:

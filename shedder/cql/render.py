@@ -58,6 +58,9 @@ _SAME = {SqlDialect.DUCKDB: "IS NOT DISTINCT FROM", SqlDialect.SPARK: "<=>"}
 POSITION = "__position"
 """The column that holds each tuple's position, of relations for queries that need it."""
 
+LIVE = "__live"
+"""The column that says whether a row is not deleted, of rows that are read in part."""
+
 
 def needs_positions(query: BoundQuery) -> bool:
     """Whether the exact answer reads positions."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
+from shedder.archive.run_files import Snapshot
 from shedder.archive.runs import missing_text, read_run
 from shedder.cql.evaluate import evaluate, true_rows
 from shedder.cql.insert import bind_rows
@@ -31,8 +32,8 @@ def delete(
 
     Raises:
       UnknownStream, UnknownColumn, TypeMismatch, BadQuery, BeforeRetention; DiskFull,
-      StorageFailed; CorruptData: a run that may hold such rows cannot be read; Cancelled,
-      DeadlineExceeded: and then nothing is deleted.
+      StorageFailed; CorruptData: a run that may hold such rows cannot be read, and is in
+      quarantine; Cancelled, DeadlineExceeded: and then nothing is deleted.
     """
     core = engine.core
     stream = core.stream(statement.select.stream)
@@ -43,6 +44,17 @@ def delete(
     time_column = stream.schema.time_column
     columns = sorted({time_column, *query.columns})
 
+    def found_in(run: Run, snapshot: Snapshot) -> NDArray[np.bool_]:
+        mask = np.zeros(run.stretch, np.bool_)
+        (path,) = snapshot.files.verified((run,), lambda _: progress.advance())
+        for positions, batch in read_run(path, run, columns, progress.advance):
+            rows = span.holds(Frame(batch, time_column).times_us)
+            if query.where is not None:
+                rows &= true_rows(evaluate(query.where, batch))
+            mask[positions - run.first_position] = rows
+            progress.advance(batch.num_rows)
+        return mask
+
     def find() -> list[tuple[Run, NDArray[np.bool_]]]:
         core.seal(stream.schema.name, progress.advance)  # So that all that is durable is in runs.
         with core.store.snapshot(stream.id, span.start_us, span.end_us) as snapshot:
@@ -51,14 +63,8 @@ def delete(
             progress.total = sum(run.rows for run in snapshot.runs)
             found = []
             for run in snapshot.runs:
-                mask = np.zeros(run.stretch, np.bool_)
-                (path,) = snapshot.files.verified((run,), lambda _: progress.advance())
-                for positions, batch in read_run(path, run, columns, progress.advance):
-                    rows = span.holds(Frame(batch, time_column).times_us)
-                    if query.where is not None:
-                        rows &= true_rows(evaluate(query.where, batch))
-                    mask[positions - run.first_position] = rows
-                    progress.advance(batch.num_rows)
+                with core.store.watched(run):
+                    mask = found_in(run, snapshot)
                 if mask.any():
                     found.append((run, mask))
             return found
@@ -67,5 +73,7 @@ def delete(
         rows = core.store.delete(
             stream.id, statement.text, core.clock_us(), find, told=progress.advance
         )
+    if rows:
+        core.actor.call(stream.note_deleted).result()
     engine.relayouts.wake(stream.schema.name)  # Rollups are made anew without them.
     return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

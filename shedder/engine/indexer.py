@@ -84,7 +84,8 @@ class Indexer:
         Who else makes the same one is waited for, and it is not made again.
 
         Raises:
-          CorruptData, DiskFull, StorageFailed. Cancelled: by `progress`, within some milliseconds.
+          CorruptData: the run is damaged, and in quarantine now. DiskFull, StorageFailed.
+          Cancelled: by `progress`, within some milliseconds.
         """
         with self._claimed((run.file, column), progress), self._building() as pace:
 
@@ -92,7 +93,8 @@ class Indexer:
                 progress.advance(rows)
                 pace.rest_if_due(progress.advance)
 
-            self._core.store.build_index(run, column, told)
+            with self._core.store.watched(run):
+                self._core.store.build_index(run, column, told)
             pace.rest(progress.advance)
 
     def close(self) -> None:

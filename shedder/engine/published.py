@@ -86,6 +86,7 @@ class Published:
         self.emitted_to: int | None = None
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
+        self.outdated = False  # Its newest answer lacks a note of rows that were deleted since.
         self.put_off = 0  # Windows that have closed and were not answered, to be fresh again later.
         self.put_off_ever = 0
         self._whole_from: int | None = None  # The first window end whose panes have all been read.
@@ -205,10 +206,13 @@ class Published:
     def stale(self) -> bool:
         """Whether the newest answer would be another one now.
 
-        A closed window changes only by tuples that come too late for it: its intervals widen.
+        A closed window changes only by tuples that come too late for it, its intervals widen, and
+        by a note of what was deleted.
         """
         if self.failed:
             return False
+        if self.outdated:
+            return True
         if not self.standing.grid.slides or self._span == Span(None, None):
             return self.behind
         return self._span is not None and self.standing.late_in(self._span) != self._late
@@ -239,7 +243,7 @@ class Published:
             answer: News = self._marked(finish(self.standing.query, evidence))
         except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
             answer = error
-        self.behind = False
+        self.behind = self.outdated = False
         self.put_off = 0
         self._span, self._late = span, evidence.late
         if (

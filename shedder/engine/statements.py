@@ -185,6 +185,8 @@ def _scrubbed(found: Scrubbed) -> Answer:
     text = f"{found.runs:,} runs with {found.read_bytes:,} bytes read"
     for run, problem in found.damaged:
         text += f"; quarantined {run.file}: {problem}"
+    for run, problem in found.unread:
+        text += f"; {run.file} was not read: {problem}"
     for run in found.released:
         text += f"; {run.file} is whole again"
     return Answer.status(text)

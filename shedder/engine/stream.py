@@ -195,6 +195,11 @@ class Stream:
         deletions = self.deletions()
         return noted(evidence, deletions, from_position) if deletions else evidence
 
+    def note_deleted(self) -> None:
+        """Rows were deleted: what standing queries say next tells of it."""
+        for published in self.queries.values():
+            published.outdated = True
+
     @staticmethod
     def _newest_believed(frame: Frame, limit_us: int) -> int | None:
         """The largest event time that is not too far in the future; None: there is none."""

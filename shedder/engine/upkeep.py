@@ -17,7 +17,7 @@ from shedder.cql.statement import Select
 from shedder.engine.core import Core
 from shedder.engine.relayout import Relayouts
 from shedder.engine.tasks import Tasks, Watch
-from shedder.errors import CorruptData, UnknownRollup
+from shedder.errors import UnknownRollup
 
 
 class Upkeep(ABC):
@@ -181,8 +181,9 @@ class Upkeep(ABC):
           False when it is indexed already.
 
         Raises:
-          UnknownStream, UnknownColumn. BadSetting: a BOOLEAN. CorruptData, DiskFull, StorageFailed,
-          Cancelled, DeadlineExceeded: there is no index then.
+          UnknownStream, UnknownColumn. BadSetting: a BOOLEAN. DiskFull, StorageFailed, Cancelled,
+          DeadlineExceeded; CorruptData: a run is damaged, and in quarantine now, and the statement
+          may be repeated. There is no index then.
         """
         self._check_open()
         store, number = self.core.store, self.core.stream(stream).id
@@ -231,11 +232,8 @@ class Upkeep(ABC):
         progress = Progress(f"purge of {stream}", "rows", total=sum(run.rows for run in runs))
         with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
             for run in runs:
-                try:
+                with core.store.watched(run):
                     rows += core.store.purge(run, progress.advance)
-                except CorruptData as error:
-                    core.store.quarantine(run, str(error))
-                    raise
                 progress.advance(run.rows)
         core.indexer.catch_up()
         self.relayouts.wake(stream)  # Rollups may be due.
@@ -251,7 +249,7 @@ class Upkeep(ABC):
           watch: is told of its progress, and may cancel it.
 
         Raises:
-          StorageFailed, Cancelled, DeadlineExceeded: what was found by then holds.
+          Cancelled, DeadlineExceeded: what was found by then holds.
         """
         self._check_open()
         core = self.core

@@ -208,5 +208,5 @@ class CheckedFile:
 
     def _corrupt(self, what: str) -> CorruptData:
         run = self._run
-        held = f"positions {run.first_position} to {run.end_position} (excluded)"
+        held = run.positions_text
         return CorruptData(f"{self._path}: {what}; it held {held}")

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shedder.archive.entries import Run
-from shedder.archive.files import Files, ReadFile
+from shedder.archive.files import Files, ReadFile, unread
 from shedder.archive.layouts.checked_file import CheckedFile, Footers
-from shedder.errors import CorruptData, StorageFailed
+from shedder.errors import CorruptData
 
 OPEN_FILES: Final = 64
 
@@ -98,7 +98,7 @@ def opened(
     except pa.ArrowException as error:
         raise CorruptData(f"cannot read {path}: {error}") from error
     except OSError as error:
-        raise StorageFailed(f"cannot read {path}: {error}") from error
+        raise unread(path, error, run.positions_text) from error
     else:
         if kept is not None:
             kept.give(run, known)
@@ -112,8 +112,7 @@ def _open(files: Files, path: Path, run: Run, footers: Footers | None) -> _Opene
     try:
         file = files.open(path)
     except FileNotFoundError as error:
-        held = f"positions {run.first_position} to {run.end_position} (excluded)"
-        raise CorruptData(f"{path} is missing; it held {held}") from error
+        raise CorruptData(f"{path} is missing; it held {run.positions_text}") from error
     try:
         checked = CheckedFile(file, path, run, footers)
         source = pa.PythonFile(checked, mode="r")  # type: ignore[arg-type]
