@@ -164,7 +164,8 @@ class Settings(BaseSettings):
     purge_after_s: float = _setting(
         "archive",
         60.0,
-        "Runs with fewer deleted rows are purged this long after the stream's last `DELETE`.",
+        "Runs with fewer deleted rows are purged this long after the stream's last `DELETE`, or "
+        "ten times as long after their first one.",
         ge=0,
     )
 

@@ -24,6 +24,7 @@ from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Run, Value
 from shedder.archive.run_sample import ReadBlocks, RunSample, drawn, unread_runs
 from shedder.cql.query import StreamSchema
+from shedder.cql.render import LIVE
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema
 from shedder.streams.sample import SampleView
@@ -54,6 +55,7 @@ class BlockSample:
         columns: Sequence[str],
         rng: np.random.Generator,
         *,
+        marked: bool = False,
         threads: int = 1,
     ) -> None:
         """Nothing is read yet.
@@ -64,15 +66,20 @@ class BlockSample:
           tail: the tuples that are in no run.
           read: how blocks are read; called by several threads, a run by one at a time.
           columns: those that are wanted.
+          marked: whether rows of runs may be deleted; then the samples hold them, too, with the
+            column LIVE that tells them apart, and are simple random samples of both.
           rng: what is drawn with.
           threads: that read.
         """
         self.schema = schema
         self.columns = tuple(columns)
+        self.marked = marked
         self.runs = unread_runs([each for each in runs if each[0].rows], rng)
         self.run_rows = sum(each.rows for each in self.runs)
         self._tail = [batch.select(list(columns)) for batch in tail if batch.num_rows]
         self._tail_basics = [_basics_of(batch, self.columns) for batch in self._tail]
+        if marked:
+            self._tail = [_all_live(batch) for batch in self._tail]
         self._run_basics: Mapping[str, ColumnBasics] | None = None
         self._read = read
         self._rng = rng
@@ -170,9 +177,10 @@ class BlockSample:
     def _read_some(self, due: Sequence[RunSample], deadline: Deadline) -> int:
         """Read what is due of runs; how many more tuples the sample has then."""
         more = 0
+        columns = (*self.columns, LIVE) if self.marked else self.columns
         for each in due:
             before = each.rows_read
-            each.read(self._read, self.columns, deadline)
+            each.read(self._read, columns, deadline)
             more += each.kept - before
         return more
 
@@ -198,7 +206,7 @@ class BlockSample:
             tables.append(self._thinned_tail(tail_share))
             basics += self._tail_basics
             population += self.tail_rows
-        empty = pa.Table.from_batches([], _schema_of(self.schema, self.columns))
+        empty = pa.Table.from_batches([], self._arrow_schema())
         whole = pa.concat_tables([empty, *tables]).combine_chunks()
         [batch] = whole.to_batches() or [pa.RecordBatch.from_pylist([], whole.schema)]
         return SampleView(
@@ -210,6 +218,11 @@ class BlockSample:
             weighted={},
             hashed={},
         )
+
+    def _arrow_schema(self) -> pa.Schema:
+        whole = arrow_schema(self.schema)
+        fields = [whole.field(name) for name in self.columns]
+        return pa.schema([*fields, pa.field(LIVE, pa.bool_())] if self.marked else fields)
 
     def _basics_of(self, runs: Sequence[RunSample]) -> Mapping[str, ColumnBasics]:
         """What the catalog knows of some runs; of all of them it is asked at each look."""
@@ -229,9 +242,9 @@ class BlockSample:
         return table.take(rows)
 
 
-def _schema_of(schema: StreamSchema, columns: Sequence[str]) -> pa.Schema:
-    whole = arrow_schema(schema)
-    return pa.schema([whole.field(name) for name in columns])
+def _all_live(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A part of the tail: what was deleted of it was put into a run before."""
+    return batch.append_column(LIVE, pa.array(np.ones(batch.num_rows, np.bool_)))
 
 
 def _basics_of(batch: pa.RecordBatch, columns: Sequence[str]) -> Mapping[str, ColumnBasics]:

@@ -85,6 +85,8 @@ class DeletedRows(ABC):
         )
         self.catalog.add_deletion(deletion, marks)
         state.deleted.update(marks)
+        for first_position in marks:
+            state.marked_us.setdefault(first_position, deleted_us)
         state.deletions.append(deletion)
         return rows
 

@@ -58,6 +58,7 @@ class RetiredRuns(ABC):
                 state.scans.pop(run.first_position, None)
                 state.rolled_scans.pop(run.first_position, None)
                 state.deleted.pop(run.first_position, None)
+                state.marked_us.pop(run.first_position, None)
                 state.scrubbed.pop(run.first_position, None)
             self._run_files.remove([name for run in old for name in run.files])
             return sum(run.rows for run in old)

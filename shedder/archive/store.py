@@ -122,6 +122,8 @@ class Store(
             self._streams[stream_id].deleted[first_position] = deleted
         for deletion in catalog.deletions():
             self._streams[deletion.stream_id].deletions.append(deletion)
+        for state in self._streams.values():
+            state.recover_marked_us()
         for (stream_id, first_position), scrubbed_us in catalog.scrubbed().items():
             self._streams[stream_id].scrubbed[first_position] = scrubbed_us
         for stream_id, _, end_position in catalog.emptied():

@@ -21,7 +21,8 @@ class StreamState:
 
     quarantined: by first position, the runs that are damaged; they are among `runs`, too. scans: by
     first position, how runs of a lazy stream were scanned. rewriting: held while a run is written
-    anew. deleted: by first position, rows that are read no more. deletions: all there ever were.
+    anew. deleted: by first position, rows that are read no more; marked_us: and since when (us) a
+    run has any. deletions: all there ever were.
     emptied_position: below it lie all runs that were purged to nothing. indexes: columns that have
     a value index. indexes_to_be: how many are making one of a column. rollups: by id. unrolled:
     first positions of runs that were read where a lazy rollup would have answered, each with its
@@ -37,6 +38,7 @@ class StreamState:
     scans: dict[int, Scans] = field(default_factory=dict)
     rewriting: threading.Lock = field(default_factory=threading.Lock)
     deleted: dict[int, Deleted] = field(default_factory=dict)
+    marked_us: dict[int, int] = field(default_factory=dict)
     scrubbed: dict[int, int] = field(default_factory=dict)
     deletions: list[Deletion] = field(default_factory=list)
     emptied_position: int = 0
@@ -60,6 +62,13 @@ class StreamState:
     def readable(self, run: Run) -> bool:
         """Whether a run is whole, as far as is known."""
         return run.first_position not in self.quarantined
+
+    def recover_marked_us(self) -> None:
+        """Since when runs have deleted rows, as far back as it may be: that is stored nowhere."""
+        for run in self.runs:
+            if run.first_position in self.deleted:
+                overlapping = (d for d in self.deletions if d.overlaps(run.low_us, run.high_us + 1))
+                self.marked_us[run.first_position] = min(d.deleted_us for d in overlapping)
 
     @property
     def wanted_indexes(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from shedder.archive.exact import RELATION, ExactWorker, Without
 from shedder.archive.layouts.parts import Part
 from shedder.archive.run_files import Snapshot
 from shedder.cql.bind import bind
+from shedder.cql.intervals import timestamp_text
 from shedder.cql.query import BoundQuery
 from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.cql.statement import Select
@@ -341,6 +342,6 @@ def check_retained(core: Core, stream: Stream, span: Span) -> None:
     retained = core.store.retained_from_us(stream.id)
     if retained is not None and span.start_us is not None and span.start_us < retained:
         raise BeforeRetention(
-            f"the window begins at {span.start_us} us, retention has removed tuples "
-            f"before {retained} us"
+            f"the window begins at {timestamp_text(span.start_us)}, retention has removed tuples "
+            f"before {timestamp_text(retained)}"
         )

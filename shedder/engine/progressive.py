@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from shedder.archive.block_sample import BlockSample
 from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.reduction import BlockStatistics, ScanStatistics
 from shedder.archive.reductions.registry import NamedReduction
+from shedder.archive.run_sample import RunSample
 from shedder.cql.query import BoundQuery
 from shedder.errors import DeadlineExceeded
 from shedder.queries.answer import ArchiveRead
@@ -30,6 +32,7 @@ LOOKS_MAX: Final = 24  # The parts of delta that are left for later ones are nex
 BYTES_MAX: Final = 256 << 20  # Of tuples held by a scan in part.
 PART_RUNS: Final = 8  # So that threads have enough to share.
 PART_ROWS: Final = 1 << 19  # Some milliseconds.
+ENOUGH_ROWS: Final = 100
 _ASIDE_ROWS: Final = 100_000  # That take longer to estimate from than one waits gladly.
 _VALUE_BYTES: Final = 16  # Of one value, roughly, while it is being estimated from.
 _SHARES_MAX: Final = 8  # More different shares are brought to halves, quarters ... as strata.
@@ -155,7 +158,7 @@ class Scan:
         Those before begin have been read. given: by wanted share, so that it is given alike later.
         """
         runs = self.sample.runs
-        wanted = [1.0 - reduction for reduction in reductions[begin:]]
+        wanted = _enough([1.0 - reduction for reduction in reductions[begin:]], runs[begin:])
         if len({*wanted, *given}) > _SHARES_MAX:
             wanted = [float(2.0 ** np.ceil(np.log2(share))) for share in wanted]
         at_least = not self.reduction.reads_on  # Else it asks again.
@@ -192,6 +195,7 @@ class Scan:
                 self.rng,
                 start_us=stretch.start_us if self.narrow else None,
                 end_us=stretch.end_us if self.narrow else None,
+                marked=self.sample.marked,
             )
 
         is_long = self.sample.rows_kept > _ASIDE_ROWS
@@ -228,6 +232,18 @@ class Scan:
     def _late(self) -> str:
         share = 100 * self.sample.rows_read / max(1, self.sample.run_rows)
         return f"the time was up when {share:.3g} % of the archive's tuples had been read"
+
+
+def _enough(shares: Sequence[float], runs: Sequence[RunSample]) -> list[float]:
+    """Shares under which all runs of one share give ENOUGH_ROWS tuples, or all that they have.
+
+    Of fewer nothing can be told, and that spoils what other runs tell: what needs one sample of
+    all, a quantile say, is asked of as small a part of each.
+    """
+    rows = Counter[float]()
+    for share, each in zip(shares, runs, strict=True):
+        rows[share] += each.rows
+    return [min(1.0, max(share, ENOUGH_ROWS / rows[share])) for share in shares]
 
 
 def _is_finer(wanted: Sequence[float], before: Sequence[float]) -> bool:

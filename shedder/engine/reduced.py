@@ -81,10 +81,11 @@ def partly(
 ) -> Reading | None:
     """A way to read a stream in part; None where none is asked for, or no run allows it.
 
-    Where runs or the log were damaged everything is read: that says what is missing. So it is where
-    tuples are deleted and not purged yet: what the catalog knows of columns is of all tuples.
+    Where runs or the log were damaged everything is read: that says what is missing. Where tuples
+    are deleted and not purged yet, they are read and left out as by a WHERE: what the catalog knows
+    of columns is of all tuples.
     """
-    if reduction is None or snapshot.missing or snapshot.holes or snapshot.deleted:
+    if reduction is None or snapshot.missing or snapshot.holes:
         return None
     if all(_is_whole(run) for run in snapshot.runs):
         return None
@@ -96,6 +97,7 @@ def partly(
         _reader(snapshot, query.schema, deadline),
         columns_read(query, narrow=narrow),
         rng,
+        marked=bool(snapshot.deleted),
         threads=THREADS,
     )
     position = snapshot.end_position
@@ -117,8 +119,6 @@ def not_reduced(snapshot: Snapshot) -> str:
     blocks = sum(max(run.blocks, len(run.copies) + 1) for run in runs)
     if snapshot.missing or snapshot.holes:
         why = "some of it is damaged"
-    elif snapshot.deleted:
-        why = "it has deleted tuples that are not purged yet"
     elif not runs and not any(batch.num_rows for batch in snapshot.tail):
         return "REDUCE BY has no effect: no tuple of this stretch is stored"
     elif not runs:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -15,6 +16,8 @@ from shedder.archive.store import Store
 from shedder.engine.core import Core
 from shedder.engine.tasks import Tasks
 from shedder.errors import Cancelled, CorruptData, Draining, ShedderError
+
+PURGED_AFTER_QUIETS: Final = 10  # Deletions that never cease make one rewrite of a run in so long.
 
 Work = Callable[[Run, Callable[[], None]], object]
 
@@ -107,15 +110,17 @@ class Relayouts:
 def due_for_purge(core: Core, stream: int) -> list[Run]:
     """Runs to be purged: with many deleted rows, or, a while after the last DELETE, with any.
 
-    Each is a run that is written anew, and many small deletions may follow each other.
+    Each is a run that is written anew, and many small deletions may follow each other. But none
+    waits for ever: not longer than PURGED_AFTER_QUIETS such whiles.
     """
     deletions = core.store.deletions(stream)
     if not deletions:
         return []
-    quiet_us = core.clock_us() - deletions[-1].deleted_us
+    now_us, after_us = core.clock_us(), round(core.settings.purge_after_s * 1e6)
     # A deletion that is still to come was dated by a clock that has jumped back since.
-    is_quiet = not 0 <= quiet_us < core.settings.purge_after_s * 1e6
-    return core.store.marked(stream, 0.0 if is_quiet else core.settings.purge_share)
+    is_quiet = not 0 <= now_us - deletions[-1].deleted_us < after_us
+    share = 0.0 if is_quiet else core.settings.purge_share
+    return core.store.marked(stream, share, now_us - PURGED_AFTER_QUIETS * after_us)
 
 
 def _roll_up(store: Store, entry: RollupEntry, run: Run, told: Callable[[], None]) -> bool:

@@ -53,6 +53,7 @@ def evidence_from_sample(
     *,
     start_us: int | None = None,
     end_us: int | None = None,
+    marked: bool = False,
 ) -> Evidence:
     """What the sample knows about a query's aggregates.
 
@@ -64,8 +65,9 @@ def evidence_from_sample(
       query: any query over the sample's stream.
       view: the sample.
       start_us, end_us: the stretch of event time that the query is over; None is open.
+      marked: whether the sample's rows say which of them are deleted, see `Selection`.
     """
-    sampled = Sampled.of(Selection(query, start_us, end_us), view)
+    sampled = Sampled.of(Selection(query, start_us, end_us, marked), view)
     estimator = Estimator(sampled)
     confidences = split_confidence(query)
     missing = None
@@ -204,7 +206,8 @@ class Estimator:
             matched=matched,
             confidence=confidence,
         )
-        return intervals.estimates(confidence=confidence, source=SOURCE)
+        seen = np.nan_to_num(intervals.value, nan=0.0)  # Of nothing read: as many as were counted.
+        return replace(intervals, value=seen).estimates(confidence=confidence, source=SOURCE)
 
     def _added(self, node: Expression, found: Estimates) -> Estimates:
         """A sum or mean, unless finite doubles left their range on the way to it."""

@@ -54,6 +54,7 @@ def evidence_from_strata(
     *,
     start_us: int | None = None,
     end_us: int | None = None,
+    marked: bool = False,
 ) -> Evidence:
     """What samples of disjoint parts of a stream know together about a query's aggregates.
 
@@ -66,11 +67,14 @@ def evidence_from_strata(
       views: at least one; each a simple random sample of its own part, with its basics.
       rng: what thinning is drawn with.
       start_us, end_us: the stretch of event time that the query is over; None is open.
+      marked: whether the samples' rows say which of them are deleted, see `Selection`.
     """
     there = [view for view in views if view.population] or list(views[:1])
     if len(there) == 1:
-        return evidence_from_sample(query, there[0], start_us=start_us, end_us=end_us)
-    strata = _Strata.of(Selection(query, start_us, end_us), there, rng)
+        return evidence_from_sample(
+            query, there[0], start_us=start_us, end_us=end_us, marked=marked
+        )
+    strata = _Strata.of(Selection(query, start_us, end_us, marked), there, rng)
     confidences = split_confidence(query)
     return Evidence(
         strata.union.groups.keys,

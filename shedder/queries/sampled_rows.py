@@ -11,22 +11,32 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Expression
 from shedder.cql.query import BoundQuery
+from shedder.cql.render import LIVE
 from shedder.streams.frame import Frame, Hashes
 from synopses.group_table import GroupTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Which rows of a stream a query is over: its WHERE and a stretch of event time."""
+    """Which rows of a stream a query is over: its WHERE and a stretch of event time.
+
+    marked: whether rows have the column LIVE, and those that are deleted are left out.
+    """
 
     query: BoundQuery
     start_us: int | None
     end_us: int | None
+    marked: bool = False
 
     @property
     def is_all(self) -> bool:
         """Whether no row is left out."""
-        return self.query.where is None and self.start_us is None and self.end_us is None
+        return self.query.where is None and not self._is_cut
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether rows are left out before WHERE sees them."""
+        return self.marked or self.start_us is not None or self.end_us is not None
 
     def rows(self, batch: pa.RecordBatch) -> Frame:
         """The rows that match."""
@@ -38,10 +48,12 @@ class Selection:
         """The rows that match, and where in the batch they are: int64 [matches]."""
         time_column = self.query.schema.time_column
         whole = Frame(batch, time_column)
-        if self.start_us is None and self.end_us is None:
+        if not self._is_cut:
             where = np.flatnonzero(whole.true(self.query.where))
             return Frame(batch, time_column, where), where
         inside = np.ones(batch.num_rows, np.bool_)
+        if self.marked:
+            inside &= batch[LIVE].to_numpy(zero_copy_only=False)
         if self.start_us is not None:
             inside &= whole.times_us >= self.start_us
         if self.end_us is not None:

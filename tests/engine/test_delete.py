@@ -16,6 +16,7 @@ from shedder.archive.progress import Progress
 from shedder.archive.scan import stretches
 from shedder.cql.layout import Eager, Hybrid, Plain
 from shedder.cql.render import POSITION
+from shedder.engine.deleted import NOTED_MAX
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, Cancelled, CorruptData, UnknownColumn, UnknownStream
 from tests.engine.world import CREATE, START_US, requests
@@ -190,14 +191,41 @@ def test_a_cancelled_delete_deletes_nothing(engine):
     assert row["n"] == ROWS
 
 
-def test_nothing_is_deleted_where_a_run_cannot_be_read(engine):
+@pytest.mark.parametrize("text", ["DELETE FROM requests WHERE hits < 25", "CREATE INDEX {}"])
+def test_a_damaged_run_is_told_and_in_quarantine_from_then_on(engine, text):
     store = engine.core.store
+    engine.close()
     run = store.runs(1)[0]
-    (store.directory / "runs" / run.file).unlink()
-    engine.execute("SCRUB")
-    with pytest.raises(CorruptData, match="quarantine"):
-        engine.execute("DELETE FROM requests WHERE hits < 25")
-    assert engine.ledger("requests").deleted == 0
+    path = store.directory / "runs" / run.file
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with Engine.open(store.directory) as again:
+        text = text.format("ON requests (hits)")
+        with pytest.raises(CorruptData):
+            again.execute(text)
+        assert [found for found, _ in again.core.store.quarantined(1)] == [run]
+        assert again.ledger("requests").deleted == 0
+        if text.startswith("DELETE"):
+            with pytest.raises(CorruptData, match="quarantine"):
+                again.execute(text)
+        else:
+            again.execute(text)  # Of the other runs.
+            assert again.core.store.indexes(1) == ("hits",)
+
+
+def test_the_newest_answer_tells_of_a_deletion_at_once_and_of_twenty_at_most(engine):
+    grouped = engine.register("grouped", "SELECT COUNT(*) AS n FROM requests [RANGE 1 HOUR]")
+    whole = engine.register("whole", "SELECT COUNT(*) AS n FROM requests")
+    counted = grouped.answer().rows(), whole.answer().rows()
+    assert grouped.answer().notes == whole.answer().notes == ()
+    for hits in range(NOTED_MAX + 5):
+        engine.execute(f"DELETE FROM requests WHERE hits = {hits}")
+    deleted = engine.ledger("requests").deleted
+    for query in (grouped, whole):
+        notes = query.answer().notes
+        assert len(notes) == NOTED_MAX + 1
+        assert "5 times" in notes[0]
+        assert sum(int(note.split()[0].replace(",", "")) for note in notes) == deleted
+    assert (grouped.answer().rows(), whole.answer().rows()) == counted
 
 
 @pytest.mark.parametrize(

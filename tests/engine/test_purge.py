@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 import pytest
 
 from shedder.archive.check import check
 from shedder.archive.progress import Progress
 from shedder.engine.engine import Engine
-from shedder.errors import Cancelled, UnknownStream
+from shedder.engine.machine import Machine
+from shedder.engine.relayout import PURGED_AFTER_QUIETS
+from shedder.errors import Cancelled, DiskFull, UnknownStream
+from tests.archive.power import PowerFiles
 from tests.engine.test_delete import QUESTION, ROWS, bad, filled, said
 from tests.engine.test_rollups import settled
 from tests.engine.world import CREATE, requests
@@ -53,18 +58,21 @@ def test_answers_stay_the_same_and_the_files_lose_the_rows(engine):
 
 
 @pytest.mark.slow
-def test_a_stream_is_read_in_part_again(tmp_path):
+def test_a_purge_lets_the_catalog_count_again(tmp_path):
     with filled(tmp_path, "hybrid(blocks=4, block_rows=50)") as engine:
         text = "SELECT COUNT(*) AS n, SUM(hits) AS s FROM requests REDUCE BY uniform(0.5)"
         engine.execute("DELETE FROM requests WHERE hits < 25")
-        whole = engine.execute(text)
-        assert whole.archive is None
+        whole = engine.execute(text.split(" REDUCE", maxsplit=1)[0])
+        before = engine.execute(text)
         engine.execute("PURGE STREAM requests")
         part = engine.execute(text)
-        assert part.archive is not None
-        assert part.archive.blocks_read < part.archive.blocks
+        for each in (before, part):
+            assert each.archive is not None
+            assert each.archive.blocks_read < each.archive.blocks
+        assert before.rows()[0]["n_bound"] == "interval"
         (row,), (exact,) = part.rows(), whole.rows()
         assert row["n"] == exact["n"]  # The catalog knows how many rows there are.
+        assert row["n_bound"] == "exact"
         assert row["s_low"] < row["s_high"]
         assert abs(row["s"] - exact["s"]) < 3 * (row["s_high"] - row["s_low"])
 
@@ -116,6 +124,54 @@ def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path, later_us):
         settled(engine)
         hits = np.asarray(requests(ROWS, 1, disorder_s=5)["hits"])
         assert purged(engine) == (hits < 0).sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", [False, True], ids=["one process", "restarted"])
+def test_deletions_that_never_cease_do_not_keep_rows_in_files(tmp_path, again):
+    now = [1_700_000_000_000_000]
+
+    def opened() -> Engine:
+        return Engine.open(tmp_path, clock_us=lambda: now[0], purge_after_s=60.0)
+
+    engine = opened()
+    engine.execute(CREATE)
+    engine.push("requests", requests(ROWS, 1, disorder_s=5))
+    deleted = 0
+    for minute in range(PURGED_AFTER_QUIETS + 2):
+        assert (purged(engine) > 0) == (minute > PURGED_AFTER_QUIETS), minute
+        said(engine, f"DELETE FROM requests WHERE hits = {minute}")
+        settled(engine)
+        if again:
+            engine.close()
+            engine = opened()
+        deleted = engine.ledger("requests").deleted
+        now[0] += 59_999_999
+        engine.housekeeping.tick()
+        settled(engine)
+    assert 0 < purged(engine) <= deleted
+    (row,) = engine.execute("SELECT COUNT(*) AS n FROM requests").rows()
+    assert row["n"] == ROWS - deleted
+    engine.close()
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_a_purge_and_the_next_one_succeeds(tmp_path):
+    disk = PowerFiles(tmp_path)
+    machine = Machine(files=disk)
+    with Engine.open(tmp_path, machine=machine, purge_share=1.0) as engine:
+        engine.execute(f"{CREATE} ARCHIVE hybrid(blocks=4, block_rows=50)")
+        engine.push("requests", requests(ROWS, 1, disorder_s=5))
+        engine.execute("DELETE FROM requests WHERE hits < 25")
+        before = engine.execute(QUESTION).rows()
+        disk.fail_next("create", errno.ENOSPC)
+        with pytest.raises(DiskFull):
+            engine.execute("PURGE STREAM requests")
+        assert purged(engine) == 0
+        assert engine.execute(QUESTION).rows() == before
+        assert [path.name for path in (tmp_path / "tmp").iterdir() if path.is_file()] == []
+        assert said(engine, "PURGE STREAM requests").startswith(f"{GONE:,}")
+        assert engine.execute(QUESTION).rows() == before
 
 
 def test_a_purge_can_be_called_off(engine):

@@ -181,9 +181,6 @@ def test_why_a_reduction_has_no_effect_is_said(tmp_path):
         nowhere = reduced.replace("requests", "requests [FROM '1990-01-01' TO '1991-01-01']")
         assert noted(nowhere) == "REDUCE BY has no effect: no tuple of this stretch is stored"
         assert db.execute(f"{COUNTED} REDUCE BY uniform(0.6)").notes == ()
-        with db.core.store._state(1).rewriting:  # The background waits.
-            db.execute("DELETE FROM requests WHERE client = 3")
-            assert noted(reduced).endswith("it has deleted tuples that are not purged yet")
     with shedder.open(tmp_path / "lazy", sample_rows=500) as db:
         db.execute(f"{CREATE} ARCHIVE lazy")
         db.push("requests", DATA.slice(0, 400))

@@ -180,4 +180,4 @@ def _parameters(signature: inspect.Signature) -> str:
 
 
 def _shown(argument: float | str) -> str:
-    return repr(argument) if isinstance(argument, str) else f"{argument:g}"
+    return repr(argument) if isinstance(argument, str) else f"{argument:.15g}"
