@@ -115,7 +115,8 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
         with self.transaction():
             self._run("DELETE FROM panes WHERE query = ?", name)
             self._run("DELETE FROM queries WHERE name = ?", name)
-            self._run("DELETE FROM checkpoint_parts WHERE key = ?", f"joined/{name}")
+            for mark in ("joined", "left"):
+                self._run("DELETE FROM checkpoint_parts WHERE key = ?", f"{mark}/{name}")
 
     # --- runs ---
 
@@ -203,7 +204,7 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
     def write_checkpoint(
         self, log_sequence: int, parts: Mapping[str, bytes], kept: Collection[str] = ()
     ) -> None:
-        """Replace the checkpoint.
+        """Replace the checkpoint. Queries that have left, and are not in it, are gone for good.
 
         Args:
           log_sequence: every record of the log below it is in the parts.
@@ -213,6 +214,12 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
         with self.transaction():
             there = {key for (key,) in self._all("SELECT key FROM checkpoint_parts")}
             assert there.issuperset(kept), set(kept) - there
+            left = {key.removeprefix("left/") for key in there if key.startswith("left/")}
+            for name in left:
+                if f"query/{name}" in parts:  # It was begun before the query left.
+                    parts = {**parts, f"left/{name}": b""}
+                else:
+                    self.drop_query(name)
             for key in there.difference(kept):
                 self._run("DELETE FROM checkpoint_parts WHERE key = ?", key)
             for key, blob in parts.items():
@@ -230,6 +237,18 @@ class Catalog(MarksInCatalog, RollupsInCatalog, BackfillsInCatalog):
             for key, blob in parts.items():
                 self._insert("checkpoint_parts", key, blob)
             self._insert("checkpoint_parts", f"joined/{query.name}", _JOINED.pack(sequence))
+
+    def leave_checkpoint(self, name: str) -> None:
+        """Drop a standing query behind the checkpoint, which may need it: others took its panes.
+
+        A replay of the log begins with it, and drops it at the end.
+        """
+        self._insert("checkpoint_parts", f"left/{name}", b"")
+
+    def left(self) -> set[str]:
+        """The queries that were dropped after the checkpoint, and are still among `queries`."""
+        where = "WHERE substr(key, 1, 5) = 'left/'"
+        return {row[0][5:] for row in self._select("checkpoint_parts", "key, blob", where)}
 
     def joined(self) -> dict[str, int]:
         """The queries that came after the checkpoint, by name, and where they join a replay."""

@@ -28,7 +28,7 @@ FORMAT_TENANTS = 6  # There are, or were, streams of others than the default ten
 FORMAT_DROPS = 7  # There are, or were, batches of which some tuples were dropped at the door.
 FORMAT_FOLLOW = 8  # There are, or were, summaries whose tuples follow, and such tuples.
 FORMAT_ALTERED = 9  # There are, or were, records of kind ALTERED.
-FORMAT_JOINED = 10  # There are, or were, queries that join a replay behind its checkpoint.
+FORMAT_JOINED = 10  # There are, or were, queries that joined, or left, behind a checkpoint.
 FORMAT_VERSION = FORMAT_JOINED  # The newest that is read.
 
 _OURS = frozenset(

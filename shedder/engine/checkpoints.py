@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
 import structlog
 
 from shedder.archive.catalog import Catalog
+from shedder.archive.directory import FORMAT_JOINED
 from shedder.engine.checkpoint import Checkpoint
 from shedder.engine.joining import Joining
 from shedder.errors import Draining, InternalError, ShedderError
@@ -32,23 +34,27 @@ class Checkpoints:
     One that is due is begun: what may change is made bytes at once, closed panes a few after each
     group, and another thread writes all of it when they are. Until then the log keeps what the
     checkpoint before needs. A new query is written alone, beside the newest one, and not by this
-    thread. One that somebody asks for is written before he goes on, as is whatever
-    else changes the queries and panes that the catalog has: `settle` comes before it.
+    thread; so is that one was dropped. A checkpoint that somebody asks for is written before he
+    goes on, as is whatever else changes the queries and panes that the catalog has: `settle` comes
+    before it.
     """
 
     def __init__(self, core: Core) -> None:
         """Nothing is stored yet.
 
         feeders: queries whose panes others take by what is stored: without them it is not whole.
+        left: queries that were dropped since the newest checkpoint, by name, with their streams.
         """
         self.feeders: set[str] = set()
         self._feeders_of_newest: set[str] = set()
+        self.left: dict[str, int] = {}
         self._core = core
         self._worker = core.machine.pool("shedder-checkpoint")
         self._at_s = core.machine.monotonic_s() + core.settings.checkpoint_seconds
         self._sequence = 0  # Of the newest one, or of that which has begun.
         self._size_bytes = 0
         self._log_bytes = 0  # Applied since the newest one began.
+        self._left_before: set[str] = set()  # The queries that the one which has begun lacks.
         self._begun: Checkpoint | Joining | None = None
         self._writing: Future[None] | None = None
 
@@ -77,11 +83,81 @@ class Checkpoints:
             raise
         self._sequence, self._size_bytes = begun.sequence, begun.stored()
         self.feeders = self._feeders_of_newest
+        self.left.clear()
 
     def join(self, joining: Joining) -> None:
         """Nothing else is written before this query is; then `end_joining`."""
         assert self._begun is None, "settle comes before"
         self._begun, self._writing = joining, joining.writing
+
+    def leave(self, name: str, stream_id: int, forget: Callable[[], None]) -> None:
+        """Drop a query durably; on the thread that wants it.
+
+        Args:
+          name: of the query. stream_id: of its stream.
+          forget: takes it out of memory, on the apply thread.
+
+        Raises:
+          DiskFull, StorageFailed: it stands.
+        """
+        self._core.store.allow(FORMAT_JOINED)
+        self._core.store.catalog.leave_checkpoint(name)
+
+        def left() -> None:
+            self.left[name] = stream_id
+            forget()
+
+        self._core.actor.call(left).result()
+
+    def make_way_for(self, name: str) -> None:
+        """Forget that a query was dropped, so that another one may have its name."""
+        if name not in self.left:
+            return
+        if name in self.feeders:
+            self._sequence = _NEVER
+            self.now()
+        else:
+            self._core.store.catalog.drop_query(name)
+            del self.left[name]
+
+    def forget_stream(self, stream_id: int) -> None:
+        """Forget the queries that were dropped from a stream, which is going to be dropped."""
+        self.settle()
+        for name in [name for name, stream in self.left.items() if stream == stream_id]:
+            self._core.store.catalog.drop_query(name)
+            del self.left[name]
+
+    def end_begun(self) -> None:
+        """Write what has begun, so that `settle` takes no time; on a thread that wants that.
+
+        Raises:
+          Draining.
+        """
+        actor = self._core.actor
+        while (begun := self._begun) is not None:
+            end_by = partial(self._end_by_caller, begun)
+            (writing, is_mine) = actor.call(end_by).result()
+            if writing is None:
+                continue
+            try:
+                if is_mine:
+                    _store(begun, self._core.store.catalog, writing)
+                wait([writing])
+            finally:
+                actor.call(partial(self._finish, writing)).result()
+
+    def _end_by_caller(self, begun: Checkpoint | Joining) -> tuple[Future[None] | None, bool]:
+        """Who writes it, and whether that is the caller; None: some panes are not bytes yet."""
+        if self._begun is not begun:
+            return None, False
+        if self._writing is not None and not self._writing.cancel():
+            return self._writing, False
+        end_ns = self._core.machine.cpu_ns() + ENCODE_NS
+        if not begun.encode_while(lambda: self._core.machine.cpu_ns() < end_ns):
+            return None, False
+        self._writing = Future()
+        self._writing.set_running_or_notify_cancel()
+        return self._writing, True
 
     def end_joining(self, joining: Joining) -> None:
         """Write a new query, on the thread that wants it, unless this one had to, meanwhile.
@@ -181,6 +257,7 @@ class Checkpoints:
             return
         begun = self._begun = self._of_now()
         self._sequence = begun.sequence
+        self._left_before = set(self.left)
         if begun.waiting_bytes > HELD_BYTES_MAX:
             self.settle()
 
@@ -210,6 +287,8 @@ class Checkpoints:
         else:
             self._size_bytes = begun.stored()
             self.feeders = self._feeders_of_newest
+            for name in self._left_before:
+                self.left.pop(name, None)
             self._retire()
 
     def _retire(self) -> None:

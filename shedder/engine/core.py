@@ -235,22 +235,12 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
             self._after(stream)
 
     def forget_query(self, stream: Stream, published: Published) -> None:
-        """Drop a query; those that took its panes go on with their own, or with each other's."""
-        name = published.standing.name
-        self.checkpoints.settle()
-        if not published.standing.takers and name not in self.checkpoints.feeders:
-            self.store.catalog.drop_query(name)
-            part(published.standing)
-            del stream.queries[name]
-            return
+        """A query was dropped; those that took its panes go on with their own, or each other's."""
+        fed = bool(published.standing.takers)
         part(published.standing)
-        del stream.queries[name]
-        stream.share_panes()
-        try:
-            self.checkpoints.now(also=lambda: self.store.catalog.drop_query(name))
-        except BaseException:  # It stands in memory and in the catalog, or in neither.
-            stream.queries[name] = published
-            raise
+        del stream.queries[published.standing.name]
+        if fed:
+            stream.share_panes()
 
     def _after(self, stream: Stream) -> None:
         thins = stream.schema.on_overload.policy is Policy.THIN

@@ -235,12 +235,13 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 )
 
             def forget() -> None:
-                self.core.checkpoints.settle()
+                self.core.checkpoints.forget_stream(stream.id)
                 self.core.store.drop_stream(stream.id)
                 del self.core.streams[name]
                 del self.core.intakes[name]
                 self.core.queues.drop_stream(stream.schema.tenant)
 
+            self.core.checkpoints.end_begun()
             self.core.actor.call(forget).result()
 
     @property

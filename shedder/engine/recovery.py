@@ -99,6 +99,10 @@ def recover(core: Core) -> None:
         one.join()
     for late in by_load:
         core.apply_level(late)
+    for name in core.store.catalog.left():
+        stream, published = core.published(name)
+        core.forget_query(stream, published)
+        core.checkpoints.left[name] = stream.id
     for name, intake in core.intakes.items():
         stream = core.streams[name]
         position = max(positions[name], stream.position)

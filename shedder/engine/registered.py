@@ -87,7 +87,11 @@ class Registered(ABC):
         return Query(self, stream, published)
 
     def drop_query(self, name: str) -> None:
-        """Unregister a standing query."""
+        """Unregister a standing query.
+
+        Raises:
+          UnknownQuery. DiskFull, StorageFailed: it stands.
+        """
         with self._ddl:
             stream, published = self.core.published(name)
 
@@ -95,7 +99,7 @@ class Registered(ABC):
                 self.core.forget_query(stream, published)
                 published.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
 
-            self.core.actor.call(forget).result()
+            self.core.checkpoints.leave(name, stream.id, forget)
         self.sharing.soon()
 
     def listen(

@@ -73,6 +73,7 @@ class Registrar:
             past.append(History.of_sample(self._core, stream, sharper))
         catch_up(past, lambda: stream.position)
         self._core.store.allow(FORMAT_JOINED)
+        self._core.checkpoints.end_begun()
         published, joining = self._core.actor.call(
             lambda: self._begin(stream, standing, granted, past, sharper)
         ).result()
@@ -124,6 +125,7 @@ class Registrar:
         """
         core = self._core
         core.checkpoints.settle()
+        core.checkpoints.make_way_for(standing.name)
         query = standing.query
         published = Published(
             standing,

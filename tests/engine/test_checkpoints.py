@@ -180,13 +180,17 @@ def test_a_query_that_is_dropped_while_its_panes_wait_leaves_none_to_another_of_
     world.until_begun()
     before = world.sequence
     world.engine.query("distinct").drop()
+    assert world.begun
+    assert world.sequence == before
+    world.engine.register("distinct", QUERIES["distinct"].replace("DISTINCT k", "DISTINCT k + 1"))
     assert not world.begun
     assert world.sequence > before
-    world.engine.register("distinct", QUERIES["distinct"].replace("DISTINCT k", "DISTINCT k + 1"))
     world.push()
     assert world.recovered(tmp_path / "again") == told(world.engine)
     catalog = world.engine.core.store.catalog
     world.engine.query("distinct").drop()
+    assert world.recovered(tmp_path / "dropped") == told(world.engine)
+    world.engine.core.checkpoints.tidy()
     assert catalog.panes("distinct", -(1 << 62), 1 << 62) == []
 
 

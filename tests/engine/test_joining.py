@@ -1,4 +1,4 @@
-"""Queries that come after a checkpoint: after a crash there or not, never half, as they were."""
+"""Queries that come or go after a checkpoint: after a crash there or not, never half."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Photographed(PowerFiles):
         super().__init__(root)
         self._beside = beside
         self._taking = threading.Lock()
-        self.stand: set[str] | None = None
-        self.photos: list[tuple[Path, set[str]]] = []
+        self.stand: list[set[str]] = []
+        self.photos: list[tuple[Path, list[set[str]]]] = []
 
     def step(self, kind: str) -> OSError | None:
-        if self.stand is not None and self._taking.acquire(blocking=False):
+        if self.stand and self._taking.acquire(blocking=False):
             target = self._beside / f"photo {len(self.photos)}"
             self.crash_into(target, seed=len(self.photos))
-            self.photos.append((target, set(self.stand)))
+            self.photos.append((target, [set(names) for names in self.stand]))
             self._taking.release()
         return super().step(kind)
 
@@ -71,23 +71,27 @@ def test_power_may_fail_at_any_call_and_each_query_is_as_it_was(tmp_path: Path) 
         for number, word in enumerate(script):
             match word:
                 case "push":
-                    files.stand = stand
+                    files.stand = [stand]
                     db.push("s", second(number))
-                    files.stand = None
                 case "checkpoint":
                     checkpoint(db)
                 case _ if word.startswith("-"):
+                    files.stand = [stand, stand - {word[1:]}]
                     db.drop_query(word[1:])
                     stand.remove(word[1:])
                 case _:
+                    files.stand = [stand, stand | {word}]
                     db.register(word, TEXTS[word])
                     stand.add(word)
+            files.stand = []
             files.crash_into(tmp_path / f"after {number}", seed=number)
-            files.photos.append((tmp_path / f"after {number}", set(stand)))
+            files.photos.append((tmp_path / f"after {number}", [set(stand)]))
         check(db, stand)
     assert len(files.photos) > 2 * len(script)
-    for directory, names in files.photos:
+    for directory, either in files.photos:
         with opened(directory) as again:
+            names = set(again.core.stream("s").queries)
+            assert names in either, directory
             check(again, names)
             again.push("s", second(90))
             check(again, names)
@@ -172,7 +176,11 @@ def test_a_query_is_no_checkpoint_and_the_log_goes_on_behind_it(tmp_path: Path) 
         assert catalog.joined() == {"short": db.core.applied_sequence}
         assert catalog.durable_sequence() == db.core.applied_sequence > sequence
         db.drop_query("short")
+        assert catalog.left() == {"short"}
+        checkpoint(db)
         assert catalog.joined() == {}
+        assert catalog.left() == set()
+        assert [entry.name for entry in catalog.queries()] == ["long"]
 
 
 def test_a_query_that_fed_another_as_of_the_checkpoint_can_be_dropped(tmp_path: Path) -> None:
@@ -198,3 +206,102 @@ def test_a_query_that_fed_another_as_of_the_checkpoint_can_be_dropped(tmp_path: 
     with opened(tmp_path / "copy") as again:
         assert again.query("short").answer().rows() == answer
         check(again, {"short"})
+
+
+@pytest.mark.parametrize("then", ["checkpoint", "again", "push", "restart"])
+def test_a_query_that_feeds_others_goes_without_a_checkpoint(tmp_path: Path, then: str) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    files = PowerFiles(root)
+    with opened(root, files) as db:
+        db.execute(CREATE)
+        for name in ("long", "short"):
+            db.register(name, TEXTS[name])
+        db.push("s", second(0))
+        queries = db.core.stream("s").queries
+        assert queries["short"].standing.feed is not None
+        checkpoint(db)
+        db.push("s", second(1))
+        db.core.actor.call(lambda: None).result()
+        catalog = db.core.store.catalog
+        sequence = catalog.checkpoint_sequence()
+        db.drop_query("long")
+        assert catalog.checkpoint_sequence() == sequence
+        assert set(queries) == {"short"}
+        stand = {"short"}
+        match then:
+            case "checkpoint":
+                checkpoint(db)
+                assert catalog.left() == set()
+                assert [entry.name for entry in catalog.queries()] == ["short"]
+            case "again":
+                db.register("long", TEXTS["long"])
+                stand.add("long")
+            case "push":
+                db.push("s", second(2))
+        check(db, stand)
+        files.crash_into(tmp_path / "copy", seed=1)
+    with opened(tmp_path / "copy") as again:
+        check(again, stand)
+        if then == "restart":
+            again.register("long", TEXTS["long"])
+            check(again, {"long", "short"})
+
+
+def test_a_checkpoint_that_was_begun_before_may_still_name_it(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    files = PowerFiles(root)
+    with opened(root, files) as db:
+        db.execute(CREATE)
+        for name in ("long", "short"):
+            db.register(name, TEXTS[name])
+        db.push("s", second(0))
+        checkpoints, actor = db.core.checkpoints, db.core.actor
+        catalog = db.core.store.catalog
+        actor.call(lambda: checkpoints._begin(0.0)).result()
+        catalog.leave_checkpoint("long")  # As far as a drop is when the other is written.
+        actor.call(checkpoints.settle).result()
+        assert catalog.left() == {"long"}
+        files.crash_into(tmp_path / "copy", seed=1)
+    with opened(tmp_path / "copy") as again:
+        check(again, {"short"})
+
+
+def test_a_stream_takes_its_dropped_queries_along(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as db:
+        db.execute(CREATE)
+        for name in ("long", "short"):
+            db.register(name, TEXTS[name])
+        db.push("s", second(0))
+        checkpoint(db)
+        for name in ("long", "short"):
+            db.drop_query(name)
+        db.execute("DROP STREAM s")
+        assert db.core.store.catalog.queries() == []
+        assert db.core.checkpoints.left == {}
+    with opened(tmp_path / "data") as db:
+        assert db.core.streams == {}
+
+
+def drop_all(db: Engine, names: list[str]) -> None:
+    for name in names:
+        db.drop_query(name)
+
+
+def test_a_query_stands_when_its_end_cannot_be_written(tmp_path: Path) -> None:
+    with opened(tmp_path / "data") as db:
+        db.execute(CREATE)
+        db.push("s", second(0))
+        names = [f"n {number}" for number in range(200)]
+        for name in names:
+            db.register(name, TEXTS["ever"])
+        with full_catalog(db), pytest.raises(DiskFull):
+            drop_all(db, names)
+        stand = set(db.core.stream("s").queries)
+        assert len(stand) > 0
+        catalog = db.core.store.catalog
+        assert stand == {entry.name for entry in catalog.queries()} - catalog.left()
+        db.push("s", second(1))
+        (row,) = db.query(names[-1]).answer().rows()
+        assert row["n"] == 2 * len(second(0)["k"])
