@@ -20,6 +20,7 @@ from spark_ingest.baseline import (
     relation,
     sample_rows,
     sealed_stream,
+    stretch_of,
 )
 from spark_ingest.facts import Truths, find_truths
 from spark_ingest.judge import judge
@@ -115,7 +116,7 @@ def judged_together(
     began = time.monotonic()
 
     def found(sealed: SealedStream) -> Truths:
-        with relation(spark, sealed) as name:
+        with relation(spark, sealed, *stretch_of(case.answer for case in cases)) as name:
             return find_truths(spark, name, sealed.schema.time_column, cases)
 
     truths = reading(sealed, found)

@@ -34,6 +34,7 @@ from shedder.streams.conform import conform
 from spark_ingest.executors import Service, check_columns, check_names
 from spark_ingest.parts import send_part
 from spark_ingest.poison import Aside, sound, taken
+from spark_ingest.raised import unwrapped
 from spark_ingest.session import check_spark, without_pandas
 from spark_ingest.sources import check_readers
 
@@ -244,7 +245,7 @@ def _run(client: Client, frame: DataFrame, work: _Work, told: Told | None) -> No
     field = StructField(PART, IntegerType(), nullable=False)
     marked = kept.mapInArrow(_marker(work), StructType([*kept.schema.fields, field]))
     grouped = marked.groupBy(PART).applyInArrow(_laid(work), _DONE)
-    with _Watched(client, work, told):
+    with _Watched(client, work, told), unwrapped():
         grouped.collect()
 
 

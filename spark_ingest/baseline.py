@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -122,9 +122,15 @@ def sample_rows(stream: SealedStream, rows_max: int = 50_000) -> pa.Table:
 
 
 @contextmanager
-def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
+def relation(
+    spark: SparkSession,
+    stream: SealedStream,
+    start_us: int | None = None,
+    end_us: int | None = None,
+) -> Iterator[str]:
     """The name of a temporary view: the stream's columns and POSITION.
 
+    Of runs without event times in [start_us, end_us) there is nothing in it; None is open.
     Rows that were deleted are not there. Where rows lie in blocks, POSITION is a column of the
     file; of others, the file's name says the first position, and a row's place in the file the
     rest. While the view is there, the session's zone is UTC, in which streams have their times.
@@ -136,10 +142,11 @@ def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
     ).alias(POSITION)
     columns = [sf.col(f"`{column.name.replace('`', '``')}`") for column in stream.schema.columns]
     root = stream.directory / "runs"
+    runs = [run for run in stream.runs if run.overlaps(start_us, end_us)] or stream.runs[:1]
     frames = [
         spark.read.parquet(*files).select(*columns, position)
         for stored, position in ((False, place), (True, sf.col(POSITION)))
-        if (files := [str(root / run.file) for run in stream.runs if run.has_positions is stored])
+        if (files := [str(root / run.file) for run in runs if run.has_positions is stored])
     ]
     whole = reduce(DataFrame.unionAll, frames)
     if stream.deleted:
@@ -152,6 +159,17 @@ def relation(spark: SparkSession, stream: SealedStream) -> Iterator[str]:
             yield name
     finally:
         spark.catalog.dropTempView(name)
+
+
+def stretch_of(answers: Iterable[Answer]) -> tuple[int | None, int | None]:
+    """The stretch of event time that the windows of all of these are in; None is open."""
+    spans = [(answer.start_us, answer.end_us) for answer in answers]
+    starts = [start for start, _ in spans if start is not None]
+    ends = [end for _, end in spans if end is not None]
+    return (
+        min(starts) if starts and len(starts) == len(spans) else None,
+        max(ends) if ends and len(ends) == len(spans) else None,
+    )
 
 
 def reading(stream: SealedStream, work: Callable[[SealedStream], _T]) -> _T:
@@ -201,8 +219,9 @@ def exact(spark: SparkSession, stream: SealedStream, query: BoundQuery, answer: 
     check_position(stream, answer)
 
     def found(sealed: SealedStream) -> pa.Table:
-        with relation(spark, sealed) as name, as_of(spark, name, sealed, answer) as cut:
-            sql = exact_sql(query, cut, SqlDialect.SPARK, answer.start_us, answer.end_us)
+        stretch = answer.start_us, answer.end_us
+        with relation(spark, sealed, *stretch) as name, as_of(spark, name, sealed, answer) as cut:
+            sql = exact_sql(query, cut, SqlDialect.SPARK, *stretch)
             return spark.sql(sql).toArrow()
 
     return reading(stream, found)

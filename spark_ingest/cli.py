@@ -127,7 +127,7 @@ def accuracy(
     )
     if found.passed:
         return ExitCode.FINE
-    console.print("intervals held the truth more rarely than they say", style="bold red")
+    console.print(found.failure, style="bold red", markup=False)
     return ExitCode.PRECISION
 
 

@@ -48,9 +48,9 @@ from spark_ingest.executors import (
     sender,
 )
 from spark_ingest.files import ParquetFiles
-from spark_ingest.kept import check_kept
 from spark_ingest.order import in_order, is_shuffled
 from spark_ingest.poison import Aside
+from spark_ingest.raised import unwrapped
 from spark_ingest.session import (
     check_classic,
     check_spark,
@@ -220,7 +220,7 @@ class _Sink:
         try:
             session = frame.sparkSession
             cut = cut_alike(session, self.work.rows(frame.schema))
-            with self.service.connect() as client, without_pandas(), cut:
+            with self.service.connect() as client, without_pandas(), cut, unwrapped():
                 self._do(client, frame, batch)
         except ShedderError as error:
             self.failure = error
@@ -318,11 +318,25 @@ def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Don
     send = sender(part, sink.service, sink.stream, sink.producer)
     if is_shuffled(frame):
         frame = frame.sortWithinPartitions(*in_order(Plans.from_json(part.plans).schema))
-    sent = frame.mapInArrow(send, PUSHED).collect()
+    try:
+        with unwrapped():
+            sent = frame.mapInArrow(send, PUSHED).collect()
+    except SequenceGap as gap:  # Each partition began at 0.
+        raise FailedPrecondition(
+            f"{gap}: the service came back with an older directory meanwhile; start this again as "
+            "it was, and what is missing is sent again"
+        ) from gap
     rows, poison = sum(row.rows for row in sent), sum(row.poison for row in sent)
-    check_kept(client, sink.stream, sent)
-    # Executors have producers of their own; that of the micro-batches says that all have ended.
-    client.merge(sink.stream, _NOTHING, producer=sink.producer, sequence=part.batch)
+    # Executors have producers of their own; that of the micro-batches says that all have ended. A
+    # partition that has ended pushes nothing any more, by which it would be noticed that the
+    # service lost it, restored from a backup: so what it has is compared when this is merged.
+    client.merge(
+        sink.stream,
+        _NOTHING,
+        producer=sink.producer,
+        sequence=part.batch,
+        after={row.producer: (row.epoch, row.next - 1) for row in sent if row.next},
+    )
     return Done(part.batch, rows, poison, 0, 0.0)
 
 

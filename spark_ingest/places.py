@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
+from shedder.errors import BadSetting
+
 _AS_ARROW_SAYS = {"s3a": "s3", "s3n": "s3"}
+_KNOWN = ("file:", "s3a:", "gs:", "abfss:", "hdfs:")
 _KEPT = "/:@"  # In a URI's authority and path; other characters are written as their codes.
 
 
@@ -18,12 +22,20 @@ def opened(place: str) -> tuple[Any, str]:
       place: a path, or a URI as Hadoop writes them: file:/tmp/x, s3a://bucket/x, hdfs://host/x.
 
     Raises:
-      pyarrow.ArrowInvalid: no file system is known by this name.
+      BadSetting: no file system is known by this name, or it cannot be reached by it.
     """
     scheme, rest = _parts(place)
     if scheme == "file":
         return pafs.LocalFileSystem(), rest
-    return pafs.FileSystem.from_uri(f"{scheme}:{rest}")
+    try:
+        return pafs.FileSystem.from_uri(f"{scheme}:{rest}")
+    except (pa.ArrowException, OSError) as error:
+        problem = str(error).partition("\n")[0]
+        raise BadSetting(
+            f"{place!r} is on no file system that Arrow opens ({problem}); it has to be one that "
+            f"driver and executors reach by a path, or by {', '.join(_KNOWN)}. What only Spark "
+            "knows (dbfs: and such) is reached by where it is mounted (/dbfs/...)"
+        ) from None
 
 
 def escaped(name: str) -> str:

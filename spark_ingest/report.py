@@ -28,6 +28,7 @@ from spark_ingest.scores import (
 )
 
 _WORST = 12
+_REFUSED_MAX = 0.1  # Of the questions; who refuses what is hard is right about the rest.
 _MISSES_MAX = 60
 
 
@@ -76,10 +77,22 @@ class Report:
         return [*by_kind, *pooled(self.judged), *certain(self.judged)]
 
     @property
+    def answered(self) -> bool:
+        """Whether so few questions were refused that the others stand for all."""
+        return len(self.refused) <= _REFUSED_MAX * (len(self.questions) + len(self.refused))
+
+    @property
     def passed(self) -> bool:
-        """Whether nothing covered less than chance allows, and some interval was judged at all."""
+        """Whether nothing covered less than chance allows, and enough was answered, and judged."""
         said = any(judged.verdict.claim.bound != "none" for judged in self.judged)
-        return said and all(score.passed for score in self.gates)
+        return self.answered and said and all(score.passed for score in self.gates)
+
+    @property
+    def failure(self) -> str:
+        """Why it has not passed, in words; empty: it has."""
+        if not self.answered:
+            return f"{len(self.refused)} questions were refused: {self.refused[0].why}"
+        return "" if self.passed else "intervals held the truth more rarely than they say"
 
     @property
     def misses(self) -> list[Judged]:

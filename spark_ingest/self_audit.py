@@ -27,7 +27,7 @@ from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderEr
 from shedder.queries.audited import look_at, measured_closely, without_decisions
 from shedder.queries.cases import Case
 from shedder.quiet import be_quiet
-from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream
+from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream, stretch_of
 from spark_ingest.cases import quoted
 from spark_ingest.facts import Truths, find_truths
 from spark_ingest.judge import compared
@@ -178,7 +178,7 @@ def _truths(
             )
 
         def found(sealed: SealedStream) -> Truths:
-            with relation(spark, sealed) as name:
+            with relation(spark, sealed, *stretch_of(case.answer for case in cases)) as name:
                 return find_truths(spark, name, schema.time_column, cases)
 
         return reading(sealed, found)

@@ -25,6 +25,7 @@ from spark_ingest.executors import (
 from spark_ingest.kept import check_kept
 from spark_ingest.order import in_order
 from spark_ingest.poison import Aside, taken
+from spark_ingest.raised import unwrapped
 from spark_ingest.session import PUSHED_ROWS, check_spark, cut_alike, without_pandas
 from spark_ingest.sources import check_readers
 
@@ -108,7 +109,7 @@ def write_stream(
         begun.check_rows(fresh.rows)
         kept.clear(0)
         send = sender(Part(text, begun, kept), service, stream, name)
-        with cut_alike(frame.sparkSession, PUSHED_ROWS):
+        with cut_alike(frame.sparkSession, PUSHED_ROWS), unwrapped():
             sent = ordered.mapInArrow(send, PUSHED).collect()
         check_kept(client, stream, sent)
     return Written(

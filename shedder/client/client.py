@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +25,7 @@ from shedder.client.target import Target
 from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.query import StreamSchema
 from shedder.cql.shares import level_of
-from shedder.engine.merge import AT_LEAST_BYTES
+from shedder.engine.merge import AT_LEAST_BYTES, NOBODY
 from shedder.engine.owed import rows_name
 from shedder.engine.summarise import Plans
 from shedder.errors import BadSetting, InternalError, PlansChanged
@@ -243,6 +243,7 @@ class Client(AuditCalls, BackfillCalls):
         epoch: int = 0,
         sequence: int | None = None,
         tuples_follow: bool = False,
+        after: Mapping[str, tuple[int, int]] = NOBODY,
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
 
@@ -253,9 +254,11 @@ class Client(AuditCalls, BackfillCalls):
           stream: the stream's name. summaries: as engine.summarise.Summariser builds them.
           producer, epoch, sequence: as for `push`, which shares the numbers.
           tuples_follow: `follow` will bring the tuples for the archive.
+          after: epoch and last number of other producers, by name, that this follows.
 
         Raises:
           PlansChanged, BadBatch, BatchTooLarge, BadTimestamp: nothing of them is kept.
+          FailedPrecondition: the same; the service lacks some of `after`.
           Overloaded, Unreachable: also after having tried again for a while.
         """
         with self._names.name(producer) as name:
@@ -270,6 +273,12 @@ class Client(AuditCalls, BackfillCalls):
                 producer=ingest_pb2.Producer(name=name, epoch=epoch),
                 sequence=sequence,
                 tuples_follow=tuples_follow,
+                after=[
+                    synopses_pb2.Reached(
+                        producer=ingest_pb2.Producer(name=other, epoch=reached), sequence=last
+                    )
+                    for other, (reached, last) in after.items()
+                ],
             )
             if not in_parts:
                 request.summaries = summaries

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from shedder.archive.directory import FORMAT_BUILT, FORMAT_FOLLOW
 from shedder.engine.built import Checked, checked
 from shedder.engine.core import Core
 from shedder.engine.grant import group_bytes
+from shedder.engine.intake import Intake
 from shedder.engine.plan import sizes_to_json
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
@@ -18,6 +22,7 @@ from shedder.engine.summarise import Plans, QueryPlan
 from shedder.errors import (
     BadTimestamp,
     BatchTooLarge,
+    FailedPrecondition,
     Overloaded,
     ShedderError,
 )
@@ -26,6 +31,9 @@ from shedder.settings import Settings
 
 AT_LEAST_BYTES = 64 << 10
 """Summaries may have so many, whatever the limit for batches is."""
+
+NOBODY: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
+"""No other producer, in what summaries follow."""
 
 
 def plans_of(core: Core, name: str) -> Plans:
@@ -77,6 +85,7 @@ def append_summaries(
     sequence: int | None,
     tuples_follow: bool = False,
     bytes_max: int | None = None,
+    after: Mapping[str, tuple[int, int]] = NOBODY,
 ) -> Future[Receipt]:
     """Check summaries and hand them to the log; the receipt comes when they are durable.
 
@@ -87,8 +96,10 @@ def append_summaries(
         numbers.
       tuples_follow: they will be appended later, as `summarised`.
       bytes_max: they may have so many; None: as many as a batch.
+      after: how far other producers must be, durably: epoch and last number, by name.
 
     Raises:
+      FailedPrecondition: one of `after` is not: the directory is an older one than they were told.
       PlansChanged: they were built for other queries or sizes; get the plans, and build them again.
       BadBatch, BatchTooLarge, BadTimestamp: and nothing of them is kept.
       SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: as for a batch. What
@@ -99,6 +110,7 @@ def append_summaries(
     try:
         core.admission.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
         intake = core.intake(name)
+        _check_reached(intake, name, after)
         limit = max(core.limits.bytes_max, AT_LEAST_BYTES) if bytes_max is None else bytes_max
         if len(data) > limit:
             raise too_large(len(data), limit)
@@ -125,6 +137,18 @@ def append_summaries(
     except ShedderError:
         core.intakes[name].refuse(rows)
         raise
+
+
+def _check_reached(intake: Intake, name: str, after: Mapping[str, tuple[int, int]]) -> None:
+    for producer, (epoch, sequence) in after.items():
+        here = intake.progress(producer)
+        if here is None or (here.epoch, here.sequence) < (epoch, sequence):
+            has = 0 if here is None or here.epoch < epoch else here.sequence + 1
+            raise FailedPrecondition(
+                f"producer {producer!r} has pushed {sequence + 1} batch(es) to stream "
+                f"{name!r}, of which the service has {has} now: it came back with an older "
+                "directory meanwhile; start this again as it was, and what is missing is sent again"
+            )
 
 
 def _standing(stream: Stream) -> dict[str, Published]:
@@ -178,6 +202,7 @@ class Merging(ABC):
         sequence: int | None = None,
         tuples_follow: bool = False,
         bytes_max: int | None = None,
+        after: Mapping[str, tuple[int, int]] = NOBODY,
     ) -> Receipt:
         """Merge summaries into the stream's standing queries; returns when answers know them.
 
@@ -196,6 +221,7 @@ class Merging(ABC):
             sequence=sequence,
             tuples_follow=tuples_follow,
             bytes_max=bytes_max,
+            after=after,
         ).result()
         self.core.actor.call(lambda: None).result()
         return receipt

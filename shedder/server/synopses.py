@@ -78,6 +78,7 @@ class Synopses(SynopsesServicer):
     ) -> synopses_pb2.MergeResponse:
         began = time.perf_counter()
         sequence = request.sequence if request.HasField("sequence") else None
+        after = {each.producer.name: (each.producer.epoch, each.sequence) for each in request.after}
         try:
             receipt = await self._workers.run(
                 lambda: self._engine.merge(
@@ -88,6 +89,7 @@ class Synopses(SynopsesServicer):
                     sequence=sequence,
                     tuples_follow=request.tuples_follow,
                     bytes_max=bytes_max,
+                    after=after,
                 )
             )
         except ShedderError as error:

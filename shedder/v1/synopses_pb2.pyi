@@ -3,8 +3,10 @@
 isort:skip_file
 Summaries that were built elsewhere."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from shedder.v1 import ingest_pb2 as _ingest_pb2
 import builtins as _builtins
 import sys
@@ -65,6 +67,7 @@ class MergeRequest(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     SUMMARIES_FIELD_NUMBER: _builtins.int
     TUPLES_FOLLOW_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     stream: _builtins.str
     sequence: _builtins.int
     summaries: _builtins.bytes
@@ -77,6 +80,12 @@ class MergeRequest(_message.Message):
         of one producer share the numbers.
         """
 
+    @_builtins.property
+    def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reached]:
+        """What others have been told is durable, and this follows. Where the service lacks any of it (its
+        directory is an older one), nothing is merged: FAILED_PRECONDITION.
+        """
+
     def __init__(
         self,
         *,
@@ -85,16 +94,42 @@ class MergeRequest(_message.Message):
         sequence: _builtins.int | None = ...,
         summaries: _builtins.bytes = ...,
         tuples_follow: _builtins.bool = ...,
+        after: _abc.Iterable[Global___Reached] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "producer", b"producer", "sequence", b"sequence", "stream", b"stream", "summaries", b"summaries", "tuples_follow", b"tuples_follow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "after", b"after", "producer", b"producer", "sequence", b"sequence", "stream", b"stream", "summaries", b"summaries", "tuples_follow", b"tuples_follow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence: _TypeAlias = _typing.Literal["sequence"]  # noqa: Y015
     _WhichOneofArgType__sequence: _TypeAlias = _typing.Literal["_sequence", b"_sequence"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sequence) -> _WhichOneofReturnType__sequence | None: ...
 
 Global___MergeRequest: _TypeAlias = MergeRequest  # noqa: Y015
+
+@_typing.final
+class Reached(_message.Message):
+    """How far a producer is: all of its numbers up to this one, in its epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    @_builtins.property
+    def producer(self) -> _ingest_pb2.Producer: ...
+    def __init__(
+        self,
+        *,
+        producer: _ingest_pb2.Producer | None = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["producer", b"producer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reached: _TypeAlias = Reached  # noqa: Y015
 
 @_typing.final
 class MergeInPartsRequest(_message.Message):

@@ -216,3 +216,23 @@ def test_parts_are_as_large_as_the_server_takes_messages() -> None:
         assert whole.whole.size_bytes == len(data)
         assert b"".join(each.part for each in parts) == data
         assert max(len(each.part) for each in parts) == largest
+
+
+@pytest.mark.parametrize("rows", [300, 4_000], ids=["one message", "in parts"])
+def test_what_follows_others_is_merged_only_where_these_are(
+    server: ServerProcess, rows: int
+) -> None:
+    with server.connect() as client:
+        data = built(client, rows)
+        assert (len(data) > int(SMALL)) == (rows == 4_000)
+        for sequence in range(2):
+            client.merge("trades", built(client, 10), producer="p/0", epoch=3, sequence=sequence)
+        for lacking in ({"p/0": (3, 2)}, {"p/0": (4, 0)}, {"p/0": (3, 1), "p/1": (3, 0)}):
+            with pytest.raises(errors.FailedPrecondition, match=r"came back with an older"):
+                client.merge("trades", data, producer="end", sequence=0, after=lacking)
+        assert client.last_sequence("trades", "end") is None
+        assert client.ledger("trades").applied == 20
+        for _ in range(2):
+            reached = {"p/0": (3, 1)}
+            client.merge("trades", data, producer="end", sequence=0, after=reached)
+        assert client.ledger("trades").applied == 20 + rows

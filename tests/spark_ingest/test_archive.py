@@ -19,9 +19,10 @@ import shedder
 from shedder.archive.store import Store
 from shedder.cql.layout import layout_from_text
 from shedder.errors import BadReduction, OutOfRange, UnknownColumn, UnknownStream
+from shedder.queries.answer import Answer
 from spark_ingest.archive import SHARE, read_archive
 from spark_ingest.ask import bound
-from spark_ingest.baseline import exact_answer, relation, sealed_stream
+from spark_ingest.baseline import exact_answer, relation, sealed_stream, stretch_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -69,6 +70,26 @@ def test_what_is_read_is_what_is_there(spark: SparkSession, tmp_path: Path, layo
         (row,) = db.execute(f"SELECT COUNT(*) AS n FROM s [{ends}]").rows()
         assert read == row["n"]
     assert stretch.columns == ["ts", "g", "__position", SHARE]
+
+
+def test_the_judge_reads_no_run_outside_of_the_window(spark: SparkSession, tmp_path: Path) -> None:
+    sealed = sealed_stream(made(tmp_path / "data", "plain"), "s")
+    first_us = int(NOON.timestamp()) * 1_000_000
+    assert [run.end_position for run in sealed.runs] == [10_000, ROWS]  # A millisecond each.
+    stretches: list[tuple[int | None, int | None, int]] = [
+        (None, None, 2),
+        (None, first_us + 1, 1),
+        (first_us + 9_000_000, first_us + 17_000_000, 2),
+        (first_us + 39_000_000, None, 1),
+        (first_us - 2, first_us - 1, 1),  # A view has a file at least.
+    ]
+    for start_us, end_us, runs in stretches:
+        with relation(spark, sealed, start_us, end_us) as name:
+            assert len(spark.table(f"`{name}`").inputFiles()) == runs
+    answers = [Answer(pa.table({}), start_us=a, end_us=b) for a, b in [(5, 9), (2, 7)]]
+    assert stretch_of(answers) == (2, 9)
+    assert stretch_of([*answers, Answer(pa.table({}), start_us=None, end_us=3)]) == (None, 9)
+    assert stretch_of([]) == (None, None)
 
 
 @pytest.mark.parametrize("layout", ["plain", BLOCKS])

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -239,5 +238,5 @@ def test_what_does_not_fit_is_refused_before_anything_runs(
     with pytest.raises(SchemaMismatch, match=r"'k' is string, .*BIGINT"):
         backfill(wrong, service(server), "s", name="years")
     nulls = frame.withColumn("ts", sf.lit(None).cast("timestamp"))
-    with pytest.raises(PythonException, match="say where such rows go"):
+    with pytest.raises(FailedPrecondition, match="say where such rows go"):
         backfill(nulls, service(server), "s", name="nulls")

@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from shedder.errors import SchemaMismatch
+from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.executors import Service
 from spark_ingest.files import parquet_files
 from spark_ingest.pipeline import forward, summarise
@@ -83,11 +82,11 @@ def test_a_file_that_does_not_fit_is_named(
     read = parquet_files(spark, source)
     pq.write_table(wrong, f"{source}/001.parquet")
     running = summarise(read, service(server), "built", checkpoint=str(tmp_path / "c"))
-    with pytest.raises(StreamingQueryException, match=r"001\.parquet: .*'k' is string, .*BIGINT"):
+    with pytest.raises(FailedPrecondition, match=r"001\.parquet: .*'k' is string, .*BIGINT"):
         running.wait()
     (tmp_path / "source/001.parquet").write_bytes(b"PAR1 and nothing else PAR1")
     running = summarise(
         parquet_files(spark, source), service(server), "built", checkpoint=str(tmp_path / "c")
     )
-    with pytest.raises(StreamingQueryException, match=r"001\.parquet cannot be read as Parquet"):
+    with pytest.raises(FailedPrecondition, match=r"001\.parquet cannot be read as Parquet"):
         running.wait()

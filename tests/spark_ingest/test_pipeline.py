@@ -439,6 +439,15 @@ def test_a_driver_that_is_killed_in_mid_batch_costs_nothing_but_time(
             refused = r"begun in 1 partition\(s\) and comes in 2 now.*minPartitionNum=1 "
             with having(spark, minimum, 2), pytest.raises(FailedPrecondition, match=refused):
                 again()
+        with pytest.raises(Exception, match="nonsense"):
+            way(
+                stream_of(spark, source),
+                service(server),
+                stream,
+                checkpoint=checkpoint,
+                trigger={"processingTime": "nonsense"},
+            )
+        assert spark.conf.get(minimum, None) is None  # It began by what the checkpoint says.
         again()  # On two cores, where the driver had one.
     assert spark.conf.get(minimum, None) is None
     with server.connect() as client:

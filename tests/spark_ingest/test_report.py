@@ -62,6 +62,17 @@ def test_the_page_needs_nothing_else_and_escapes_what_data_say(mixed):
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page)
 
 
+def test_who_refuses_much_has_not_passed(mixed):
+    assert mixed.passed
+    assert mixed.failure == ""
+    refusals = [Refusal(f"SELECT {at}", "BudgetExceeded: no room") for at in range(2)]
+    silent = dataclasses.replace(mixed, refused=tuple(refusals))
+    assert not silent.passed
+    assert silent.failure == "2 questions were refused: BudgetExceeded: no room"
+    assert "too few answered" in to_html(silent)
+    assert not dataclasses.replace(mixed, judged=(), questions=()).answered
+
+
 def test_the_worst_are_those_that_an_interval_held(mixed):
     assert mixed.worst
     assert {one.question for one in mixed.worst}.isdisjoint({14})  # From nowhere to anywhere.
@@ -125,7 +136,7 @@ def test_a_report_of_nothing_but_answers_without_a_bound_does_not_pass():
 
 def test_a_report_that_judged_nothing_does_not_pass():
     assert not report([]).passed
-    assert "claims broken" in to_html(report([]))
+    assert "too few answered" in to_html(report([]))
 
 
 def test_an_open_interval_is_drawn_without_infinite_numbers():
