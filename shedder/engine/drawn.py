@@ -166,9 +166,14 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
         more_bytes: tuple[int, ...] = ()
         if not query.groups:  # The bytes of groups are in their cap.
             size_bytes += [len(parts) * window_bytes(query, first, size) for size in sizes]
-        elif asked.halved and first.kind in SIZED:
-            more_bytes = tuple(_more_bytes(asked, parts, size) for size in sizes)
-            size_bytes += [len(plan.parts) * more for more in more_bytes]
+        elif first.kind in SIZED:
+            if asked.halved:
+                more_bytes = tuple(_more_bytes(asked, parts, size) for size in sizes)
+                size_bytes += [len(plan.parts) * more for more in more_bytes]
+            # The cap has room for a group in every pane at the present size; more is to be paid.
+            cells, now_bytes = copies_of(query) * len(parts), pane_bytes(first, first.size)
+            more = [cells * (pane_bytes(first, size) - now_bytes) for size in sizes]
+            size_bytes = np.maximum(size_bytes, more)
         drawn = _Demand(
             Row(number, parts, sizes, chosen, curve, more_bytes),
             name,

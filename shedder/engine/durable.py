@@ -126,8 +126,10 @@ class DurableQueue:
                     core.apply_heartbeat(header)
                 case Level() as header:
                     core.apply_level(header)
-                case Sizes() as header:
-                    core.apply_sizes(header)
+                case Sizes():
+                    sizes = _sizes_first(entries[at:])
+                    core.apply_sizes(sizes)
+                    taken = len(sizes)
             at += taken
             core.applied_sequence = entries[at - 1].sequence + 1
 
@@ -154,3 +156,13 @@ class DurableQueue:
     def _too_old(self) -> bool:
         """Whether the batch that is applied now has waited too long for DROP OLDEST to read it."""
         return self._core.sheds and self._core.meter.age_ms > PASS_BY_MS
+
+
+def _sizes_first(entries: Iterable[Entry]) -> list[Sizes]:
+    """The records of sizes before the first other one."""
+    found = []
+    for entry in entries:
+        if not isinstance(entry.token, Sizes):
+            break
+        found.append(entry.token)
+    return found

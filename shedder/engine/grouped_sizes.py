@@ -22,7 +22,7 @@ from allocator.prices import best_response
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked
 from shedder.engine.drawn import offered_sizes, readers_of, tied
-from shedder.engine.footprint import pane_bytes
+from shedder.engine.footprint import copies_of, pane_bytes
 from shedder.engine.plan import with_sizes
 from shedder.engine.solving import Solved
 from shedder.engine.synopsis_curves import SIZED, curve_of
@@ -118,12 +118,22 @@ def variants(asked: Asked) -> list[Asked]:
 
 
 def _needed(asked: Asked) -> int:
-    return asked.needed_bytes
+    return max(asked.needed_bytes, _of_one_group(asked) // len(asked.plan.parts))
+
+
+def _of_one_group(asked: Asked) -> int:
+    """What one group in every pane takes, whatever its cap."""
+    return copies_of(asked.query) * sum(
+        pane_bytes(part, part.size) for part in asked.plan.parts if part.kind in SIZED
+    )
 
 
 def _coarser(asked: Asked) -> bool:
     """Whether groups are known to take less room with coarser sketches."""
-    return bool(asked.query.groups) and min(asked.halved, default=1.0) < 1.0
+    if not asked.query.groups:
+        return False
+    is_bound = _of_one_group(asked) > len(asked.plan.parts) * asked.group_bytes
+    return is_bound or min(asked.halved, default=1.0) < 1.0
 
 
 def _offered(asked: Asked) -> list[tuple[tuple[int, ...], Sequence[int]]]:

@@ -91,7 +91,7 @@ def recover(core: Core) -> None:
             case Kind.LEVEL if record.sequence >= start:
                 core.apply_level(Level.from_bytes(record.header))
             case Kind.SIZES if record.sequence >= start:
-                core.apply_sizes(Sizes.from_bytes(record.header))
+                core.apply_sizes([Sizes.from_bytes(record.header)])
             case Kind.ALTERED if record.sequence >= start:
                 core.apply_alteration(alteration_from_body(bytes(record.body)))
         core.applied_sequence = max(start, record.sequence + 1)

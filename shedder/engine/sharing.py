@@ -208,15 +208,16 @@ class Sharing:
         """The others become what they have to, so that a query can be granted what it was."""
         self._apply(self.asked(), granted.others)
 
-    def settle(self, changed: Sequence[str] | None = None) -> bool:
+    def settle(self, changed: Sequence[str] | None = None, *, must_fit: str | None = None) -> bool:
         """Share out the budget as things are; whether anybody changed.
 
         Args:
           changed: queries that choose anew while the others stay, as long as that keeps all
             targets; None: everybody does.
+          must_fit: a tenant whose quota is to hold; else nobody changes.
 
         Raises:
-          BudgetExceeded: not even the smallest synopses fit.
+          BudgetExceeded: not even the smallest synopses fit; nobody has changed.
         """
         asked = self.asked()
         self._seen = self._traits(asked)
@@ -243,6 +244,11 @@ class Sharing:
                 f"their panes as such take {beside:,}; of the rest, {error}"
             ) from error
         self.over = {tenant: -left for tenant, left in solution.held.items() if left < 0}
+        if must_fit in self.over:
+            raise BudgetExceeded(
+                f"the standing queries of tenant {must_fit!r} take {self.over[must_fit]:,} "
+                "bytes more than that at least; drop some first"
+            )
         choice = solution.allocation.choice
         may_differ = range(len(asked)) if changed is None else found.moved(choice)
         given = {asked[at]: after for at, after in found.given_to(may_differ, choice).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -35,14 +35,23 @@ class SizesInForce(ABC):
     def stream_name(self, stream_id: int) -> str | None:
         """None for a stream that was dropped while its records were on the way."""
 
-    def apply_sizes(self, header: Sizes) -> None:
-        """From now on, new panes of a query have these sizes; larger ones shrink, bit by bit."""
-        name = self.stream_name(header.stream)
-        published = None if name is None else self.streams[name].queries.get(header.query)
-        if published is not None and not published.failed:  # Else it was dropped meanwhile.
-            standing = published.standing
-            published.guard(partial(standing.set_sizes, header.sizes, header.group_bytes))
-            self.streams[standing.query.schema.name].share_panes()
+    def apply_sizes(self, headers: Iterable[Sizes]) -> None:
+        """From now on, new panes of queries have these sizes; larger ones shrink, bit by bit.
+
+        All of them, and then it is seen who shares panes with whom: were that done after each,
+        those that go on together would part and meet again.
+        """
+        changed: set[str] = set()
+        for header in headers:
+            name = self.stream_name(header.stream)
+            published = None if name is None else self.streams[name].queries.get(header.query)
+            if name is not None and published is not None and not published.failed:
+                standing = published.standing  # Else it was dropped meanwhile.
+                published.guard(partial(standing.set_sizes, header.sizes, header.group_bytes))
+                changed.add(name)
+        for name in changed:
+            self.streams[name].share_panes()
+        if changed:
             self.shrink_soon()
 
     def submit_sizes(

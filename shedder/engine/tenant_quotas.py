@@ -13,7 +13,6 @@ from shedder.engine.overload import Overload
 from shedder.engine.ownership import OPERATOR, Asker
 from shedder.engine.sharing import Sharing
 from shedder.engine.tenants import check_tenant, tenants_table
-from shedder.errors import BudgetExceeded
 
 
 class TenantQuotas(ABC):
@@ -50,20 +49,11 @@ class TenantQuotas(ABC):
             after = self.core.tenants.changed(tenant, key, value)
             try:
                 with self.core.tenants.trying(after):
-                    self._settle(tenant if key == "synopsis_bytes" else None)
+                    self.sharing.settle(must_fit=tenant if key == "synopsis_bytes" else None)
                     self.core.alter(QuotasAltered(after))
             except BaseException:
                 self.sharing.soon()  # As things were.
                 raise
-
-    def _settle(self, tenant: str | None) -> None:
-        """Share out anew; a tenant whose quota of bytes has changed must fit."""
-        self.sharing.settle()
-        if tenant is not None and tenant in self.sharing.over:
-            raise BudgetExceeded(
-                f"the standing queries of tenant {tenant!r} take {self.sharing.over[tenant]:,} "
-                "bytes more than that at least; drop some first"
-            )
 
     def refresh_tenants(self) -> None:
         """Read the tenants file if it has changed; one that cannot be used is not."""
