@@ -51,6 +51,16 @@ class Problem:
         stands = np.array([asked.stands for asked in self.asked], bool)
         return of_rows + int(self.beside_bytes[stands].sum())
 
+    def present_bytes_of(self, tenant: str) -> int:
+        """What a tenant's queries take that stand, as they are."""
+        options, present = self.demands.options, self.demands.present
+        mine = np.array([one.query.schema.tenant == tenant for one in self.asked], bool)
+        stands = np.array([asked.stands for asked in self.asked], bool)
+        owner = np.array([row.asked for row in self.rows], np.int64)
+        standing = np.flatnonzero((present >= 0) & mine[owner])
+        of_rows = int(options.size_bytes[standing, present[standing]].sum())
+        return of_rows + int(self.beside_bytes[stands & mine].sum())
+
     def given(self, choice: Integers) -> list[Given]:
         """What every query gets by a choice of options, in order of `asked`."""
         return list(self.given_to(range(len(self.asked)), choice).values())

@@ -15,7 +15,8 @@ from shedder.cql.statement import Contract
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.drawings import Drawings
-from shedder.engine.grant_facts import facts_of, news_of
+from shedder.engine.grant_facts import Free, facts_of, news_of
+from shedder.engine.grouped_sizes import coarsest
 from shedder.engine.plan import plan
 from shedder.engine.refusals import broken_by, does_not_fit, only_by_breaking, over_quota
 from shedder.engine.solving import Solved, solved
@@ -82,19 +83,30 @@ def negotiate(
     asked = replace(Asked.new("the new query", query, wanted), limits=limits)
     if levels is not None:
         asked = replace(asked, levels=tuple(levels))
-    found = problem([*standing, asked], group_bytes_max=group_bytes_max, drawings=drawings)
     new = len(standing)
-    free_bytes = budget_bytes - found.present_bytes
-    budget = Budget(max(0, budget_bytes - int(found.beside_bytes.sum())))
+
+    def fitted(asked: Asked) -> tuple[Problem, Free, Solved]:
+        found = problem([*standing, asked], group_bytes_max=group_bytes_max, drawings=drawings)
+        tenant = query.schema.tenant
+        free = Free.before(found, tenant, budget_bytes, quotas)
+        budget = Budget(max(0, budget_bytes - int(found.beside_bytes.sum())))
+        try:
+            solution = solved(found, budget, found.rows_of([new]), last, quotas)
+        except NothingFits as error:
+            raise BudgetExceeded(does_not_fit(found, new, free)) from error
+        if solution.held.get(tenant, 0) < 0:
+            raise BudgetExceeded(over_quota(found, solution, tenant, quotas[tenant]))
+        return found, free, solution
+
     try:
-        solution = solved(found, budget, found.rows_of([new]), last, quotas)
-    except NothingFits as error:
-        raise BudgetExceeded(does_not_fit(found, new, free_bytes)) from error
-    tenant = query.schema.tenant
-    if solution.held.get(tenant, 0) < 0:
-        raise BudgetExceeded(over_quota(found, solution, tenant, quotas[tenant]))
-    [facts] = facts_of(found, solution, [new], group_bytes_max, free_bytes)
-    _refuse(found, solution, facts, free_bytes)
+        found, free, solution = fitted(asked)
+    except BudgetExceeded:
+        smaller = coarsest(asked)
+        if query.target is not None or smaller.sizes == asked.sizes:
+            raise  # Who has a target is told what it needs.
+        found, free, solution = fitted(smaller)  # It becomes finer when there is more.
+    [facts] = facts_of(found, solution, [new], group_bytes_max, free)
+    _refuse(found, solution, facts, free)
     given = found.given(solution.allocation.choice)
     sizes = {
         aggregate: given[new].sizes[wanted.answers[at]]
@@ -110,7 +122,7 @@ def negotiate(
     return Granted(sizes, facts, size_bytes, given[new].group_bytes, others, limits, news)
 
 
-def _refuse(found: Problem, solution: Solved, facts: Mapping[str, str], free_bytes: int) -> None:
+def _refuse(found: Problem, solution: Solved, facts: Mapping[str, str], free: Free) -> None:
     """The newest query is not granted what it was given, where that breaks a promise."""
     new = len(found.asked) - 1
     query = found.asked[new].query
@@ -119,7 +131,7 @@ def _refuse(found: Problem, solution: Solved, facts: Mapping[str, str], free_byt
         raise PrecisionUnavailable("; ".join([facts["missed"], *broken]))
     if broken:
         error = PrecisionUnavailable if query.contract is Contract.FAIL else BudgetExceeded
-        raise error(only_by_breaking(found, new, free_bytes, broken[0]))
+        raise error(only_by_breaking(found, new, free, broken[0]))
 
 
 def group_bytes(facts: Mapping[str, str], otherwise: int) -> int:

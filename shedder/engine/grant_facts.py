@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +30,32 @@ _ERROR_LEAST = 1e-12  # What is less is no error.
 _SMALL = 1e-4  # Of what is smaller, three places behind the point of a percentage say little.
 
 
+@dataclass(frozen=True, slots=True)
+class Free:
+    """What there is for a new query, beside those who stand, as they are.
+
+    quota_of: the tenant whose quota leaves no more; None: the budget does.
+    """
+
+    size_bytes: int
+    quota_of: str | None = None
+
+    @classmethod
+    def before(cls, found: Problem, tenant: str, budget: int, quotas: Mapping[str, int]) -> Free:
+        """Of a problem with somebody new, a query of this tenant."""
+        free = cls(max(0, budget - found.present_bytes))
+        if tenant not in quotas:
+            return free
+        left = max(0, quotas[tenant] - found.present_bytes_of(tenant))
+        return cls(left, tenant) if left < free.size_bytes else free
+
+
 def facts_of(
     found: Problem,
     solution: Solved,
     numbers: Sequence[int],
     group_bytes_max: int,
-    free_bytes: int | None = None,
+    free: Free | None = None,
     *,
     priced: bool = True,
 ) -> list[dict[str, str]]:
@@ -44,7 +65,7 @@ def facts_of(
       found, solution: the problem, and who gets what.
       numbers: of the queries in it.
       group_bytes_max: as in `problem`.
-      free_bytes: before it was solved; None: after.
+      free: before it was solved; None: after.
       priced: whether prices are told; those of CPU take twenty times as long as all the rest.
     """
     allocation = solution.allocation
@@ -73,7 +94,7 @@ def facts_of(
         facts |= told or {"synopses": _kinds(one.query)}
         if missed:
             which = "its targets" if allocation.reachable[own].all() else "what can be reached"
-            there_is = _free_in_words(solution, tenant, int(totals[number]), free_bytes)
+            there_is = _free_in_words(solution, tenant, int(totals[number]), free)
             need = f"the query needs {kib_for(int(needed[number]))} for {which}, {there_is}"
             of_bytes = (quotes.needed_bytes[own] > 0) & ~allocation.met[own]
             facts["missed"] = "; ".join([need] * bool(of_bytes.any()) + missed)
@@ -208,19 +229,23 @@ def needed_by_query(found: Problem) -> NDArray[np.int64]:
     return total
 
 
-def _free_in_words(solution: Solved, tenant: str, has_bytes: int, free_bytes: int | None) -> str:
+def _free_in_words(solution: Solved, tenant: str, has_bytes: int, free: Free | None) -> str:
     """What is free beside what a query has, where its need is looked at; what bounds its tenant
     is told to it.
 
-    has_bytes: by the solution. free_bytes: as in `facts_of`.
+    has_bytes: by the solution. free: as in `facts_of`.
     """
-    left, where = solution.allocation.free_bytes, ""
-    if tenant in solution.held:
-        left, where = max(0, solution.held[tenant]), f" in the quota of tenant {tenant!r}"
-    if free_bytes is None:
-        return f"it has {has_bytes // _KIB:,} KiB, and {left // _KIB:,} KiB are free{where}"
-    left = left + has_bytes if where else max(0, free_bytes)
-    return f"{left // _KIB:,} KiB are free{where}"
+    if free is not None:
+        return f"{free.size_bytes // _KIB:,} KiB are free{_in_quota(free.quota_of)}"
+    left, bounds = solution.allocation.free_bytes, tenant in solution.held
+    if bounds:
+        left = max(0, solution.held[tenant])
+    where = _in_quota(tenant if bounds else None)
+    return f"it has {has_bytes // _KIB:,} KiB, and {left // _KIB:,} KiB are free{where}"
+
+
+def _in_quota(tenant: str | None) -> str:
+    return "" if tenant is None else f" in the quota of tenant {tenant!r}"
 
 
 def kib_for(size_bytes: int) -> str:

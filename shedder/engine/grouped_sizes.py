@@ -58,7 +58,7 @@ def solved_with_sizes(
     try:
         best = found, solution = solve(now)
     except NothingFits:
-        now = [min(variants(one), key=_needed) if at in able else one for at, one in enumerate(now)]
+        now = [coarsest(one) if at in able else one for at, one in enumerate(now)]
         best = found, solution = solve(now)
     penalty = found.demands.penalty()
     least = _lost(found, solution, penalty)
@@ -115,6 +115,11 @@ def variants(asked: Asked) -> list[Asked]:
         if tuple(sizes) not in found:
             found[tuple(sizes)] = of_sizes(asked, sizes)
     return list(found.values())
+
+
+def coarsest(asked: Asked) -> Asked:
+    """A query with the sketches that take least, where it has groups; else as it is."""
+    return min(variants(asked), key=_needed) if asked.query.groups else asked
 
 
 def _needed(asked: Asked) -> int:

@@ -9,43 +9,43 @@ import numpy as np
 from allocator.allocate import Allocation
 from allocator.demands import Budget
 from shedder.engine.allocation import Problem, problem
-from shedder.engine.grant_facts import facts_of, kib_for
+from shedder.engine.grant_facts import Free, facts_of, kib_for
 from shedder.engine.solving import Solved, bytes_by_tenant, solved
 
 _KIB = 1024
 
 
-def does_not_fit(found: Problem, number: int, free_bytes: int) -> str:
+def does_not_fit(found: Problem, number: int, free: Free) -> str:
     """That not even the smallest synopses fit.
 
     Args:
-      found: the problem. number: of the new query in it. free_bytes: before it came.
+      found: the problem. number: of the new query in it. free: before it came.
     """
-    return f"{_free(free_bytes)}; {_alone(found, number, free_bytes)}"
+    return f"{_free(free)}; {_alone(found, number, free)}"
 
 
-def only_by_breaking(found: Problem, number: int, free_bytes: int, broken: str) -> str:
+def only_by_breaking(found: Problem, number: int, free: Free, broken: str) -> str:
     """That others would lose what they were promised; the rest as in `does_not_fit`."""
-    return f"{_free(free_bytes)}; {broken}; {_alone(found, number, free_bytes)}"
+    return f"{_free(free)}; {broken}; {_alone(found, number, free)}"
 
 
-def _free(free_bytes: int) -> str:
-    free = max(0, free_bytes) // _KIB
-    return f"the query does not fit: {free:,} KiB of the synopsis budget are free"
+def _free(free: Free) -> str:
+    of = "synopsis budget" if free.quota_of is None else f"quota of tenant {free.quota_of!r}"
+    return f"the query does not fit: {free.size_bytes // _KIB:,} KiB of the {of} are free"
 
 
-def _alone(found: Problem, number: int, free_bytes: int) -> str:
+def _alone(found: Problem, number: int, free: Free) -> str:
     """What it would get of what is free, or of the least that it can do with; need and prices."""
     alone = problem([found.asked[number]], group_bytes_max=found.group_bytes_max)
     beside_bytes = int(alone.beside_bytes.sum())
     options = alone.demands.options
     possible = np.where(np.isfinite(options.error), options.size_bytes, np.iinfo(np.int64).max)
     least_bytes = int(possible.min(1).sum())
-    there_is = max(least_bytes, free_bytes - beside_bytes)
+    there_is = max(least_bytes, free.size_bytes - beside_bytes)
     solution = solved(alone, Budget(there_is), None, None, {})
-    [facts] = facts_of(alone, solution, [0], found.group_bytes_max, free_bytes)
+    [facts] = facts_of(alone, solution, [0], found.group_bytes_max, free)
     told = facts.get("missed") or "; ".join(_predicted(facts))
-    if least_bytes + beside_bytes <= free_bytes:
+    if least_bytes + beside_bytes <= free.size_bytes:
         return f"with what is free, {told or 'it has all that it needs'}"
     least = f"its smallest synopses take {kib_for(least_bytes)}"
     if beside_bytes >= _KIB:

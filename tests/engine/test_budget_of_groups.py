@@ -82,3 +82,19 @@ def test_a_refused_quota_leaves_every_pane_as_it_was(tmp_path: Path) -> None:
         (after,) = engine.query("exact enough").answer().rows()
         assert after["d_met"]
         assert (after["d"], after["d_low"]) == (before["d"], before["d_low"])
+
+
+def test_who_fits_with_coarser_sketches_of_groups_is_not_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as engine:
+        engine.execute(CREATE)
+        engine.set_synopsis_bytes(3_000_000)
+        text = JOINED.replace("k % 2", "k % 50")
+        query = engine.register("joined", text)
+        assert int(query.granted["bytes"]) <= 3_000_000
+        assert free(engine) >= 0
+        for second in range(0, 70, 5):
+            engine.push("s", batch(second, 2_000))
+        assert len(query.answer().rows()) > 0
+        engine.set_synopsis_bytes(30_000_000)
+        engine.share_out()
+        assert int(query.granted["bytes"]) > 3_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import shedder
@@ -52,6 +54,25 @@ def test_a_query_over_its_tenants_quota_is_told_so_with_the_price(db):
     with pytest.raises(PrecisionUnavailable, match="in the quota of tenant 'acme'"):
         db.register("promised", distinct("acme", 1, "WITHIN 1 PERCENT ELSE FAIL"))
     db.register("promised", distinct("bolt", 1, "WITHIN 1 PERCENT ELSE FAIL"))
+
+
+@pytest.mark.parametrize("share", [1.02, 1.5, 1.9])
+def test_a_quota_that_is_raised_by_what_is_told_to_lack_is_enough(db, share):
+    promised = "WITHIN 1 PERCENT ELSE FAIL"
+    first = int(db.register("first", distinct("acme", 0, promised)).granted["bytes"])
+    quota = int(share * first)
+    db.set_quota("acme", "synopsis_bytes", str(quota))
+    more = distinct("acme", 1, promised)
+    with pytest.raises(PrecisionUnavailable) as refused:
+        db.register("more", more)
+    words = r"needs ([\d,]+) KiB for its targets, ([\d,]+) KiB are free in the quota of"
+    told = re.search(words, str(refused.value))
+    assert told is not None, refused.value
+    needed, free = (int(number.replace(",", "")) for number in told.groups())
+    assert free == (quota - first) // 1024
+    db.set_quota("acme", "synopsis_bytes", str(quota + (needed - free) * 1024))
+    assert "missed" not in db.register("more", more).granted
+    assert "missed" not in db.query("first").granted
 
 
 def test_a_tenants_own_queries_make_room_and_no_others(db):
