@@ -58,9 +58,16 @@ class GroupedTextFirstLast:
 
     @property
     def size_bytes(self) -> int:
-        """Pointers, and texts at the mean size of those that were taken in."""
+        """Pointers, and texts at the mean size of those that were taken in.
+
+        A group that has seen one text holds it once.
+        """
         mean = self._text_bytes / self._texts if self._texts else 0.0
-        return self._ends.size_bytes + int(self.groups * 2 * (8 + _STRING_BYTES + mean))
+        cells = self._ends.cells[: self.groups]
+        there = cells[:, LAST_POSITION] >= 0
+        others = there & (cells[:, FIRST_POSITION] != cells[:, LAST_POSITION])
+        texts = np.count_nonzero(there) + np.count_nonzero(others)
+        return self._ends.size_bytes + 16 * self.groups + int(texts * (_STRING_BYTES + mean))
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
@@ -89,6 +96,13 @@ class GroupedTextFirstLast:
                 picked: pa.Int64Array = pa.array(rows[changed] - 1, pa.int64())
                 texts[changed] = values.take(picked).to_numpy(zero_copy_only=False)
                 rows[changed] = 0
+                self._hold_once(changed)
+
+    def _hold_once(self, groups: NDArray[np.int64]) -> None:
+        """Let go of the last text of those of these groups whose first one it is, too."""
+        cells = self._ends.cells[groups]
+        same = groups[cells[:, FIRST_POSITION] == cells[:, LAST_POSITION]]
+        self._last[same] = self._first[same]
 
     def merge(self, other: Self) -> Self:
         """Fold in another summary over the same group ids."""
@@ -173,4 +187,6 @@ class GroupedTextFirstLast:
         )
         if len(first) != ends.groups:
             raise CorruptSynopsis("groups", len(first), ends.groups)
-        return cls._with(ends, first, last)
+        made = cls._with(ends, first, last)
+        made._hold_once(np.arange(ends.groups))
+        return made

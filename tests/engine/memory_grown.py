@@ -47,6 +47,10 @@ QUERIES = {
         f"SELECT k % 15000 AS g, MIN(v) AS a, MAX(k) AS b FROM s {WINDOW} GROUP BY g",
         60,
     ),
+    "texts by group": (
+        f"SELECT k % 60000 AS g, LAST('u' || CAST(k AS VARCHAR)) AS t FROM s {WINDOW} GROUP BY g",
+        60,
+    ),
     "items by group": (f"SELECT k % 200 AS g, TOP(k, 5) AS t FROM s {WINDOW} GROUP BY g", 30),
 }
 
