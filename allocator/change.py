@@ -8,7 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from allocator.allocate import Allocation, allocate, describe
-from allocator.demands import Budget, Demands, Floats, Integers, Options, Penalty
+from allocator.demands import Budget, Demands, Floats, Integers, Penalty
+from allocator.kernels import cheapest_ways
 from allocator.prices import Prices, best_response
 
 _ROUNDS_MAX = 64  # Of yielding: then solving anew takes no longer.
@@ -101,7 +102,9 @@ class _Ways:
     def look(self, rows: Integers) -> None:
         """Ask some of them, ascending."""
         some, objective = self.objective(rows)
-        self.option[rows], self.loss[rows] = _ways(objective, some.options, self.choice[rows])
+        has, options = self.choice[rows], some.options
+        option, loss = cheapest_ways(objective, options.size_bytes, options.cost_ns, has)
+        self.option[rows], self.loss[rows] = option, loss
 
     def moved(self, rows: Integers) -> None:
         """These have something else now; they are asked again before anybody yields."""
@@ -124,24 +127,6 @@ class _Ways:
             self._asked = upto
         option, loss = self.option[:, resource], self.loss[:, resource]
         return _first_that_free(column, self.choice, option, loss, over)
-
-
-def _ways(objective: Floats, options: Options, choice: Integers) -> tuple[Integers, Floats]:
-    """The cheapest ways down: options [r, 2], weighted errors lost per unit [r, 2]."""
-    now = (np.arange(len(choice)), choice)
-    here = np.broadcast_to(objective[now][:, None], objective.shape)
-    worse = objective > here  # Who has no bound already loses nothing by having none.
-    lost = np.subtract(objective, here, out=np.zeros_like(objective), where=worse)
-    found = []
-    freed_bytes = options.size_bytes[now][:, None] - options.size_bytes
-    freed_ns = options.cost_ns[now][:, None] - options.cost_ns
-    for freed in (freed_bytes, freed_ns):
-        down = (freed > 0) & (freed_bytes >= 0) & (freed_ns >= 0)
-        loss = np.where(down, lost, np.inf) / np.where(down, freed, 1)
-        best = loss.argmin(1)
-        found.append((best, loss[now[0], best]))
-    (by_bytes, loss_bytes), (by_ns, loss_ns) = found
-    return np.stack([by_bytes, by_ns], 1), np.stack([loss_bytes, loss_ns], 1)
 
 
 @lru_cache(maxsize=4)

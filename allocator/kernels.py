@@ -30,6 +30,41 @@ def best_of_rows(
 
 
 @njit(nogil=True, cache=True)
+def cheapest_ways(
+    objective: Floats, size_bytes: Integers, cost_ns: Floats, choice: Integers
+) -> tuple[Integers, Floats]:
+    """The option of each row that loses least per byte that it frees, and the one per ns, [n, 2].
+
+    Ways down take more of neither. Whoever has no bound already loses nothing by having none.
+
+    Args:
+      objective, size_bytes, cost_ns: [n, k]; an objective of inf is no option.
+      choice: [n]; what each has.
+
+    Returns:
+      the first options of those that lose least, and what they lose per unit, [n, 2]; inf where
+      nothing can be freed.
+    """
+    count, width = objective.shape
+    found, least = np.zeros((count, 2), np.int64), np.full((count, 2), np.inf)
+    for row in range(count):
+        has = choice[row]
+        for option in range(width):
+            freed_bytes = size_bytes[row, has] - size_bytes[row, option]
+            freed_ns = cost_ns[row, has] - cost_ns[row, option]
+            if freed_bytes < 0 or freed_ns < 0:
+                continue
+            lost = 0.0
+            if objective[row, option] > objective[row, has]:
+                lost = objective[row, option] - objective[row, has]
+            if freed_bytes > 0 and lost / freed_bytes < least[row, 0]:
+                least[row, 0], found[row, 0] = lost / freed_bytes, option
+            if freed_ns > 0 and lost / freed_ns < least[row, 1]:
+                least[row, 1], found[row, 1] = lost / freed_ns, option
+    return found, least
+
+
+@njit(nogil=True, cache=True)
 def best_of_stretches(
     objective: Floats,
     size_bytes: Floats,

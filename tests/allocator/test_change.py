@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from allocator.allocate import allocate
-from allocator.change import _ways, change
+from allocator.change import change
 from allocator.demands import Budget
 from allocator.errors import BudgetExceeded
+from allocator.kernels import cheapest_ways
 from allocator.quotes import quote
 from tests.allocator.problems import (
     NO_TARGET,
@@ -91,9 +92,34 @@ def test_a_target_is_kept_however_heavy_others_are(light, heavy):
 def test_who_has_no_bound_loses_nothing_by_having_none():
     options = demands_of([[(1, 0, 3.0), (5, 0, 1.0)]] * 2, [(0, 1, NO_TARGET, 0)]).options
     objective = np.array([[np.inf, np.inf], [3.0, 1.0]])
-    option, loss = _ways(objective, options, np.array([1, 1]))
+    has = np.array([1, 1])
+    option, loss = cheapest_ways(objective, options.size_bytes, options.cost_ns, has)
     assert option[:, 0].tolist() == [0, 0]
     assert loss[:, 0].tolist() == [0.0, 0.5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cheapest_way_down_is_that_of_all_compared(seed):
+    rng = np.random.default_rng(seed)
+    size_bytes, cost_ns = rng.integers(0, 9, (2, 40, 7))
+    objective = rng.choice([0.0, 1.0, 2.5, 4.0, np.inf], (40, 7))
+    has = rng.integers(0, 7, 40)
+    option, loss = cheapest_ways(objective, size_bytes, cost_ns.astype(np.float64), has)
+    for row, now in enumerate(has.tolist()):
+        freed = [column[row, now] - column[row] for column in (size_bytes, cost_ns)]
+        lost = [
+            max(to - objective[row, now], 0.0) if to > objective[row, now] else 0.0
+            for to in objective[row]
+        ]
+        for resource in range(2):
+            rates = {
+                to: lost[to] / freed[resource][to]
+                for to in range(7)
+                if freed[resource][to] > 0 and freed[1 - resource][to] >= 0
+            }
+            assert loss[row, resource] == min(rates.values(), default=np.inf)
+            if np.isfinite(loss[row, resource]):
+                assert rates[option[row, resource]] == loss[row, resource]
 
 
 def test_where_nobody_can_yield_it_says_so():
