@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -25,7 +25,12 @@ from allocator.precision import Precision
 
 
 class Operator(Protocol):
-    """One step of a plan: from the precision of its inputs and its own to that of its output."""
+    """One step of a plan: from the precision of its inputs and its own to that of its output.
+
+    arity: how many inputs it has.
+    """
+
+    arity: ClassVar[int]
 
     def output(self, own: Precision, inputs: tuple[Precision, ...]) -> Precision:
         """The precision of what it produces."""
@@ -42,6 +47,7 @@ class Selection:
     passing: the share of correct tuples that pass; only what varies over time depends on it.
     """
 
+    arity: ClassVar[int] = 1
     passing: float = 1.0
 
     def __post_init__(self) -> None:
@@ -67,6 +73,7 @@ class Selection:
 class Union:
     """Bag union. left_share: the part of the correct output that comes from the left."""
 
+    arity: ClassVar[int] = 2
     left_share: float
 
     def __post_init__(self) -> None:
@@ -100,6 +107,7 @@ class Join:
     from the same left tuple; sharing_right: from the same right one.
     """
 
+    arity: ClassVar[int] = 2
     sharing_left: float
     sharing_right: float
 
@@ -126,8 +134,12 @@ class Join:
             + self.sharing_left * left.shared * of_right
             + self.sharing_right * of_left * right.shared
         )
-        together = outer(own.means) * (two - outer(left.means * right.means))
-        return Pairs(together, own.pairs.alone * left.shared * right.shared)
+        beside = own.pairs.alone * left.shared * right.shared  # Invented of any pair that arrives.
+        return Pairs(
+            outer(own.means) * (two - outer(left.means * right.means))
+            + self.sharing_left * self.sharing_right * beside,
+            np.zeros((3, 3)),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +151,7 @@ class DuplicateElimination:
     fresh_values: how many different such values there are, per correct value.
     """
 
+    arity: ClassVar[int] = 1
     multiplicity: Floats
     fresh: float
     fresh_values: float
@@ -176,6 +189,7 @@ class Difference:
     The right side's tuples are missed one by one.
     """
 
+    arity: ClassVar[int] = 2
     matches: Floats
     same_key: float
 

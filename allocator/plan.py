@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from allocator.errors import BadPrecision
 from allocator.operators import Operator
 from allocator.precision import EXACT, Precision
 
@@ -14,11 +15,23 @@ class Step:
     """An operator in a plan. inputs: steps, in order; none of a base stream.
 
     name: unique in the plan. operator: None for a base stream, which is exact.
+
+    Raises:
+      BadPrecision: an operator has too few inputs or too many; a step is there twice: what comes of
+        one stream twice is not independent.
     """
 
     name: str
     operator: Operator | None = None
     inputs: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        wanted = 0 if self.operator is None else self.operator.arity
+        if len(self.inputs) != wanted:
+            raise BadPrecision(f"inputs of {self.name}", str(wanted), len(self.inputs))
+        names = [step.name for step in self.walk()]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise BadPrecision("steps", "there once in a plan", twice[0])
 
     def walk(self) -> Iterator[Step]:
         """All steps below, then this one."""

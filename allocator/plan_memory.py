@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.demands import Budget, Floats, Integers, Options
-from allocator.errors import BudgetExceeded
+from allocator.errors import BadPrecision, BudgetExceeded
 from allocator.plan import Step, precision_of
 from allocator.precision import Precision
 from allocator.prices import find_prices
@@ -51,8 +51,15 @@ def best_sizes(
 
     Raises:
       BudgetExceeded: not even the smallest sizes fit.
+      BadPrecision: sizes of what is no operator of the plan.
     """
+    operators = {step.name for step in plan.walk() if step.operator is not None}
+    for it in sizes:
+        if it.name not in operators:
+            raise BadPrecision("sizes", f"those of {', '.join(sorted(operators))}", it.name)
     choice = _smallest(sizes, budget_bytes)
+    if not len(choice):
+        return choice
     for _ in range(_ROUNDS_MAX):
         better = _together(plan, sizes, choice, budget_bytes, loss)
         better = _best_pair(plan, sizes, better, budget_bytes, loss)

@@ -64,11 +64,14 @@ class Precision:
         """From (FP, FN), as the literature gives it.
 
         Raises:
-          BadPrecision: a rate that is none; FP = 1 would be nothing but errors.
+          BadPrecision: a rate that is none; FP = 1 would be nothing but errors, and FN = 1 with any
+            other FP than 0 would be, too.
         """
         positives, negatives = np.asarray(false_positives), np.asarray(false_negatives)
         _require("FP", "in [0, 1)", positives, (positives >= 0) & (positives < 1))
         _require("FN", "in [0, 1]", negatives, (negatives >= 0) & (negatives <= 1))
+        some = (negatives < 1) | (positives == 0)
+        _require("FP", "0 where FN is 1", np.broadcast_to(positives, some.shape), some)
         recall = 1.0 - negatives
         return cls.of(recall, recall * positives / (1.0 - positives))
 

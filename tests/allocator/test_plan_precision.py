@@ -131,6 +131,25 @@ def test_a_count_above_a_difference_errs_as_predicted(kind, seed):
         assert float(predicted.within(distance)) == pytest.approx(held, abs=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("results", [800, 8])
+def test_what_a_join_invents_varies_with_the_pairs_that_arrive_whatever_their_keys(results):
+    rng = np.random.default_rng([810, results])
+    maker = PlanMaker(rng)
+    left, right = maker.base(), maker.base()
+    keys = int(left.size * right.size / results)
+    join, size = Join(1 / left.size, 1 / right.size), left.size * right.size / keys
+    node = maker._node("join", join, (left, right), size, False, keys=keys)
+    own = {node.step.name: Precision.of(0.9, 0.6)}
+    it = precision_of(node.step, own)
+    correct, produced, spurious = observed(node, maker.bases, own, rng, 1_500).T
+    found = np.cov([correct, produced, produced + spurious]) / node.size**2
+    assert found == pytest.approx(it.covariances(node.size), rel=0.15)
+    if results > 100:
+        deviation = (spurious / (produced + spurious)).std()
+        assert deviation == pytest.approx(float(it.false_positives_deviation(size)), rel=0.08)
+
+
 def test_spurious_results_come_together_where_a_join_multiplies_them():
     invented = Precision.of(1.0, 0.25)
     found = Join(0.01, 0.01).output(EXACT, (invented, EXACT))
@@ -306,6 +325,13 @@ def test_nearly_all_windows_have_the_recall_of_a_certain_share():
         steady.recall_quantile(1.5, 10)
 
 
+SELECTED = Step("s", Selection(), (Step("a"),))
+
+
+def test_a_plan_without_a_choice_is_as_it_is():
+    assert best_sizes(SELECTED, [], 0).tolist() == []
+
+
 def test_a_plan_whose_operators_do_not_fit_says_so():
     step = Step("select", Selection(), (Step("base"),))
     sizes = [Sizes("select", np.array([100, 200]), Precision.of(np.array([0.9, 1]), np.zeros(2)))]
@@ -322,6 +348,14 @@ def test_a_plan_whose_operators_do_not_fit_says_so():
         (lambda: Precision.of(float("nan"), 0), "recall must be .* got nan"),
         (lambda: Precision.of(1, -1), "spurious must be >= 0 and finite, got -1.0"),
         (lambda: Precision.of_rates(1.0, 0), r"FP must be in \[0, 1\), got 1.0"),
+        (lambda: Precision.of_rates([0.0, 0.2], 1.0), "FP must be 0 where FN is 1, got 0.2"),
+        (lambda: Step("j", Join(0.1, 0.1), (Step("a"),)), "inputs of j must be 2, got 1"),
+        (lambda: Step("s", inputs=(Step("a"),)), "inputs of s must be 0, got 1"),
+        (lambda: Step("j", Join(0.1, 0.1), (Step("a"), Step("a"))), "once in a plan, got 'a'"),
+        (
+            lambda: best_sizes(Step("a"), drawn_sizes(SELECTED, np.random.default_rng(1)), 999),
+            "got 's'",
+        ),
         (lambda: Union(2.0), r"left_share must be in \[0, 1\], got 2.0"),
         (lambda: Difference(np.array([0.0, 1.0]), 0), r"matches\[0\] must be > 0, got 0.0"),
         (lambda: DuplicateElimination(np.array([0.5]), 1, 1), "add up to 1, got"),
