@@ -32,6 +32,7 @@ class Asked:
     tuples_per_s: that arrive at its stream. tuples: of a group in a window, those that pass its
       WHERE; 0: not known.
     factors: measured error by predicted error, of each part; empty: 1 for all.
+    skipping: the same of what skipped tuples cost.
     limits: it is given no more than that; None: what there is.
     coarsest: the least size of each part in a live pane; empty: that of new ones.
     measured: the newest error of each part's answers, nan where there is none; empty: nothing was.
@@ -53,6 +54,7 @@ class Asked:
     tuples_per_s: float = 0.0
     tuples: float = 0.0
     factors: tuple[float, ...] = ()
+    skipping: tuple[float, ...] = ()
     limits: Given | None = None
     coarsest: tuple[int, ...] = ()
     measured: tuple[float, ...] = ()
@@ -74,6 +76,10 @@ class Asked:
     def factor(self, part: int) -> float:
         """Measured error by predicted error of a part."""
         return self.factors[part] if self.factors else 1.0
+
+    def skipping_factor(self, part: int) -> float:
+        """Measured by predicted error of what skipped tuples cost a part."""
+        return self.skipping[part] if self.skipping else 1.0
 
     def needed_share(self, sizes: Sequence[int]) -> float:
         """What its groups would need with parts of other sizes, by what they need as they are."""
@@ -105,13 +111,14 @@ def steadied(now: Asked, before: Asked | None) -> Asked:
         kept |= {field: getattr(before, field) for field in _OF_GROUPS}
     if _all(_paced_like, (before.tuples, before.tuples_per_s), (now.tuples, now.tuples_per_s)):
         kept |= {"tuples": before.tuples, "tuples_per_s": before.tuples_per_s}
-    if _all(_like, before.factors, now.factors):
-        kept["factors"] = before.factors
+    for field in ("factors", "skipping"):
+        if _all(_like, getattr(before, field), getattr(now, field)):
+            kept[field] = getattr(before, field)
     return replace(now, **kept)
 
 
 _OF_GROUPS = ("held_bytes", "needed_bytes", "grown_bytes", "foreseen", "halved")
-_statistics = attrgetter(*_OF_GROUPS, "tuples", "tuples_per_s", "factors")
+_statistics = attrgetter(*_OF_GROUPS, "tuples", "tuples_per_s", "factors", "skipping")
 
 
 def _all(

@@ -52,5 +52,6 @@ def _rests_on(asked: Asked) -> tuple[object, ...]:
         asked.tuples_per_s,
         asked.tuples,
         asked.factors,
+        asked.skipping,
         asked.limits,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.curves import falling, table, thinned
+from allocator.curves import falling, table
 from allocator.demands import Floats, Integers, Options
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
@@ -25,7 +25,7 @@ from shedder.engine.footprint import (
 )
 from shedder.engine.plan import RANKED, Kind, Part, Plan, kind_of
 from shedder.engine.synopsis_curves import SIZED, Curve, curve_of, fixed_error
-from shedder.engine.thinning_error import skipping_error
+from shedder.engine.thinning_error import both, skipping_error
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 
 _GROUPS_UNKNOWN = 1 << 20  # Bytes that the groups of a synopsis are taken to need before any came.
@@ -149,7 +149,13 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
         factor = asked.factor(parts[0])
         cost = sum(costs_ns(plan.parts[part], grouped=bool(query.groups)) for part in parts)
         confidence = confidences[readers[0]] if readers else query.confidence
-        skipped = skipping_error(first.kind, asked.tuples, confidence, grouped=bool(query.groups))
+        skipped = skipping_error(
+            first.kind,
+            asked.tuples,
+            confidence,
+            grouped=bool(query.groups),
+            factor=asked.skipping_factor(parts[0]),
+        )
         if readers and all(is_known_thinned(query, aggregate) for aggregate in readers):
             skipped = np.zeros_like(skipped)
         curve, sizes, error = None, (first.size,), np.full(1, fixed_error(first.kind))
@@ -179,7 +185,7 @@ def _rows_of(number: int, asked: Asked, levels: Sequence[int] | None) -> Iterato
             name,
             size_bytes,
             np.asarray(cost, np.float64)[list(chosen)] * asked.tuples_per_s,
-            thinned(error, skipped[list(chosen)]),
+            both(first.kind, error, skipped[list(chosen)]),
             sizes.index(first.size) * len(chosen) + chosen.index(level) if asked.stands else -1,
         )
         for aggregate in readers:

@@ -33,6 +33,7 @@ _COLUMNS = (
     "predicted_error",
     "measured_error",
     "factor",
+    "skipping_factor",
     "needed_bytes",
     "saved_per_kib",
     "saved_per_ns",
@@ -56,8 +57,9 @@ def allocation_table(
     """A row for each synopsis, for what each query takes beside, and for what is free.
 
     size_bytes of all rows sum to the budget. target, predicted_error, measured_error: in the unit
-    of the synopsis (relative, by rank, share of tuples), of its most demanding reader. factor: by
-    which measurements correct the prediction. needed_bytes: of the target; null where there is
+    of the synopsis (relative, by rank, share of tuples), of its most demanding reader. factor,
+    skipping_factor: by which measurements correct the prediction of what its size and what skipped
+    tuples cost. needed_bytes: of the target; null where there is
     none, or nothing reaches it. saved_per_kib, saved_per_ns: by how much the error falls per KiB,
     and per ns of each tuple.
 
@@ -130,6 +132,8 @@ def _synopsis(
         facts["measured_error"] = asked.measured[part]
     if asked.factors and row.curve is not None:
         facts["factor"] = asked.factors[part]
+    if asked.skipping:
+        facts["skipping_factor"] = asked.skipping[part]
     if readers:
         reader = min(readers, key=lambda r: float(found.demands.readers.target[r]))
         target = float(found.demands.readers.target[reader])

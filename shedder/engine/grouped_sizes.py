@@ -151,7 +151,11 @@ def _offered(asked: Asked) -> list[tuple[tuple[int, ...], Sequence[int]]]:
             continue
         confidence = confidences[readers[0]]
         skipped = skipping_error(
-            first.kind, asked.tuples, confidence, grouped=bool(asked.query.groups)
+            first.kind,
+            asked.tuples,
+            confidence,
+            grouped=bool(asked.query.groups),
+            factor=asked.skipping_factor(parts[0]),
         )
         curve = curve_of(asked.query, readers[0], confidence, asked.factor(parts[0]))
         level = asked.levels[parts[0]]

@@ -126,7 +126,7 @@ class Sharing:
         tuples = pace.per_event_s * range_us / 1e6 if range_us else float(pace.position)
         tuples *= standing.passing_share / groups
         coarsest = standing.coarsest()
-        published.measured.correct(query, plan, coarsest)
+        published.measured.correct(query, plan, coarsest, tuples)
         published.measured.wanted = True
         held = needed = 0
         foreseen: tuple[int, ...] = ()
@@ -159,6 +159,7 @@ class Sharing:
             tuples_per_s=pace.per_s,
             tuples=tuples,
             factors=tuple(published.measured.factors),
+            skipping=tuple(published.measured.skipping),
             coarsest=coarsest,
             limits=published.limits,
             measured=tuple(published.measured.errors),
@@ -361,7 +362,7 @@ def _traits(asked: Sequence[Asked]) -> tuple[object, ...]:
             one.sizes,
             one.group_bytes,
             one.levels,
-            *(_step(value) for value in (one.needed_bytes, one.tuples, *one.factors)),
+            *map(_step, (one.needed_bytes, one.tuples, *one.factors, *one.skipping)),
         )
         for one in asked
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +13,7 @@ from shedder.cql.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
 from shedder.engine.plan import Kind, kind_of, rank_choice
+from shedder.engine.thinning_error import beside
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from synopses.count_min import GroupedCountMin
 from synopses.distinct import GroupedDistinct
@@ -98,12 +98,12 @@ class Curve:
         return self.wanted_beside(0.0)
 
     def wanted_beside(self, skipped: float) -> int:
-        """The same where skipping tuples adds an error of its own: squares of both add up."""
+        """The same where skipping tuples adds an error of its own."""
         sizes, wanted = self.sizes, self.aim if self.target is None else self.target
         if wanted is None:
             return sizes.profile.default
         if skipped < wanted:  # Else no size is of any help.
-            wanted = math.sqrt(wanted * wanted - skipped * skipped)
+            wanted = beside(self.kind, wanted, skipped)
         scale = self.tail * self.factor
         return _enough(self.kind, min(1.0, wanted / scale) if scale else 1.0, self.confidence)
 

@@ -16,7 +16,16 @@ from shedder.engine.segment import Segment
 from shedder.engine.standing import Merged, Standing
 from shedder.engine.thinned_questions import ThinnedPart
 from shedder.queries.answer import MissingGroups
+from synopses.count_min import GroupedCountMin
+from synopses.counts import GroupedCount
+from synopses.distinct import GroupedDistinct
 from synopses.intervals.missing import missing_group_rows
+from synopses.log_buckets import GroupedLogBuckets
+from synopses.moments import GroupedMoments
+from synopses.rank_sketches import RankSketches
+from synopses.theta import GroupedTheta
+
+_ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
 
 
 def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, ThinnedPart]:
@@ -60,6 +69,40 @@ def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:
     for (at, level), segment in sorted(merged.pane.segments.items(), key=lambda item: item[0]):
         if at == part and segment.population:
             yield level, segment
+
+
+def levels_of(standing: Standing, merged: Merged) -> dict[Aggregate, int]:
+    """At which level all of the values of aggregates were read, where it was one level."""
+    plan, found = standing.plan, dict[Aggregate, int]()
+    for aggregate, part, other in zip(
+        standing.query.aggregates, plan.answers, plan.partners, strict=True
+    ):
+        of = {_level_of(merged, at) for at in (part, other) if at is not None}
+        level = of.pop()
+        if level is not None and not of:
+            found[aggregate] = level
+    return found
+
+
+def _level_of(merged: Merged, part: int) -> int | None:
+    """The level that a part was read at; None: at several, or partly in full."""
+    levels = [level for level, _ in _of(merged, part)]
+    return levels[0] if len(levels) == 1 and _is_empty(merged.pane.parts[part]) else None
+
+
+def _is_empty(synopsis: Any) -> bool:
+    """Whether it is known to have read nothing."""
+    match synopsis:
+        case GroupedDistinct() | GroupedTheta():
+            return not synopsis.distinct(_ANY_CONFIDENCE).value.any()
+        case GroupedCountMin():
+            return not synopsis.totals().any()
+        case GroupedMoments() | RankSketches():
+            return not synopsis.counts().any()
+        case GroupedCount() | GroupedLogBuckets():
+            return not synopsis.counts.any()
+        case _:
+            return False
 
 
 def smallest_share(merged: Merged) -> float:

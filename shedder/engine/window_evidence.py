@@ -22,6 +22,7 @@ from shedder.engine.questions import (
 )
 from shedder.engine.standing import Merged, Standing
 from shedder.engine.thinned_evidence import (
+    levels_of,
     missing_groups,
     note_of,
     skipped_rows,
@@ -121,6 +122,7 @@ def window_evidence(
         evidence = replace(
             evidence,
             thinning=share,
+            levels=partial(levels_of, standing, merged),
             missing=missing_groups(merged, query.confidence) if query.groups else None,
             notes=(*evidence.notes, note_of(merged)),
         )

@@ -42,6 +42,7 @@ changes = st.one_of(
     st.tuples(st.just("pace"), whose, statistics),
     st.tuples(st.just("groups"), whose, st.integers(1, 64)),
     st.tuples(st.just("factor"), whose, st.sampled_from([0.5, 1.0, 3.0])),
+    st.tuples(st.just("skipping"), whose, st.sampled_from([0.5, 1.0, 30.0])),
     st.tuples(st.just("limit"), whose, st.booleans()),
 )
 
@@ -74,6 +75,8 @@ def changed(asked: Asked, what: str, value: Any) -> Asked:
             )
         case "factor":
             return replace(asked, factors=(1.0,) + (value,) * (parts - 1))
+        case "skipping":
+            return replace(asked, skipping=(1.0,) + (value,) * (parts - 1))
         case "limit":
             return replace(asked, limits=Given(asked.sizes, MIB) if value else None)
     return asked

@@ -11,12 +11,13 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.measured import Measured, half_width, predictions
+from shedder.engine.measured import Measured, half_width, predictions, skipping_predictions
 from shedder.queries.evidence import Evidence
 from synopses.estimate import Bound, Estimates
 from tests.engine.allocation_world import bound, standing
 from tests.engine.test_resizing import CREATE, WINDOW, second
 
+TUPLES = 1e6
 TEXT = "SELECT COUNT(DISTINCT k) AS d FROM s [RANGE INTERVAL '8' SECOND] WITHIN 2 PERCENT"
 
 
@@ -60,7 +61,7 @@ def learned(text: str, ratio: float, rounds: int) -> float:
     estimates = {aggregate: column([1e6], [1e6 * ratio * predicted])}
     for _ in range(rounds):
         measured.look(asked.query, asked.plan, Evidence((), estimates))
-        measured.correct(asked.query, asked.plan, asked.sizes)
+        measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
     return measured.factors[1]
 
 
@@ -83,7 +84,7 @@ def test_what_else_widens_an_interval_is_not_taken_for_the_size(why: dict[str, A
     [aggregate] = asked.query.aggregates
     wide = Evidence((), {aggregate: column([1e6], [5e5])}, **why)
     measured.look(asked.query, asked.plan, wide)
-    measured.correct(asked.query, asked.plan, asked.sizes)
+    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
     assert measured.factors == [1.0, 1.0]
     assert measured.errors[1] == pytest.approx(0.5)  # It is told all the same.
 
@@ -94,15 +95,68 @@ def test_factors_have_ends_and_a_promise_is_never_planned_with_less_than_its_cur
     assert learned(f"{TEXT} ELSE FAIL", 1e-3, 20) == 1.0
 
 
+def skipped(text: str, level: int, errors: list[float]) -> float:
+    """What skipping is learned to cost, by what was predicted of it, after answers that err so.
+
+    errors: in what is predicted of skipping at this level, which all of the window was read at.
+    """
+    asked = standing("q", text)
+    measured = Measured(len(asked.plan.parts))
+    [aggregate] = asked.query.aggregates
+    [of_levels] = skipping_predictions(asked.query, asked.plan, TUPLES).values()
+    levels = dict.fromkeys(asked.query.aggregates, level)
+    for error in errors:
+        answered = column([1e6], [1e6 * error * of_levels[level]])
+        evidence = Evidence((), {aggregate: answered}, thinning=2.0**-level, levels=levels.copy)
+        measured.look(asked.query, asked.plan, evidence)
+        measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+    assert set(measured.factors) == {1.0}  # That is what sizes err by.
+    return measured.skipping[1]
+
+
+SUM = "SELECT SUM(v) AS t FROM s [RANGE INTERVAL '8' SECOND] WITHIN 2 PERCENT"
+
+
+@pytest.mark.parametrize("level", [1, 6])
+@pytest.mark.parametrize("ratio", [0.2, 1.0, 30.0])
+def test_what_skipping_costs_is_learned_from_windows_of_one_level(level: int, ratio: float) -> None:
+    assert skipped(SUM, level, [ratio] * 12) == pytest.approx(ratio, rel=1e-2)
+    promised = skipped(f"{SUM} ELSE FAIL", level, [ratio] * 12)
+    assert promised == pytest.approx(max(ratio, 1.0), rel=1e-2)
+
+
+def test_what_the_size_errs_by_is_not_taken_for_what_skipping_costs() -> None:
+    asked = standing("q", TEXT)
+    [own] = [error for error in predictions(asked.query, asked.plan, asked.sizes) if error]
+    [of_levels] = skipping_predictions(asked.query, asked.plan, TUPLES).values()
+    both = math.hypot(own, 20.0 * of_levels[3]) / of_levels[3]
+    alone = own / of_levels[3]
+    assert skipped(TEXT, 3, [both] * 12) == pytest.approx(20.0, rel=1e-2)
+    hidden = own * math.sqrt(1.1**2 - 1) / of_levels[3]
+    assert skipped(TEXT, 3, [both, alone]) == pytest.approx(hidden)  # No more than that.
+    assert skipped(TEXT, 3, [alone] * 3) == 1.0  # It may be as predicted.
+
+
+def test_of_several_levels_at_once_nothing_is_learned() -> None:
+    asked = standing("q", SUM)
+    measured = Measured(len(asked.plan.parts))
+    [aggregate] = asked.query.aggregates
+    mixed = Evidence((), {aggregate: column([1e6], [5e5])}, thinning=0.125)
+    measured.look(asked.query, asked.plan, mixed)
+    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
+    assert measured.skipping == [1.0, 1.0]
+    assert measured.errors[1] == pytest.approx(0.5)
+
+
 def test_what_was_not_measured_corrects_nothing() -> None:
     asked = standing("q", TEXT)
     measured = Measured(len(asked.plan.parts))
-    measured.correct(asked.query, asked.plan, asked.sizes)
+    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
     assert measured.factors == [1.0, 1.0]
     [aggregate] = asked.query.aggregates
     unknown = {aggregate: column([5.0], [1.0], Bound.NONE)}
     measured.look(bound(TEXT), asked.plan, Evidence((), unknown))
-    measured.correct(asked.query, asked.plan, asked.sizes)
+    measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
     assert measured.factors == [1.0, 1.0]
     assert measured.wanted  # The next answer may tell.
 
@@ -141,6 +195,6 @@ def test_lists_of_items_are_measured_by_the_share_that_a_count_may_lack() -> Non
     shares = {aggregate: np.array([0.1, 0.7, 0.9]) * predicted}
     for _ in range(12):
         measured.look(asked.query, asked.plan, Evidence((), lists, share_errors=shares))
-        measured.correct(asked.query, asked.plan, asked.sizes)
+        measured.correct(asked.query, asked.plan, asked.sizes, TUPLES)
     assert measured.errors[1] == pytest.approx(0.7 * predicted)
     assert measured.factors[1] == pytest.approx(0.7, rel=1e-2)

@@ -24,6 +24,7 @@ ROWS = [
         "predicted_error": 0.004009,
         "measured_error": 0.0123,
         "factor": 1.5,
+        "skipping_factor": 1.2,
         "needed_bytes": 6_253_560,
         "saved_per_kib": 1.5e-7,
         "saved_per_ns": 0.0,
