@@ -129,6 +129,16 @@ class GroupedMoments:
         elif ids is None:
             kernels.add_doubles_to_one(self._floats, self._ints, self._infinite, step, column)
         else:
+            self._add_doubles(step, groups, column)
+
+    def _add_doubles(
+        self, step: int, groups: NDArray[np.int32], column: NDArray[np.float64]
+    ) -> None:
+        least, of_each = kernels.PLAIN_MIN
+        if column.size >= max(least, of_each * len(self._ints)):
+            done = kernels.add_plain(self._floats, self._ints, step, groups, column)
+            groups, column = groups[done:], column[done:]
+        if column.size:
             kernels.add_doubles(self._floats, self._ints, self._infinite, step, groups, column)
 
     def merge(self, other: Self) -> Self:

@@ -47,6 +47,7 @@ from synopses.join_sizes import join_size, self_join_size
 from synopses.key_kernels import chosen_joined, joined_below, positions_at_least, positions_below
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
+from synopses.moment_kernels import PLAIN_MIN
 from synopses.moments import GroupedMoments
 from synopses.ordering import distinct_pairs, sorted_floats
 from synopses.resizing import Resizable
@@ -96,6 +97,8 @@ def compile_kernels() -> None:
             _exercise(summary)
             _merge(summary)
     _count(keys)
+    many_rows = np.zeros(PLAIN_MIN[0], np.int32)
+    GroupedMoments(1, integer=False).update(many_rows, np.ones(many_rows.size))
 
 
 def _count(keys: NDArray[np.uint64]) -> None:

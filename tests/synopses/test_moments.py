@@ -77,6 +77,34 @@ def test_one_group_at_once_is_as_a_value_at_a_time(rows: int, odd: float | None)
         assert one.value[0] == pytest.approx(other.value[0], rel=1e-15)
 
 
+ODD = {"nothing": [], "negative": [-1.5], "zeros": [-0.0, 0.0], "absent": [np.nan]}
+ODD |= {"infinite": [np.inf, -np.inf], "infinite above": [np.inf], "extreme": [1.7e308, 5e-324]}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("distribution", ["lognormal-2", "pareto", "constant"])
+def test_many_rows_of_groups_at_once_are_as_few_at_a_time(distribution: str, odd: str) -> None:
+    """Values that are not negative are added by a shorter way, up to the first of another kind."""
+    rows, groups = 12_000, 5
+    rng = np.random.default_rng(len(odd))
+    values = np.abs(truth.draw(distribution, 4, rows)) * 10.0 ** rng.integers(-9, 9, rows)
+    for value in ODD[odd]:
+        values[rng.integers(rows // 2, rows, 3)] = value
+    ids = rng.integers(0, groups, rows).astype(np.int32)
+    at_once, by_few = (GroupedMoments(groups, integer=False) for _ in range(2))
+    for batch in np.split(np.arange(rows), 3):
+        at_once.update(ids[batch], values[batch])
+        for few in np.array_split(batch, 400):
+            by_few.update(ids[few], values[few])
+    assert at_once.to_bytes() == by_few.to_bytes()
+    for group in range(groups):
+        mine = values[ids == group]
+        assert at_once.counts()[group] == np.count_nonzero(~np.isnan(mine))
+        if not odd.startswith(("inf", "ext", "abs")):
+            exact = truth.exact_sum(mine)
+            assert at_once.sum().value[group] == pytest.approx(exact, rel=2e-16, abs=0)
+
+
 @pytest.mark.parametrize("distribution", truth.distributions())
 @pytest.mark.parametrize("shift", [0.0, 1e9])
 def test_variances_by_group_are_those_of_two_passes(distribution: str, shift: float) -> None:
