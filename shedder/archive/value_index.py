@@ -136,12 +136,15 @@ class Fences:
         """The row groups that hold a key in one of some stretches, in order.
 
         Returns:
-          None when so much of the index would have to be read that it is of no use.
+          None when so much of the index would have to be read that it is of no use: a stretch
+          with all keys of a block has thousands, which are in most row groups.
 
         Raises:
           Stale: a block is damaged. OSError.
         """
         wanted = self._blocks(ranges)
+        if any(self._has_all_of_a_block(low, high) for low, high in ranges):
+            return None
         if wanted.size > max(2.0, _SHARE_MAX * self.fences.size):
             return None
         found = [np.empty(0, np.uint16)]
@@ -162,6 +165,12 @@ class Fences:
             end = int(np.searchsorted(firsts, high, "right"))
             found.append(np.arange(begin, end))
         return np.unique(np.concatenate(found))
+
+    def _has_all_of_a_block(self, low: int, high: int) -> bool:
+        """Whether a stretch begins before a block whose successor begins within it."""
+        firsts = self.fences["first"]
+        begin = int(np.searchsorted(firsts, low, "left"))
+        return int(np.searchsorted(firsts, high, "right")) - begin > 1
 
     def _block(self, file: ReadFile, number: int) -> NDArray[np.void]:
         size = min(BLOCK_PAIRS, self.pairs - number * BLOCK_PAIRS) * _PAIR.itemsize

@@ -94,13 +94,13 @@ class RolledUp:
             f"{self._read_of_runs + self._tail:,} of {self.tuples:,} tuples are read"
         )
 
-    def explain(self, query: BoundQuery) -> str:
+    def explain(self, query: BoundQuery, stretch: Stretch) -> str:
         """EXPLAIN of a question that is answered so, a line per fact."""
         lines = [
             ("source", f"the rollup {self.entry.name}, exactly"),
             ("because", "its windows and groups are as fine as the query's, or finer"),
             ("target", target_text(query)),
-            ("stretch", stretch_text(self.stretch.start_us, self.stretch.end_us)),
+            ("stretch", stretch_text(stretch.start_us, stretch.end_us)),
             ("rollup", self.text),
         ]
         return "\n".join(f"{name + ':':<11}{text}" for name, text in lines)

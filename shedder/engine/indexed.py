@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
 from shedder.archive.layouts.blocks import Wanted
@@ -14,11 +15,16 @@ from shedder.archive.run_files import Snapshot
 from shedder.archive.store import Store
 from shedder.archive.value_index import Ranges, keys_of
 from shedder.cql.evaluate import evaluate, true_rows
-from shedder.cql.index_ranges import Stretch, stretches_of
+from shedder.cql.index_ranges import Stretch as Values
+from shedder.cql.index_ranges import stretches_of
 from shedder.cql.query import BoundQuery
 from shedder.cql.render import POSITION
 from shedder.cql.types import ColumnType
+from shedder.engine.from_rollup import SMALL_SHARE
 from shedder.errors import CorruptData
+from shedder.queries.choose import Stretch
+from shedder.queries.printing import stretch_text
+from shedder.queries.targets import target_text
 
 GROUPS_SHARE = 1 / 16
 """More of a run's row groups than this are read faster as a whole, by DuckDB's threads."""
@@ -54,11 +60,81 @@ def usable(store: Store, stream: int, query: BoundQuery) -> tuple[str, Ranges] |
     return name, _ranges(said[name], types[name])
 
 
-def look_up(
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """How a question is answered by an index: which row groups are read of runs.
+
+    groups: by first position, of the runs of which little is read; others are read as a whole.
+    """
+
+    column: str
+    groups: Mapping[int, NDArray[np.uint16]]
+    snapshot: Snapshot
+
+    @property
+    def read(self) -> int:
+        """Tuples of runs that are read, about."""
+        of_runs = ((run, self.groups.get(run.first_position)) for run in self.snapshot.runs)
+        return sum(
+            run.rows if groups is None else run.rows * len(groups) // run.blocks
+            for run, groups in of_runs
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether this is the better way, whatever the target: what is rare is in no small part."""
+        rows = sum(run.rows for run in self.snapshot.runs)
+        return bool(self.groups) and self.read <= SMALL_SHARE * rows
+
+    @property
+    def text(self) -> str:
+        """What is left out."""
+        rows = sum(run.rows for run in self.snapshot.runs)
+        return f"{self.column}: about {self.read:,} of {rows:,} tuples in runs are read"
+
+    def explain(self, query: BoundQuery, stretch: Stretch) -> str:
+        """EXPLAIN of a question that is answered so, a line per fact."""
+        lines = [
+            ("source", f"the index on {self.column}, exactly"),
+            ("because", "what WHERE keeps is in few row groups, which it names"),
+            ("target", target_text(query)),
+            ("stretch", stretch_text(stretch.start_us, stretch.end_us)),
+            ("index", self.text),
+        ]
+        return "\n".join(f"{name + ':':<11}{text}" for name, text in lines)
+
+
+def planned(
     store: Store,
     stream: int,
     query: BoundQuery,
     snapshot: Snapshot,
+    told: Callable[[], None] = lambda: None,
+) -> Lookup | None:
+    """What the index says of a query's WHERE; None: no index is of use.
+
+    Args:
+      store, stream: whose indexes.
+      query: any.
+      snapshot: of the stream.
+      told: called before each run; what it raises ends the work.
+    """
+    use = usable(store, stream, query)
+    if use is None:
+        return None
+    name, ranges = use
+    found: dict[int, NDArray[np.uint16]] = {}
+    for run in snapshot.runs:
+        told()
+        groups = store.look_up(run, name, ranges)
+        if groups is not None and _is_little(run, len(groups)):
+            found[run.first_position] = groups
+    return Lookup(name, found, snapshot)
+
+
+def look_up(
+    query: BoundQuery,
+    lookup: Lookup | None,
     columns: Sequence[str],
     told: Callable[[], None] = lambda: None,
 ) -> LookedUp:
@@ -67,28 +143,26 @@ def look_up(
     A run whose row groups are damaged is left to who reads files as a whole, and finds it damaged.
 
     Args:
-      store, stream: whose indexes.
-      query: with a WHERE.
-      snapshot: of the stream.
+      query: of which the lookup is.
+      lookup: see `planned`.
       columns: that are wanted.
       told: called before each run; what it raises ends the work.
 
     Raises:
       StorageFailed: a run cannot be read.
     """
-    use = usable(store, stream, query)
-    if use is None or query.where is None:
+    if lookup is None or query.where is None:
         return LookedUp()
-    name, ranges = use
     names = tuple(dict.fromkeys((*columns, POSITION)))
     wanted = Wanted(query.schema.time_column, names)
     kept: list[pa.RecordBatch] = []
     done: set[int] = set()
     rows = read = 0
+    snapshot = lookup.snapshot
     for run in snapshot.runs:
         told()
-        groups = store.look_up(run, name, ranges)
-        if groups is None or rows > ROWS_MAX or not _is_little(run, len(groups)):
+        groups = lookup.groups.get(run.first_position)
+        if groups is None or rows > ROWS_MAX:
             continue
         try:
             for table in snapshot.read_groups(run, [int(group) for group in groups], wanted):
@@ -102,7 +176,7 @@ def look_up(
             kept = [batch for batch in kept if not _is_of(run, batch)]
             continue
         done.add(run.first_position)
-    return LookedUp(tuple(kept), frozenset(done), read, name)
+    return LookedUp(tuple(kept), frozenset(done), read, lookup.column)
 
 
 def _is_little(run: Run, groups: int) -> bool:
@@ -115,7 +189,7 @@ def _is_of(run: Run, batch: pa.RecordBatch) -> bool:
     return bool(run.first_position <= first < run.end_position)
 
 
-def _ranges(stretches: Sequence[Stretch], kind: ColumnType) -> Ranges:
+def _ranges(stretches: Sequence[Values], kind: ColumnType) -> Ranges:
     return [
         (_key(stretch.low, kind, _ENDS[0]), _key(stretch.high, kind, _ENDS[1]))
         for stretch in stretches

@@ -23,8 +23,8 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.cql.statement import Select
 from shedder.engine.core import Core
-from shedder.engine.from_rollup import evidence_from_rollup, not_rolled_up, rolled_up
-from shedder.engine.indexed import LookedUp, look_up, usable
+from shedder.engine.from_rollup import RolledUp, evidence_from_rollup, not_rolled_up, rolled_up
+from shedder.engine.indexed import LookedUp, Lookup, look_up, planned
 from shedder.engine.lost import UNCOUNTED
 from shedder.engine.missing_runs import without_missing
 from shedder.engine.published import Published
@@ -85,8 +85,8 @@ class OneTime:
         moment = self._moment(stream, query, deadline)
         with moment.snapshot as snapshot:
             rng = np.random.default_rng(self._core.machine.random_bits(128))
-            rolled = rolled_up(self._core.store, stream.id, query, snapshot, moment.stretch)
-            if rolled is not None and rolled.is_small:  # Exact, and sooner than any part.
+            rolled, lookup = self._ways(query, stream, moment, deadline)
+            if _soonest(query, rolled, lookup) is not None:  # Exact, and sooner than any part.
                 return answer_once(
                     query, None, lambda: self._exactly(query, moment, deadline), moment.stretch
                 )
@@ -123,9 +123,9 @@ class OneTime:
         moment = self._moment(stream, query, deadline)
         with moment.snapshot as snapshot:
             rng = np.random.default_rng(self._core.machine.random_bits(128))
-            rolled = rolled_up(self._core.store, stream.id, query, snapshot, moment.stretch)
-            if rolled is not None and rolled.is_small:
-                return rolled.explain(query)
+            rolled, lookup = self._ways(query, stream, moment, deadline)
+            if (way := _soonest(query, rolled, lookup)) is not None:
+                return way.explain(query, moment.stretch)
             reading = partly(query, snapshot, moment.stretch, reduction, deadline, rng)
             part = None if reading is None else reading.partly
             runs = sum(run.rows for run in snapshot.runs)
@@ -134,8 +134,7 @@ class OneTime:
             plan = explain_once(query, moment.sample, moment.stretch, part)
             by = "" if reduction is None or part is None else f"\nreduced:   by {reduction.text}"
             files = f"{len(snapshot.runs)} runs of {blocks:,} blocks"
-            use = usable(self._core.store, stream.id, query)
-            index = "" if use is None else f"; by the index on {use[0]} where it helps"
+            index = "" if lookup is None else f"; by the index on {lookup.column} where it helps"
             if rolled is not None:
                 index = f"\nrollup:    {rolled.text}, where all is read"
             return f"{plan}{by}\narchive:   {runs:,} tuples in {files}, {tail:,} in the log{index}"
@@ -192,6 +191,14 @@ class OneTime:
             self._closed = True
             self._wanted.clear()
         self._slides.shutdown(wait=False, cancel_futures=True)
+
+    def _ways(
+        self, query: BoundQuery, stream: Stream, moment: _Moment, deadline: Deadline
+    ) -> tuple[RolledUp | None, Lookup | None]:
+        """The rollup and the index that are of use for the exact answer."""
+        store, snapshot = self._core.store, moment.snapshot
+        rolled = rolled_up(store, stream.id, query, snapshot, moment.stretch)
+        return rolled, planned(store, stream.id, query, snapshot, deadline.check)
 
     def _moment(self, stream: Stream, query: BoundQuery, deadline: Deadline) -> _Moment:
         """The stream after everything that is durable now has been applied."""
@@ -257,15 +264,15 @@ class OneTime:
     def _read_exactly(self, query: BoundQuery, moment: _Moment, deadline: Deadline) -> Evidence:
         stretch, snapshot = moment.stretch, moment.snapshot
         stream = self._core.stream(query.schema.name)
-        rolled = rolled_up(self._core.store, stream.id, query, snapshot, stretch)
-        if rolled is not None:
+        rolled, lookup = self._ways(query, stream, moment, deadline)
+        if rolled is not None and not isinstance(_soonest(query, rolled, lookup), Lookup):
             evidence = evidence_from_rollup(self._core, self._exact, query, rolled, deadline)
             self._note_scans(stream, rolled.scanned)
             return evidence
         schema = arrow_schema(query.schema)
         read = {*query.columns, query.schema.time_column}
         columns = [name for name in schema.names if name in read]
-        found = look_up(self._core.store, stream.id, query, snapshot, columns, deadline.check)
+        found = look_up(query, lookup, columns, deadline.check)
         self._without_damage(query, snapshot, deadline, found.done)
         sql = exact_sql(query, RELATION, SqlDialect.DUCKDB, stretch.start_us, stretch.end_us)
         selection = snapshot.selection(found.done)
@@ -300,6 +307,17 @@ class OneTime:
         """Note of which runs a rollup was read, and which had to be read themselves."""
         if self._core.store.note_rolled_scans(stream.id, scanned):
             self._core.go_vacuum(stream.schema.name)
+
+
+def _soonest(
+    query: BoundQuery, rolled: RolledUp | None, lookup: Lookup | None
+) -> RolledUp | Lookup | None:
+    """By what the exact answer is sooner there than any part; None: by nothing."""
+    if rolled is not None and rolled.is_small:
+        return rolled
+    if lookup is not None and lookup.is_small and query.reduction is None:
+        return lookup
+    return None
 
 
 def _by_index(evidence: Evidence, found: LookedUp, snapshot: Snapshot) -> Evidence:

@@ -51,6 +51,14 @@ def filled(directory, layout: str) -> Engine:
     return engine
 
 
+def dealt(directory) -> Engine:
+    """Many blocks, and a live sample that tells little."""
+    engine = Engine.open(directory, sample_rows=64)
+    engine.execute(f"{CREATE} ARCHIVE hybrid(blocks=64, block_rows=10)")
+    fill(engine, 0)
+    return engine
+
+
 def fill(engine: Engine, seed: int) -> None:
     table = requests(ROWS, seed, disorder_s=2)
     for first in range(0, ROWS, 2_000):
@@ -97,6 +105,38 @@ def test_a_lookup_reads_little_and_says_so(tmp_path):
         assert "index on client" in after.sources
         plan = engine.execute(f"EXPLAIN {QUESTION} {where}").table["plan"].to_pylist()
         assert any("index on client" in line for line in plan)
+
+
+@pytest.mark.slow
+def test_a_target_for_what_is_rare_is_met_by_the_index_at_once(tmp_path):
+    with dealt(tmp_path) as engine:
+        counts = engine.execute("SELECT client, COUNT(*) AS n FROM requests GROUP BY client").rows()
+        rare = next(row["client"] for row in counts if row["n"] == 1)
+        text = f"SELECT AVG(hits) AS a FROM requests WHERE client = {rare}"
+        before = engine.execute(f"{text} WITHIN 1 PERCENT")
+        engine.execute("CREATE INDEX ON requests (client)")
+        after = engine.execute(f"{text} WITHIN 1 PERCENT")
+        assert after.rows() == before.rows()
+        assert (before.archive_share_read, before.sources) == (1.0, ("archive",))
+        assert after.archive_share_read < 0.1
+        assert "index on client" in after.sources
+        plan = engine.execute(f"EXPLAIN {text} WITHIN 1 PERCENT").table["plan"].to_pylist()
+        assert plan[0] == "source:    the index on client, exactly"
+        asked = engine.execute(f"{text} REDUCE BY uniform(0.5)")  # As it was asked.
+        assert asked.archive is not None
+
+
+@pytest.mark.slow
+def test_a_target_for_what_is_frequent_is_met_by_a_part_in_spite_of_an_index(tmp_path):
+    with dealt(tmp_path) as engine:
+        for column in ("client", "hits"):
+            engine.execute(f"CREATE INDEX ON requests ({column})")
+        for where in ("client = 1", "hits > 10"):
+            answer = engine.execute(
+                f"SELECT COUNT(*) AS n FROM requests WHERE {where} WITHIN 20 PERCENT"
+            )
+            assert answer.archive is not None
+            assert answer.met
 
 
 @pytest.mark.slow
