@@ -1,4 +1,4 @@
-"""Tuples that went with damaged bytes of the log: what a stream's answers must allow for."""
+"""Tuples that are gone before a query could read them: what its answers must allow for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from shedder.archive.holes import Stretch
+from shedder.cql.intervals import timestamp_text
 from shedder.cql.query import BoundQuery
 from shedder.queries.answer import MissingGroups
 from shedder.queries.evidence import Evidence
@@ -15,6 +16,7 @@ from shedder.streams.basics import ColumnBasics
 
 UNCOUNTED = "tuples may have been lost with damaged bytes of the log, nobody knows how many"
 _BECAME = "were lost with damaged bytes of the log"
+_REMOVED = "retention had removed tuples before {} when the query was registered"
 
 
 @dataclass(slots=True)
@@ -26,14 +28,16 @@ class Lost:
 
     until: by positions [first, end) that are lost, that limit, in microseconds.
     uncounted_until_us: tuples of which no position tells may be lost, too, with times before this.
+    removed_before_us: retention had removed tuples with times before this when it was registered.
     """
 
     until: dict[Stretch, int] = field(default_factory=dict)
     uncounted_until_us: int | None = None
+    removed_before_us: int | None = None
 
     def __bool__(self) -> bool:
         """Whether anything is lost, or may be."""
-        return bool(self.until) or self.uncounted_until_us is not None
+        return self != Lost()
 
     def add(self, hole: Stretch, limit_us: int) -> None:
         """These are lost."""
@@ -82,15 +86,31 @@ class Lost:
         if self.is_uncounted(evidence.start_us):
             missing = MissingGroups(None, 1.0, UNCOUNTED) if query.groups else evidence.missing
             evidence = of_the_others(replace(evidence, complete=False, missing=missing), UNCOUNTED)
-        return evidence
+        return self._without_removed(query, evidence)
+
+    def _without_removed(self, query: BoundQuery, evidence: Evidence) -> Evidence:
+        """A window without a begin is of what was there; any other says where it begins."""
+        if self.removed_before_us is None:
+            return evidence
+        reason = _REMOVED.format(timestamp_text(self.removed_before_us))
+        if evidence.start_us is None:
+            return replace(evidence, notes=(*evidence.notes, reason))
+        if evidence.start_us >= self.removed_before_us:
+            return evidence
+        missing = MissingGroups(None, 1.0, reason) if query.groups else evidence.missing
+        return of_the_others(replace(evidence, complete=False, missing=missing), reason)
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
         stretches = [[*hole, until_us] for hole, until_us in self.until.items()]
-        return {"stretches": stretches, "uncounted_until_us": self.uncounted_until_us}
+        return {
+            "stretches": stretches,
+            "uncounted_until_us": self.uncounted_until_us,
+            "removed_before_us": self.removed_before_us,
+        }
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
         """The inverse of to_json."""
         until = {(first, end): until_us for first, end, until_us in state["stretches"]}
-        return cls(until, state["uncounted_until_us"])
+        return cls(until, state["uncounted_until_us"], state.get("removed_before_us"))

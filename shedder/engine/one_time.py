@@ -149,6 +149,8 @@ class OneTime:
         lacks = stream.drops.within(span.start_us, span.end_us)
         if stream.built or lacks or stream.lost.is_uncounted(span.start_us):
             return  # The archive does not have them all.
+        if not is_retained(self._core, stream, span):
+            return
         snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
         moment = _Moment(None, snapshot, _stretch(span, stream.watermark_us))
         with self._slides_lock:
@@ -363,3 +365,12 @@ def check_retained(core: Core, stream: Stream, span: Span) -> None:
             f"the window begins at {timestamp_text(span.start_us)}, retention has removed tuples "
             f"before {timestamp_text(retained)}"
         )
+
+
+def is_retained(core: Core, stream: Stream, span: Span) -> bool:
+    """Whether retention has removed nothing of a window; of one without a begin it never has."""
+    try:
+        check_retained(core, stream, span)
+    except BeforeRetention:
+        return False
+    return True

@@ -16,6 +16,7 @@ from shedder.engine.feeding import part
 from shedder.engine.grant import Granted, group_bytes
 from shedder.engine.history import History, catch_up
 from shedder.engine.joining import Joining
+from shedder.engine.one_time import check_retained
 from shedder.engine.plan import plan, sizes_to_json
 from shedder.engine.published import Published
 from shedder.engine.rewrite import rewritten, without_limits
@@ -24,7 +25,7 @@ from shedder.engine.sharing import Sharing
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
 from shedder.engine.stream import Stream
-from shedder.errors import BudgetExceeded, PrecisionUnavailable, Unimplemented
+from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable
 from shedder.streams.sample import StreamSample
 from shedder.streams.windows import PaneGrid
 
@@ -46,6 +47,7 @@ class Registrar:
           BadQuery, UnknownColumn, TypeMismatch: it cannot be bound.
           PrecisionUnavailable: contract FAIL or EXACT, and it cannot be promised.
           BudgetExceeded: no memory for its synopses.
+          BeforeRetention: its window begins at an instant before what is kept.
         """
         if self._core.pressure.pressed:
             raise BudgetExceeded(
@@ -95,7 +97,11 @@ class Registrar:
         """The query as it will stand, with its sizes and levels."""
         asked = bind(select, stream.schema)
         if asked.reduction is not None:
-            raise Unimplemented("REDUCE BY in a standing query comes with the archive's layouts")
+            raise BadQuery(
+                "REDUCE BY is for questions that are asked once: a standing query reads the tuples "
+                "as they come, all of them or THINNING 1/2, say"
+            )
+        check_retained(self._core, stream, PaneGrid.of(asked.window).span)
         if asked.costing is None:
             granted = self._sharing.negotiated(asked)
             return asked, granted, (asked.thinning,) * len(plan(asked, granted.sizes).parts)
@@ -124,6 +130,7 @@ class Registrar:
         It reads from now on what comes, and does not stand before it is durable.
         """
         core = self._core
+        check_retained(core, stream, standing.grid.span)  # It may have gone meanwhile.
         core.checkpoints.settle()
         core.checkpoints.make_way_for(standing.name)
         query = standing.query
@@ -143,6 +150,7 @@ class Registrar:
         )
         for hole in stream.lost.without(core.store.holes(stream.id)):
             published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
+        published.lost.removed_before_us = core.store.retained_from_us(stream.id)
         published.begin(stream)
         entry = QueryEntry(
             standing.name,

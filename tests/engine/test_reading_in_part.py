@@ -15,7 +15,6 @@ from shedder.errors import (
     Cancelled,
     DeadlineExceeded,
     PrecisionUnavailable,
-    Unimplemented,
     UnknownReduction,
 )
 from tests.engine.world import CREATE, SECOND, START_US, between, requests
@@ -145,7 +144,7 @@ def test_what_is_wrong_with_a_reduction_is_said(db, reduce_by, error, says):
 
 
 def test_a_standing_query_reads_no_archive_in_part(db):
-    with pytest.raises(Unimplemented, match="REDUCE BY"):
+    with pytest.raises(BadQuery, match="REDUCE BY is for questions that are asked once"):
         db.register("thin", f"{COUNTED} REDUCE BY uniform(0.5)")
 
 
