@@ -63,7 +63,7 @@ class Housekeeping:
         now = self._core.machine.monotonic_s()
         for name, stream in list(self._core.streams.items()):
             try:
-                due = due_for_purge(self._core, stream.id)
+                due = self._relayouts.has_failed(name) or due_for_purge(self._core, stream.id)
             except UnknownStream:  # dropped meanwhile
                 continue
             if due and now >= self._again_at.get(name, now):

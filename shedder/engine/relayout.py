@@ -15,7 +15,7 @@ from shedder.archive.progress import Progress
 from shedder.archive.store import Store
 from shedder.engine.core import Core
 from shedder.engine.tasks import Tasks
-from shedder.errors import Cancelled, CorruptData, Draining, ShedderError
+from shedder.errors import Cancelled, CorruptData, Draining, ShedderError, StorageFailed
 
 PURGED_AFTER_QUIETS: Final = 10  # Deletions that never cease make one rewrite of a run in so long.
 
@@ -28,7 +28,8 @@ class Relayouts:
     """One thread that lets everybody pass, and rewrites run by run. Safe from any thread.
 
     What there is to do stands in the catalog: a restart goes on where it ended. It ends early when
-    it is cancelled or an error is met (a full disk, say), and goes on when it is woken.
+    it is cancelled or the disk is full, and goes on when it is woken. A run that cannot be read or
+    written keeps none of the others waiting.
     """
 
     def __init__(self, core: Core, tasks: Tasks) -> None:
@@ -37,6 +38,7 @@ class Relayouts:
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
         self._running: dict[str, Progress] = {}
+        self._failed: set[str] = set()
         self._worker = core.machine.pool("shedder-relayout")
 
     def wake(self, name: str) -> None:
@@ -50,6 +52,10 @@ class Relayouts:
         except RuntimeError:  # closed: the next start goes on
             with self._lock:
                 self._waiting.discard(name)
+
+    def has_failed(self, name: str) -> bool:
+        """Whether an error, and no cancel, has left something of the last pass to be done."""
+        return name in self._failed
 
     def stop(self, name: str) -> None:
         """Call off what is being done to a stream; returns at once."""
@@ -65,6 +71,7 @@ class Relayouts:
     def _work(self, name: str) -> None:
         with self._lock:
             self._waiting.discard(name)
+        self._failed.discard(name)
         stream = self._core.streams.get(name)
         if stream is None:
             return
@@ -81,8 +88,13 @@ class Relayouts:
                 self._each(name, f"rollup {entry.name}", due, partial(_roll_up, store, entry))
         except (Cancelled, Draining) as error:
             _log.info("relayout_stopped", stream=name, reason=str(error))
+            self._failed.discard(name)
         except ShedderError as error:
-            _log.error("relayout_failed", stream=name, error=str(error))
+            self._fail(name, error)
+
+    def _fail(self, name: str, error: ShedderError) -> None:
+        _log.error("relayout_failed", stream=name, error=str(error))
+        self._failed.add(name)
 
     def _each(self, name: str, what: str, runs: list[Run], work: Work) -> None:
         if not runs:
@@ -100,6 +112,8 @@ class Relayouts:
                     except CorruptData as error:
                         _log.error("run_damaged", stream=name, problem=str(error))
                         store.quarantine(run, str(error))
+                    except StorageFailed as error:  # Of this run alone: a file of it.
+                        self._fail(name, error)
                     progress.advance(run.rows)
             finally:
                 with self._lock:

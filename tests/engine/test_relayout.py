@@ -1,5 +1,6 @@
 """ALTER STREAM … SET ARCHIVE: in the background, seen, called off, taken up again."""
 
+import errno
 import threading
 
 import pyarrow as pa
@@ -8,7 +9,12 @@ import pytest
 import shedder
 from shedder.archive.check import check
 from shedder.cql.layout import Hybrid
+from shedder.engine import housekeeping
+from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
 from shedder.errors import BadQuery, UnknownStream
+from tests.archive.bad_disk import BadDisk
+from tests.archive.power import PowerFiles
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts ARCHIVE plain"
 SQL = "SELECT COUNT(*) AS n, SUM(v) AS s, FIRST(v) AS f, LAST(v) AS l FROM s"
@@ -129,6 +135,48 @@ def test_damage_is_met_by_quarantine_and_the_rest_is_rewritten(tmp_path):
         ((run, _),) = db.core.store.quarantined(1)
         assert run.first_position == 100
         assert sum(run.blocks == 4 for run in db.core.store.runs(1)) == 4
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_be_read_keeps_no_other_waiting_and_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+    filled(tmp_path).close()
+    disk = BadDisk(errno.EACCES)
+    with Engine.open(tmp_path, machine=Machine(files=disk)) as db:
+        disk.bad.add(db.core.store.runs(1)[1].file.rpartition("/")[2])
+        db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
+        wait(db)
+        assert archive(db)[1] == 0.8
+        assert db.core.store.quarantined(1) == []
+        disk.bad.clear()
+        db.housekeeping.tick()
+        wait(db)
+        assert archive(db)[1] == 1.0
+        assert truth(db) == expected(500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_what_a_full_disk_has_stopped_goes_on_by_itself(tmp_path, monkeypatch, is_cancelled):
+    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+    filled(tmp_path).close()
+    disk = PowerFiles(tmp_path)
+    with Engine.open(tmp_path, machine=Machine(files=disk)) as db:
+        disk.fail_next("create", errno.ENOSPC)
+        db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
+        wait(db)
+        assert archive(db)[1] == 0.0
+        if is_cancelled:
+            with db.core.store._state(1).rewriting:
+                db.relayouts.wake("s")
+                while not db.tasks.facts():
+                    pass
+                db.relayouts.stop("s")
+            wait(db)
+        db.housekeeping.tick()
+        wait(db)
+        assert archive(db)[1] == (0.0 if is_cancelled else 1.0)
+        assert truth(db) == expected(500)
 
 
 @pytest.mark.parametrize(
