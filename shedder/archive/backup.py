@@ -7,7 +7,7 @@ be checked, opened, and read by Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +63,10 @@ def backup(
         ):  # Nothing becomes a run, and no checkpoint moves on.
             segments = store.log.durable_files(store.log_start())
             catalog = held.enter_context(moment_of(store.catalog.path))
+            named = _named(store)
         version = format_of(store.directory)
         assert version is not None
-        runs = _run_files(store.files, store.directory)
+        runs = _sizes(store.directory, named)
         progress.total = (
             catalog.size_bytes + sum(size for _, size in segments) + sum(size for _, size in runs)
         )
@@ -143,10 +144,26 @@ def _take_segments(copy: Copying, segments: list[tuple[Path, int]]) -> None:
         copy.copy(path, f"log/{path.name}", size)
 
 
+def _named(store: Store) -> list[str]:
+    """The files of all runs, as the catalog has them now; others are still being written."""
+    return [
+        name
+        for stream in store.streams()
+        for run in store.runs(stream.id)
+        for name in run.files
+        if (store.directory / "runs" / name).exists()  # What is in quarantine has none.
+    ]
+
+
 def _run_files(files: Files, directory: Path) -> list[tuple[str, int]]:
     """Everything below runs/; what no catalog names is an orphan here and there."""
+    return _sizes(directory, _below(files, directory / "runs"))
+
+
+def _sizes(directory: Path, names: Iterable[str]) -> list[tuple[str, int]]:
+    """Files below runs/, and their sizes."""
     root = directory / "runs"
-    return [(f"runs/{name}", (root / name).stat().st_size) for name in _below(files, root)]
+    return [(f"runs/{name}", (root / name).stat().st_size) for name in names]
 
 
 def _below(files: Files, root: Path) -> Iterator[str]:
