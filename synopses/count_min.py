@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.count_sketch import GroupedCountSketch
+from synopses.counter_entries import counts_of
 from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.hashed_counters import (
@@ -92,7 +93,7 @@ class GroupedCountMin(GroupedHashedCounters):
         """
         miss = error_share(confidence)
         if self.exact[group]:
-            return Estimates.exact(self._exact_counts(hashes, group), SOURCE)
+            return Estimates.exact(counts_of(self.entries(), group, hashes), SOURCE)
         found = np.take_along_axis(self.tables(group), self.cells(hashes), axis=1).min(axis=0)
         total = float(self.totals()[group])
         most = found.astype(np.float64)
@@ -103,17 +104,6 @@ class GroupedCountMin(GroupedHashedCounters):
             found, np.ceil(low - 1e-9 * most).astype(np.int64), found, bound, null, confidence,
             SOURCE,
         )  # fmt: skip
-
-    def _exact_counts(self, hashes: NDArray[np.uint64], group: int) -> NDArray[np.int64]:
-        groups, keys, counts = self.entries()
-        mine = np.flatnonzero(groups == group)
-        mine = mine[np.argsort(keys[mine])]
-        found = np.zeros(hashes.size, np.int64)
-        if mine.size:
-            at = mine[np.minimum(np.searchsorted(keys[mine], hashes), mine.size - 1)]
-            held = keys[at] == hashes
-            found[held] = counts[at[held]]
-        return found
 
     def signed(self) -> GroupedCountSketch:
         """The CountSketch of half the width over the same keys.

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import counter_products
+from synopses.counter_entries import counts_of
 from synopses.estimate import Bound, Estimates
 from synopses.hashed_counters import (
     LG_WIDTH_MAX,
@@ -69,7 +70,7 @@ class GroupedCountSketch(GroupedHashedCounters):
         return made
 
     def count(self, hashes: NDArray[np.uint64], confidence: float, *, group: int = 0) -> Estimates:
-        """How often keys occur in a group: float64 [keys].
+        """How often keys occur in a group: float64 [keys]; exact where it is small.
 
         Args:
           hashes: uint64 [keys], as in update.
@@ -80,9 +81,12 @@ class GroupedCountSketch(GroupedHashedCounters):
           BadParameter: the confidence is not inside (0, 1).
         """
         miss = error_share(confidence)
+        if self.exact[group]:
+            found = counts_of(self.entries(), group, hashes)
+            return Estimates.exact(found.astype(np.float64), SOURCE)
         cells = self.cells(hashes)
-        found = np.take_along_axis(self.tables(group), np.where(cells < 0, ~cells, cells), axis=1)
-        rows = np.where(cells < 0, -found, found).astype(np.float64).T
+        table = np.take_along_axis(self.tables(group), np.where(cells < 0, ~cells, cells), axis=1)
+        rows = np.where(cells < 0, -table, table).astype(np.float64).T
         moment = self._moments_most(np.array([group]), hashed.moments_miss(miss))
         value, low, high = hashed.occurrences(rows, float(moment[0]), width=self.width, miss=miss)
         value = np.maximum(value, 0.0)
@@ -114,6 +118,8 @@ class GroupedCountSketch(GroupedHashedCounters):
           BadParameter: the confidence is not inside (0, 1).
         """
         miss = error_share(confidence)
+        self.check(other)
+        other.grow(self.groups)
         value = counter_products.of_keys(self, other)
         low, high = value.copy(), value.copy()
         large = np.flatnonzero(~(self.exact & other.exact))

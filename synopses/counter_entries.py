@@ -18,6 +18,19 @@ def readable(
     return as_input(groups, np.int32), as_input(keys, np.uint64), as_input(counts, np.int64)
 
 
+def counts_of(entries: Entries, group: int, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """How often these keys occur in a small group; int64 [keys]."""
+    groups, keys, counts = entries
+    mine = np.flatnonzero(groups == group)
+    mine = mine[np.argsort(keys[mine])]
+    found = np.zeros(hashes.size, np.int64)
+    if mine.size:
+        at = mine[np.minimum(np.searchsorted(keys[mine], hashes), mine.size - 1)]
+        held = keys[at] == hashes
+        found[held] = counts[at[held]]
+    return found
+
+
 def less(entries: Entries, taken: Entries) -> Entries:
     """The entries without those counts; what is at zero is left out. By group, then by key.
 

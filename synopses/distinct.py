@@ -18,7 +18,7 @@ from synopses.coupons import SLOTS, counted
 from synopses.distinct_profile import DISTINCT, LG_K_MAX, LG_K_MIN
 from synopses.errors import CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
-from synopses.grouped import grown, same_kind, scattered
+from synopses.grouped import apart_from, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.hll_images import coupons_max, folded, read_image, write_coupons, write_image
 from synopses.inputs import as_column, as_ids, same_rows
@@ -187,6 +187,7 @@ class GroupedDistinct(Resizable):
         same_kind(self, other)
         if self.lg_k != other.lg_k:
             raise CannotMerge("lg_k", self.lg_k, other.lg_k)
+        other = apart_from(self, other)
         if not other.groups:
             return self
         self.grow(other.groups)

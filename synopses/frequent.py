@@ -25,10 +25,10 @@ from synopses.frequent_entries import (
 )
 from synopses.frequent_lists import Counted, frequent_lists, top_lists
 from synopses.frequent_profile import ENTRIES_MAX, ENTRIES_MIN, FREQUENT
-from synopses.grouped import grown, same_kind, scattered
+from synopses.grouped import apart_from, grown, same_kind, scattered
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_column, as_ids, as_input, same_rows
-from synopses.parameters import as_groups, as_whole
+from synopses.parameters import INT64_MAX, as_groups, as_whole
 from synopses.resizing import Resizable
 from synopses.threshold import Promise, check_share
 
@@ -286,6 +286,7 @@ class GroupedFrequent(Resizable):
             raise CannotMerge("entries", self.entries, other.entries)
         if self.items != other.items:
             raise CannotMerge("items", self.items.name, other.items.name)
+        other = apart_from(self, other)
         if not other.groups:
             return self
         self._check_weights(other.totals.max(initial=0, keepdims=True))
@@ -366,10 +367,9 @@ class GroupedFrequent(Resizable):
         Raises:
           BadParameter: k < 1.
         """
-        if k < 1:
-            raise BadParameter("k", k, ">= 1")
+        k = as_whole("k", k, 1, INT64_MAX, expected=">= 1")
         _, counted = self.tracked()
-        return top_lists(counted, self.error, k)
+        return top_lists(counted, self.error, min(k, self.entries))
 
     def frequent(self, share: float, promise: Promise, late: int = 0) -> Estimates:
         """The values that make up `share`, in (0, 1], of their group's weight, as `top` lists them.

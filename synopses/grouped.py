@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from synopses.errors import CannotMerge, CannotSubtract
 from synopses.inputs import as_input
+
+_Summary = TypeVar("_Summary")
 
 
 def grown(rows: NDArray[Any], groups: int, fill: Any = 0) -> NDArray[Any]:
@@ -57,6 +59,15 @@ def same_kind(left: object, right: object) -> None:
     """
     if type(left) is not type(right):
         raise CannotMerge("kind", type(left).__name__, type(right).__name__)
+
+
+def apart_from(summary: _Summary, other: _Summary) -> _Summary:
+    """The other, to be read while the summary changes: a copy of it where they are one."""
+    if other is not summary:
+        return other
+    whole: Any = other
+    copy: _Summary = whole.select(np.arange(whole.groups))
+    return copy
 
 
 def check_taken(held: NDArray[np.int64], taken: NDArray[np.int64]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
-from synopses.grouped import same_kind
+from synopses.grouped import apart_from, same_kind
 from synopses.header import Body
 from synopses.inputs import UNGROUPED, as_column, as_ids
 from synopses.ordering import sorted_floats
@@ -173,6 +173,7 @@ class RankSketches(Resizable):
         same_kind(self, other)
         if self.k != other.k:
             raise CannotMerge("k", self.k, other.k)
+        other = apart_from(self, other)
         self.grow(other.groups)
         self._flush()
         other._flush()

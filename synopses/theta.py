@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import theta_kernels as kernels
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.errors import CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
-from synopses.grouped import grown, same_kind, scattered
+from synopses.grouped import apart_from, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids
 from synopses.intervals.distinct import distinct_by_hash
@@ -137,10 +137,11 @@ class GroupedTheta(Resizable):
 
         Args:
           level: 0 (nothing was left out) to 62.
+
+        Raises:
+          BadParameter: it is another one.
         """
-        if not 0 <= level <= 62:
-            raise BadParameter("level", level, "0 to 62")
-        if level:
+        if as_whole("level", level, 0, 62):
             to = np.uint64(1 << (63 - level))
             state = self._arena, self._starts, self._sizes, self._held, self._thresholds
             kernels.lower_all(*state, to, self._groups)
@@ -154,6 +155,7 @@ class GroupedTheta(Resizable):
         same_kind(self, other)
         if self.lg_k != other.lg_k:
             raise CannotMerge("lg_k", self.lg_k, other.lg_k)
+        other = apart_from(self, other)
         self.grow(other.groups)
         other._settle()
         theirs = other._arena, *other._tables, other._thresholds[: other._groups]

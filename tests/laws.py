@@ -114,6 +114,11 @@ def merging_leaves_the_other_alone(subject: Subject, left: Part, right: Part, gr
         subject.assert_same(other, subject.of(right, groups))
 
 
+def merging_itself_is_merging_a_copy(subject: Subject, part: Part, groups: int) -> None:
+    summary, other = subject.of(part, groups), subject.of(part, groups)
+    subject.assert_same(summary.merge(summary), other.merge(subject.of(part, groups)))
+
+
 def what_is_merged_into_nothing_goes_on(
     subject: Subject, part: Part, more: Part, groups: int
 ) -> None:
@@ -190,6 +195,7 @@ def hold(subject: Subject, part: Part, groups: int, cut: int) -> None:
 def hold_for_one(subject: Subject, part: Part, groups: int) -> None:
     """The laws of one summary (for those whose merge is only as good as one pass, not equal)."""
     what_is_merged_into_nothing_goes_on(subject, part, part[: len(part) // 2], groups)
+    merging_itself_is_merging_a_copy(subject, part, groups)
     bytes_round_trip(subject, part, groups)
     scatter_undoes_select(subject, part, groups, seed=len(part))
     growing_is_starting_bigger(subject, part, groups)

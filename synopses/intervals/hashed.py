@@ -128,10 +128,11 @@ def inner_product(
     """
     squared, by_median = _squared_reach(_FIRST_SHARE * miss)
     value, share = _middle(rows, by_median), squared / width
-    product = moments[0] * moments[1]
     if share >= 1:
         return value, np.full(value.size, -np.inf), np.full(value.size, np.inf)
     with np.errstate(invalid="ignore"):
+        product = moments[0] * moments[1]
+        product[(moments[0] == 0) | (moments[1] == 0)] = 0.0  # Of nothing, whatever the other is.
         reach = np.sqrt(share * value**2 + share * (1 - share) * product)
         return value, (value - reach) / (1 - share), (value + reach) / (1 - share)
 

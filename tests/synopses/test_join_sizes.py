@@ -81,7 +81,10 @@ def test_small_groups_are_exact(stream: str, rows: int) -> None:
         assert found.bound.tolist() == [Bound.EXACT]
         assert found.value.tolist() == found.low.tolist() == found.high.tolist() == [truth]
     asked = np.arange(100)
-    assert a.count(hashes(asked), 0.95).value.tolist() == how_often(left, asked).tolist()
+    for kind in (GroupedCountMin, GroupedCountSketch):
+        counts = summary_of(kind, left, 0).count(hashes(asked), 0.95)
+        assert counts.bound.tolist() == [Bound.EXACT] * 100
+        assert counts.value.tolist() == how_often(left, asked).tolist()
 
 
 def test_a_large_side_joins_a_small_one_and_groups_stay_apart() -> None:
@@ -95,6 +98,25 @@ def test_a_large_side_joins_a_small_one_and_groups_stay_apart() -> None:
     truth = [pairs(x[ids == g], y[(ids == g) & (ids < 2)]) for g in range(3)]
     assert all(found[g].holds(truth[g]) for g in range(3))
     assert found.bound.tolist() == [Bound.INTERVAL, Bound.INTERVAL, Bound.EXACT]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_count_sketches_of_unlike_numbers_of_groups_have_inner_products(turned: bool) -> None:
+    ids = np.repeat(np.arange(3), 100).astype(np.int32)
+    keys = np.arange(300) % 100
+    a, b = GroupedCountSketch(3, 4), GroupedCountSketch(2, 4)
+    a.update(ids, hashes(keys))
+    b.update(ids[:200], hashes(keys[:200]))
+    found = (b if turned else a).inner_product(a if turned else b, 0.99)
+    assert all(found[group].holds(truth) for group, truth in enumerate((100, 100, 0)))
+
+
+@pytest.mark.parametrize("lg_width", [5, 6, 8])
+def test_what_joins_with_nothing_is_nothing_in_tables_of_any_width(lg_width: int) -> None:
+    left, right = GroupedCountMin(1, lg_width), GroupedCountMin(1, lg_width)
+    left.update(None, hashes(np.arange(3000)))
+    found = join_size(left, right, 0.99)
+    assert found.low.tolist() == found.value.tolist() == found.high.tolist() == [0.0]
 
 
 def test_skew_makes_the_interval_narrow_and_the_promise_bounds_it_always() -> None:

@@ -157,3 +157,17 @@ def test_sizes_are_held_to_the_same(kind: Any, data: st.DataObject) -> None:
     value = data.draw(sizes.bad())
     with pytest.raises(BadParameter, match=f"^{name} is {re.escape(repr(value))}, expected .+"):
         made(kind).resize(value)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, True, "1", None])
+def test_what_is_no_level_and_no_length_of_a_list_is_refused(wrong: Any) -> None:
+    with pytest.raises(BadParameter, match="level is"):
+        GroupedTheta(1).thin(wrong)
+    with pytest.raises(BadParameter, match="k is"):
+        GroupedFrequent(1, 16).top(wrong)
+
+
+def test_a_list_may_be_asked_for_that_is_longer_than_any() -> None:
+    counts = GroupedFrequent(1, 16)
+    counts.update(None, np.arange(5, dtype=np.uint64), np.arange(5))
+    assert len(counts.top(2**63 - 1)[0]) == 5
