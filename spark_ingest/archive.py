@@ -1,9 +1,10 @@
 """An archive as a DataFrame: the time range prunes runs and blocks, a reduction leaves blocks out.
 
 Executors read the blocks with Shedder's own reader, against the checksums of the catalog. Of a
-run in blocks (hybrid), any k are a simple random sample of it; of other layouts rows are sampled by
-the hash of their positions. SHARE says of each row's run which share of it was read: weigh sums and
-counts by 1 / SHARE.
+run in blocks (hybrid), any k are a simple random sample of it; of one with sampled copies (eager,
+lazy) the coarsest that is fine enough is read instead; of others, rows are sampled by the hash of
+their positions. SHARE says of each row's run which share of it was read: weigh sums and counts by
+1 / SHARE.
 
 A run is a task. Whoever serves the directory may write a run anew at any time, in another layout
 or without what was deleted of it, and remove its file; the same rows are then in the run that has
@@ -13,7 +14,7 @@ end, so a task has all of its rows of one file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,9 @@ from shedder.archive.catalog import Catalog
 from shedder.archive.deletions import Deleted
 from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import OsFiles
-from shedder.archive.layouts.blocks import Wanted, read_blocks
+from shedder.archive.layouts.blocks import Block, Wanted, read_blocks
+from shedder.archive.layouts.copies import places_of
+from shedder.archive.layouts.parts import part_of
 from shedder.cql.render import POSITION
 from shedder.errors import BadReduction, CorruptData, OutOfRange, UnknownColumn, UnknownStream
 from shedder.streams.batches import arrow_schema
@@ -41,15 +44,24 @@ _ROWS_MAX = 65_536  # of a batch on its way to Spark
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Of what the tasks read. share: of the tuples that are wanted. deleted: by first position."""
+    """Of what the tasks read. deleted: by first position. reduction: of each run.
+
+    seed: of the choice. stream_seed: of the stream, which tuples' places in copies come of.
+    """
 
     directory: Path
     stream: str
     runs: tuple[Run, ...]
     deleted: dict[int, Deleted]
     wanted: Wanted
-    share: float
+    reduction: float
     seed: int
+    stream_seed: int
+
+    @property
+    def share(self) -> float:
+        """Of the tuples that are read."""
+        return 1 - self.reduction
 
 
 def read_archive(
@@ -74,7 +86,8 @@ def read_archive(
       columns: of the stream; None: all.
       start, end: event times [start, end); without a zone they are UTC.
       reduction: the share that is left unread, in [0, 1).
-      seed: of the choice of blocks and rows.
+      seed: of the choice of blocks and rows; what is in a run's copies was chosen when these were
+        written.
 
     Returns:
       The columns, POSITION, and SHARE: of the row's run, the share that was read.
@@ -97,7 +110,7 @@ def read_archive(
     start_us, end_us = _us(start), _us(end)
     wanted = Wanted(entry.schema.time_column, (*names, POSITION), start_us, end_us)
     runs = tuple(run for run in found if run.overlaps(start_us, end_us))
-    source = _Source(directory, stream, runs, deleted, wanted, 1 - reduction, seed)
+    source = _Source(directory, stream, runs, deleted, wanted, reduction, seed, entry.schema.seed)
     fields = [wanted_fields.field(name) for name in names]
     out = pa.schema([*fields, pa.field(POSITION, pa.int64()), pa.field(SHARE, pa.float64())])
     frame = spark.createDataFrame([(at,) for at in range(len(runs))], "task long")
@@ -184,29 +197,40 @@ def _in_its_place(source: _Source, run: Run) -> tuple[Run | None, Deleted | None
 def _of_run(
     source: _Source, run: Run, deleted: Deleted | None, out: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    numbers, keep, share = _part_of(run, source)
-    path = source.directory / "runs" / run.file
-    for block in read_blocks(OsFiles(), path, run, numbers, source.wanted):
+    numbers, share = _part_of(run, source)
+    for block in _blocks(source, run, numbers):
         positions = block.table[POSITION].to_numpy()
-        kept = np.ones(len(positions), np.bool_)
+        kept = _kept(source, run, positions)
         if deleted is not None:
             kept &= ~deleted.mask(run)[positions - run.first_position]
-        if keep < 1:
-            kept &= _sampled(positions, keep, source.seed)
         table = block.table.filter(pa.array(kept))
         shares = pa.array(np.full(len(table), share))
         table = table.append_column(pa.field(SHARE, pa.float64()), shares)
         yield from table.cast(out).to_batches(max_chunksize=_ROWS_MAX)
 
 
-def _part_of(run: Run, source: _Source) -> tuple[list[int], float, float]:
-    """Blocks of a run; which share of their rows to keep; and which share of the run's that is.
+def _blocks(source: _Source, run: Run, numbers: list[int]) -> Iterable[Block]:
+    """Blocks of a run's file; where a copy has all rows that are wanted, that as one block.
+
+    If the copy is damaged, or no longer there, the run's own file has the same rows.
+    """
+    files, root = OsFiles(), source.directory / "runs"
+    copy = part_of(run, source.reduction).copy
+    if copy is not None:
+        try:
+            return list(read_blocks(files, root / copy.file, run.of_copy(copy), [0], source.wanted))
+        except CorruptData:
+            pass
+    return read_blocks(files, root / run.file, run, numbers, source.wanted)
+
+
+def _part_of(run: Run, source: _Source) -> tuple[list[int], float]:
+    """Blocks of a run, and which share of its rows are in them, or sampled of them.
 
     Blocks are equal, and any of them are a simple random sample; the last one may lie in parts.
-    Where there is but one block, rows are sampled.
     """
     if run.blocks == 1:
-        return [0], source.share, source.share
+        return [0], source.share
     equal = run.blocks - len(run.small_blocks)
     blocks = [[number] for number in range(equal)]
     if equal < run.blocks:
@@ -215,7 +239,19 @@ def _part_of(run: Run, source: _Source) -> tuple[list[int], float, float]:
     rng = np.random.default_rng((source.seed, run.first_position % 2**64))
     chosen = np.sort(rng.choice(len(blocks), taken, replace=False)).tolist()
     numbers = [number for at in chosen for number in blocks[at]]
-    return numbers, 1.0, int(run.block_sizes[numbers].sum()) / run.rows
+    return numbers, int(run.block_sizes[numbers].sum()) / run.rows
+
+
+def _kept(source: _Source, run: Run, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows of what is read are kept: all of a run in blocks, a sample of one that has none.
+
+    Where there are copies it is by the places that these are made by.
+    """
+    if run.blocks > 1 or not source.reduction:
+        return np.ones(len(positions), np.bool_)
+    if run.copies:
+        return places_of(source.stream_seed, positions) >= source.reduction
+    return _sampled(positions, source.share, source.seed)
 
 
 def _sampled(positions: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:

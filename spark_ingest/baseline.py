@@ -26,6 +26,7 @@ from shedder.queries.answer import Answer
 from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.windows import span_of
+from spark_ingest.cases import quoted
 from spark_ingest.session import check_spark, having
 
 _OPEN_COST = "spark.sql.files.openCostInBytes"
@@ -140,7 +141,7 @@ def relation(
         sf.substring(sf.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
         + sf.col("_metadata.row_index")
     ).alias(POSITION)
-    columns = [sf.col(f"`{column.name.replace('`', '``')}`") for column in stream.schema.columns]
+    columns = [sf.col(quoted(column.name)) for column in stream.schema.columns]
     root = stream.directory / "runs"
     runs = [run for run in stream.runs if run.overlaps(start_us, end_us)] or stream.runs[:1]
     frames = [
@@ -152,7 +153,7 @@ def relation(
     if stream.deleted:
         gone = pa.table({POSITION: pa.array(np.concatenate(stream.deleted))})
         whole = whole.join(sf.broadcast(spark.createDataFrame(gone)), POSITION, "left_anti")
-    whole.createOrReplaceTempView(f"`{name}`")
+    whole.createOrReplaceTempView(quoted(name))
     try:
         # By itself, Spark has one core read all files that are below 4 MiB.
         with having(spark, _OPEN_COST, _OPEN_COST_BYTES), having(spark, _ZONE, "UTC"):
@@ -283,8 +284,8 @@ def as_of(spark: SparkSession, name: str, stream: SealedStream, answer: Answer) 
         yield name
         return
     cut = f"{name}_below_{answer.position}"
-    frame: Any = spark.table(f"`{name}`").where(sf.col(POSITION) < answer.position)
-    frame.createOrReplaceTempView(f"`{cut}`")
+    frame: Any = spark.table(quoted(name)).where(sf.col(POSITION) < answer.position)
+    frame.createOrReplaceTempView(quoted(cut))
     try:
         yield cut
     finally:

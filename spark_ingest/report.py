@@ -84,14 +84,20 @@ class Report:
     @property
     def passed(self) -> bool:
         """Whether nothing covered less than chance allows, and enough was answered, and judged."""
-        said = any(judged.verdict.claim.bound != "none" for judged in self.judged)
-        return self.answered and said and all(score.passed for score in self.gates)
+        return self.answered and self.claimed and all(score.passed for score in self.gates)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether any answer claims anything that can be judged."""
+        return any(judged.verdict.claim.bound != "none" for judged in self.judged)
 
     @property
     def failure(self) -> str:
         """Why it has not passed, in words; empty: it has."""
         if not self.answered:
             return f"{len(self.refused)} questions were refused: {self.refused[0].why}"
+        if not self.claimed:
+            return "nothing was claimed that could be judged: all bounds are none, or no value came"
         return "" if self.passed else "intervals held the truth more rarely than they say"
 
     @property

@@ -186,7 +186,7 @@ def _truths(
     if zone not in _UTC:
         raise BadSetting(f"spark.sql.session.timeZone is {zone}; to judge answers it must be UTC")
     name = f"tuples_of_{schema.name}"
-    _as_the_stream(tuples, schema).createOrReplaceTempView(f"`{name}`")
+    _as_the_stream(tuples, schema).createOrReplaceTempView(quoted(name))
     try:
         return find_truths(spark, name, schema.time_column, cases)
     finally:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from shedder.cql.expression import (
     JOINS,
+    LISTS,
     OF_PAIRS,
     SET_FUNCTIONS,
     Aggregate,
@@ -69,9 +70,7 @@ def chances(query: BoundQuery, answer: Answer) -> int:
             output.name
         ]
         match expression:
-            case Aggregate(function=AggregateFunction.TOP):
-                most += len(pc.list_flatten(said))
-            case Aggregate(function=AggregateFunction.FREQUENT):
+            case Aggregate(function=function) if function in LISTS:  # Items, and which these are.
                 most += len(pc.list_flatten(said)) + len(said)
             case _:
                 most += len(said) * max(1, len(buckets))

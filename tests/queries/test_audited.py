@@ -105,8 +105,8 @@ def test_as_many_intervals_can_miss_as_are_compared_that_are_not_exact():
         "half": [(3.0, 2.0, 4.0, "interval"), (1.0, 1.0, 1.0, "exact")],
     }
     said = answer({"k": [1, 2]}, cells)
-    # n, m, three buckets, two items, one item, and which items each list of FREQUENT has.
-    assert chances(query, said) == 1 + 1 + 3 + 2 + 1 + 2
+    # n, m, three buckets, two items, one item, and which items each of three lists has.
+    assert chances(query, said) == 1 + 1 + 3 + 2 + 1 + 3
 
 
 def test_a_group_that_is_not_there_has_a_count_of_nothing():

@@ -102,7 +102,7 @@ def test_the_judge_reads_no_run_outside_of_the_window(spark: SparkSession, tmp_p
     assert stretch_of([]) == (None, None)
 
 
-@pytest.mark.parametrize("layout", ["plain", BLOCKS])
+@pytest.mark.parametrize("layout", ["plain", BLOCKS, "eager(0.5, 0.9)"])
 def test_a_part_weighed_by_its_share_estimates_the_whole(
     spark: SparkSession, tmp_path: Path, layout: str
 ) -> None:
@@ -260,6 +260,40 @@ def test_blocks_that_are_left_out_are_not_read(
     assert read() == before
     with pytest.raises(Exception, match="checksum"):
         read_archive(spark, directory, "s", columns=["x"]).collect()
+
+
+def test_the_coarsest_copy_that_is_fine_enough_is_read_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Whichever file gives them: a reduction always comes to the same rows."""
+    directory = made(tmp_path / "data", "eager(0.5, 0.9)")
+    files = list((directory / "runs").rglob("*.parquet"))
+    own = [file for file in files if "-r" not in file.name]
+    half = [file for file in files if "-r0.5" in file.name]
+    assert len(own) == len(half) > 1
+    assert len(files) == 3 * len(own)
+
+    def read(reduction: float) -> list[tuple[int, float, float]]:
+        frame = read_archive(spark, directory, "s", columns=["x"], reduction=reduction)
+        return sorted((row["__position"], row["x"], row[SHARE]) for row in frame.collect())
+
+    before = {reduction: read(reduction) for reduction in (0.3, 0.5, 0.75, 0.95)}
+    assert all(len(rows) > 1_000 for rows in before.values())
+    assert {row[0] for row in before[0.95]} < {row[0] for row in before[0.75]}
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for file in own:
+        file.rename(aside / file.name)
+    assert {reduction: read(reduction) for reduction in (0.5, 0.75, 0.95)} == {
+        reduction: before[reduction] for reduction in (0.5, 0.75, 0.95)
+    }
+    with pytest.raises(Exception, match=r"No such file|missing"):
+        read(0.3)
+    for file in own:
+        (aside / file.name).rename(file)
+    for file in half:
+        file.write_bytes(b"damaged")
+    assert read(0.75) == before[0.75]
 
 
 def test_what_makes_no_sense_is_refused_with_words(spark: SparkSession, tmp_path: Path) -> None:

@@ -131,7 +131,9 @@ def test_a_report_fails_when_a_certain_value_is_wrong_once():
 
 def test_a_report_of_nothing_but_answers_without_a_bound_does_not_pass():
     told = judge_value(AggregateFunction.SUM, Claim(5, None, None, "none", None), 6, None)
-    assert not report([Judged(0, "", "SUM", "moments", 1.0, told)]).passed
+    found = dataclasses.replace(report([Judged(0, "", "SUM", "moments", 1.0, told)]), refused=())
+    assert not found.passed
+    assert found.failure.startswith("nothing was claimed that could be judged")
 
 
 def test_a_report_that_judged_nothing_does_not_pass():
