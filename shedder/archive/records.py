@@ -20,7 +20,7 @@ _LEVEL_FROM = struct.Struct("<IIqQ")
 _FORCED = 0x80  # Of a level: the operator has said it.
 
 DROPPED = 1
-"""A batch's flag: others of it were dropped at the door; its body says how many."""
+"""A batch's flag: others of it were dropped, or left out at the source; its body says how many."""
 
 SUMMARISED = 2
 """A batch's flag: summaries of it came before, so it is for the archive, and no query reads it."""

@@ -71,9 +71,16 @@ class AsyncClient:
                     receipt = await opened.flush()
                 return receipt
 
-    async def producer(self, stream: str, name: str, *, epoch: int | None = None) -> AsyncProducer:
-        """A producer that keeps batches in flight and goes on where it stopped."""
-        made = AsyncProducer(self._connection, stream, name, patience_s=self._patience_s)
+    async def producer(
+        self, stream: str, name: str, *, epoch: int | None = None, thinning: str = "1"
+    ) -> AsyncProducer:
+        """A producer that keeps batches in flight and goes on where it stopped.
+
+        thinning: as of `Client.producer`.
+        """
+        made = AsyncProducer(
+            self._connection, stream, name, patience_s=self._patience_s, thinning=thinning
+        )
         return await made.begin(epoch)
 
     async def heartbeat(self, stream: str, watermark_us: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.failures import Patience, patiently_async
 from shedder.client.outbox import Outbox, epoch_after, hello
+from shedder.client.thinning import Thinning
 from shedder.cql.query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
@@ -21,8 +22,15 @@ class AsyncProducer:
     """As `Producer`, with `await`. For one task. Made by `AsyncClient.producer`."""
 
     def __init__(
-        self, connection: AsyncConnection, stream: str, name: str, *, patience_s: float
+        self,
+        connection: AsyncConnection,
+        stream: str,
+        name: str,
+        *,
+        patience_s: float,
+        thinning: str = "1",
     ) -> None:
+        self._thinning = Thinning(thinning)
         self._connection = connection
         self._patience_s = patience_s
         self.stream = stream
@@ -31,6 +39,7 @@ class AsyncProducer:
         self.schema: StreamSchema
         self._limits = BatchLimits()
         self.help_wanted = False
+        self.left_out = 0
         self._outbox = Outbox(stream, name)
         self._call: Any = None
 
@@ -73,7 +82,11 @@ class AsyncProducer:
             while self._outbox.is_full:
                 await self._await_receipt()
             given = None if sequence is None else sequence + number
-            request = self._outbox.add(batch, given)
+            sent, gone = batch, None
+            if self.help_wanted:
+                sent, gone = self._thinning.divide(batch, self.schema.time_column)
+                self.left_out += 0 if gone is None else gone.rows
+            request = self._outbox.add(sent, given, gone)
             if self._call is not None:
                 await self._send(request)
         return self.next_sequence

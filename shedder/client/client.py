@@ -141,7 +141,13 @@ class Client(AuditCalls, BackfillCalls):
 
     @overload
     def producer(
-        self, stream: str, name: str, *, epoch: int | None = None, spill: None = None
+        self,
+        stream: str,
+        name: str,
+        *,
+        epoch: int | None = None,
+        spill: None = None,
+        thinning: str = "1",
     ) -> Producer: ...
     @overload
     def producer(
@@ -152,6 +158,7 @@ class Client(AuditCalls, BackfillCalls):
         epoch: int | None = None,
         spill: str | Path,
         helps: bool = False,
+        thinning: str = "1",
     ) -> SpillingProducer: ...
     def producer(
         self,
@@ -161,6 +168,7 @@ class Client(AuditCalls, BackfillCalls):
         epoch: int | None = None,
         spill: str | Path | None = None,
         helps: bool = False,
+        thinning: str = "1",
     ) -> Producer | SpillingProducer:
         """A producer that keeps batches in flight and goes on where it stopped.
 
@@ -172,9 +180,13 @@ class Client(AuditCalls, BackfillCalls):
             pushes do not wait. None: they wait, as long as the client's patience lasts.
           helps: while the server asks for help, send what batches come to, built here, and their
             rows later, from the spill; it needs one.
+          thinning: while the server asks for help, the share of the rows, "1/8", that is read of
+            what is summarised, where the server does not read less itself; the others follow with
+            them. Of a producer that does not help: that is sent. The others are lost then: how
+            many there were is counted as dropped, and answers allow for whatever they were.
 
         Raises:
-          BadSetting: it is to help, and has no spill.
+          BadSetting: it is to help, and has no spill; or there is no such share.
           StaleEpoch: a newer incarnation has written.
           DirectoryLocked, CorruptData, FailedPrecondition, StorageFailed: of the spill.
         """
@@ -182,7 +194,14 @@ class Client(AuditCalls, BackfillCalls):
         if spill is None:
             if helps:
                 raise BadSetting("helps=True needs spill=DIR: rows wait there until they follow")
-            return Producer(self._connection, stream, name, epoch=epoch, patience_s=patience_s)
+            return Producer(
+                self._connection,
+                stream,
+                name,
+                epoch=epoch,
+                patience_s=patience_s,
+                thinning=thinning,
+            )
         return SpillingProducer(
             self._connection,
             stream,
@@ -191,6 +210,7 @@ class Client(AuditCalls, BackfillCalls):
             patience_s=patience_s,
             spill=Path(spill),
             helps=helps,
+            thinning=thinning,
         )
 
     def heartbeat(self, stream: str, watermark_us: int) -> None:

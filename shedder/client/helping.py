@@ -13,6 +13,7 @@ from shedder.client.connection import Connection
 from shedder.client.outbox import epoch_after
 from shedder.client.spill import Spill
 from shedder.cql.query import StreamSchema
+from shedder.cql.shares import level_of
 from shedder.engine.owed import rows_name
 from shedder.engine.summarise import Plans, Summariser
 from shedder.errors import FailedPrecondition, PlansChanged
@@ -40,16 +41,20 @@ class Helper:
         name: str,
         *,
         directory: Path,
+        thinning: str = "1",
     ) -> None:
         """Go on with what is on disk.
 
         Args:
           schema: of the stream. name: the producer's. directory: of its spill.
+          thinning: the share of the rows that is read here, where the server does not read less.
 
         Raises:
+          BadSetting: there is no such share.
           FailedPrecondition: what is on disk does not follow on what the server has.
           DirectoryLocked, CorruptData, StorageFailed, DiskFull: as `Spill`.
         """
+        self._level = level_of(thinning)
         self._connection = connection
         self._stream = schema.name
         self._name = name
@@ -166,7 +171,7 @@ class Helper:
             if self._plans is None:
                 asked = synopses_pb2.GetPlansRequest(stream=self._stream)
                 text = self._connection.call(self._connection.synopses.GetPlans, asked).plans
-                self._plans = Plans.from_json(text)
+                self._plans = Plans.from_json(text).thinned(self._level)
             request = synopses_pb2.MergeRequest(
                 stream=self._stream,
                 producer=ingest_pb2.Producer(name=self._name, epoch=epoch),

@@ -11,8 +11,10 @@ import pyarrow as pa
 from shedder.errors import FailedPrecondition, StaleEpoch
 from shedder.queries.database import Receipt
 from shedder.streams.batches import encoded
+from shedder.streams.dropped import Dropped
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import append_stream_bytes
+from shedder.wire.left_out import left_out_to_wire
 
 
 @dataclass(slots=True)
@@ -53,10 +55,16 @@ class Outbox:
         """Whether a receipt must be awaited before another batch is sent."""
         return len(self._waiting) >= self.credits
 
-    def add(self, batch: pa.RecordBatch, sequence: int | None) -> bytes:
-        """Number a batch and keep it; returns the serialised request."""
+    def add(
+        self, batch: pa.RecordBatch, sequence: int | None, left_out: Dropped | None = None
+    ) -> bytes:
+        """Number a batch and keep it; returns the serialised request.
+
+        left_out: what was left out of the batch at the source.
+        """
         number = self.next_sequence if sequence is None else sequence
-        request = append_stream_bytes(number, batch.num_rows, encoded(batch))
+        said = None if left_out is None else left_out_to_wire(left_out)
+        request = append_stream_bytes(number, batch.num_rows, encoded(batch), said)
         self._waiting.append(_Sent(request, number, numbered=sequence is None))
         self.next_sequence = number + 1
         return request

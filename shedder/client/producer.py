@@ -12,6 +12,7 @@ import pyarrow as pa
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, patiently
 from shedder.client.outbox import Outbox, epoch_after, hello
+from shedder.client.thinning import Thinning
 from shedder.cql.query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
@@ -57,7 +58,8 @@ class Producer:
 
     patience_s: how long it tries again when the server is gone or full. help_wanted: as the last
     receipt said, the server has more to do than it can: what `Client.summarise` sends instead of
-    tuples would help it. limits: of a batch, as the server had them when this began.
+    tuples would help it, or fewer tuples. left_out: rows that were not sent, ever. limits: of a
+    batch, as the server had them when this began.
     """
 
     def __init__(
@@ -68,12 +70,22 @@ class Producer:
         *,
         epoch: int | None,
         patience_s: float,
+        thinning: str = "1",
     ) -> None:
+        """Look up the stream, and where this producer has stopped.
+
+        thinning: see `Client.producer`.
+
+        Raises:
+          StaleEpoch: a newer incarnation has written. BadSetting: there is no such share.
+        """
+        self._thinning = Thinning(thinning)
         self._connection = connection
         self.patience_s = patience_s
         self.stream = stream
         self.name = name
         self.help_wanted = False
+        self.left_out = 0
         self._outbox = Outbox(stream, name)
         self._open: _Open | None = None
         described = patiently(self._describe, self._patience())
@@ -131,8 +143,12 @@ class Producer:
             patiently(self._connect, self._patience())
 
     def send(self, batch: pa.RecordBatch, sequence: int | None) -> None:
-        """Send one conformed batch; there must be room in the outbox."""
-        request = self._outbox.add(batch, sequence)
+        """Send one conformed batch, thinned if help is wanted; there must be room in the outbox."""
+        gone = None
+        if self.help_wanted:
+            batch, gone = self._thinning.divide(batch, self.schema.time_column)
+            self.left_out += 0 if gone is None else gone.rows
+        request = self._outbox.add(batch, sequence, gone)
         if self._open is not None:
             self._open.send(request)
 

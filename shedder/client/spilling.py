@@ -70,19 +70,22 @@ class SpillingProducer:
         patience_s: float,
         spill: Path,
         helps: bool = False,
+        thinning: str = "1",
     ) -> None:
         """Look up the stream, and go on with what is on disk.
 
-        helps: see `Client.producer`.
+        helps, thinning: see `Client.producer`.
 
         Raises:
-          StaleEpoch: a newer incarnation has written.
+          StaleEpoch: a newer incarnation has written. BadSetting: there is no such share.
           FailedPrecondition: what is on disk is of another epoch, or does not follow on what the
             server has.
           DirectoryLocked, CorruptData, StorageFailed, DiskFull: as `Spill`.
         """
         self._patience_s = patience_s
-        self._inner = Producer(connection, stream, name, epoch=epoch, patience_s=patience_s)
+        self._inner = Producer(
+            connection, stream, name, epoch=epoch, patience_s=patience_s, thinning=thinning
+        )
         self._inner.patience_s = 0.0  # From now on this one waits.
         self._spill = Spill(spill, self._inner.schema, name)
         self._changed = threading.Condition()
@@ -98,7 +101,9 @@ class SpillingProducer:
         try:
             self._next = self._found_to = self._go_on()
             if helps:
-                self._helper = Helper(connection, self._inner.schema, name, directory=spill)
+                self._helper = Helper(
+                    connection, self._inner.schema, name, directory=spill, thinning=thinning
+                )
         except BaseException:
             self._spill.close()
             raise
@@ -136,6 +141,11 @@ class SpillingProducer:
     def help_wanted(self) -> bool:
         """As of `Producer`."""
         return self._inner.help_wanted
+
+    @property
+    def left_out(self) -> int:
+        """As of `Producer`."""
+        return self._inner.left_out
 
     @property
     def to_follow(self) -> SpillState:

@@ -1,13 +1,12 @@
-"""All that was dropped at a stream's door: what its answers must allow for."""
+"""All that was dropped at a stream's door, or left out: what its answers must allow for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shedder.cql.expression import AggregateFunction
 from shedder.cql.query import BoundQuery
@@ -22,10 +21,13 @@ from shedder.streams.dropped import (
     basics_to_lists,
     counted,
 )
+from shedder.streams.frame import Frame
 from synopses.estimate import Bound, Estimates, TopItem
 
 _SCALED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.TOP)
-_BECAME = "were dropped at the door"
+_BECAME = "were dropped at the door"  # Or before: it makes no difference to what may be said.
+SECONDS_MAX = 1 << 15  # Buckets that are told apart; twice as many would share another count.
+_CALM_SECONDS_MAX = 256  # ... of what was let in, while nothing has been dropped.
 _WIDTH_MAX = 1 << 40  # Buckets of a window that are looked through.
 
 
@@ -33,36 +35,53 @@ _WIDTH_MAX = 1 << 40  # Buckets of a window that are looked through.
 class Drops:
     """Counts by event time, and the range of what was dropped. Used by the apply thread only.
 
-    rows: ever. by_time: dropped tuples by bucket. kept: tuples that were let in, by bucket, where
-    others of it were dropped. basics: of all dropped tuples.
+    rows: ever. by_time: dropped tuples by bucket. kept: tuples that were let in, by bucket.
+    basics: of all dropped tuples. before: the last of the oldest buckets, that are not told apart
+    any more, and how many were dropped of them.
     """
 
     rows: int = 0
     by_time: LatePanes = field(default_factory=LatePanes)
     kept: LatePanes = field(default_factory=LatePanes)
     basics: dict[str, ColumnBasics] = field(default_factory=dict)
+    before: tuple[int, int] | None = None
 
     def add(self, dropped: Dropped) -> None:
         """These were dropped."""
         self.rows += dropped.rows
         for bucket, count in dropped.times:
             self.by_time.add(bucket, count, needed_from=None)
+            self._fold()
         for name, basics in dropped.basics.items():
             self.basics[name] = self.basics.get(name, ColumnBasics()).merged(basics)
 
-    def let_in(self, times_us: NDArray[np.int64]) -> None:
-        """These were not, of a stream that drops: by them an answer is scaled."""
-        for bucket, count in counted(times_us):
-            self.kept.add(bucket, count, needed_from=None)
+    def let_in(self, frame: Frame) -> None:
+        """These were not: by them an answer is scaled, once others are.
 
-    def forget_before(self, time_us: int) -> None:
-        """No window that ends before is asked for any more."""
-        self.by_time.drop_before(time_us // BUCKET_US)
-        self.kept.drop_before(time_us // BUCKET_US)
+        Until then the newest seconds will do, for windows that are open when it begins.
+        """
+        for bucket, count in _seconds_of(frame):
+            self.kept.add(bucket, count, needed_from=None)
+        known, most = self.kept.by_pane, SECONDS_MAX if self.rows else _CALM_SECONDS_MAX
+        if len(known) > most:
+            self.kept.drop_before(sorted(known)[-most // 2])
+
+    def _fold(self) -> None:
+        """The oldest seconds share one count, once there are too many."""
+        known = self.by_time.by_pane
+        if len(known) > SECONDS_MAX:
+            old = sorted(known)[: SECONDS_MAX // 2]
+            last, count = self.before or (old[-1], 0)
+            self.before = max(last, old[-1]), count + sum(known.pop(each) for each in old)
 
     def within(self, start_us: int | None, end_us: int | None) -> int:
         """How many tuples a window may lack, at most; None is open."""
-        return self.by_time.count_in(_buckets(start_us, end_us)) if self.rows else 0
+        if not self.rows:
+            return 0
+        wanted = _buckets(start_us, end_us)
+        reaches = self.before is not None and bool(wanted) and wanted[0] <= self.before[0]
+        old = self.before[1] if self.before is not None and reaches else 0
+        return old + self.by_time.count_in(wanted)
 
     def widen(self, query: BoundQuery, evidence: Evidence, *, by_chance: bool) -> Evidence:
         """The evidence with every interval wide enough for what was dropped of its window.
@@ -96,17 +115,32 @@ class Drops:
             "by_time": self.by_time.to_json(),
             "kept": self.kept.to_json(),
             "basics": basics_to_lists(self.basics),
+            "before": self.before,
         }
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
         """The inverse of to_json."""
+        before = state.get("before")  # Absent in checkpoints of earlier versions.
         return cls(
             state["rows"],
             LatePanes.from_json(state["by_time"]),
             LatePanes.from_json(state["kept"]),
             basics_from_lists(state["basics"]),
+            None if before is None else (before[0], before[1]),
         )
+
+
+def _seconds_of(frame: Frame) -> Sequence[tuple[int, int]]:
+    """How many tuples of a frame there are of each second; of a batch that is nearly always one."""
+    first, last = (end // BUCKET_US for end in frame.time_ends_us)
+    if first == last:
+        return ((first, len(frame)),)
+    if not frame.is_in_time_order or last - first > len(frame):
+        return counted(frame.times_us)
+    ends = np.searchsorted(frame.times_us, np.arange(first + 1, last + 1) * BUCKET_US)
+    counts = np.diff(ends, prepend=0, append=len(frame))
+    return [(first + at, int(counts[at])) for at in np.flatnonzero(counts).tolist()]
 
 
 def _buckets(start_us: int | None, end_us: int | None) -> range:

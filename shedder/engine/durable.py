@@ -59,9 +59,10 @@ class DurableQueue:
             if isinstance(entry.token, Arrived):
                 header = entry.token.header
                 tuples += header.rows if isinstance(header, Batch) else 0
-                dropped += 0 if entry.token.dropped is None else entry.token.dropped.rows
                 intake = core.intake_of(header.stream)
                 if intake is not None:
+                    if intake.drops is not None and entry.token.dropped is not None:
+                        dropped += entry.token.dropped.rows
                     intake.made_durable(entry.token)
             elif isinstance(entry.token, Alteration):
                 core.apply_alteration(entry.token)
@@ -148,7 +149,7 @@ class DurableQueue:
             first_position = each.header.end_position - batch.num_rows
             core.store.add(stream.id, first_position, batch, sequence=entry.sequence)
         too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
-        core.apply(stream, header, run.batch, dropped=arrived.dropped, passed_by=too_old)
+        core.apply(stream, header, run.batch, dropped=run.dropped, passed_by=too_old)
         stream.accepted = run.arrived[-1].accepted
         core.meter.applied(header.rows, stream.synopses_ns - before)
         return len(run.arrived)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from shedder.archive.deadline import Deadline
-from shedder.archive.directory import FORMAT_TENANTS
+from shedder.archive.directory import FORMAT_DROPS, FORMAT_TENANTS
 from shedder.archive.exact import ExactWorker
 from shedder.archive.progress import Progress
 from shedder.archive.store import Store
@@ -65,6 +65,7 @@ from shedder.queries.database import Ledger, Params, Receipt
 from shedder.quiet import be_quiet
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
+from shedder.streams.dropped import Dropped
 from shedder.streams.sample import StreamSample
 from shedder.streams.words import compile_words
 from synopses.warm import compile_kernels, compile_question_kernels
@@ -264,6 +265,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
         rows: int | None = None,
         waits: bool = False,
         summarised: bool = False,
+        left_out: Dropped | None = None,
         is_let_in: bool = False,
     ) -> Future[Receipt]:
         """Append one encoded batch; the future's receipt says that it is durable.
@@ -274,6 +276,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
             None: it does not say, and does not count.
           waits: whoever sends it tries again, so it is not refused for good.
           summarised: summaries of it came before; it is for the archive.
+          left_out: what its producer has left out of it, by chance, and will not send.
           is_let_in: with just these rows and bytes, by `Admission.let_in`.
 
         Raises:
@@ -286,6 +289,8 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 intake = core.intake(stream)
             else:
                 intake = core.admission.admit(stream, rows or 0, size_bytes, waits=waits)
+            if left_out is not None:
+                core.store.allow(FORMAT_DROPS)
             return intake.append(
                 payload,
                 producer=producer,
@@ -293,6 +298,7 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
                 sequence=sequence,
                 rows=rows,
                 summarised=summarised,
+                left_out=left_out,
             )
 
     def blocks(self, stream: str) -> bool:

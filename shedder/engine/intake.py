@@ -27,7 +27,7 @@ from shedder.streams.dropped import Dropped
 class Arrived:
     """A batch, or what was built of tuples elsewhere, on its way from the log to the panes.
 
-    dropped: what was dropped at the door of the batch that this is the rest of.
+    dropped: what was dropped at the door, or left out, of the batch that this is the rest of.
     accepted: the door's own count of rows, replays aside, when this one was durable; the ledger
     compares it with what was applied.
     """
@@ -93,6 +93,7 @@ class Intake:
         sequence: int | None,
         rows: int | None = None,
         summarised: bool = False,
+        left_out: Dropped | None = None,
     ) -> Future[Receipt]:
         """Check a batch and hand it to the log; the receipt comes when it is durable.
 
@@ -104,6 +105,7 @@ class Intake:
           rows: that it declares, by which it was let in; None: it does not say.
           summarised: summaries of it came before; it is for the archive. Its producer's name is
             `rows_name` of theirs.
+          left_out: what the producer has left out of it, by chance.
 
         Raises:
           BadBatch, SchemaMismatch, BadTimestamp, BatchTooLarge, SequenceGap, SequenceReused,
@@ -116,8 +118,12 @@ class Intake:
             found = batch.num_rows
             if rows is not None and found != rows:
                 raise BadBatch(f"the batch declares {rows:,} rows and has {found:,}")
+            if summarised and left_out is not None:
+                raise BadBatch("rows that follow their summaries are all there: none is left out")
             with self._lock:
-                return self._admit(batch, payload, producer, epoch, sequence, summarised)
+                return self._admit(
+                    batch, payload, producer, epoch, sequence, summarised, left_out=left_out
+                )
         except Overloaded:
             raise  # Whoever sends it may wait, and try again: he counts it.
         except ShedderError:
@@ -212,6 +218,8 @@ class Intake:
         epoch: int,
         sequence: int | None,
         flag: bool,
+        *,
+        left_out: Dropped | None = None,
     ) -> Future[Receipt]:
         rows = content.num_rows
         number = 0
@@ -220,19 +228,21 @@ class Intake:
             arrival, number = judge(producer, progress, epoch=epoch, sequence=sequence)
             if arrival is Arrival.DUPLICATE:
                 assert progress is not None
-                check_replay(producer, progress, sequence=number, rows=rows)
+                whole = rows if left_out is None else rows + left_out.rows
+                check_replay(producer, progress, sequence=number, rows=whole)
                 return self._acknowledge_again(rows, producer, progress)
         if flag:
             self._check_owed(content, producer)
         here, now_us = self._next_position, self._clock_us()
         header: Batch | Built
-        dropped: Dropped | None = None
+        dropped = left_out
         if isinstance(content, pa.RecordBatch):
             kind, flags = Kind.BATCH, SUMMARISED * flag
             if self.drops is not None and not flag:
-                content, dropped = self.drops.divide(content)
-                if dropped is not None:
-                    payload, flags = encode(dropped.attached(content)), DROPPED
+                content, at_the_door = self.drops.divide(content)
+                dropped = left_out if at_the_door is None else at_the_door.and_more(left_out)
+            if dropped is not None:
+                payload, flags = encode(dropped.attached(content)), DROPPED
             left = content.num_rows
             header = Batch(self.stream_id, producer, epoch, number, here, left, now_us, flags)
         else:

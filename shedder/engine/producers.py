@@ -20,7 +20,7 @@ class Progress:
     """How far a producer is: its last batch, and where that batch went.
 
     position: one past the batch's last tuple. rows: tuples of the batch as it was sent; None: some
-    were dropped at the door, and nobody has noted how many.
+    were dropped at the door, or left out by who sent it, and nobody has noted how many.
     """
 
     epoch: int

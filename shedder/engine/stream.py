@@ -38,9 +38,9 @@ class Stream:
     owed: of built, those whose tuples their producers will send; what has come is in neither.
     takes_summaries: some have come, ever.
     sample_stored_bytes: how large the last stored sample was.
-    drops: what was dropped at the door. lost: what went with damaged bytes of the log, and was in
-    no checkpoint. synopses_ns: what the synopses that can be thinned have
-    taken, ever.
+    drops: what was dropped at the door, or left out at the source. lost: what went with damaged
+    bytes of the log, and was in no checkpoint. synopses_ns: what the synopses that can be thinned
+    have taken, ever.
     """
 
     def __init__(
@@ -180,15 +180,15 @@ class Stream:
         """
         if evidence.late:
             evidence = widen_late(standing.query, evidence, self.sample.basics)
-        by_chance = self.schema.on_overload.policy is Policy.DROP
+        by_chance = self.schema.on_overload.policy is not Policy.DROP_LEAST
         evidence = self.drops.widen(standing.query, evidence, by_chance=by_chance)
         return self.lost.widen(standing.query, evidence)
 
     def _note_drops(self, frame: Frame, dropped: Dropped | None) -> None:
-        if self.schema.on_overload.policy is Policy.DROP and len(frame):
-            self.drops.let_in(frame.times_us)
         if dropped is not None:
             self.drops.add(dropped)
+        if len(frame) and self.schema.on_overload.policy is not Policy.DROP_LEAST:
+            self.drops.let_in(frame)
 
     def noted(self, evidence: Evidence, from_position: int) -> Evidence:
         """Note what was deleted after a query had read it; queries registered later never did."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shedder.archive.records import Batch
+from shedder.archive.records import DROPPED, Batch
 from shedder.cql.on_overload import Policy
 from shedder.engine.intake import Arrived
 from shedder.engine.stream import Stream
+from shedder.streams.dropped import Dropped
 from shedder.streams.frame import Frame
 
 ROWS_MAX = 65_536  # More would push what queries derive from a batch out of the caches.
@@ -47,6 +48,15 @@ class Run:
         [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
         return batch
 
+    @property
+    def dropped(self) -> Dropped | None:
+        """What was dropped of them, or left out."""
+        whole = None
+        for each in self.arrived:
+            if each.dropped is not None:
+                whole = each.dropped.and_more(whole)
+        return whole
+
     def with_next(self, stream: Stream, token: object, rows_max: float) -> Run | None:
         """The run with one more batch; None: what comes next does not belong to it.
 
@@ -83,7 +93,7 @@ def _believed(stream: Stream, arrived: Arrived, arrival_us: int) -> tuple[int, i
     arrival_us: as of when it is to be believed.
     """
     batch, thins = batch_of(arrived), stream.schema.on_overload.policy is Policy.THIN
-    if not thins or arrived.dropped is not None or _header(arrived).flags or not batch.num_rows:
+    if not thins or _header(arrived).flags & ~DROPPED or not batch.num_rows:
         return None
     oldest, newest = Frame(batch, stream.schema.time_column).time_ends_us
     return (oldest, newest) if newest <= stream.watermark.limit_us(arrival_us) else None

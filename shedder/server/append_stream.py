@@ -23,6 +23,7 @@ from shedder.server.metrics import Metrics
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import Carrying
 from shedder.wire.ingest import receipt_to_wire
+from shedder.wire.left_out import left_out_from_wire
 
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
@@ -174,11 +175,15 @@ def append(
     is_let_in: it was, as it is, before it was received.
 
     Raises:
-      what `Engine.append` raises, and BadBatch: the payload has other rows than it declares.
+      what `Engine.append` raises, and BadBatch: the payload has other rows than it declares, or
+        what is left out of it cannot be.
     """
     if batch.rows < 0:
         raise BadBatch(f"the batch declares {batch.rows} rows")
     check_stream(engine.core, asker, stream)
+    left_out = None
+    if batch.HasField("left_out"):
+        left_out = left_out_from_wire(batch.left_out, engine.schema(stream))
     return engine.append(
         stream,
         payload,
@@ -188,6 +193,7 @@ def append(
         rows=batch.rows,
         waits=not is_last_try,
         summarised=batch.summarised,
+        left_out=left_out,
         is_let_in=is_let_in,
     )
 

@@ -7,7 +7,9 @@ from concurrent.futures import Future
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
+from shedder.cql.shares import level_of
 from shedder.errors import Overloaded, SequenceGap, Unavailable
 from shedder.queries.database import Receipt
 from shedder.simulation.agenda import Agenda
@@ -18,11 +20,12 @@ from shedder.simulation.payload import Payload, stream_of
 from shedder.simulation.scenario import Producers
 from shedder.simulation.server import Server
 from shedder.streams.batches import encode
+from shedder.streams.dropped import Dropped
 
 IN_FLIGHT = 16  # As the library's own producer.
 _GREEDY_US = 10_000
-_BACKOFF_US_MAX = 5_000_000
-_HINT_MS = 100  # When the server is down, nobody hints.
+DOWN_US = 100_000  # When the server is down, nobody hints.
+LATER, LONGEST_US = 0.05, 5_000_000  # As the library's clients (client/failures.py).
 
 
 class Client:
@@ -57,7 +60,13 @@ class Client:
         self._ends_us = 0
         self._stream = stream_of(group.tenant)
         self._helping = Helping(
-            name, self._stream, server=server, agenda=agenda, tally=tally, rng=rng
+            name,
+            self._stream,
+            server=server,
+            agenda=agenda,
+            tally=tally,
+            rng=rng,
+            level=level_of(group.thinning),
         )
         server.on_down.append(self._take_back)
 
@@ -114,9 +123,9 @@ class Client:
             try:
                 self._send_one(parcel)
             except Overloaded as refusal:
-                self._refused(parcel, refusal.retry_after_ms)
+                self._refused(parcel, 1_000 * refusal.retry_after_ms)
             except Unavailable:
-                self._refused(parcel, _HINT_MS)
+                self._refused(parcel, None)
 
     def _send_one(self, parcel: Parcel) -> None:
         number = self._next if parcel.sequence < 0 else parcel.sequence
@@ -132,17 +141,37 @@ class Client:
         receipt.add_done_callback(partial(self._acknowledged, parcel))
 
     def _deliver(self, parcel: Parcel, number: int, *, is_new: bool) -> Future[Receipt]:
-        """As rows, or as a summary; once it has a number, always in the same way."""
+        """As rows, all or some, or as a summary; once it has a number, always in the same way."""
         if is_new:
-            parcel.summarised = self._group.helps and self._server.asks_help
+            asked = self._server.asks_help
+            parcel.summarised = asked and self._group.helps
+            if asked and not parcel.summarised:
+                self._thin(parcel)
         if parcel.summarised:
             return self._helping.send(parcel, number)
         return self._append(parcel, number)
 
     def _append(self, parcel: Parcel, number: int) -> Future[Receipt]:
+        gone = 0 if parcel.left_out is None else parcel.left_out.rows
         return self._server.append(
-            self._stream, parcel.payload, parcel.rows, producer=self.name, sequence=number
+            self._stream,
+            parcel.payload if parcel.sent is None else parcel.sent,
+            parcel.rows - gone,
+            producer=self.name,
+            sequence=number,
+            left_out=parcel.left_out,
+            whole=parcel.payload,
         )
+
+    def _thin(self, parcel: Parcel) -> None:
+        """Leave rows out by chance, once."""
+        level = level_of(self._group.thinning)
+        if not level or parcel.sent is not None:
+            return
+        kept = self._rng.random(parcel.rows) < 2.0**-level
+        if not kept.all():
+            parcel.left_out = Dropped.of(parcel.batch.filter(pa.array(~kept)), "ts")
+            parcel.sent = encode(parcel.batch.filter(pa.array(kept)))
 
     def _send_ahead(self, parcel: Parcel, number: int) -> None:
         """Out of order: the one after the next first, which must be refused."""
@@ -152,7 +181,7 @@ class Client:
             return
         self._server.problems.append(f"{self.name} left a gap before {number + 1}, unnoticed")
 
-    def _refused(self, parcel: Parcel, hint_ms: int) -> None:
+    def _refused(self, parcel: Parcel, hint_us: int | None) -> None:
         self._tally.refusals += 1
         waited_us = self._agenda.now_us - parcel.born_us
         if parcel.sequence < 0 and waited_us > 1e6 * self._group.patience_s:
@@ -160,13 +189,16 @@ class Client:
             self._tally.given_up += parcel.rows
         self._pauses = True
         self._tries += 1
-        self._agenda.after(self._pause_us(hint_ms), self._go_on)
+        self._agenda.after(self._pause_us(hint_us), self._go_on)
 
-    def _pause_us(self, hint_ms: int) -> int:
+    def _pause_us(self, hint_us: int | None) -> int:
+        """As the library's clients: never before the hint, and a little later each time."""
         if self._group.retry == "greedy":
             return _GREEDY_US
-        longest = min(_BACKOFF_US_MAX, 1_000 * hint_ms << min(self._tries - 1, 16))
-        return int(self._rng.integers(longest // 2, longest + 1))
+        longer = min(1 << min(self._tries - 1, 16), 8)
+        least_us = min(DOWN_US * longer, LONGEST_US) if hint_us is None else hint_us
+        later = LATER * (1 if hint_us is None else longer)
+        return round(least_us * self._rng.uniform(1.0, 1.0 + later))
 
     def _go_on(self) -> None:
         self._pauses = False
@@ -202,4 +234,4 @@ class Client:
         if not self._pauses:
             self._pauses = True
             self._tries += 1
-            self._agenda.after(self._pause_us(_HINT_MS), self._go_on)
+            self._agenda.after(self._pause_us(None), self._go_on)

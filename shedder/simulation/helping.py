@@ -37,7 +37,10 @@ class Helping:
         agenda: Agenda,
         tally: Tally,
         rng: np.random.Generator,
+        level: int = 0,
     ) -> None:
+        """level: at which it reads, where the server does not read less."""
+        self._level = level
         self._name = name
         self._rows_name = rows_name(name)
         self._stream = stream
@@ -64,11 +67,11 @@ class Helping:
           what `Server.merge` raises.
         """
         if self._plans is None:
-            self._plans = self._server.plans(self._stream)
+            self._plans = self._server.plans(self._stream).thinned(self._level)
         try:
             return self._merge(parcel, sequence, self._plans)
         except PlansChanged:  # Nothing was stored.
-            self._plans = self._server.plans(self._stream)
+            self._plans = self._server.plans(self._stream).thinned(self._level)
             return self._merge(parcel, sequence, self._plans)
 
     def _merge(self, parcel: Parcel, sequence: int, plans: Plans) -> Future[Receipt]:

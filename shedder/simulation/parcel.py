@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from shedder.streams.dropped import Dropped
+
 
 @dataclass(slots=True, eq=False)
 class Parcel:
     """A batch on its way.
 
-    batch, payload: its rows, and their bytes. sequence: its number, once the server has taken it;
+    batch, payload: its rows, and their bytes. left_out: rows that were left out, once it has been
+    thinned; sent: the bytes of the others. sequence: its number, once the server has taken it;
     -1 before. summarised: it went as a summary, and its rows are to follow.
     """
 
@@ -22,6 +25,8 @@ class Parcel:
     born_us: int
     sequence: int = -1
     summarised: bool = False
+    left_out: Dropped | None = None
+    sent: bytes | None = None
 
 
 @dataclass(slots=True)

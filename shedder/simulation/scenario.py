@@ -70,10 +70,12 @@ class Producers(_Table):
     every_ms: how often each sends what has come. duplicates: chance that a batch is sent again
     once it was acknowledged. gaps: chance that a batch is sent before the one it follows.
     disorder_s: event times are up to so much before their sending. slow_s: batches are held back
-    for so long. retry: how a refusal is answered: backoff (the server's hint, doubled each time up
-    to 5 s, with jitter) or greedy (again after 10 ms). patience_s: a batch that was not taken for
-    so long is given up. helps: while the server asks for help they send summaries, and the rows of
-    them later. tenant: to whose stream they send; "" is the default tenant.
+    for so long. retry: how a refusal is answered: backoff (as by the library: when the server has
+    said, and a little later) or greedy (again after 10 ms). patience_s: a batch that was not taken
+    for so long is given up. helps: while the server asks for help they send summaries, and the rows
+    of them later. thinning: meanwhile this share of the rows is summarised, or, if they do not
+    help, sent, and the others are lost. tenant: to whose stream they send; "" is the default
+    tenant.
     """
 
     name: str = Field(default="clients", pattern=r"^[a-z][a-z0-9_-]{0,30}$")
@@ -87,6 +89,7 @@ class Producers(_Table):
     retry: Literal["backoff", "greedy"] = "backoff"
     patience_s: Span = 30.0
     helps: bool = False
+    thinning: Literal["1", "1/2", "1/4", "1/8", "1/16"] = "1"
     tenant: str = Field(default="", pattern=_TENANT)
 
 

@@ -30,6 +30,7 @@ from shedder.simulation.payload import STREAM, create, stream_of
 from shedder.simulation.process import Process, sent_in
 from shedder.simulation.scenario import Crash, Machine, Scenario, Tenant
 from shedder.streams.batches import decode_stored
+from shedder.streams.dropped import Dropped
 
 Durable = Callable[[str, Batch | Built, pa.RecordBatch], None]
 Answered = Callable[[str, News], None]
@@ -252,8 +253,14 @@ class Server:
         producer: str,
         sequence: int,
         summarised: bool = False,
+        left_out: Dropped | None = None,
+        whole: bytes = b"",
     ) -> Future[Receipt]:
         """As a client does.
+
+        Args:
+          stream, payload, rows, producer, sequence, summarised, left_out: as of the engine's.
+          whole: the batch before anything was left out.
 
         Raises:
           what the engine raises; Draining: it is down.
@@ -269,12 +276,16 @@ class Server:
                 sequence=sequence,
                 rows=rows,
                 summarised=summarised,
+                left_out=left_out,
             )
+        except Died:  # While it noted that some batches are thinned from now on.
+            self._die()
+            raise Draining("the server is down") from None
         except ShedderError as error:
             self._refused(stream, rows, error)
             raise
-        if not receipt.done() and self._drops:
-            self._sent[stream, producer, sequence] = payload
+        if not receipt.done() and (self._drops or left_out is not None):
+            self._sent[stream, producer, sequence] = payload if left_out is None else whole
         receipt.add_done_callback(partial(self._acknowledge, stream, summarised))
         self.process.look_at_the_disk()
         return receipt

@@ -1,8 +1,12 @@
-"""Tuples that were dropped at the door: how many, of which event times, and what range they had."""
+"""Tuples that nobody has: dropped at the door, or left out by who sent the others.
+
+How many there were, of which event times, and what range they had.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -23,6 +27,8 @@ _KEY = b"shedder.dropped"
 class Dropped:
     """What was dropped of one batch. It travels with the batch that is left, in one log record.
 
+    A producer that thins at the source says the same of what it has left out.
+
     rows: tuples. times: (bucket of event time, tuples), ascending. basics: of every column.
     """
 
@@ -36,6 +42,19 @@ class Dropped:
         times_us = batch.column(time_column).view(pa.int64()).to_numpy()
         basics = {name: ColumnBasics.of(batch.column(name)) for name in batch.schema.names}
         return cls(batch.num_rows, counted(times_us), basics)
+
+    def and_more(self, other: Self | None) -> Self:
+        """What was dropped of both."""
+        if other is None:
+            return self
+        times = Counter(dict(self.times))
+        times.update(dict(other.times))
+        names = dict.fromkeys([*self.basics, *other.basics])
+        none = ColumnBasics()
+        basics = {
+            name: self.basics.get(name, none).merged(other.basics.get(name, none)) for name in names
+        }
+        return type(self)(self.rows + other.rows, tuple(sorted(times.items())), basics)
 
     def attached(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch that is left, with this in the metadata of its schema."""

@@ -153,12 +153,17 @@ class Frame:
         assert isinstance(basics.high, int)
         return basics.low, basics.high
 
-    def in_time_order(self) -> Frame:
-        """The same rows by event time; this frame itself when they already are."""
+    @property
+    def is_in_time_order(self) -> bool:
+        """Whether the rows are by event time."""
         if self._in_order is None:
             times = self.times_us
             self._in_order = bool(np.all(times[1:] >= times[:-1]))
-        if self._in_order:
+        return self._in_order
+
+    def in_time_order(self) -> Frame:
+        """The same rows by event time; this frame itself when they already are."""
+        if self.is_in_time_order:
             return self
         if self._ordered is None:
             self._ordered = self._take(np.argsort(self.times_us, kind="stable"))

@@ -29,6 +29,7 @@ class Batch(_message.Message):
     ARROW_FIELD_NUMBER: _builtins.int
     PADDING_FIELD_NUMBER: _builtins.int
     SUMMARISED_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Numbers a producer's batches from 0 in each epoch, without gaps; a number seen before is not
     stored again. Absent: the one after the last.
@@ -45,6 +46,10 @@ class Batch(_message.Message):
     no query reads them again. The producer is that of the summaries with "+rows" behind its name,
     and numbers of its own; more rows than it owes are refused.
     """
+    @_builtins.property
+    def left_out(self) -> Global___LeftOut:
+        """What the producer has left out of this batch: it thins at the source, and the rest is lost."""
+
     def __init__(
         self,
         *,
@@ -53,16 +58,149 @@ class Batch(_message.Message):
         arrow: _builtins.bytes = ...,
         padding: _builtins.bytes = ...,
         summarised: _builtins.bool = ...,
+        left_out: Global___LeftOut | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "sequence", b"sequence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "left_out", b"left_out", "sequence", b"sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "arrow", b"arrow", "padding", b"padding", "rows", b"rows", "sequence", b"sequence", "summarised", b"summarised"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sequence", b"_sequence", "arrow", b"arrow", "left_out", b"left_out", "padding", b"padding", "rows", b"rows", "sequence", b"sequence", "summarised", b"summarised"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sequence: _TypeAlias = _typing.Literal["sequence"]  # noqa: Y015
     _WhichOneofArgType__sequence: _TypeAlias = _typing.Literal["_sequence", b"_sequence"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sequence) -> _WhichOneofReturnType__sequence | None: ...
 
 Global___Batch: _TypeAlias = Batch  # noqa: Y015
+
+@_typing.final
+class LeftOut(_message.Message):
+    """Tuples that a producer has left out of a batch by chance, each as likely as any other, and will
+    not send. What is sent stands for them in the values of answers; intervals allow for whatever
+    they may have been. They are counted as dropped.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Second(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SECOND_FIELD_NUMBER: _builtins.int
+        ROWS_FIELD_NUMBER: _builtins.int
+        second: _builtins.int
+        rows: _builtins.int
+        def __init__(
+            self,
+            *,
+            second: _builtins.int = ...,
+            rows: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "second", b"second"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Column(_message.Message):
+        """The values that the tuples left out had in one column."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        NULLS_FIELD_NUMBER: _builtins.int
+        WHOLE_FIELD_NUMBER: _builtins.int
+        REAL_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        nulls: _builtins.int
+        """Those of them that have no value; NaN is none."""
+        @_builtins.property
+        def whole(self) -> Global___LeftOut.Whole: ...
+        @_builtins.property
+        def real(self) -> Global___LeftOut.Real: ...
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            nulls: _builtins.int = ...,
+            whole: Global___LeftOut.Whole | None = ...,
+            real: Global___LeftOut.Real | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["range", b"range", "real", b"real", "whole", b"whole"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "nulls", b"nulls", "range", b"range", "real", b"real", "whole", b"whole"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_range: _TypeAlias = _typing.Literal["whole", "real"]  # noqa: Y015
+        _WhichOneofArgType_range: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_range) -> _WhichOneofReturnType_range | None: ...
+
+    @_typing.final
+    class Whole(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LOW_FIELD_NUMBER: _builtins.int
+        HIGH_FIELD_NUMBER: _builtins.int
+        low: _builtins.int
+        high: _builtins.int
+        def __init__(
+            self,
+            *,
+            low: _builtins.int = ...,
+            high: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "low", b"low"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Real(_message.Message):
+        """Of DOUBLE."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LOW_FIELD_NUMBER: _builtins.int
+        HIGH_FIELD_NUMBER: _builtins.int
+        low: _builtins.float
+        high: _builtins.float
+        def __init__(
+            self,
+            *,
+            low: _builtins.float = ...,
+            high: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "low", b"low"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """At least one."""
+    @_builtins.property
+    def seconds(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOut.Second]:
+        """Them by the second of their event time (since 1970), ascending."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOut.Column]:
+        """All columns of the stream."""
+
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        seconds: _abc.Iterable[Global___LeftOut.Second] | None = ...,
+        columns: _abc.Iterable[Global___LeftOut.Column] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
 
 @_typing.final
 class Producer(_message.Message):
@@ -106,7 +244,9 @@ class Receipt(_message.Message):
     duplicate: _builtins.bool
     """The sequence number was stored before; position and rows are those of that time."""
     dropped: _builtins.int
-    """Of the batch, tuples that the stream's policy (ON OVERLOAD DROP) dropped at the door."""
+    """Of the batch, tuples that the stream's policy (ON OVERLOAD DROP) dropped at the door, or that
+    its producer had left out.
+    """
     def __init__(
         self,
         *,
@@ -261,8 +401,8 @@ class AppendStreamResponse(_message.Message):
     credits: _builtins.int
     """How many batches may be without a receipt from now on."""
     help_wanted: _builtins.bool
-    """The server has more to do than it can: summaries instead of tuples would help it. What comes
-    next is that it refuses batches.
+    """The server has more to do than it can: summaries instead of tuples would help it, or fewer
+    tuples (`Batch.left_out`). What comes next is that it refuses batches.
     """
     @_builtins.property
     def welcome(self) -> Global___DescribeStreamResponse: ...
@@ -524,7 +664,9 @@ class GetLedgerResponse(_message.Message):
     deleted: _builtins.int
     """Of applied, those that DELETE has taken from the archive since."""
     dropped: _builtins.int
-    """Dropped at the door by ON OVERLOAD DROP: acknowledged, and not among the accepted."""
+    """Dropped at the door by ON OVERLOAD DROP, or left out by their producers: acknowledged, and not
+    among the accepted.
+    """
     summarised: _builtins.int
     """Of applied, those that came as summaries and are not in the archive."""
     to_follow: _builtins.int

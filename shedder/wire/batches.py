@@ -13,7 +13,13 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from shedder.v1.ingest_pb2 import AppendRequest, AppendStreamRequest, AppendStreamResponse, Batch
+from shedder.v1.ingest_pb2 import (
+    AppendRequest,
+    AppendStreamRequest,
+    AppendStreamResponse,
+    Batch,
+    LeftOut,
+)
 
 Request = TypeVar("Request", AppendRequest, AppendStreamRequest)
 
@@ -64,9 +70,11 @@ def append_stream(channel: Any) -> Any:
     )
 
 
-def append_stream_bytes(sequence: int, rows: int, payload: pa.Buffer) -> bytes:
+def append_stream_bytes(
+    sequence: int, rows: int, payload: pa.Buffer, left_out: LeftOut | None = None
+) -> bytes:
     """A batch as a serialised request of AppendStream; the payload lies at a multiple of 8."""
-    before = Batch(sequence=sequence, rows=rows)
+    before = Batch(sequence=sequence, rows=rows, left_out=left_out)
     for padding in range(2 * ALIGNMENT):  # Twice: one byte more can make a length longer, too.
         before.padding = bytes(padding)
         batch = before.SerializeToString() + _tag(_ARROW) + _varint(payload.size)

@@ -35,7 +35,8 @@ REPLAYED_EVERY = 20  # Of so many seeds one is run twice: the time that this tak
 class Found:
     """All worlds together. answers: by query; those that were thinned also apart.
 
-    replayed: worlds that were run twice, from the same seed.
+    left_out: worlds in which producers left tuples out. replayed: worlds that were run twice, from
+    the same seed.
     """
 
     worlds: int = 0
@@ -44,6 +45,7 @@ class Found:
     refused: int = 0
     tuples: int = 0
     merges: int = 0
+    left_out: int = 0
     of_tenants: int = 0
     slowest_s: float = 0.0
     replayed: int = 0
@@ -55,6 +57,8 @@ class Found:
         self.crashed += world.server.lives > 1
         self.refused += world.server.refusals > 0
         self.merges += world.server.merges
+        drops = world.scenario.stream.on_overload.startswith("DROP")
+        self.left_out += not drops and any(each.dropped for each in world.ledgers.values())
         self.of_tenants += bool(world.scenario.tenants)
         self.tuples += sum(truth.rows for truth in world.truths.values())
         self.wrong += [f"seed {seed}: {problem}" for problem in world.problems]
@@ -167,6 +171,9 @@ def scenario_of(seed: int, seconds: float = 2.0) -> Scenario:
         values["machine"]["scale"] = 8_000.0  # Help is wanted only when thinning is not enough.
     if rng.random() < 0.2:
         _divide(values, rng)
+    if rng.random() < 0.2:
+        group["thinning"] = "1/8"
+        values["machine"]["scale"] = 8_000.0
     return Scenario.of(values)
 
 
@@ -214,6 +221,7 @@ def main() -> None:
         f"{found.worlds:,} worlds of seeds from {first}: {found.tuples:,} tuples, "
         f"{found.thinned:,} worlds thinned, {found.crashed:,} crashed, {found.refused:,} refused, "
         f"{found.of_tenants:,} of two tenants; {found.merges:,} summaries for batches; "
+        f"{found.left_out:,} thinned at the source; "
         f"{found.replayed:,} run twice; {found.thinned_intervals:,} intervals of thinned answers; "
         f"full precision after {found.slowest_s:g} s at most"
     )

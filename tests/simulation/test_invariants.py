@@ -18,6 +18,7 @@ def check(first: int, count: int) -> None:
     assert found.crashed > count // 20
     assert found.of_tenants > count // 10
     assert found.merges >= count // 20
+    assert found.left_out >= count // 100
     assert found.slowest_s <= 10
     assert found.replayed >= count // 25
     assert found.thinned_intervals > count // 4

@@ -127,6 +127,28 @@ def test_what_went_as_summaries_is_in_answers_at_once_and_in_the_archive_later()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("helps", [False, True])
+def test_what_is_thinned_at_the_source_is_lost_or_follows_and_answers_know_it(helps):
+    flood = {"shape": "flash", "rate": 2_000, "times": 20, "from_s": 0.5, "for_s": 2}
+    group = {"helps": helps, "thinning": "1/8", "count": 2, "every_ms": 100, "arrivals": flood}
+    world, result = run(
+        scenario(
+            producers=[group | {"duplicates": 0.2}],
+            machine={"scale": 1_000, "sample_rows": 64, "disk_bytes_per_s": "64GiB"},
+            costs={"factor": {"q": 20}},
+            crashes=[{"at_s": 2.0, "after_calls": 3}],
+        )
+    )
+    assert result.held, result.problems
+    ledger = world.ledgers[STREAM]
+    assert (ledger.dropped > 5_000) == (not helps)
+    assert world.server.lives == 2
+    assert (world.server.merges > 4) == helps
+    assert (ledger.summarised, ledger.to_follow) == (0, 0)
+    assert result.totals["offered"] == ledger.applied + ledger.dropped
+
+
+@pytest.mark.slow
 def test_tenants_have_ledgers_and_quotas_of_their_own():
     text = QUERY.replace("FROM requests", "FROM requests_of_{}")
     names = ("greedy", "modest")
