@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.shares import LEVEL_MAX
 from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, Kind, Part
+from shedder.overload.meter import ROWS_MAX
 from shedder.streams.monotone import monotone_of
 from synopses.count_min import GroupedCountMin
 from synopses.counts import GroupedCount
@@ -46,7 +47,9 @@ _COSTS: Final[dict[Kind, Cost | None]] = {
 
 # What is known of all values, or their hashes, is found once for all that read the column.
 _OWN: Final = (Kind.CROSS, Kind.EXTREMES, *ENDS_IN_TIME)
-_CALL_NS: Final = 0.3  # Of what is always taken, that which is each one's own: calls, by batch.
+_MEASURED_ROWS: Final = 65_536  # In a batch, when what is always taken was measured.
+_MEASURED_CALL_NS: Final = 0.3  # Of that, what is each one's own: calls, by batch.
+_CALL_NS: Final = _MEASURED_CALL_NS * _MEASURED_ROWS / ROWS_MAX  # While work is shed.
 
 
 @lru_cache(maxsize=4096)
@@ -60,14 +63,16 @@ def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.flo
 
     Args:
       part: of a query's plan. grouped: the query has GROUP BY.
-      alone: nobody else reads its column; else without what is in `shared_ns`.
+      alone: nobody else reads its column; else without what is in `shared_ns`, and in runs as
+        long as they are while work is shed.
     """
     cost = _COSTS[part.kind]
     assert cost is not None
     levels = range(LEVEL_MAX + 1)
     costs = np.array([cost.ns_per_tuple(level, grouped=grouped) for level in levels])
-    if not alone:
-        costs[1:] -= _shared_basics_ns(part)
+    shared = _shared_basics_ns(part)
+    if not alone and shared:
+        costs[1:] -= shared + _MEASURED_CALL_NS - _CALL_NS
     if part.kind is Kind.DISTINCT:
         costs[0] = GroupedDistinct.profile.cost_ns_per_tuple(0, grouped=grouped)
     if part.kind in ENDS_IN_TIME and not grouped:
@@ -80,8 +85,8 @@ def shared_ns(part: Part, level: int) -> Mapping[Hashable, float]:
     """What a thinned synopsis needs of every tuple that others need, too: it is taken once.
 
     That is which rows are kept, by level; the nulls and the range of the column that its argument
-    follows from (streams/monotone.py); and which values are kept by their hash. By what it is, ns
-    per arriving tuple.
+    follows from (streams/monotone.py), or the hashes of its values; and, by level, which of these
+    are kept. By what it is, ns per arriving tuple.
     """
     if not level:
         return {}
@@ -92,7 +97,7 @@ def shared_ns(part: Part, level: int) -> Mapping[Hashable, float]:
     chain = monotone_of(part.argument)
     of = part.argument if chain is None else chain.column
     if part.kind in BY_HASH:
-        return {("hash", of, level): basics_ns}
+        return {("hash", of): basics_ns - CHOOSING_NS, (of, level): CHOOSING_NS}
     return {level: CHOOSING_NS, of: basics_ns}
 
 
@@ -101,4 +106,4 @@ def _shared_basics_ns(part: Part) -> float:
     assert cost is not None
     if part.argument is None or part.kind in _OWN:
         return 0.0
-    return max(cost.always - _CALL_NS, 0.0)
+    return max(cost.always - _MEASURED_CALL_NS, 0.0)

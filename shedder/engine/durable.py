@@ -17,8 +17,9 @@ from shedder.cql.on_overload import Policy
 from shedder.engine.built import Checked
 from shedder.engine.intake import Arrived
 from shedder.engine.stream import Stream
-from shedder.engine.together import ROWS_MAX, Run, batch_of
+from shedder.engine.together import Run, batch_of
 from shedder.errors import ShedderError
+from shedder.overload.meter import ROWS_MAX
 
 if TYPE_CHECKING:
     from shedder.engine.core import Core

@@ -16,10 +16,10 @@ from shedder.engine.costs import costs_ns
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
-from shedder.engine.together import ROWS_MAX
 from shedder.engine.weights import weights_by_query
 from shedder.overload.controller import WAITS_S
 from shedder.overload.costs import Factors
+from shedder.overload.meter import ROWS_MAX
 from shedder.overload.steps import FREE, Unit
 
 LEVELS = 11  # 1 to 1/1024; beyond, nothing is saved any more.

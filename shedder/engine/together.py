@@ -13,7 +13,7 @@ from shedder.engine.stream import Stream
 from shedder.streams.dropped import Dropped
 from shedder.streams.frame import Frame
 
-ROWS_MAX = 65_536  # More would push what queries derive from a batch out of the caches.
+BYTES_MAX = 32 << 20  # Of a run, which is copied together.
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,12 @@ class Run:
     difference to what is late: none of them has tuples that the watermark of those before it has
     passed, and all are believed as of the arrival of the first one.
 
-    ends_us: of the event times of several; None: nobody has looked yet.
+    ends_us: of the event times of several; None: nobody has looked yet. size_bytes: of several.
     """
 
     arrived: tuple[Arrived, ...]
     ends_us: tuple[int, int] | None = None
+    size_bytes: int = 0
 
     @property
     def header(self) -> Batch:
@@ -67,13 +68,16 @@ class Run:
             return None
         first, last, own = _header(self.arrived[0]), _header(self.arrived[-1]), token.header
         follows = own.stream == last.stream and own.first_position == last.end_position
-        if not follows or own.end_position - first.first_position > rows_max:
+        size_bytes = (self.size_bytes or batch_of(self.arrived[0]).nbytes) + batch_of(token).nbytes
+        too_large = size_bytes > BYTES_MAX or own.end_position - first.first_position > rows_max
+        if not follows or too_large:
             return None
         known = self.ends_us or _believed(stream, self.arrived[0], first.arrival_us)
         more = _believed(stream, token, first.arrival_us)
         if known is None or more is None or more[0] < stream.watermark.after(known[1]):
             return None
-        return Run((*self.arrived, token), (min(known[0], more[0]), max(known[1], more[1])))
+        ends_us = min(known[0], more[0]), max(known[1], more[1])
+        return Run((*self.arrived, token), ends_us, size_bytes)
 
 
 def batch_of(arrived: Arrived) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +21,10 @@ from shedder.streams.positions import Positions
 from shedder.streams.present import Pairs, Present, paired, present
 from shedder.streams.words import Words, are_doubles, ends_of, words_of
 from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
-from synopses.key_kernels import below
+from synopses.key_kernels import Rows, below
 
 _WHOLE = (ColumnType.BIGINT, ColumnType.TIMESTAMP)
+_AMONG_MIN = 1  # Half of the rows are gathered no faster than all are looked at.
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: no value's hash by design
 
 
@@ -211,10 +213,22 @@ class Frame:
         if level not in self._thinned:
             assert self._positions is not None, "only a stream's own tuples can be thinned"
             keys = self._positions.keys(self.batch.num_rows)
-            own = keys if self._rows is None else keys[self._rows]
+            among = self._chosen_before(range(level - 1, _AMONG_MIN, -1))
+            if among is None:
+                own = keys if self._rows is None else keys[self._rows]
+            else:
+                own = keys[among if self._rows is None else self._rows[among]]
             rows = below(own, np.uint64(1 << (64 - level)))
+            rows = rows if among is None else among[rows]
             self._thinned[level] = Thinned(self._picked(rows), rows)
         return self._thinned[level]
+
+    def _chosen_before(self, keys: Iterable[int | tuple[Expression, int]]) -> Rows | None:
+        """The rows of the first of these choices that has been made: those of a higher level are
+        among them, and are found faster there; None: none has been.
+        """
+        found = next((self._thinned[key] for key in keys if key in self._thinned), None)
+        return None if found is None else found.rows
 
     def thinned_by(self, expression: Expression, level: int) -> Thinned:
         """The rows whose value has a hash below 2^(64 - level): those of a random part of values.
@@ -224,9 +238,14 @@ class Frame:
         """
         of = self._identity_of(expression)
         if (of, level) not in self._thinned:
-            hashes = self.identities(of)
-            kept = below(hashes.first, np.uint64(1 << (64 - level)))
-            rows = kept if hashes.rows is None else hashes.rows[kept]
+            hashes, limit = self.identities(of), np.uint64(1 << (64 - level))
+            lower = ((of, each) for each in range(level - 1, _AMONG_MIN, -1))
+            among = self._chosen_before(lower) if hashes.rows is None else None
+            if among is not None:
+                rows = among[below(hashes.first[among], limit)]
+            else:
+                kept = below(hashes.first, limit)
+                rows = kept if hashes.rows is None else hashes.rows[kept]
             self._thinned[of, level] = Thinned(self._picked(rows), rows)
         return self._thinned[of, level]
 

@@ -10,7 +10,7 @@ from shedder.engine.engine import Engine
 from shedder.simulation.machine import VirtualMachine
 from tests.engine.flooded import SECOND, START, Flooded
 
-FLOOD, AFTER = 4, 50  # Ticks.
+FLOOD, AFTER = 6, 50  # Ticks.
 REPAIRED = {
     "whole": "SELECT COUNT(*) AS n, TOP(k, 5) AS t, QUANTILE(x, 0.9) AS q, SUM(x) AS s FROM s",
     "by_group": "SELECT g, COUNT(*) AS n, SUM(x) AS s, VAR(x) AS v FROM s GROUP BY g",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shedder.engine.together import ROWS_MAX
+from shedder.overload.meter import ROWS_MAX
 from shedder.streams.batches import encode
 from tests.engine.flooded import ROWS, SECOND, START, Flooded
 
