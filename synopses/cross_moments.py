@@ -157,7 +157,7 @@ class GroupedCrossMoments:
         """Pearson's correlation per group, in [-1, 1]; null also where x or y is constant."""
         sums = self.sums()
         constant = (sums.squares_x == 0) | (sums.squares_y == 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             found = sums.cross / (np.sqrt(sums.squares_x) * np.sqrt(sums.squares_y))
         known = in_range(sums.squares_x) & in_range(sums.squares_y)
         return _estimates(sums, np.where(known, np.clip(found, -1.0, 1.0), np.nan), constant)
@@ -165,7 +165,7 @@ class GroupedCrossMoments:
     def slope(self) -> Estimates:
         """Slope per group of the least-squares line of x over y; null also where y is constant."""
         sums = self.sums()
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             found = np.where(in_range(sums.squares_y), sums.cross / sums.squares_y, np.nan)
         return _estimates(sums, found, sums.squares_y == 0)
 

@@ -166,3 +166,11 @@ def test_damaged_bytes_are_refused() -> None:
     for end in range(len(data)):
         with pytest.raises(CorruptSynopsis):
             GroupedCrossMoments.from_bytes(data[:end])
+
+
+def test_a_slope_beyond_the_range_of_doubles_has_no_bound() -> None:
+    moments = GroupedCrossMoments(1)
+    moments.update(None, np.array([0.0, 1e170]), np.array([0.0, 1e-140]))
+    slope, intercept = moments.slope(), moments.intercept()
+    assert slope.bound.tolist() == intercept.bound.tolist() == [Bound.NONE]
+    assert slope.null.tolist() == [True]

@@ -33,6 +33,7 @@ from synopses.req import GroupedReq
 from synopses.stratified_sample import StratifiedBottomK
 from synopses.theta import GroupedTheta
 from synopses.theta_sets import Compared
+from synopses.threshold import Promise
 from tests.laws import Part
 from tests.synopses.hostile import memory_bounded, survive
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
@@ -90,7 +91,9 @@ QUESTIONS: dict[type, list[Callable[[Any], Any]]] = {
         lambda s: (s.count(), s.sum(), s.mean(), s.minimum(), s.maximum()),
         lambda s: s.variance() if s.spread else None,
     ],
-    GroupedCrossMoments: [lambda s: s.correlation()],
+    GroupedCrossMoments: [
+        lambda s: (s.covariance(sample=True), s.correlation(), s.slope(), s.intercept()),
+    ],
     GroupedLogBuckets: [lambda s: s.quantile(0.5), lambda s: s.quantile(1.0)],
     GroupedDistinct: [lambda s: s.distinct(0.95)],
     GroupedTheta: [
@@ -98,8 +101,14 @@ QUESTIONS: dict[type, list[Callable[[Any], Any]]] = {
         lambda s: Compared.of(s, s.select(np.arange(s.groups))).jaccard(0.95),
     ],
     GroupedCountMin: [lambda s: s.count(*SOME), lambda s: self_join_size(s, 0.95)],
-    GroupedCountSketch: [lambda s: s.count(*SOME)],
-    GroupedFrequent: [lambda s: s.top(3)],
+    GroupedCountSketch: [
+        lambda s: (s.count(*SOME), s.second_moment(0.95)),
+        lambda s: s.inner_product(s.select(np.arange(s.groups)), 0.95),
+    ],
+    GroupedFrequent: [
+        lambda s: s.top(3),
+        lambda s: [s.frequent(0.1, promise) for promise in Promise],
+    ],
     GroupedKll: [lambda s: s.quantile(0.5, 0.95)],
     GroupedReq: [lambda s: s.quantile(0.5, 0.95)],
     GroupedFirstLast: [lambda s: s.first(), lambda s: s.last()],
@@ -149,6 +158,7 @@ IMAGES = {
     "theta": (GroupedTheta, {"lg_k": 5}, 40),
     "frequent": (GroupedFrequent, {"entries": 16}, 30),
     "kll": (GroupedKll, {"k": 8}, 60),
+    "req": (GroupedReq, {"k": 12}, 600),
 }
 
 
@@ -216,6 +226,7 @@ def test_images_of_others_are_refused_or_read(name: str) -> None:
         GroupedTheta: hashes[:1],
         GroupedFrequent: (hashes[0], values),
         GroupedKll: (values.astype(np.float64),),
+        GroupedReq: (values.astype(np.float64),),
     }
     whole.update(None, *arguments[kind])
 

@@ -25,7 +25,7 @@ from synopses.errors import BadParameter
 from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.hashed_counters import GroupedHashedCounters
-from synopses.hashing import combine, murmur_int64, position_keys, uniforms
+from synopses.hashing import combine, murmur_int64, position_keys, position_start, uniforms
 from synopses.join_sizes import self_join_size
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
@@ -273,6 +273,23 @@ def uniform(size: int) -> Trial:
     return Trial(BottomK, size, Statistics(n), errors, 2 * sample.size_bytes, 0.75)
 
 
+def stratified(size: int) -> Trial:
+    """Of all tuples the half that pass a filter, from four strata of which each is as large."""
+    trials, n, strata = 300, 4 * size, 4
+    ids = np.arange(n, dtype=np.int32) % strata
+    errors = np.zeros((trials, 1))
+    for trial in range(trials):
+        sample = StratifiedBottomK(strata, size)
+        kept = sample.update(ids, position_start(trial, 0)).new
+        stay = sample.cut(np.ones(strata)).old
+        assert stay is not None
+        read = sample.chosen()
+        passed = kept[stay][read.rows] // strata % 2 == 0
+        shares = np.bincount(read.ids, passed, strata) / read.read
+        errors[trial] = abs(shares.mean() - 0.5)
+    return Trial(StratifiedBottomK, size, Statistics(n), errors, 2 * sample.size_bytes, 0.75)
+
+
 def hashed(size: int) -> Trial:
     trials, n = 300, 50 * size
     errors = np.zeros((trials, 1))
@@ -310,6 +327,7 @@ MEASURES: list[tuple[Callable[[int], Trial], int]] = [
     (joined, 8),
     (squared, 8),
     (uniform, 1000),
+    (stratified, 1000),
     (hashed, 256),
     (weighted, 256),
 ]
