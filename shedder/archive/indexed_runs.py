@@ -269,7 +269,8 @@ class IndexedRuns(ABC):
         state = self._streams.get(run.stream_id)
         if state is None or column not in state.wanted_indexes:
             return False
-        return any(known.file == run.file for known in state.runs)
+        mine = run.file, run.crc  # A name is given again when nobody reads what had it.
+        return any((known.file, known.crc) == mine for known in state.runs)
 
     def _is_built(self, run: Run, column: str) -> bool:
         path = self._path(run, column)

@@ -102,9 +102,12 @@ class Relaid(ABC):
         if state is None:
             return False
         with state.rewriting:
-            entry = state.entry
+            with self._lock:
+                if same_run(state, run) is None:  # Purged meanwhile: its name may be another's.
+                    return False
+                entry = state.entry
+                self._run_files.pin([run.file])
             place = RunPlace(self.files, self.directory, told)
-            self._run_files.pin([run.file])
             try:
                 with place.all_or_nothing():
                     new = self._relaid(place, entry, run, told)

@@ -77,9 +77,9 @@ class Relayouts:
             return
         store = self._core.store
         try:
-            runs = store.unlike(stream.id)
-            self._each(name, f"rewrite of {name}", runs, store.rewrite)
+            # Purges make room, which a rewrite may lack.
             self._each(name, f"purge of {name}", due_for_purge(self._core, stream.id), store.purge)
+            self._each(name, f"rewrite of {name}", store.unlike(stream.id), store.rewrite)
             self._each(name, f"vacuum of {name}", store.waste(stream.id), store.vacuum)
             for run, rolled in store.rolled_missed(stream.id):
                 store.drop_rolled(run, rolled)

@@ -168,6 +168,27 @@ def test_what_is_deleted_meanwhile_stays_marked(tmp_path):
     again.close()
 
 
+def test_a_run_whose_name_was_given_again_is_neither_indexed_nor_rewritten(tmp_path):
+    """Whoever made a list of runs comes to it when another file has had its name for long."""
+    store = opened(tmp_path, Plain(), 40)
+    (before,) = store.runs(1)
+    store.set_layout(1, Hybrid(4, 3))
+    store.rewrite(before)
+    delete(store, lambda p: p < 10)
+    purge(store)
+    (after,) = store.runs(1)
+    assert (after.file, after.crc) != (before.file, before.crc)
+    assert after.file == before.file
+    store.create_index(1, "serial")
+    store.build_index(before, "serial")
+    assert store.unindexed(1) == [(after, "serial")]
+    store.set_layout(1, Plain())
+    assert not store.rewrite(before)
+    assert store.unlike(1) == [after]
+    assert names(tmp_path) == known(store)
+    store.close()
+
+
 def test_only_runs_with_enough_deleted_rows_are_named(tmp_path):
     store = opened(tmp_path, Plain(), 10, 10, 10)
     delete(store, lambda p: p in (0, 11, 12, 13))
