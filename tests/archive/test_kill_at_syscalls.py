@@ -11,7 +11,14 @@ from tests.archive.test_store import positions, recover
 @needs_strace
 @pytest.mark.parametrize(
     ("call", "step"),
-    [("/rename.*", 1), ("/unlink.*", 1), ("fsync", 2), ("fdatasync", 5), ("pwrite64", 12)],
+    [
+        ("/rename.*", 1),
+        ("/unlink.*", 1),
+        ("fsync", 1),
+        ("fdatasync", 1),
+        ("pwrite64", 5),
+        ("/pwritev.*", 9),
+    ],
 )
 def test_a_kill_in_run_commit_vacuum_or_compartment_drop_loses_nothing(tmp_path, call, step):
     index, kills = 1, 0

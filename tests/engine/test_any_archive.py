@@ -1,0 +1,33 @@
+"""Whatever is done to a stream's past, and in any order, answers hold what is left of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shedder.archive.check import check
+from tests.engine.archive_walk import ArchiveWalk
+
+SEEDS = int(os.environ.get("HUNT_EXAMPLES", "6"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_answers_hold_what_is_left_whatever_is_done_to_the_archive(tmp_path: Path, seed: int):
+    walk = ArchiveWalk(tmp_path, seed)
+    said = []
+    try:
+        for _ in range(40):
+            said.append(walk.step())
+            for _ in range(3):
+                walk.ask()
+    except BaseException as error:
+        error.add_note(" ".join(said))
+        raise
+    finally:
+        walk.engine.close()
+    report = check(walk.directory)
+    assert (report.damages, report.notes) == ([], [])
