@@ -1,6 +1,6 @@
 """Made-up web requests as CSV: `python examples/requests.py 200000 > requests.csv`.
 
-One hour of events in time order; sizes with a heavy tail, a few busy domains and many quiet ones.
+An hour of events in time order; sizes with a heavy tail, a few busy domains and many quiet ones.
 The same rows every time.
 """
 
@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 
-def requests(rows: int, seed: int = 7) -> pa.Table:
-    """Columns ts, client, domain, status, bytes, latency_ms."""
+def requests(rows: int, seed: int = 7, start: str = "2026-01-05T10:00:00") -> pa.Table:
+    """Columns ts, client, domain, status, bytes, latency_ms; the hour begins at `start`, UTC."""
     random = np.random.default_rng(seed)
-    start = np.datetime64("2026-01-05T10:00:00", "us")
     offsets = np.sort(random.uniform(0, 3_600e6, rows)).astype("timedelta64[us]")
     domains = np.array([f"site{number:02}.example" for number in range(40)])
     return pa.table(
         {
-            "ts": start + offsets,
+            "ts": np.datetime64(start, "us") + offsets,
             "client": random.zipf(1.3, rows) % 50_000,
             "domain": domains[np.minimum(random.geometric(0.15, rows) - 1, 39)],
             "status": random.choice([200, 304, 404, 500], rows, p=[0.9, 0.06, 0.03, 0.01]),
