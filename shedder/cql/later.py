@@ -27,11 +27,11 @@ LATER = {
 def rows_later(what: str) -> Unimplemented:
     """The refusal of questions for tuples as such."""
     return Unimplemented(
-        f"{what} asks for rows, which come with the relational engine; "
-        "select COUNT(*), AVG(x), ... or add GROUP BY"
+        f"{what} asks for rows, and answers here are aggregates: select COUNT(*), AVG(x), ... or "
+        "add GROUP BY; the rows are Parquet under runs/ of the data directory"
     )
 
 
 def later(what: str) -> Unimplemented:
     """The refusal of what the language has and this version does not."""
-    return Unimplemented(f"{what}: not in this version; it comes with the relational engine")
+    return Unimplemented(f"{what}: not in this version")

@@ -347,7 +347,7 @@ def test_an_error_in_a_script_says_which_statement_it_is_of(data, tmp_path, capf
     assert run(["sql", "-d", data, "-f", str(script)]) == ExitCode.USAGE
     said = capfd.readouterr().err
     assert "in the statement that begins in line 3:" in said
-    assert "* asks for rows, which come with the relational engine; select COUNT(*)" in said
+    assert "* asks for rows, and answers here are aggregates: select COUNT(*)" in said
 
 
 @pytest.mark.slow
