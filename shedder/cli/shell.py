@@ -24,8 +24,10 @@ from shedder.errors import BadSetting, ShedderError
 from shedder.queries.answer import Answer
 from shedder.queries.database import Database
 
-_GREETING = "A statement ends with ; and .help lists what else there is."
+_GREETING = "a statement ends with ; and .help lists what else there is."
 _CHANGES_NAMES = ("create", "drop")
+# What one types before one has read the greeting; no statement begins so.
+_MEANT = {"help": ".help", "?": ".help", "quit": ".quit", "exit": ".quit"}
 
 
 class Shell:
@@ -68,7 +70,7 @@ class Shell:
             key_bindings=_keys(),
             prompt_continuation=lambda width, *_: "·".rjust(width - 1) + " ",
         )
-        say(f"{self._name}. {_GREETING}", "dim")
+        say(f"{self._name}: {_GREETING}", "dim")
         self._completer.refresh()
         while True:
             try:
@@ -85,7 +87,7 @@ class Shell:
           EOFError: `.quit`.
         """
         try:
-            word, _, rest = line.strip().partition(" ")
+            word, _, rest = _meant(line).partition(" ")
             if word.startswith("."):
                 self._command(word)(rest.strip())
             else:
@@ -130,8 +132,10 @@ class Shell:
 
     def _watch(self, name: str) -> None:
         """Every answer of a standing query, until Ctrl-C."""
+        query = self._database.query(name)
+        say("waiting for the next slide; Ctrl-C ends", "dim")
         try:
-            for answer in self._database.query(name).subscribe():
+            for answer in query.subscribe():
                 self._show(answer)
         except KeyboardInterrupt:
             say("")
@@ -153,6 +157,12 @@ SELECT ...;          any statement of CQL; Enter sends it once it ends with ;
 .quit                or Ctrl-D"""
 
 
+def _meant(line: str) -> str:
+    """The input without blanks around it; `quit` and its like as the command that is meant."""
+    text = line.strip()
+    return _MEANT.get(text.rstrip("; ").lower(), text)
+
+
 def _keys() -> KeyBindings:
     """Enter sends what is complete and breaks the line otherwise."""
     keys = KeyBindings()
@@ -162,7 +172,7 @@ def _keys() -> KeyBindings:
         from prompt_toolkit.application import get_app
 
         text = get_app().current_buffer.text.strip()
-        return not text or text.startswith(".") or is_complete(text)
+        return not text or _meant(text).startswith(".") or is_complete(text)
 
     @keys.add("enter", filter=ready)
     def _(event: KeyPressEvent) -> None:

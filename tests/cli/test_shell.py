@@ -57,6 +57,15 @@ def test_dot_commands_are_obeyed(typed):
     assert "either" not in typed(".quit\rSELECT;\r")
 
 
+@pytest.mark.parametrize("word", ["quit", "exit;", "Quit"])
+def test_quit_needs_no_dot(typed, word):
+    assert "expected" not in typed(f"{word}\rSELECT;\r")
+
+
+def test_help_needs_no_dot(typed):
+    assert ".watch NAME" in typed("help\r")
+
+
 def test_history_is_kept_between_shells(typed, tmp_path):
     typed("SHOW STREAMS;\r")
     assert "SHOW STREAMS;" in (tmp_path / "history").read_text()
