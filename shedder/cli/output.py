@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from datetime import date, datetime
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from shedder.errors import BadSetting
 from shedder.queries.answer import Answer
+from shedder.queries.printing import printed
 
 FACTS = b"shedder.answer"  # schema metadata of Arrow and Parquet output: Answer.facts() as JSON
 
@@ -55,7 +57,7 @@ def write(answer: Answer, form: Format) -> None:
     """Write one answer to stdout and flush."""
     match form:
         case Format.TABLE:
-            _text(_tinted(str(answer)) + "\n")
+            _text(_tinted(printed(answer, _columns())) + "\n")
         case Format.JSON:
             document = {**answer.facts(), "rows": answer.rows()}
             _text(json.dumps(document, default=_plain, indent=1) + "\n")
@@ -76,6 +78,11 @@ def _tinted(table: str) -> str:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return table
     return re.sub(r"\S* \(no bound\)", "\x1b[31m\\g<0>\x1b[0m", table)
+
+
+def _columns() -> int | None:
+    """Characters to a line, where lines break by themselves; None: they do not."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _text(text: str) -> None:

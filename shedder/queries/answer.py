@@ -150,6 +150,8 @@ class Answer:
         Raises:
           KeyError: no such column. TypeError: the column has no numeric interval.
         """
+        if column not in self.table.column_names:
+            raise KeyError(f"no column {column!r}; the answer has {', '.join(self.outputs)}")
         value = _number(self.table[column][row])
         if column not in self.approximate:
             return Estimate(value, value, value, 1.0, Bound.EXACT, "key")

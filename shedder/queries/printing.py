@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,25 +17,33 @@ ROWS_PRINTED = 50
 _EXACT, _NONE = "exact", "none"
 
 
-def printed(answer: Answer) -> str:
-    """The outputs as a table with one cell per estimate, at most ROWS_PRINTED rows."""
+def printed(answer: Answer, columns_max: int | None = None) -> str:
+    """The outputs as a table with one cell per estimate, at most ROWS_PRINTED rows.
+
+    A table of more than `columns_max` characters to a line is a paragraph for each row instead.
+    """
     if (answer.table.schema.metadata or {}).get(LAYOUT) == ALLOCATION:
         return laid_out(answer.table)
     names = answer.outputs
     rows = answer.table.slice(0, ROWS_PRINTED).to_pylist()
     cells = [[_cell(answer, at, row, name) for name in names] for at, row in enumerate(rows)]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
-    right = [_is_right(answer, name) for name in names]
-    lines = [
-        _line(list(names), widths, right),
-        "  ".join("─" * width for width in widths),
-        *(_line(row, widths, right) for row in cells),
-    ]
+    if columns_max is not None and sum(widths) + 2 * (len(widths) - 1) > columns_max and cells:
+        lines = _paragraphs(names, cells)
+    else:
+        right = [_is_right(answer, name) for name in names]
+        lines = [
+            _line(list(names), widths, right),
+            "  ".join("─" * width for width in widths),
+            *(_line(row, widths, right) for row in cells),
+        ]
     hidden = answer.table.num_rows - len(rows)
     if hidden > 0:
         lines.append(f"… {hidden:,} more rows")
     if answer.missing is not None:
         lines.append(f"groups: {_missing(answer.missing)}")
+    if answer.late:
+        lines.append(f"late: {answer.late:,} tuples; intervals are wide enough for them")
     if answer.certified is False:
         lines.append("NOT CERTIFIED: audited answers did not hold what they said (see the notes)")
     return "\n".join(lines)
@@ -163,6 +171,18 @@ def _item(item: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return f"< {_plain(high)}" if low is None else f">= {_plain(low)}"
     return f"{_plain(low)} .. {_plain(high)}"
+
+
+def _paragraphs(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each output, and an empty one between rows."""
+    width = max(len(name) for name in names)
+    lines: list[str] = []
+    for row in cells:
+        lines += [
+            "",
+            *(f"{name.ljust(width)}  {cell}" for name, cell in zip(names, row, strict=True)),
+        ]
+    return lines[1:]
 
 
 def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:

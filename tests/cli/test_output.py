@@ -98,6 +98,17 @@ def test_a_status_is_told_from_data():
     assert not is_status(ANSWER)
 
 
+@pytest.mark.parametrize(
+    ("columns", "first"), [(80, "carrier  seen"), (30, "carrier  AA\nseen     2")]
+)
+def test_a_row_that_a_terminal_would_break_is_a_paragraph(monkeypatch, columns, first):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    write(ANSWER, Format.TABLE)
+    assert terminal.getvalue().startswith(first)
+    assert ("\n\ncarrier  NULL\n" in terminal.getvalue()) is (columns == 30)
+
+
 @pytest.mark.parametrize(("no_color", "red"), [("", True), ("1", False)])
 def test_a_value_without_a_bound_is_red_where_there_are_colours(monkeypatch, no_color, red):
     field = pa.field("n", pa.int64(), metadata={ROLE: ESTIMATE})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -35,6 +36,11 @@ def test_an_answer_prints_one_cell_per_estimate():
     assert lines[0].split() == ["domain", "n", "c"]
     assert "1,204,113" in lines[2]
     assert "200 ± 1.5 % (95 %)" in lines[2]
+    assert "late: " not in str(answer())
+
+
+def test_an_answer_that_late_tuples_widen_says_so():
+    assert "late: 1,200 tuples" in str(replace(answer(), late=1200))
 
 
 def test_everything_but_the_table_travels_as_json():
@@ -70,6 +76,8 @@ def test_an_estimate_comes_back_with_its_interval():
     assert answer().estimate(1, "n").half_width == 0
     with pytest.raises(TypeError):
         answer().estimate(0, "domain")
+    with pytest.raises(KeyError, match="no column 'sum'; the answer has domain, "):
+        answer().estimate(0, "sum")
 
 
 def test_a_status_is_an_answer_too():
