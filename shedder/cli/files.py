@@ -196,7 +196,8 @@ def column_type(name: str, kind: pa.DataType) -> ColumnType:
     if types.is_null(kind) or types.is_time(kind) or _is_text(kind):
         return ColumnType.VARCHAR
     raise TypeMismatch(
-        f"column {name!r} is {kind}, which no stream holds: leave it out with --columns"
+        f"column {name!r} is {kind}, which no stream holds: leave it out by naming the others, "
+        "--columns A,B,C"
     )
 
 

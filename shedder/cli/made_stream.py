@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -109,13 +109,24 @@ def _time_column(columns: dict[str, ColumnType], said: str | None, schema: pa.Sc
     """The event time: as said, or the only column that can be it."""
     if said is not None:
         if said not in columns:
-            raise UnknownColumn(said, list(columns))
+            raise UnknownColumn.from_message(
+                f"no column {said!r}; the file has {', '.join(columns)}{_separated(columns)}"
+            )
         return said
     moments = [name for name, kind in columns.items() if kind is ColumnType.TIMESTAMP]
     if len(moments) == 1:
         return moments[0]
     found = ", ".join(f"{name} ({schema.field(name).type})" for name in columns)
-    raise BadSetting(f"which column is the event time? Say --time COLUMN; the file has {found}")
+    raise BadSetting(
+        f"which column is the event time? Say --time COLUMN; the file has {found}"
+        f"{_separated(columns)}"
+    )
+
+
+def _separated(columns: Collection[str]) -> str:
+    """What to say of a header that looks like one column because nothing separates it."""
+    other = len(columns) == 1 and any(mark in next(iter(columns)) for mark in ";\t|")
+    return " (columns are separated by commas)" if other else ""
 
 
 def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream) -> None:

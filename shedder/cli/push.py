@@ -37,6 +37,7 @@ from shedder.errors import BadSetting, UnknownStream
 from shedder.queries.database import Database, NamedProducer, Receipt
 
 STDIN = Path("-")
+_AGAIN = "with --producer NAME a file that is pushed again stores nothing twice"
 
 
 def push(
@@ -164,7 +165,8 @@ def _push_all(
     late = database.ledger(stream).late - late_before
     if late > 0:
         say(
-            f"{late:,} came later than the lateness allows: standing queries may miss them",
+            f"{late:,} came later than the lateness allows: standing queries may miss them"
+            + (f"; {_AGAIN}" if 2 * late > tally.rows and producer is None else ""),
             "yellow",
         )
 

@@ -147,6 +147,12 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
             "a.csv, rows 1 to 2: the event time 'ts' is null in 1 of 2 rows, the first time in",
         ),
         ("ts,v\n", ["--time", "ts"], "a.csv has no rows"),
+        (
+            "ts;v\n1;2\n",
+            ["--time", "ts"],
+            "no column 'ts'; the file has ts;v (columns are separated",
+        ),
+        ("ts;v\n1;2\n", [], "the file has ts;v (string) (columns are separated by commas)"),
     ],
 )
 def test_a_file_that_cannot_be_read_leaves_no_stream_behind(tmp_path, capfd, text, told, said):
@@ -318,7 +324,9 @@ def test_arrow_output_is_what_the_library_answers(data, capfdbinary):
 def test_rows_that_come_too_late_are_counted_aloud(data, parquet, capfd):
     capfd.readouterr()
     assert run(["push", "requests", parquet, "-d", data]) == ExitCode.FINE
-    assert "came later than the lateness allows" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "came later than the lateness allows" in said
+    assert "with --producer NAME a file that is pushed again stores nothing twice" in said
 
 
 @pytest.mark.slow
