@@ -117,7 +117,8 @@ def accuracy(
             task = progress.add_task(f"asking {name}", total=len(drawn))
             asked = ask_all(database, data, name, drawn, lambda: progress.advance(task))
         sealed = sealed_stream(data, name)
-        with console.status("Spark computes the exact answers"):
+        console.print(f"Spark computes {len(asked.cases)} exact answers: a minute or more")
+        with console.status("Spark is at it"):
             subject = f"{name}, {sealed.rows:,} tuples"
             found = judged_by_spark(spark, sealed, asked, subject=subject, seed=seed)
     as_json, as_html = write(found, report)
@@ -126,6 +127,9 @@ def accuracy(
         f"{len(asked.cases)} answered, {len(asked.refused)} refused: {as_html}, {as_json}"
     )
     if found.passed:
+        console.print(
+            "passed: intervals held the truth as often as they say, as far as chance allows"
+        )
         return ExitCode.FINE
     console.print(found.failure, style="bold red", markup=False)
     return ExitCode.PRECISION
@@ -291,7 +295,7 @@ def _only_stream(database: Database) -> str:
 
 
 def _summary(gates: list[Score]) -> Table:
-    table = Table(box=None, header_style="dim")
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("aggregate", "source"):
         table.add_column(name)
     for name in ("questions", "values", "claimed", "held", "required"):

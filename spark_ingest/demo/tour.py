@@ -311,7 +311,8 @@ def _judged(
 ) -> Report:
     sealed = sealed_stream(data, STREAM)
     began = time.monotonic()
-    with console.status(f"Spark computes {len(asked.cases)} exact answers") as status:
+    console.print(f"  Spark computes {len(asked.cases)} exact answers: a minute or more")
+    with console.status("Spark is at it") as status:
         report = judged_by_spark(
             spark,
             sealed,
