@@ -241,6 +241,7 @@ def test_queries_are_created_in_sql_too(db: Database) -> None:
     assert "q" in db.execute("SHOW QUERIES").table.to_pydict()["query"]
     again = db.register("q", "select count(distinct visitor) as v from visits")
     assert again.text == db.query("q").text
+    assert repr(again) == f"<Query q: {again.text}>"
     with pytest.raises(QueryExists, match="another text"):
         db.register("q", "SELECT COUNT(*) AS v FROM visits")
     db.execute("DROP QUERY q")

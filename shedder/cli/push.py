@@ -159,7 +159,8 @@ def _push_all(
                 tally.count(batch.num_rows, duplicate=receipt.duplicate)
     elapsed_s = time.monotonic() - started
     speed = tally.rows / max(elapsed_s, 1e-9)
-    say(f"{stream}: {tally.rows:,} rows in {elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
+    rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"
+    say(f"{stream}: {rows} in {elapsed_s:.1f} s ({speed:,.0f} rows/s)", "green")
     if tally.duplicates:
         say(f"{tally.duplicates:,} of them were there already and were not stored again")
     late = database.ledger(stream).late - late_before

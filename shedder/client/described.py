@@ -13,6 +13,9 @@ class Described:
     def __init__(self, described: query_pb2.StandingQuery) -> None:
         self._described = described
 
+    def __repr__(self) -> str:
+        return f"<Query {self.name}: {self.text}>"
+
     @property
     def name(self) -> str:
         """The name it was registered under."""

@@ -27,6 +27,9 @@ class Query:
         self._stream = stream
         self._published = published
 
+    def __repr__(self) -> str:
+        return f"<Query {self.name}: {self.text}>"
+
     @property
     def name(self) -> str:
         """The name it was registered under."""

@@ -197,6 +197,9 @@ class Answer:
     def __str__(self) -> str:
         return printed(self)
 
+    def __repr__(self) -> str:  # What a notebook shows, as of data frames.
+        return printed(self)
+
 
 def _datetime(us: int | None) -> datetime | None:
     if us is None:

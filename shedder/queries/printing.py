@@ -75,7 +75,7 @@ def explained(answer: Answer) -> str:
 def _missing(bound: MissingGroups) -> str:
     if bound.weight_max is None:
         return bound.reason or "no bound"
-    odds = _percent(bound.confidence)
+    odds = "for certain" if bound.confidence == 1.0 else _percent(bound.confidence)
     return f"none of {bound.weight_max:,.0f} tuples or more is missing ({odds})"
 
 

@@ -32,7 +32,8 @@ def checked_address(settings: Settings) -> Address:
             raise BadSetting("--insecure with certificates or tokens: leave one of them out")
     elif not has_tls:
         raise BadSetting(
-            "a server needs tls_cert and tls_key; --insecure does without, on 127.0.0.1 only"
+            "a server needs tls_cert and tls_key (--tls-cert, --tls-key); --insecure does without, "
+            "on 127.0.0.1 only"
         )
     elif settings.tokens_file is None and settings.tls_client_ca is None:
         raise BadSetting("a server needs tokens_file or tls_client_ca, to know who calls")

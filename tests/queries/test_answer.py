@@ -96,6 +96,15 @@ def test_explain_says_what_was_asked_of_the_archive_given_and_read():
     assert "reduced by" not in Answer(answer().table).explain()
 
 
+def test_a_notebook_shows_what_print_shows():
+    assert repr(answer()) == str(answer())
+
+
+def test_what_is_certain_of_missing_groups_is_called_so():
+    text = Answer(answer().table, missing=MissingGroups(86.0, 1.0)).explain()
+    assert "none of 86 tuples or more is missing (for certain)" in text
+
+
 def test_explain_names_window_sources_and_missing_groups():
     text = Answer(answer().table, sources=("sample",), missing=MissingGroups(400.0, 0.95)).explain()
     assert "[-∞, ∞)" in text
