@@ -22,6 +22,7 @@ from synopses.resizing import Resizable
 LG_WIDTH_MIN, LG_WIDTH_MAX = 4, 24
 _KEYS_PER_CELL = 4  # 16 bytes a place, at most 3/4 used: no larger than the 8-byte cells.
 _ARENA_MIN = 64
+_MOSTLY_FREE = 4  # Times what is in use: an arena that is larger once a group has its table.
 _GROUP_BYTES = 28
 _COUNTED_MAX = 2**62  # Of one group: sums of two such still fit.
 _PARAMETERS = struct.Struct("<qB")
@@ -172,6 +173,9 @@ class GroupedHashedCounters(Resizable):
                 self._keys[mine], self._counts[mine],
             )  # fmt: skip
         self._rooms[groups] = self._held[groups] = 0
+        used = int(self._rooms.sum())
+        if _MOSTLY_FREE * max(used, _ARENA_MIN) < len(self._keys):
+            self._repack(max(2 * used, _ARENA_MIN))
 
     def _widen_arena(self) -> None:
         """Make a new arena with as much room again as is in use."""

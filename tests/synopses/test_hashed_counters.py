@@ -10,6 +10,7 @@ from synopses.count_sketch import GroupedCountSketch
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.hashed_counters import keys_max
 from synopses.header import Kind, seal
+from synopses.profile import Statistics
 from tests.laws import Part, Subject
 from tests.synopses.frequencies import STREAMS, hashes
 from tests.synopses.subjects import count_integers, to_bytes
@@ -29,6 +30,16 @@ def test_a_group_is_exact_up_to_so_many_keys_and_no_further(kind) -> None:
     most = keys_max(6)
     assert summary_of(kind, np.arange(most)).exact.all()
     assert not summary_of(kind, np.arange(most + 1)).exact.any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_has_a_table_keeps_no_room_for_single_keys(kind) -> None:
+    """An open pane held twice what its profile says: nobody settles one that does not close."""
+    profile = GroupedCountMin.profile
+    for lg_width in (8, 12):
+        summary = summary_of(kind, np.arange(3 * keys_max(lg_width)), lg_width)
+        most = profile.bytes_of(lg_width, Statistics(tuples=10**6))
+        assert summary.size_bytes <= most + 4_096
 
 
 @pytest.mark.parametrize("kind", KINDS)
