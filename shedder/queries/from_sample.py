@@ -233,7 +233,7 @@ class Estimator:
         weighted = self._weighted_sum(node, half)
         if weighted is None:
             return self._uniform_sum(node, confidence)
-        return _both(self._uniform_sum(node, half), weighted, confidence)
+        return both(self._uniform_sum(node, half), weighted, confidence)
 
     def _uniform_sum(self, node: Expression, confidence: float) -> Estimates:
         sample = self.sampled.values(node)
@@ -344,7 +344,7 @@ class Estimator:
         return intervals.estimates(confidence=confidence, source=SOURCE)
 
 
-def _both(own: Estimates, other: Estimates, confidence: float) -> Estimates:
+def both(own: Estimates, other: Estimates, confidence: float) -> Estimates:
     """What two estimates say together, half of delta for each; an exact one stays as it is."""
     low, high = np.maximum(own.low, other.low), np.minimum(own.high, other.high)
     # Without a common point one of the two has missed, as it may.

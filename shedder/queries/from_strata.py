@@ -17,12 +17,13 @@ from shedder.cql.types import ColumnType
 from shedder.queries.answer import MissingGroups
 from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence
-from shedder.queries.from_sample import Estimator, as_estimates, evidence_from_sample
+from shedder.queries.from_sample import Estimator, as_estimates, both, evidence_from_sample
 from shedder.queries.sampled import Sampled
 from shedder.queries.sampled_rows import Selection
 from shedder.queries.wide_sums import within_int64
 from shedder.streams.sample import SampleView
 from synopses.estimate import Bound, Estimates
+from synopses.intervals.combine import split_confidence as split_confidence_in
 from synopses.intervals.interval import Intervals
 from synopses.intervals.missing import missing_group_rows
 from synopses.intervals.stratified import (
@@ -43,6 +44,7 @@ _STRATIFIED: Final[Mapping[AggregateFunction, Callable[..., Intervals]]] = {
     AggregateFunction.VAR: stratified_variance,
     AggregateFunction.STDDEV: stratified_deviation,
 }
+_ADDED: Final = frozenset({AggregateFunction.SUM, AggregateFunction.AVG})
 _FROM_ALL: Final = frozenset({AggregateFunction.MIN, AggregateFunction.MAX})
 _DEVIATIONS: Final = 6.0  # A binomial is above its mean by more with a probability under 1e-9.
 
@@ -60,7 +62,9 @@ def evidence_from_strata(
 
     Counts, sums, averages and variances are estimated part by part (synopses.intervals.stratified)
     and minima and maxima from all that was seen; other aggregates need one simple random sample,
-    so all parts are thinned to the smallest share that any was read at.
+    so all parts are thinned to the smallest share that any was read at. So do sums and averages
+    whose distribution no normal interval can be argued for: what holds of any is far narrower for
+    one sample than for the sum of many.
 
     Args:
       query: any query over the stream.
@@ -152,17 +156,24 @@ class _Strata:
                 confidence=confidence, source=SOURCE
             )
         assert node is not None, aggregate
-        intervals = bounds(self._moments(node), confidence=confidence)
+        strata = self._moments(node)
+        intervals = bounds(strata, confidence=confidence)
         empty = union.per_group(union.present_ids(node)) == 0
         everything = union.view.is_everything
         found = as_estimates(intervals, confidence, empty=empty, known=everything)
+        free = ~intervals.certified & (found.bound != Bound.EXACT)
+        if aggregate.function in _ADDED and free.any():
+            half = split_confidence_in(confidence, 2)
+            apart = as_estimates(bounds(strata, confidence=half), half, empty=empty)
+            joined = both(apart, self.thinned.estimate(aggregate, half), confidence)
+            found = _where(free, joined, found)
         spoiled = union.infinite(node)
         if spoiled.any():
             none = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
             found = replace(found, bound=none, null=found.null | spoiled, reason=_INFINITE)
         if aggregate.function is AggregateFunction.SUM and aggregate.type is ColumnType.BIGINT:
             return within_int64(found, found.low, found.high)
-        added = aggregate.function in (AggregateFunction.SUM, AggregateFunction.AVG)
+        added = aggregate.function in _ADDED
         return unless_out_of_range(found, SUM_OUT_OF_RANGE if added else OUT_OF_RANGE)
 
     def _counting(self, node: Expression | None) -> list[Stratum]:
@@ -224,6 +235,21 @@ class _Strata:
             # Values are a simple random sample of all values, which are counted.
             population, read = view.basics[node.name].rows, len(values)
         return Stratum(population, read, counts, means, squares, low, high, whole)
+
+
+def _where(chosen: NDArray[np.bool_], one: Estimates, other: Estimates) -> Estimates:
+    """The values of one for the groups that are chosen, those of the other for the rest."""
+    value, low, high, bound, null = (
+        np.where(chosen, mine, theirs)
+        for mine, theirs in (
+            (one.value, other.value),
+            (one.low, other.low),
+            (one.high, other.high),
+            (one.bound, other.bound),
+            (one.null, other.null),
+        )
+    )
+    return replace(other, value=value, low=low, high=high, bound=bound, null=null)
 
 
 def together(views: Sequence[SampleView]) -> SampleView:

@@ -173,6 +173,7 @@ def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals
         np.where(certified, value - half, low),
         np.where(certified, value + half, high),
         exact=_nothing_skipped(strata),
+        variance=np.where(certified, _variance(errors), np.nan),
     ).clipped(_floats(sum(c[0] for c in certain)), _floats(sum(c[1] for c in certain)))
 
 
@@ -194,7 +195,8 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
     size = _floats(sum(s.factor * s.counts for s in strata))
     known = size > 0
     value = _floats(sum(s.factor * s.seen for s in strata)) / np.where(known, size, 1.0)
-    half = normal_half(strata, [_mean_error(s, value) for s in strata], confidence)
+    errors = [_mean_error(s, value) for s in strata]
+    half = normal_half(strata, errors, confidence)
     certified = ~np.isnan(half) & known
     half = half / np.where(known, size, 1.0)
     low, high = free_mean(strata, 1.0 - confidence)
@@ -203,6 +205,7 @@ def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Interval
         np.where(certified, value - half, low),
         np.where(certified, value + half, high),
         exact=_nothing_skipped(strata) & known,
+        variance=np.where(certified, _variance(errors) / np.where(known, size, 1.0) ** 2, np.nan),
     )
     return found.clipped(*_certain_mean(strata))
 
@@ -308,7 +311,7 @@ def normal_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: 
     Student's t at the degrees of freedom of Satterthwaite.
     Source: Hajek 1960; Cochran 1977, Sampling Techniques, 5.4 (degrees of freedom).
     """
-    variance = _floats(sum(error**2 for error, _ in errors))
+    variance = _variance(errors)
     influence = np.max([most for _, most in errors], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_degree = _floats(
@@ -318,6 +321,11 @@ def normal_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: 
     certified = influence <= rho_max(confidence) * np.sqrt(variance)
     half = two_sided(freedom, confidence=confidence) * np.sqrt(variance)
     return np.where(certified, half, np.nan)
+
+
+def _variance(errors: Sequence[Error]) -> Floats:
+    """Of the total: those of strata, which were drawn apart, add."""
+    return _floats(sum(error**2 for error, _ in errors))
 
 
 def _freedom(stratum: Stratum) -> Floats:

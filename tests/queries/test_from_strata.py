@@ -99,6 +99,31 @@ def test_parts_that_were_all_read_are_exact():
             assert known.held_by(answer, at, row, output), (output, row)
 
 
+@pytest.mark.slow
+@pytest.mark.coverage_gate
+@pytest.mark.parametrize("where", ["", " WHERE ok"])
+def test_sums_of_heavy_tails_are_not_much_wider_than_those_of_the_thinnest_part(where):
+    """No normal interval can be argued for them, and bounds of parts that hold always add up."""
+    data = rows(6_000)
+    values = np.random.default_rng(3).lognormal(3.0, 1.0, 6_000)
+    data = data.set_column(3, data.schema.field("bytes"), pa.array(values))
+    counts = data.column("ok").to_numpy(zero_copy_only=False) | (not where)
+    truths = {"s": values[counts].sum(), "a": values[counts].mean()}
+    query = ask(f"SUM(bytes) AS s, AVG(bytes) AS a FROM requests{where}")
+    held, ratios = 0, []
+    for seed in range(40):
+        views = views_of(data, seed, shares=(0.2, 0.4, 0.8))
+        answer = finish(query, evidence(query, views, seed))
+        rng = np.random.default_rng(seed)
+        thinnest = finish(query, evidence_from_sample(query, thinned_together(views, rng)))
+        for name, truth in truths.items():
+            found, alone = answer.estimate(0, name), thinnest.estimate(0, name)
+            held += found.low <= truth <= found.high
+            ratios.append((found.high - found.low) / (alone.high - alone.low))
+    assert held >= gate(80, 0.95)
+    assert np.median(ratios) < 1.3
+
+
 def test_without_a_filter_counts_and_extremes_are_exact():
     data = rows(6_000)
     query = ask(
