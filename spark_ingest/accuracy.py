@@ -42,7 +42,7 @@ def draw(database: Database, directory: Path, stream: str, plan: Plan) -> list[Q
     """Seal the stream and draw questions from what is in it.
 
     Raises:
-      UnknownStream: it is not there, or holds nothing.
+      UnknownStream: it is not there. FailedPrecondition: it holds nothing.
     """
     database.seal(stream)
     looks = reading(sealed_stream(directory, stream), profile_of)

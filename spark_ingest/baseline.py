@@ -74,24 +74,6 @@ class SealedStream:
         return max(run.high_us for run in self.runs) + 1
 
 
-def sealed_streams(directory: Path) -> list[SealedStream]:
-    """The streams of a data directory that have runs; read only, a server may be serving it.
-
-    Raises:
-      StorageFailed, CorruptData, NewerFormat: there is no catalog that can be read.
-    """
-    catalog = Catalog.open(directory / "catalog.sqlite", read_only=True)
-    try:
-        marks = catalog.deleted()
-        return [
-            SealedStream(entry.schema, directory, runs, tuple(_positions(runs, marks)))
-            for entry in catalog.streams()
-            if (runs := tuple(catalog.runs(entry.id)))
-        ]
-    finally:
-        catalog.close()
-
-
 def _positions(
     runs: tuple[Run, ...], marks: Mapping[tuple[int, int], Deleted]
 ) -> Iterator[NDArray[np.int64]]:
@@ -105,13 +87,30 @@ def sealed_stream(directory: Path, name: str) -> SealedStream:
     """One stream of a data directory.
 
     Raises:
-      UnknownStream: it is not there, or nothing of it is in a run yet.
+      UnknownStream: it is not there. FailedPrecondition: nothing of it is in a run yet, or any
+        more. StorageFailed, CorruptData, NewerFormat: there is no catalog that can be read.
     """
-    found = sealed_streams(directory)
-    for stream in found:
-        if stream.schema.name == name:
-            return stream
-    raise UnknownStream(name, [stream.schema.name for stream in found])
+    stream = _stream(directory, name)
+    if not stream.runs:
+        raise FailedPrecondition(
+            f"stream {name!r} has no tuples in its archive: push some and seal it, or, if it had "
+            "some, they were deleted or have become older than what it retains"
+        )
+    return stream
+
+
+def _stream(directory: Path, name: str) -> SealedStream:
+    """As it is now, also without runs; read only, a server may be serving the directory."""
+    catalog = Catalog.open(directory / "catalog.sqlite", read_only=True)
+    try:
+        known = {entry.schema.name: entry for entry in catalog.streams()}
+        if name not in known:
+            raise UnknownStream(name, list(known))
+        marks = catalog.deleted()  # First: what is purged in between is marked, and gone.
+        runs = tuple(catalog.runs(known[name].id))
+        return SealedStream(known[name].schema, directory, runs, tuple(_positions(runs, marks)))
+    finally:
+        catalog.close()
 
 
 def sample_rows(stream: SealedStream, rows_max: int = 50_000) -> pa.Table:
@@ -189,7 +188,7 @@ def reading(stream: SealedStream, work: Callable[[SealedStream], _T]) -> _T:
             found = work(stream)
         except Exception as error:
             failed = error
-        now = sealed_stream(stream.directory, stream.schema.name)
+        now = _stream(stream.directory, stream.schema.name)
         said = {run.file: run.crc for run in now.runs}
         mistaken = any(said.get(run.file, run.crc) != run.crc for run in stream.runs)
         if failed is None and not mistaken:

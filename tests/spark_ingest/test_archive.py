@@ -183,6 +183,11 @@ def test_what_was_dropped_before_it_is_read_is_said_and_no_sum_lacks_it(
         whole.count()
     with pytest.raises(OutOfRange, match="the run from position 0 was dropped meanwhile"):
         exact_answer(spark, sealed, query, watermark_us=None)
+    with stored(directory) as (store, stream):
+        assert store.apply_retention(stream, int(NOON.timestamp()) * 1_000_000 + ROWS * 2_000)
+        assert not store.runs(stream)
+    with pytest.raises(OutOfRange, match="the run from position 0 was dropped meanwhile"):
+        exact_answer(spark, sealed, query, watermark_us=None)
 
 
 def test_runs_that_lost_all_of_their_rows_have_none(spark: SparkSession, tmp_path: Path) -> None:

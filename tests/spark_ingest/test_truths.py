@@ -8,15 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from shedder.archive.store import Store
 from shedder.errors import FailedPrecondition, UnknownStream
 from shedder.queries.cases import Case
 from spark_ingest.ask import bound
-from spark_ingest.baseline import exact, relation, sample_rows, sealed_stream, sealed_streams
+from spark_ingest.baseline import exact, relation, sample_rows, sealed_stream
 from spark_ingest.facts import find_truths
 from spark_ingest.flights import load_flights
 from spark_ingest.judge import judge
 from spark_ingest.scores import MISSING
-from tests.spark_ingest.archives import answer, archive
+from tests.spark_ingest.archives import answer, archive, stream_schema
 
 ROWS = 6_000
 CUT = 2_500  # rows of the first run
@@ -331,10 +332,14 @@ def test_an_answer_that_knows_more_than_the_runs_is_refused(spark, sealed):
         exact(spark, sealed, query, answer({}, {}, position=ROWS + 1))
 
 
-def test_a_stream_that_is_not_there_is_named_with_those_that_are(sealed):
-    assert [one.schema.name for one in sealed_streams(sealed.directory)] == ["flights"]
+def test_a_stream_that_is_not_there_is_told_from_one_that_holds_nothing(tmp_path):
+    store = Store.open(tmp_path)
+    store.create_stream(stream_schema("flights", pa.schema([("ts", pa.timestamp("us"))])))
+    store.close()
     with pytest.raises(UnknownStream, match="no stream 'trains'; there are flights"):
-        sealed_stream(sealed.directory, "trains")
+        sealed_stream(tmp_path, "trains")
+    with pytest.raises(FailedPrecondition, match="'flights' has no tuples in its archive"):
+        sealed_stream(tmp_path, "flights")
 
 
 def test_sampled_rows_come_from_every_run(sealed):
