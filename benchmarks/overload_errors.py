@@ -122,10 +122,9 @@ def run() -> Report:
             ),
             f"Not 3 times lower: {', '.join(lower) or 'none'}.",
             (
-                "Why thinning does not win by three: the way of a tuple, and the calls of each "
-                "synopsis, are paid whatever is skipped. They are nine tenths of what may be "
-                "spent, a fifth of what reading everything costs, and what is left reads less "
-                "than random drop does."
+                "Why thinning does not win by three: the way of a tuple, and what each synopsis "
+                "takes however little it reads, are paid whatever is skipped. They are seven "
+                "tenths of what may be spent, and what is left reads less than random drop does."
             ),
         ],
     )

@@ -55,7 +55,7 @@ class GroupedCountMin(GroupedHashedCounters):
         error_of=_error_of,
         bytes_of=bytes_of,
         power=0.5,
-        cost=Cost(read=5.0, read_grouped=8.8, kept=7.1, kept_grouped=30.6, always=1.2),
+        cost=Cost(read=5.0, read_grouped=8.8, kept=7.1, kept_grouped=8.9, always=1.2),
     )
     __slots__ = ()
     _kind: ClassVar[Kind] = Kind.COUNT_MIN

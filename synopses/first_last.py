@@ -41,7 +41,7 @@ class GroupedFirstLast:
         share=Share.VALUE,
         error_of=exactly,
         bytes_of=lambda _size, _statistics: 8 * kernels.CELLS,
-        cost=Cost(read=1.9, read_grouped=4.2, kept=0.5, kept_grouped=9.9, always=2.0),
+        cost=Cost(read=1.9, read_grouped=4.2, kept=0.5, kept_grouped=5.4, always=2.0),
     )
     __slots__ = ("_cells", "_groups", "integer")
 

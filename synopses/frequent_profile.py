@@ -42,5 +42,5 @@ FREQUENT: Final = Profile(
     bytes_of=_bytes_of,
     power=1.0,
     grows=True,
-    cost=Cost(read=7.5, read_grouped=20.4, kept=16.0, kept_grouped=34.1, always=1.2),
+    cost=Cost(read=7.5, read_grouped=20.4, kept=7.6, kept_grouped=19.4, always=1.2),
 )

@@ -33,7 +33,8 @@ class Cost:
     """CPU that a summary takes, in ns, of one group and where tuples are of a thousand groups.
 
     Measured by benchmarks/thinning.py on one core of the machine of docs/benchmarks.md, at sizes
-    that negotiation gives by default: take the ratios for true, not the digits. What finding the
+    that negotiation gives by default: take the ratios for true, not the digits (what is kept of
+    groups has the ratio to reading all that the table there has today). What finding the
     groups of tuples costs is in the counts of rows.
 
     read, read_grouped: per tuple, when none is skipped.

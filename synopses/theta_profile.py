@@ -42,5 +42,5 @@ THETA: Final = Profile(
     bytes_of=_bytes_of,
     power=0.5,
     grows=True,
-    cost=Cost(read=1.7, read_grouped=6.8, kept=8.5, kept_grouped=22.0, always=4.3),
+    cost=Cost(read=1.7, read_grouped=6.8, kept=8.5, kept_grouped=7.4, always=4.3),
 )
