@@ -10,7 +10,7 @@ import pytest
 from shedder.archive.check import check
 from tests.engine.archive_walk import ArchiveWalk
 
-SEEDS = int(os.environ.get("HUNT_EXAMPLES", "6"))
+SEEDS = int(os.environ.get("HUNT_EXAMPLES", "4"))
 
 
 @pytest.mark.slow
