@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.engine.thinned_coverage import METHODS, Cell, Outcome, measure, missing_pairs, pairwise
+from tests.engine.thinned_coverage import (
+    METHODS,
+    Cell,
+    Outcome,
+    measure,
+    missing_pairs,
+    near_ideal,
+    pairwise,
+)
 from tests.engine.thinned_coverage_grid import failures, report
 
 CELLS_MAX = 150
@@ -14,13 +22,13 @@ CELLS_MAX = 150
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
-    found = [measure(cell, size=20_000, trials=150) for cell in pairwise()]
+    found = [measure(cell, size=20_000, trials=150) for cell in pairwise() + near_ideal()]
     return [outcome for outcome in found if outcome is not None]
 
 
 def test_few_cells_bring_every_two_conditions_together() -> None:
     cells = pairwise()
-    assert len(cells) <= CELLS_MAX
+    assert len(cells) + len(near_ideal()) <= CELLS_MAX
     assert not missing_pairs(cells)
 
 
@@ -36,7 +44,7 @@ def test_the_gate_saw_every_aggregate_bounded_and_some_near_the_ideal(
     outcomes: list[Outcome],
 ) -> None:
     assert {o.cell.method for o in outcomes if o.trials} == set(METHODS)
-    assert {o.cell.method for o in outcomes if o.gated and o.width > 0} >= {"count", "avg"}
+    assert {o.cell.method for o in outcomes if o.gated and o.width > 0} >= {"count", "sum", "avg"}
 
 
 def test_the_gate_objects_to_what_misses_and_to_what_is_wide() -> None:

@@ -42,7 +42,7 @@ PROFILES: Mapping[str, tuple[tuple[float, int], ...]] = {
 ASKED = ("of all", "of a group")
 """Whether the filter is a WHERE, so that what passes it is counted, or one group among others."""
 SELECTIVITIES = (1.0, 0.1, 0.01, 0.001)
-CONFIDENCES = (0.95, 0.99)
+CONFIDENCES = (0.68, 0.95, 0.99)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -202,12 +202,14 @@ def _z(world: World) -> float:
 def _normal(world: World, of: Floats) -> tuple[float, bool]:
     """Of the sum of the members' `of`; promised where it is certified with room.
 
-    What the basics know is the range of all rows, so that counts, too, when there are groups.
+    What the basics know is the range of all rows, so that counts, too, when there are groups; and
+    that a row of another group adds nothing.
     """
     y = np.where(world.match, of, 0.0)
     variance, most = 0.0, 0.0
     for stratum in world.strata:
         some, n, known = y[stratum.rows], stratum.read, of[stratum.rows]
+        known = np.append(known, 0.0) if world.grouped else known
         if n == len(some):
             continue
         spread = float(np.var(some, ddof=1)) if len(some) > 1 else 0.0
@@ -499,6 +501,12 @@ def pairwise() -> list[Cell]:
             met |= _meetings(best, 2) | _meetings(best, 3)
             chosen.append(Cell(*best))
     return chosen
+
+
+def near_ideal() -> list[Cell]:
+    """Cells whose intervals are certified normal, so that they are held to the ideal width."""
+    some = product(("sum", "avg", "variance"), CONFIDENCES)
+    return [Cell(method, "uniform", "of all", "1/2", 1.0, c) for method, c in some]
 
 
 Meeting = frozenset[tuple[int, object]]
