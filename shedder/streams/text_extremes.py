@@ -27,6 +27,7 @@ class GroupedTextExtremes:
     def __init__(self, groups: int) -> None:
         self._low: NDArray[np.object_] = np.full(groups, None, object)
         self._high: NDArray[np.object_] = np.full(groups, None, object)
+        self._there = 0  # Groups that have a value.
         self._texts = 0
         self._text_bytes = 0
 
@@ -39,7 +40,7 @@ class GroupedTextExtremes:
     def size_bytes(self) -> int:
         """Pointers, and texts at the mean size of those that were folded in."""
         mean = self._text_bytes / self._texts if self._texts else 0.0
-        return int(self.groups * 2 * (8 + _STRING_BYTES + mean))
+        return int(16 * self.groups + 2 * self._there * (_STRING_BYTES + mean))
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
@@ -66,6 +67,8 @@ class GroupedTextExtremes:
         """Fold in another summary over the same group ids."""
         self.grow(other.groups)
         seen = np.flatnonzero(other._low != None)  # noqa: E711 - elementwise
+        self._texts += other._texts
+        self._text_bytes += other._text_bytes
         self._fold(seen, other._low[seen], other._high[seen])
         return self
 
@@ -73,13 +76,13 @@ class GroupedTextExtremes:
         """The groups at these ids, in this order."""
         chosen = type(self)(0)
         chosen._low, chosen._high = self._low[ids], self._high[ids]
-        return chosen
+        return chosen._counted(self._texts, self._text_bytes)
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """The inverse of select: group i goes to ids[i]."""
         spread = type(self)(groups)
         spread._low[ids], spread._high[ids] = self._low, self._high
-        return spread
+        return spread._counted(self._texts, self._text_bytes)
 
     def minimum(self) -> Estimates:
         """The smallest text of each group; null where there is none."""
@@ -101,13 +104,20 @@ class GroupedTextExtremes:
         read = cls(0)
         read._low = np.array(table["low"].to_pylist(), object)
         read._high = np.array(table["high"].to_pylist(), object)
-        return read
+        return read._counted(2 * (table.num_rows - table["low"].null_count), table.nbytes)
+
+    def _counted(self, texts: int, text_bytes: int) -> Self:
+        """Who has a value is counted anew. texts, text_bytes: what their mean size is of."""
+        self._there = int(np.count_nonzero(self._low != None))  # noqa: E711 - elementwise
+        self._texts, self._text_bytes = texts, text_bytes
+        return self
 
     def _fold(
         self, ids: NDArray[np.integer], low: NDArray[np.object_], high: NDArray[np.object_]
     ) -> None:
         empty = self._low[ids] == None  # noqa: E711 - elementwise
         fresh, met = ids[empty], ids[~empty]
+        self._there += len(fresh)
         self._low[fresh], self._high[fresh] = low[empty], high[empty]
         self._low[met] = np.minimum(self._low[met], low[~empty])
         self._high[met] = np.maximum(self._high[met], high[~empty])

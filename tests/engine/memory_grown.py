@@ -23,6 +23,7 @@ from tests.engine.allocation_world import MIB, bound
 SECOND = 1_000_000
 ROWS = 20_000  # Of each second.
 WINDOW = "[RANGE INTERVAL '{0}' SECOND SLIDE INTERVAL '1' SECOND]"
+TEXT = "'u' || CAST(k AS VARCHAR)"
 QUERIES = {
     "registers": (f"SELECT COUNT(DISTINCT k) AS d FROM s {WINDOW} WITHIN 0.5 PERCENT", 60),
     "counters": (f"SELECT SELF_JOIN_SIZE(k) AS f FROM s {WINDOW}", 60),
@@ -47,8 +48,12 @@ QUERIES = {
         f"SELECT k % 15000 AS g, MIN(v) AS a, MAX(k) AS b FROM s {WINDOW} GROUP BY g",
         60,
     ),
+    "extremes of texts by group": (
+        f"SELECT k % 15000 AS g, MIN({TEXT}) AS a, MAX({TEXT}) AS b FROM s {WINDOW} GROUP BY g",
+        60,
+    ),
     "texts by group": (
-        f"SELECT k % 60000 AS g, LAST('u' || CAST(k AS VARCHAR)) AS t FROM s {WINDOW} GROUP BY g",
+        f"SELECT k % 60000 AS g, LAST({TEXT}) AS t FROM s {WINDOW} GROUP BY g",
         60,
     ),
     "items by group": (f"SELECT k % 200 AS g, TOP(k, 5) AS t FROM s {WINDOW} GROUP BY g", 30),

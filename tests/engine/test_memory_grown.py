@@ -13,7 +13,14 @@ MIB = 1 << 20
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names", [(), ("extremes by group",), ("items by group",), ("texts by group",)]
+    "names",
+    [
+        (),
+        ("extremes by group",),
+        ("extremes of texts by group",),
+        ("items by group",),
+        ("texts by group",),
+    ],
 )
 def test_what_standing_queries_say_they_hold_is_what_the_process_grew_by(
     names: tuple[str, ...],
