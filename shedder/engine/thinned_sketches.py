@@ -49,7 +49,11 @@ def thinned_quantile(
     whole: GroupedLogBuckets, segments: Segments, q: float, confidence: float, *, ungrouped: bool
 ) -> Estimates:
     """The discrete q-quantile of each group: float64."""
-    strata = [_stratum(whole, None), *(_stratum(s.synopsis, s) for _, s in segments)]
+    every = [whole, *(segment.synopsis for _, segment in segments)]
+    bits = min(each.mantissa_bits for each in every)
+    whole, *thinned = (_at_bits(each, bits) for each in every)  # Else cells are not the same ones.
+    of_segments = zip(thinned, segments, strict=True)
+    strata = [_stratum(whole, None), *(_stratum(each, s) for each, (_, s) in of_segments)]
     found = bucket_quantile(
         [s for s in strata if s.population] or strata,  # One of nothing has no range to widen by.
         whole.ends_of,
@@ -65,6 +69,13 @@ def thinned_quantile(
     return Estimates(
         values, found.low, found.high, bound.astype(np.uint8), null, confidence, SOURCE, reason
     )
+
+
+def _at_bits(buckets: GroupedLogBuckets, bits: int) -> GroupedLogBuckets:
+    """The same in buckets this wide: what has read nothing is as narrow as it was made."""
+    if buckets.mantissa_bits == bits:
+        return buckets
+    return GroupedLogBuckets.from_bytes(buckets.to_bytes()).resize(bits)
 
 
 def _stratum(buckets: GroupedLogBuckets, segment: Segment | None) -> BucketStratum:
