@@ -174,6 +174,9 @@ def scenario_of(seed: int, seconds: float = 2.0) -> Scenario:
     if rng.random() < 0.2:
         group["thinning"] = "1/8"
         values["machine"]["scale"] = 8_000.0
+        # The way of these alone takes more time than there is: else help is hardly ever wanted.
+        flood = {"rate": 300.0, "times": 20.0, "from_s": 0.1 * seconds, "for_s": 0.7 * seconds}
+        arrivals |= flood | {"shape": "flash"}
     return Scenario.of(values)
 
 

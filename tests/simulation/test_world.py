@@ -163,7 +163,9 @@ def test_tenants_have_ledgers_and_quotas_of_their_own():
     assert result.held, result.problems
     greedy, modest = (world.ledgers[f"requests_of_{name}"] for name in names)
     assert greedy.refused_batches > 0
-    assert greedy.applied < modest.applied / 2
+    lasted_s = world.agenda.now_us / 1e6  # Whoever waits for his turn goes on after the arrivals.
+    assert greedy.applied <= 200 * lasted_s + 100  # One batch may be owed.
+    assert greedy.applied < modest.applied
     assert modest.refused_batches == 0
     assert world.ledgers[STREAM].applied == 0
 
