@@ -7,9 +7,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 WORKERS ?= 2
 SEED ?= 0
 WORLDS ?= 200
+# Compiled once, not in each process: half of the time that a worker takes to collect the tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo spark-demo test unit check format lint docs bench proto simulate-long \
+.PHONY: help venv demo spark-demo test test-spark test-others unit check format lint docs bench proto simulate-long \
   coverage characterize constraints clean
 
 help:  ## this list
@@ -37,8 +39,13 @@ spark-demo: venv  ## a million flights through Spark, summarised and forwarded, 
 	@$(BIN)/shedder spark-demo
 
 test: venv  ## all tests, the slow ones and Spark's, too
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m "not spark"
+	@$(MAKE) --no-print-directory -j2 test-spark test-others
+
+test-spark: venv  # One session, which waits for its JVM half of the time.
 	@$(BIN)/pytest -q -m spark
+
+test-others: venv  # By files, those that take longest first (tests/conftest.py).
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not spark"
 
 unit: venv  ## the quick tests
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"

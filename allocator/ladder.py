@@ -60,7 +60,11 @@ class Ladder:
         up = np.flatnonzero(~first)
         more = cost[rows[up], columns[up]] - cost[rows[up - 1], columns[up - 1]]
         gain = error[rows[up - 1], columns[up - 1]] - error[rows[up], columns[up]]
-        order = np.argsort(-gain / more, kind="stable")
+        worth = np.full(hull.shape, -np.inf)
+        worth[rows[up], columns[up]] = -gain / more
+        # On a straight line the next step may be the better one by a last bit, and comes after.
+        np.maximum.accumulate(worth, axis=1, out=worth)
+        order = np.argsort(worth[rows[up], columns[up]], kind="stable")
         start = cost[rows[foot], columns[foot]].sum()
         return cls(
             cheapest=rung[rows[foot], columns[foot]],

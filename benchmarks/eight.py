@@ -25,8 +25,10 @@ from shedder.engine.plan import plan
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
+from shedder.garbage import keeping_what_is_loaded
 from shedder.settings import Settings
 from shedder.streams.frame import Frame
+from shedder.streams.positions import Positions
 from shedder.streams.sample import StreamSample
 from shedder.wire.heap import keep_big_blocks
 from synopses.distinct import GroupedDistinct
@@ -82,7 +84,8 @@ def feed(stream: Stream, given: Sequence[pa.RecordBatch], *, answer: bool) -> No
     at = 0
     for number, batch in enumerate(given):
         rows = batch.num_rows
-        frame = Frame(batch, stream.schema.time_column)
+        positions = Positions(stream.schema.seed, at)
+        frame = Frame(batch, stream.schema.time_column, positions=positions)
         stream.sample.update(at, frame)
         stream.apply(Batch(1, "", 0, number, at, rows, START_US), frame)
         for published in stream.queries.values():
@@ -119,17 +122,9 @@ def run() -> Report:
     """The whole apply path, parts of it, and engines that do the same exactly."""
     compile_kernels()
     keep_big_blocks()
-    given = list(batches(TUPLES))
-    rows = [
-        ["eight aggregates and the samples", *_ours(given, QUERIES)],
-        ["the same, and all windows that close are answered", *_ours(given, QUERIES, answer=True)],
-    ]
-    rows += [[f"only {name}", *_ours(given, {name: text})] for name, text in QUERIES.items()]
-    rows.append(["only the sample (no query)", *_ours(given, {})])
-    rows.append(["the kernels alone, without engine", f"{_rate(lambda: kernels(given)):.1f}"])
+    with keeping_what_is_loaded():
+        rows = _rows(list(batches(TUPLES)))
     base = float(rows[0][1])
-    rivals = {"polars, exact": _polars(given), "DuckDB, exact": _duckdb(given)}
-    rows += [[name, f"{rate:.1f}"] for name, rate in rivals.items()]
     return Report(
         claim="Aim: 40 million tuples per CPU second through samples, frames and panes, one core.",
         columns=["what", "M tuples/s", "eight aggregates over this"],
@@ -139,7 +134,10 @@ def run() -> Report:
                 f"{TUPLES:,} tuples in batches of {BATCH_ROWS:,} into empty panes; CPU time of one "
                 f"thread, the fastest of {PASSES} passes (rivals: of 3)."
             ),
-            "The C heap keeps what is freed, as the server sets it up; for the rivals, too.",
+            (
+                "The C heap keeps what is freed and loaded modules are not swept for garbage, as "
+                "the server sets it up; for the rivals, too."
+            ),
             (
                 "The sample is uniform, by weight of value and by hash of key, as registration "
                 "makes it for these queries."
@@ -150,6 +148,19 @@ def run() -> Report:
             ),
         ],
     )
+
+
+def _rows(given: Sequence[pa.RecordBatch]) -> list[list[str]]:
+    """What ran, and its rate."""
+    rows = [
+        ["eight aggregates and the samples", *_ours(given, QUERIES)],
+        ["the same, and all windows that close are answered", *_ours(given, QUERIES, answer=True)],
+    ]
+    rows += [[f"only {name}", *_ours(given, {name: text})] for name, text in QUERIES.items()]
+    rows.append(["only the sample (no query)", *_ours(given, {})])
+    rows.append(["the kernels alone, without engine", f"{_rate(lambda: kernels(given)):.1f}"])
+    rivals = {"polars, exact": _polars(given), "DuckDB, exact": _duckdb(given)}
+    return rows + [[name, f"{rate:.1f}"] for name, rate in rivals.items()]
 
 
 def _ours(

@@ -201,10 +201,6 @@ def _arrays(name: str, make: Callable[[], Any]) -> Contender:
     return Contender(f"DataSketches {name}", ask)
 
 
-def _their_p99(sketch: Any) -> float:
-    return float(sketch.get_quantile(0.99))
-
-
 def _quantile_contenders() -> list[Contender]:
     high = "99"
     return [

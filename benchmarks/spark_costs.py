@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks.measure import Report
-from spark_ingest.pipeline import FANOUT
+from spark_ingest.tree import FANOUT
 
 CORES = (1, 2, 8, 32, 128)
 TUPLES = 100_000_000  # Of the micro-batch that is foreseen,
@@ -19,8 +19,9 @@ PARTITIONS_PER_CORE = 4  # ... in so many tasks for each core.
 class Costs:
     """What was measured on one core, in seconds.
 
-    batch: of a micro-batch, however small. partition: of a task, without its tuples. tuple: of
-    one tuple, read and summarised. merge: of one partition's summaries, folded into others.
+    batch: of a micro-batch with a tree, however small. partition: of a task, without its tuples.
+    tuple: of one tuple, read and summarised. merge: of one partition's summaries, folded into
+    others.
     """
 
     batch: float
@@ -32,33 +33,36 @@ class Costs:
     def measured(
         cls,
         *,
-        one_s: float,
+        few_s: float,
+        few: int,
         many_s: float,
+        many: int,
         full_s: float,
-        partitions: int,
         tuples: int,
         merge: float,
     ) -> Costs:
         """From three measurements on one core.
 
         Args:
-          one_s, many_s: hardly any tuples in one partition, and in so many.
+          few_s, many_s: hardly any tuples in so few and in so many partitions, both more than the
+            driver merges itself.
           full_s: so many tuples in as many partitions. merge: as it is kept.
         """
-        partition = max((many_s - one_s) / (partitions - 1) - merge, 0.0)
-        batch = max(one_s - partition - merge, 0.0)
+        partition = max((many_s - few_s) / (many - few) - merge, 0.0)
+        batch = max(few_s - few * (partition + merge), 0.0)
         return cls(batch, partition, max(full_s - many_s, 0.0) / tuples, merge)
 
     def seconds(self, tuples: int, partitions: int, cores: int) -> float:
         """How long a micro-batch takes.
 
         Tasks run in waves of as many as there are cores; then FANOUT summaries become one, level by
-        level, each level as long as one such merge as long as there are cores for all of them.
+        level, each level as long as one such merge as long as there are cores for all of them. Of
+        so few that the driver merges them it says a stage too much.
         """
         waves = math.ceil(partitions / cores)
         read = waves * (self.partition + self.tuple * tuples / partitions)
         sizes = [partitions]
-        while len(sizes) == 1 or sizes[-1] > 1:  # One partition's summaries are merged, too.
+        while sizes[-1] > 1:
             sizes.append(math.ceil(sizes[-1] / FANOUT))
         merged = sum(
             math.ceil(above / cores) * min(left, FANOUT) * self.merge

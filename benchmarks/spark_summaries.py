@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 import shedder
@@ -27,7 +29,7 @@ from shedder.streams.batches import TIME_MAX_US
 from shedder.streams.conform import conform
 from shedder.wire.heap import keep_big_blocks
 from spark_ingest.begun import Begun
-from spark_ingest.executors import BUILT, Part, builder, merger
+from spark_ingest.executors import BUILT, Part, builder
 from spark_ingest.files import listed
 from spark_ingest.poison import Aside
 from spark_ingest.session import (
@@ -38,6 +40,7 @@ from spark_ingest.session import (
     spark_session,
     without_pandas,
 )
+from spark_ingest.tree import DRIVER_MAX, gathered
 
 TUPLES = int(os.environ.get("BENCH_SPARK_TUPLES", "6000000"))
 FEW = 12_000  # Tuples, of which the time is that of starting and ending.
@@ -64,6 +67,9 @@ QUERIES = {
     "GROUP BY key % 1000",
 }
 Work = Callable[[Path], object]
+Seconds = NDArray[np.float64]
+_TREE = DRIVER_MAX + 1  # Partitions, the fewest that become one on the executors.
+TURNS = 7  # Of each way, one after another.
 
 
 def run() -> Report:
@@ -101,7 +107,9 @@ def run() -> Report:
             (
                 f"{TUPLES:,} tuples of {SECONDS} s in {FILES} Parquet files: two numbers and a "
                 f"time; {', '.join(FUNCTIONS)} beside the synopses of {len(QUERIES)} queries, pane "
-                "by pane. CPU is that of the JVM and of Python's workers."
+                "by pane. CPU is that of the JVM, of Python's workers and of the driver. In the "
+                f"middle of {TURNS} turns, in each of which every way had its own; so is what one "
+                "is over another."
             ),
             f"Start and end is what {FEW:,} tuples take; it is in the tuples/s.",
             (
@@ -124,11 +132,17 @@ def run() -> Report:
 
 def _costs(spark: SparkSession, plans: str, home: Path, *, merge: float) -> Costs:
     """Of the files that workers read, on the one core that the session has."""
-    one_s, _ = _spent(lambda: _parts(spark, plans, home, "few", 1))
+    few_s, _ = _spent(lambda: _parts(spark, plans, home, "few", _TREE))
     many_s, _ = _spent(lambda: _parts(spark, plans, home, "few", FILES))
     full_s, _ = _spent(lambda: _parts(spark, plans, home, "source", FILES))
     return Costs.measured(
-        one_s=one_s, many_s=many_s, full_s=full_s, partitions=FILES, tuples=TUPLES, merge=merge
+        few_s=few_s,
+        few=_TREE,
+        many_s=many_s,
+        many=FILES,
+        full_s=full_s,
+        tuples=TUPLES,
+        merge=merge,
     )
 
 
@@ -153,19 +167,19 @@ def _beside(spark: SparkSession, cores: int, plans: str, home: Path) -> list[lis
         "all synopses, of a frame": ours,
         "all synopses, of `parquet_files`": ours_of_files,
     }
-    rows, first = [], 0.0
-    for what, work in ways.items():
-        wall_s, cpu_s = _spent(lambda w=work: w(home / "source"))  # type: ignore[misc]
-        fixed_s, _ = _spent(lambda w=work: w(home / "few"))  # type: ignore[misc]
-        first = first or wall_s
+    full = _in_turns({what: partial(work, home / "source") for what, work in ways.items()})
+    fixed = _in_turns({what: partial(work, home / "few") for what, work in ways.items()})
+    spark_s, _ = full["Spark's two functions"]
+    rows = []
+    for what, (walls_s, cpus_s) in full.items():
         rows.append(
             [
                 f"local[{cores}]",
                 what,
-                f"{TUPLES / wall_s / 1e6:.2f} M",
-                f"{cpu_s / TUPLES * 1e9:.0f}",
-                f"{fixed_s:.2f}",
-                f"{first / wall_s:.2f}×",
+                f"{TUPLES / np.median(walls_s) / 1e6:.2f} M",
+                f"{np.median(cpus_s) / TUPLES * 1e9:.0f}",
+                f"{np.median(fixed[what][0]):.2f}",
+                f"{np.median(spark_s / walls_s):.2f}×",
             ]
         )
     return rows
@@ -218,36 +232,51 @@ def _write(directory: Path, tuples: int) -> None:
         pq.write_table(pa.table(table), directory / f"{number}.parquet")
 
 
-def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> list[bytes]:
+def _built(frame: DataFrame, plans: str, home: Path, *, files: bool = False) -> bytes:
     partitions = frame.rdd.getNumPartitions()
     part = Part(plans, Begun(0, partitions, TIME_MAX_US), Aside(str(home / "poison")), files)
     built = frame.mapInArrow(builder(part, partitions), BUILT)
-    merged = built.repartition(1).mapInArrow(merger(plans), BUILT)
     with cut_alike(frame.sparkSession, SUMMARISED_ROWS):
-        return [bytes(row.data) for row in merged.collect()]
+        return gathered(built, partitions, plans).data
 
 
 def _sent(spark: SparkSession, plans: str, home: Path, share: int) -> str:
     frame = spark.read.parquet(str(home / "source")).where(f"unix_micros(ts) % {10 * share} < 10")
-    (data,) = _built(frame, plans, home)
+    data = _built(frame, plans, home)
     rows = Summaries.from_bytes(data).rows
     return f"{len(data) / 1e6:.2f} MB of {rows / 1e6:.2g} M tuples"
 
 
 def _spent(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds, and seconds of CPU of all processes below this one: the least of three times."""
-    work()  # Workers start and compile.
-    found = []
-    for _ in range(3):
-        began, spent = time.perf_counter(), _below_s()
-        work()
-        found.append((time.perf_counter() - began, _below_s() - spent))
-    return min(wall for wall, _ in found), min(cpu for _, cpu in found)
+    """Seconds, and seconds of CPU, this process and all below it: the least of three times."""
+    ((walls_s, cpus_s),) = _in_turns({"": work}, turns=3).values()
+    return float(walls_s.min()), float(cpus_s.min())
 
 
-def _below_s() -> float:
-    times = [each.cpu_times() for each in psutil.Process().children(recursive=True)]
-    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+def _in_turns(
+    ways: Mapping[str, Callable[[], object]], *, turns: int = TURNS
+) -> dict[str, tuple[Seconds, Seconds]]:
+    """Of each way, by turn: seconds, and seconds of CPU of this process and all below it.
+
+    One after another in each turn, so that what comes between finds them all; each was warmed
+    twice.
+    """
+    for work in [*ways.values()] * 2:
+        work()  # Workers start and compile, and so does the JVM.
+    found = np.zeros((len(ways), 2, turns))
+    for turn in range(turns):
+        for at, work in enumerate(ways.values()):
+            began, spent = time.perf_counter(), _cpu_s()
+            work()
+            found[at, :, turn] = time.perf_counter() - began, _cpu_s() - spent
+    return {what: (walls, cpus) for what, (walls, cpus) in zip(ways, found, strict=True)}
+
+
+def _cpu_s() -> float:
+    own = psutil.Process()
+    times = [each.cpu_times() for each in own.children(recursive=True)]
+    below = sum(t.user + t.system + t.children_user + t.children_system for t in times)
+    return below + time.process_time()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from synopses.counts import GroupedCount
 from synopses.distinct import GroupedDistinct
 from synopses.frequent import GroupedFrequent
 from synopses.group_table import GroupTable
-from synopses.hashing import chosen_keys, murmur_int64, murmur_utf8, position_start
-from synopses.key_kernels import positions_below
+from synopses.hashing import murmur_int64, murmur_utf8, position_keys, position_start
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
 from synopses.moments import GroupedMoments
@@ -127,9 +126,7 @@ def cases(given: dict[str, Any], library: dict[str, tuple[str, float]]) -> list[
         return lambda: GroupedMoments(groups, integer, variance)
 
     def sampled(summary: BottomK, rows: slice) -> None:
-        start, size = position_start(1, rows.start), rows.stop - rows.start
-        low = positions_below(start, size, np.uint64(summary.threshold))
-        summary.update(chosen_keys(start, low))
+        summary.update(position_keys(1, rows.start, rows.stop - rows.start))
 
     def by_stratum(summary: StratifiedBottomK, rows: slice) -> None:
         summary.update(g[rows], position_start(1, rows.start))

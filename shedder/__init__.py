@@ -44,6 +44,7 @@ def connect(address: str, **options: Any) -> Client:
       address: HOST:PORT.
       options: token, ca, cert, key, insecure; see `shedder.client.connect`.
     """
-    from shedder.client import connect as _connect
+    with loading():
+        from shedder.client import connect as _connect
 
     return _connect(address, **options)

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from shedder.errors import BadSetting
 
@@ -254,6 +259,18 @@ class Settings(BaseSettings):
     )
 
     @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Nothing is looked for in files but in the one that `load` reads."""
+        return init_settings, env_settings
+
+    @classmethod
     def load(cls, config: Path | None = None, **flags: object) -> Self:
         """Flags (None: not given) over environment over file over defaults.
 
@@ -262,10 +279,11 @@ class Settings(BaseSettings):
         """
         config = config or (Path(os.environ["SHEDDER_CONFIG"]) if _says("SHEDDER_CONFIG") else None)
         _refuse_unknown_names()
-        given = {name: value for name, value in flags.items() if value is not None}
+        given: dict[str, Any] = {k: value for k, value in flags.items() if value is not None}
         try:
-            values = {**_read(config), **EnvSettingsSource(cls)(), **given}
-            return cls(**values)
+            if config is not None:
+                given = {**_read(config), **EnvSettingsSource(cls)(), **given}
+            return cls(**given)
         except ValidationError as error:
             raise BadSetting(_explain(error)) from error
 
@@ -274,9 +292,7 @@ def _says(name: str) -> bool:
     return bool(os.environ.get(name))
 
 
-def _read(config: Path | None) -> dict[str, object]:
-    if config is None:
-        return {}
+def _read(config: Path) -> dict[str, object]:
     try:
         return tomllib.loads(config.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:

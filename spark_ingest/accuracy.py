@@ -22,7 +22,7 @@ from spark_ingest.baseline import (
     sealed_stream,
     stretch_of,
 )
-from spark_ingest.facts import Truths, find_truths
+from spark_ingest.facts import Passed, Truths, find_truths
 from spark_ingest.judge import judge
 from spark_ingest.profile import Profile, profile
 from spark_ingest.report import Effort, Report
@@ -77,13 +77,15 @@ def judged_by_spark(
     subject: str,
     seed: int | None,
     notes: Sequence[str] = (),
+    passed: Passed = lambda _done, _of: None,
 ) -> Report:
-    """Find the truth about every answer and report.
+    """Find the truth about every answer and report; passed: is told how far it is.
 
     Raises:
       FailedPrecondition: an answer knows tuples that are in no run.
     """
-    (report,) = judged_together(spark, sealed, {subject: asked}, seed=seed, notes=notes)
+    subjects = {subject: asked}
+    (report,) = judged_together(spark, sealed, subjects, seed=seed, notes=notes, passed=passed)
     return report
 
 
@@ -94,12 +96,14 @@ def judged_together(
     *,
     seed: int | None,
     notes: Sequence[str] = (),
+    passed: Passed = lambda _done, _of: None,
 ) -> list[Report]:
     """Find the truth about the answers of several, in the passes of one; a report of each.
 
     Args:
       spark: the session. sealed: the stream that all of them were asked about.
       asked: by subject. seed: of the questions. notes: for each report.
+      passed: is told how far Spark is.
 
     Raises:
       FailedPrecondition: an answer knows tuples that are in no run.
@@ -117,7 +121,7 @@ def judged_together(
 
     def found(sealed: SealedStream) -> Truths:
         with relation(spark, sealed, *stretch_of(case.answer for case in cases)) as name:
-            return find_truths(spark, name, sealed.schema.time_column, cases)
+            return find_truths(spark, name, sealed.schema.time_column, cases, passed)
 
     truths = reading(sealed, found)
     effort = Effort(truths.passes, len(cases), time.monotonic() - began)

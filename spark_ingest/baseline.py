@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -29,9 +29,15 @@ from shedder.streams.windows import span_of
 from spark_ingest.cases import quoted
 from spark_ingest.session import check_spark, having
 
-_OPEN_COST = "spark.sql.files.openCostInBytes"
-_ZONE = "spark.sql.session.timeZone"
-_OPEN_COST_BYTES = 1 << 16  # Of a local file; evaluating the facts takes far longer than reading.
+_WHILE_READING: Mapping[str, int | str] = {
+    # By itself, Spark has one core read all files that are below 4 MiB; evaluating the facts takes
+    # far longer than reading.
+    "spark.sql.files.openCostInBytes": 1 << 16,
+    "spark.sql.session.timeZone": "UTC",
+    # Else a text or a name with ${x} in it is another one, and so is a text with a backslash.
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+}
 _T = TypeVar("_T")
 _DIGITS = 20  # of the first position, with which a run's file name begins
 
@@ -133,7 +139,8 @@ def relation(
     Of runs without event times in [start_us, end_us) there is nothing in it; None is open.
     Rows that were deleted are not there. Where rows lie in blocks, POSITION is a column of the
     file; of others, the file's name says the first position, and a row's place in the file the
-    rest. While the view is there, the session's zone is UTC, in which streams have their times.
+    rest. While the view is there, the session's zone is UTC, in which streams have their times, and
+    texts and names in its statements are what they say.
     """
     name = f"sealed_{stream.schema.name}"
     place = (
@@ -154,8 +161,9 @@ def relation(
         whole = whole.join(sf.broadcast(spark.createDataFrame(gone)), POSITION, "left_anti")
     whole.createOrReplaceTempView(quoted(name))
     try:
-        # By itself, Spark has one core read all files that are below 4 MiB.
-        with having(spark, _OPEN_COST, _OPEN_COST_BYTES), having(spark, _ZONE, "UTC"):
+        with ExitStack() as stack:
+            for setting, value in _WHILE_READING.items():
+                stack.enter_context(having(spark, setting, value))
             yield name
     finally:
         spark.catalog.dropTempView(name)

@@ -92,7 +92,7 @@ class _Wanted:
 
 
 @dataclass(slots=True)
-class _Pass:
+class Pass:
     """Kinds whose groups and values have these types, and what is wanted of them.
 
     columns: SQL and place; it is made of c0, c1, ..., the counts of a value, and of their sums over
@@ -135,9 +135,10 @@ def find_by_value(
     spark: SparkSession,
     relation: str,
     time_column: str,
-    cases: Iterable[Case],
+    passes: Iterable[Pass],
     groups_of: Mapping[int, Mapping[Key, dict[str, Facts]]],
-) -> int:
+    done: Callable[[], None] = lambda: None,
+) -> None:
     """Put what the cases claim of values into the facts of their groups.
 
     Of lists the counts of the values that they have, as `counts`, of TOP also of the most frequent
@@ -148,25 +149,21 @@ def find_by_value(
       spark: the session.
       relation: a view with the stream's columns and POSITION.
       time_column: the stream's event time.
-      cases: judgeable ones.
+      passes: over the tuples, of `passes_by_value`.
       groups_of: by the case's number: its true groups, with facts by output.
-
-    Returns:
-      How many passes over the tuples it took.
+      done: is told of each pass that has ended.
     """
-    passes = 0
     with tempfile.TemporaryDirectory(prefix="shedder-claims-") as scratch:
-        for one in _passes(cases, time_column):
-            claims = Path(scratch) / f"{passes}.parquet"
+        for number, one in enumerate(passes):
+            claims = Path(scratch) / f"{number}.parquet"
             pq.write_table(_claims_table(one), claims)
             table = spark.sql(_sql(one, relation, time_column, claims)).toArrow()
             _take(one, table, groups_of)
-            passes += 1
-    return passes
+            done()
 
 
 def _take(
-    one: _Pass, table: pa.Table, groups_of: Mapping[int, Mapping[Key, dict[str, Facts]]]
+    one: Pass, table: pa.Table, groups_of: Mapping[int, Mapping[Key, dict[str, Facts]]]
 ) -> None:
     kinds = table["k"].to_numpy()
     rows = [np.flatnonzero(kinds == kind).tolist() for kind in range(len(one.kinds))]
@@ -183,8 +180,9 @@ def _take(
                 facts[wanted.fact] = read[wanted.column][row]
 
 
-def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
-    gathered: dict[tuple[Any, ...], _Pass] = {}
+def passes_by_value(cases: Iterable[Case], time_column: str) -> Iterator[Pass]:
+    """As few passes over the tuples as find all that judgeable cases claim of values."""
+    gathered: dict[tuple[Any, ...], Pass] = {}
     for case in cases:
         condition = condition_of(case, time_column)
         for name, aggregate in case.aggregates():
@@ -193,7 +191,7 @@ def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
             assert aggregate.argument is not None, aggregate
             sides = (aggregate.argument, *((aggregate.second,) if aggregate.second else ()))
             kind = tuple(_type(group) for group in case.query.groups), _widest(sides)
-            one = gathered.setdefault(kind, _Pass(*kind))
+            one = gathered.setdefault(kind, Pass(*kind))
             one.spans.append((case.answer.start_us, case.answer.end_us))
             _add(one, case, name, aggregate, condition, one.kind_of(case.query.groups, sides))
             if one.is_full:
@@ -201,9 +199,7 @@ def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:
     yield from gathered.values()
 
 
-def _add(
-    one: _Pass, case: Case, name: str, aggregate: Aggregate, condition: str, kind: int
-) -> None:
+def _add(one: Pass, case: Case, name: str, aggregate: Aggregate, condition: str, kind: int) -> None:
     counted = one.kinds[kind]
     match aggregate.function:
         case AggregateFunction.COUNT_DISTINCT:
@@ -261,7 +257,7 @@ def _of_sets(function: AggregateFunction, first: str, second: str) -> str:
             raise AssertionError(function)
 
 
-def _claims_table(one: _Pass) -> pa.Table:
+def _claims_table(one: Pass) -> pa.Table:
     """The values that answers have listed, by kind."""
     claimed = list(one.claimed)
     return pa.table(
@@ -272,7 +268,7 @@ def _claims_table(one: _Pass) -> pa.Table:
     )
 
 
-def _sql(one: _Pass, relation: str, time_column: str, claims: Path) -> str:
+def _sql(one: Pass, relation: str, time_column: str, claims: Path) -> str:
     """Tuples to a row for each kind, rows to values and their counts, these to groups' facts."""
     needed: dict[str, str] = {}
 
@@ -310,7 +306,7 @@ def _sql(one: _Pass, relation: str, time_column: str, claims: Path) -> str:
     return f"SELECT {', '.join([*keys, *facts])} FROM ({values}) AS c GROUP BY {', '.join(keys)}"
 
 
-def _cells(one: _Pass, kind: _Kind, side: int) -> Iterator[str]:
+def _cells(one: Pass, kind: _Kind, side: int) -> Iterator[str]:
     """What a tuple's row of a kind is made of: groups, value and mask."""
     for group, of in zip(kind.groups, one.groups, strict=True):
         yield f"CAST({render(group, SqlDialect.SPARK)} AS {_SPARK[of]})"

@@ -118,9 +118,17 @@ def accuracy(
             asked = ask_all(database, data, name, drawn, lambda: progress.advance(task))
         sealed = sealed_stream(data, name)
         console.print(f"Spark computes {len(asked.cases)} exact answers: a minute or more")
-        with console.status("Spark is at it"):
-            subject = f"{name}, {sealed.rows:,} tuples"
-            found = judged_by_spark(spark, sealed, asked, subject=subject, seed=seed)
+        subject = f"{name}, {sealed.rows:,} tuples"
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task("Spark reads all tuples", total=None)
+            found = judged_by_spark(
+                spark,
+                sealed,
+                asked,
+                subject=subject,
+                seed=seed,
+                passed=lambda done, of: progress.update(task, completed=done, total=of),
+            )
     as_json, as_html = write(found, report)
     Console(highlight=False).print(_summary(found.gates))
     console.print(

@@ -256,6 +256,9 @@ def check_columns(columns: pa.Schema, plans: Plans) -> None:
     """
     if has_corrupt(columns, plans.schema):
         columns = columns.remove(columns.get_field_index(CORRUPT))
+    for column in plans.schema.columns:
+        if column.name not in columns.names:  # Else a pipeline would bring NULLs day after day.
+            raise SchemaMismatch(plans.schema.name, f"column {column.name!r} is missing")
     conform_batch(pa.RecordBatch.from_pylist([], schema=columns), plans.schema)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from shedder.cql.expression import (
 from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
 from shedder.queries.cases import Case, Key
-from spark_ingest.by_value import BY_VALUE, find_by_value
+from spark_ingest.by_value import BY_VALUE, find_by_value, passes_by_value
 from spark_ingest.cases import CONDITIONS_MAX, Facts, condition_of, quoted, within
 from spark_ingest.session import having
 
@@ -126,8 +126,16 @@ class _Pass:
         self.facts.append(_Fact(case, output, name, column))
 
 
+Passed = Callable[[int, int], None]
+"""Is told how many passes over the tuples have ended, and of how many."""
+
+
 def find_truths(
-    spark: SparkSession, relation: str, time_column: str, cases: Iterable[Case]
+    spark: SparkSession,
+    relation: str,
+    time_column: str,
+    cases: Iterable[Case],
+    passed: Passed = lambda _done, _of: None,
 ) -> Truths:
     """Find the facts of all judgeable cases.
 
@@ -136,20 +144,28 @@ def find_truths(
       relation: a view with the stream's columns and POSITION (baseline.relation).
       time_column: the stream's event time.
       cases: answers that hold no tuple beyond the relation.
+      passed: is told how far it is.
     """
     cases, truths = [case for case in cases if case.judgeable], Truths()
+    passes = list(_passes(cases, time_column))
+    by_value = list(passes_by_value(cases, time_column))
+
+    def done() -> None:
+        truths.passes += 1
+        passed(truths.passes, len(passes) + len(by_value))
+
     with (
         tempfile.TemporaryDirectory(prefix="shedder-claims-") as scratch,
         having(spark, _COMPILED, _COMPILED_COLUMNS),
     ):
-        for number, one in enumerate(_passes(cases, time_column)):
+        for number, one in enumerate(passes):
             file = Path(scratch) / f"{number}.parquet"
             pq.write_table(_claims_table(one), file)
             table = spark.sql(_sql(one, relation, time_column, file)).toArrow()
             _take(one, table, truths)
-            truths.passes += 1
-        found = find_by_value(spark, relation, time_column, cases, truths.by_case)
-    return Truths(truths.passes + found, truths.by_case)
+            done()
+        find_by_value(spark, relation, time_column, by_value, truths.by_case, done)
+    return truths
 
 
 def _passes(cases: Iterable[Case], time_column: str) -> Iterator[_Pass]:

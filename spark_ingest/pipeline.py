@@ -44,7 +44,6 @@ from spark_ingest.executors import (
     builder,
     check_columns,
     check_names,
-    merger,
     sender,
 )
 from spark_ingest.files import ParquetFiles
@@ -62,8 +61,8 @@ from spark_ingest.session import (
     without_pandas,
 )
 from spark_ingest.sources import check_readers
+from spark_ingest.tree import gathered
 
-FANOUT = 16  # Summaries that one task merges.
 ONCE: Mapping[str, Any] = MappingProxyType({"availableNow": True})
 _NOTHING = Summaries(0, 0, 0, ()).to_bytes()
 _AGAIN_MAX = 10  # Times that a micro-batch is built again, because queries came or went meanwhile.
@@ -303,15 +302,11 @@ class _Sink:
 def _summarised(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:
     parts = max(1, frame.rdd.getNumPartitions())
     built = frame.mapInArrow(builder(part, parts), BUILT)
-    while parts > FANOUT:
-        parts = -(-parts // FANOUT)
-        built = built.repartition(parts).mapInArrow(merger(part.plans), BUILT)
-    # Not coalesce, which would have one task do all that comes before it, too.
-    (row,) = built.repartition(1).mapInArrow(merger(part.plans), BUILT).collect()
-    data = bytes(row.data)
-    check_size(part, len(data))
-    receipt = client.merge(sink.stream, data, producer=sink.producer, sequence=part.batch)
-    return Done(part.batch, receipt.rows, row.poison, len(data), 0.0, receipt.duplicate)
+    made = gathered(built, parts, part.plans)
+    size_bytes = len(made.data)
+    check_size(part, size_bytes)
+    receipt = client.merge(sink.stream, made.data, producer=sink.producer, sequence=part.batch)
+    return Done(part.batch, receipt.rows, made.poison, size_bytes, 0.0, receipt.duplicate)
 
 
 def _forwarded(sink: _Sink, client: Client, frame: DataFrame, part: Part) -> Done:

@@ -41,7 +41,7 @@ def opened(place: str) -> tuple[Any, str]:
 def escaped(name: str) -> str:
     """A file's name as Spark lists it, with all characters as they are, as a place to open."""
     scheme, rest = _parts(name)
-    return rest if scheme == "file" else f"{scheme}:{quote(rest, safe='/:@')}"
+    return rest if scheme == "file" else f"{scheme}:{quote(rest, safe=_KEPT)}"
 
 
 def _parts(place: str) -> tuple[str, str]:

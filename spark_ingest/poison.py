@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -90,7 +91,7 @@ def sound(
       row_bytes_max: of a row's payload; None: as many as it has.
     """
     reasons, no = pa.nulls(batch.num_rows, pa.string()), pa.scalar(value=False)
-    for name, wrong, why in _rules(batch, schema, newest_us):
+    for name, wrong, why in _broken(batch, schema, newest_us):
         first = pc.and_(pc.fill_null(wrong, no), pc.is_null(reasons))
         reasons = pc.if_else(first, f"{name}: {why}", reasons)
     kept = batch.drop_columns([CORRUPT]) if has_corrupt(batch.schema, schema) else batch
@@ -116,29 +117,42 @@ def taken(columns: pa.Schema, schema: StreamSchema) -> list[str]:
     return [*own, CORRUPT] if has_corrupt(columns, schema) else own
 
 
-def _rules(
+def _broken(
     batch: pa.RecordBatch, schema: StreamSchema, newest_us: int
-) -> list[tuple[str, Any, str]]:
-    """Column, which rows break the rule, and how."""
-    rules: list[tuple[str, Any, str]] = []
+) -> Iterator[tuple[str, Any, str]]:
+    """Column, which rows break the rule, and how; of rules that some row may break.
+
+    Nearly all batches break none. Their ends and counts say so, and no array is made of them.
+    """
     if has_corrupt(batch.schema, schema):
-        rules.append((CORRUPT, pc.is_valid(batch.column(CORRUPT)), "the source cannot read this"))
+        yield CORRUPT, pc.is_valid(batch.column(CORRUPT)), "the source cannot read this"
     for column in schema.columns:
-        values = batch.column(column.name)
-        is_time = column.name == schema.time_column
-        if is_time or not column.nullable:
-            rules.append((column.name, pc.is_null(values), "is null"))
-        if column.type is ColumnType.TIMESTAMP:
-            rules.append((column.name, _outside_us(values, TIME_MIN_US, TIME_MAX_US), _YEARS))
-            if is_time:
-                late = _outside_us(values, TIME_MIN_US, newest_us)
-                rules.append((column.name, late, "is too far in the future"))
-        elif column.type is ColumnType.DATE:
-            days = values.cast(pa.date32()).cast(pa.int32())
-            rules.append((column.name, _outside(days, DAY_MIN, DAY_MAX), _YEARS))
+        name, values = column.name, batch.column(column.name)
+        is_time = name == schema.time_column
+        if (is_time or not column.nullable) and values.null_count:
+            yield name, pc.is_null(values), "is null"
+        for outside, why in _calendar(values, column.type, newest_us if is_time else None):
+            yield name, outside, why
         if (lost := _lost(values, column.type)) is not None:
-            rules.append((column.name, lost, f"does not fit {column.type.value}"))
-    return rules
+            yield name, lost, f"does not fit {column.type.value}"
+
+
+def _calendar(
+    values: pa.Array[Any], wanted: ColumnType, newest_us: int | None
+) -> Iterator[tuple[Any, str]]:
+    """Which times and days no calendar has, or are later than is believed (None: all are)."""
+    if wanted is ColumnType.DATE:
+        days = _outside(values.cast(pa.date32()).cast(pa.int32()), DAY_MIN, DAY_MAX)
+        if days is not None:
+            yield days, _YEARS
+    elif wanted is ColumnType.TIMESTAMP:
+        most_us = TIME_MAX_US if newest_us is None else min(newest_us, TIME_MAX_US)
+        if (late := _outside_us(values, TIME_MIN_US, most_us)) is None:
+            return
+        if (never := _outside_us(values, TIME_MIN_US, TIME_MAX_US)) is not None:
+            yield never, _YEARS
+        if newest_us is not None:
+            yield late, "is too far in the future"
 
 
 _YEARS = "is outside of the years 1 to 9999"
@@ -169,8 +183,7 @@ def _beyond(values: pa.Array[Any], low: int, high: int) -> Any:
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     if low <= least and most <= high:
         return None
-    below = pc.less(values, pa.scalar(max(low, least), values.type))
-    return pc.or_(below, pc.greater(values, pa.scalar(min(high, most), values.type)))
+    return _outside(values, max(low, least), min(high, most))
 
 
 def _no_text(values: pa.Array[Any]) -> Any:
@@ -197,7 +210,10 @@ _DAY_US = Fraction(86_400 * 10**6)
 
 
 def _outside_us(times: pa.Array[Any], low_us: int, high_us: int) -> Any:
-    """Which times are outside of a range, in their own unit: in a finer one they may not fit."""
+    """Which times are outside of a range, in their own unit: in a finer one they may not fit.
+
+    None: none is.
+    """
     match times.type:
         case unit if is_timestamp(unit):
             each = _UNITS_US[unit.unit]
@@ -233,4 +249,12 @@ def _long(
 
 
 def _outside(values: Any, low: int, high: int) -> Any:
-    return pc.or_(pc.less(values, pa.scalar(low)), pc.greater(values, pa.scalar(high)))
+    """Which integers are outside of a range; None: none is."""
+    ends = pc.min_max(values)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    if least is None or (low <= least and most <= high):
+        return None
+    return pc.or_(
+        pc.less(values, pa.scalar(low, values.type)),
+        pc.greater(values, pa.scalar(high, values.type)),
+    )

@@ -235,6 +235,8 @@ def _value(one: Judged) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, list):  # Of TOP or FREQUENT: items with a value of any type.
+        return [{name: _plain(part) for name, part in item.items()} for item in value]
     if isinstance(value, (datetime, date)):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):

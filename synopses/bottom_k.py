@@ -18,7 +18,7 @@ from synopses.appending import appended
 from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.inputs import as_input
-from synopses.key_kernels import below, heaviest
+from synopses.key_kernels import few_below, heaviest
 from synopses.ordering import ranked, smallest
 from synopses.parameters import INT64_MAX, as_whole
 from synopses.profile import Profile
@@ -55,6 +55,7 @@ class Kept:
 
 _ROUNDING: Final = 1e-15  # More than a product and a quotient can be off by together.
 _LEAST: Final = 1.0 - _ROUNDING  # Of its weight a priority is, for uniforms below 1.
+_SHARE_MAX: Final = 1.0 - 2.0**-53  # Of a sample that is not all: rounded, it might be 1.
 _NOTHING: Final = np.zeros(0, np.int64)
 _NO_ROOM: Final = np.zeros(0)
 
@@ -98,7 +99,7 @@ class BottomK(ResizableSample):
 
     def update(self, keys: NDArray[np.uint64]) -> Kept:
         """Offer a batch. keys: uint64 [n], one per row."""
-        entered = below(as_input(keys, np.uint64), np.uint64(self.threshold))
+        entered = few_below(as_input(keys, np.uint64), np.uint64(self.threshold))
         return self._enter(keys if len(entered) == len(keys) else keys[entered], entered)
 
     def settle(self) -> Kept:
@@ -210,11 +211,11 @@ class HashSample(ResizableSample):
     @property
     def share(self) -> float:
         """The probability with which a value was kept, in (0, 1]; 1.0 when nothing went out."""
-        return 1.0 if self.threshold == KEY_MAX else self.threshold / 2.0**64
+        return 1.0 if self.threshold == KEY_MAX else min(self.threshold / 2.0**64, _SHARE_MAX)
 
     def update(self, hashes: NDArray[np.uint64]) -> Kept:
         """Offer a batch. hashes: uint64 [n], equal where the values are equal."""
-        entered = below(as_input(hashes, np.uint64), np.uint64(self.threshold))
+        entered = few_below(as_input(hashes, np.uint64), np.uint64(self.threshold))
         if not len(entered):
             return Kept(None, _NOTHING)
         held = len(self.hashes)

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from synopses import page_kernels as kernels
 from synopses.bucket_cells import cells_of_keys, farthest, keys_of_cells
 from synopses.inputs import as_input
+from synopses.run_kernels import tally_runs
+from synopses.window_kernels import tally_one
 
 _KEYS = 1 << 19  # At the finest shift: sign, exponent and 7 bits of mantissa.
 _STRETCHES = (_KEYS >> kernels.STRETCH_BITS) + 1
-_FEW = 512  # Values for which no table of whole stretches is made.
+_FEW = 1024  # Values for which no table of whole stretches is made.
 _EACH = 8  # Pages that a group is sure to need: it has 16 entries or more to come.
 _SOME = 32  # Pages that are made at once, at least.
 _WIDE = 64 * kernels.PER_STRETCH  # A row of the directory may be this wide whatever it leads to.
@@ -174,27 +176,28 @@ class CellPages:
           The rows that have no counter here and were not counted; those whose counter went round,
           once for 2^16.
         """
-        if ids.size or not self.rows[0] or values.size < _FEW:
-            return self._tally_many(ids, values, counts, extremes)
-        rest, wrapped = kernels.tally_one(
+        if ids.size:
+            given = as_input(values, np.float64)
+            return self._tally(kernels.tally_many, ids, given, counts, extremes)
+        if values.size < _FEW or not self.rows[0]:
+            return self._tally_one(values, counts, extremes)
+        rest, wrapped = tally_one(
             values, values.view(np.uint64), self.stretches, self.columns, int(self.rows[0]),
             self.directory, self.counters, self.shift, extremes[0],
         )  # fmt: skip
         counts[0] += values.size - rest.size
         if not rest.size:
             return rest, wrapped
-        late, more = self._tally_many(ids, values[rest], counts, extremes)
+        late, more = self._tally_one(as_input(values[rest], np.float64), counts, extremes)
         return rest[late], np.concatenate((wrapped, rest[more]))
 
-    def _tally_many(
+    def _tally_one(
         self,
-        ids: NDArray[np.int32],
         values: NDArray[np.float64],
         counts: NDArray[np.int64],
         extremes: NDArray[np.float64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        values = as_input(values, np.float64)
-        return self._tally(kernels.tally_many, ids, values, counts, extremes)
+        return self._tally(tally_runs, np.array([0, values.size]), values, counts, extremes)
 
     def _tally(
         self,
@@ -213,7 +216,8 @@ class CellPages:
                 self._used, self._whole, self.shift, counts, extremes, rest, wrapped, found,
             )  # fmt: skip
             if at == values.size:
-                return rest[: found[0]], wrapped[: found[1]]
+                rests, wraps = found.tolist()
+                return rest[:rests], wrapped[:wraps]
             self._make_room(bits[at:])
 
     def tally_runs(
@@ -225,7 +229,7 @@ class CellPages:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Count values that stand in the order of their groups (by_group.py); returns the same."""
         values = as_input(values, np.float64)
-        return self._tally(kernels.tally_runs, bounds, values, counts, extremes)
+        return self._tally(tally_runs, bounds, values, counts, extremes)
 
     def _make_room(self, bits: NDArray[np.uint64]) -> None:
         """What counting stopped for: a column, or else a page."""

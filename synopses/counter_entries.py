@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from synopses.errors import CannotSubtract, CorruptSynopsis
 from synopses.inputs import as_input
 
+COUNTED_MAX = 2**62  # Of one group: sums of two such still fit.
 Entries = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]
 
 
@@ -77,6 +78,9 @@ def check_entries(entries: Entries, *, small: NDArray[np.bool_], keys_max: int) 
     steps = np.diff(groups)
     if not ((steps > 0) | ((steps == 0) & (keys[1:] > keys[:-1]))).all():
         raise CorruptSynopsis("entries", "out of order", "by group, then by key")
+    together = float(np.bincount(groups, weights=counts).max())
+    if together > COUNTED_MAX:
+        raise CorruptSynopsis("counts of a group", together, f"<= {COUNTED_MAX} together")
     most = int(np.bincount(groups).max())
     if most > keys_max:
         raise CorruptSynopsis("keys of a group", most, f"<= {keys_max}")

@@ -66,6 +66,25 @@ class CouponLists:
         self._arena, self._used = other._arena.copy(), other._used
         self._lists[:groups], self._taken[:groups] = other._lists[:groups], other._taken[:groups]
 
+    def raise_dense(
+        self,
+        rows: NDArray[np.int32],
+        dense: NDArray[np.uint8],
+        other: CouponLists,
+        other_rows: NDArray[np.int32],
+        other_dense: NDArray[np.uint8],
+    ) -> bool:
+        """Take groups that are dense in both, if all are and the others have no coupons.
+
+        Returns:
+          Whether it is so; nothing has changed else.
+        """
+        return bool(
+            kernels.raise_dense(
+                self._taken, rows, dense, other._lists, other._taken, other_rows, other_dense
+            )
+        )
+
     def run(
         self, kernel: Callable[..., tuple[int, int]], *arguments: Any, coming: int
     ) -> tuple[int, bool]:

@@ -188,20 +188,22 @@ class GroupedDistinct(Resizable):
         if self.lg_k != other.lg_k:
             raise CannotMerge("lg_k", self.lg_k, other.lg_k)
         other = apart_from(self, other)
-        if not other.groups:
+        groups = other._groups
+        if not groups:
             return self
-        self.grow(other.groups)
-        theirs = other._rows[: other.groups]
+        self.grow(groups)
+        theirs = other._rows[:groups]
         if not self._dense_used and self._coupons.is_unused:  # There is nothing: a copy will do.
-            self._rows[: other.groups] = theirs
+            self._rows[:groups] = theirs
             self._dense, self._dense_used = other._dense.copy(), other._dense_used
-            self._coupons.take_over(other._coupons, other.groups)
+            self._coupons.take_over(other._coupons, groups)
+            return self
+        if self._coupons.raise_dense(self._rows, self._dense, other._coupons, theirs, other._dense):
             return self
         if register_kernels.raise_rows(self._dense, self._rows, other._dense, theirs):
-            self._make_dense(np.flatnonzero((theirs >= 0) & (self._rows[: other.groups] < 0)))
+            self._make_dense(np.flatnonzero((theirs >= 0) & (self._rows[:groups] < 0)))
             register_kernels.raise_rows(self._dense, self._rows, other._dense, theirs)
-        lists = other._coupons.lists(other.groups)
-        self._append(coupon_kernels.append_lists, other.groups, *lists)
+        self._append(coupon_kernels.append_lists, groups, *other._coupons.lists(groups))
         return self
 
     def resize(self, lg_k: int, /) -> Self:

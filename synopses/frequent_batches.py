@@ -1,4 +1,6 @@
-"""The loops of frequent.py for large batches of plain values of one group: count, then merge.
+"""The loops of frequent_tables.py for large batches of plain values of one group.
+
+Count, then merge:
 
 What has a counter is counted there; what has none is counted exactly, in a table of the batch's
 own. The two are merged with one purge: the largest count that finds no room is taken off all of
@@ -35,36 +37,37 @@ def count_known(
     counters are that were not asked for, [room].
     """
     roomy = _ROOMY * max(room, ROOM_MIN)
-    index = np.zeros(roomy, np.int32)
-    keys, counts, places = (
-        np.zeros(room + 1, np.uint64),
-        np.zeros(room + 1, np.int64),
-        np.empty_like(apart),
-    )
+    owners, there = np.zeros(roomy, np.int32), np.zeros(roomy, np.uint64)
+    tallies, places = np.zeros(roomy, np.uint32), np.empty(room + 1, np.int64)
     shift, size, set_apart = shift_of(roomy), 0, 0
     for at in range(start, start + room):
-        if arena[at, COUNT] == 0:
+        count, key = arena[at, COUNT], np.uint64(arena[at, KEY])
+        if count == 0:
             continue
         size += 1
-        keys[size], counts[size] = np.uint64(arena[at, KEY]), arena[at, COUNT]
-        places[size - 1] = at
-        where = (keys[size] * SPREAD) >> shift
-        other, loser = index[where], np.int64(size)
-        if other == 0 or counts[other] < counts[size]:
-            index[where], loser = size, np.int64(other)
+        places[size] = at
+        where = (key * SPREAD) >> shift
+        other, loser = owners[where], np.int64(size)
+        if other == 0 or arena[places[other], COUNT] < count:
+            owners[where], there[where], loser = size, key, np.int64(other)
         if loser > 0:
-            apart[set_apart] = places[loser - 1]
+            apart[set_apart] = places[loser]
             set_apart += 1
+    if owners[0] == 0:
+        there[0] = ~np.uint64(0)  # In a free place stands 0, the one key whose own is the first.
     left = np.uint64(0)
     for row in range(news.size):
         key = news[row]
-        number = np.uint64(index[(key * SPREAD) >> shift])
-        is_its = (keys[number] == key) & (number != 0)
-        counts[number] += is_its
+        where = (key * SPREAD) >> shift
+        is_its = there[where] == key
+        tallies[where] += np.uint32(is_its)
         absent[left] = row
         left += np.uint64(not is_its)
-    for each in range(size):
-        arena[places[each], COUNT] = counts[each + 1]
+    for each in range(1, size + 1):
+        at = places[each]
+        where = (np.uint64(arena[at, KEY]) * SPREAD) >> shift
+        if owners[where] == each:
+            arena[at, COUNT] += np.int64(tallies[where])
     return int(left), set_apart
 
 

@@ -23,6 +23,7 @@ _FLAG_EMPTY = 5  # DataSketches sets both of its bits for emptiness.
 _TEXT_BYTES = 49  # Of a Python string beside its characters.
 _SAMPLED_TEXTS = 64
 _TOTAL_MAX = 1 << 62  # Two of them have room in an int64.
+_ROUNDED = 1 + 1e-9  # More than doubles lose in adding up the counters of the largest table.
 _NO_LONGS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
@@ -121,6 +122,24 @@ def read_entries(body: Body, items: ItemKind, groups: int) -> Entries:
     return Entries(where, keys, counts, lates, _read_values(body, items, where.size))
 
 
+def check_entries(entries: Entries, offsets: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
+    """Entries read from bytes: what was purged and what is left are part of what was counted.
+
+    Each purge takes its amount from one counter at least. Doubles will do: rounding is allowed for.
+
+    Raises:
+      CorruptSynopsis: they are not so, or an entry came later than all purges.
+    """
+    counts, lates = entries.counts, entries.lates
+    if counts.size and counts.min() < 1:
+        raise CorruptSynopsis("count", int(counts.min()), ">= 1")
+    if not ((lates >= 0) & (lates <= offsets[entries.groups])).all():
+        raise CorruptSynopsis("late", int(lates.min()), "0 to what purges took")
+    held = np.bincount(entries.groups, weights=counts, minlength=offsets.size)
+    if not ((offsets >= 0) & (held + offsets <= totals * _ROUNDED)).all():
+        raise CorruptSynopsis("total", int(totals.min()), ">= counts and purges together")
+
+
 def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:
     if items is not ItemKind.TEXT:
         return body.array(items.dtype, (size,))
@@ -181,7 +200,9 @@ def read_image(image: bytes, items: ItemKind) -> tuple[Entries, int, int]:
     if size and not 0 < int(counts.min()) <= int(counts.max()) <= total:
         raise CorruptSynopsis("count", int(counts.max()), f"1 to {total}")
     values = _values_of(image[values_at:], size, items)
-    return _one_group(counts, error, values, items), total, error
+    entries = _one_group(counts, error, values, items)
+    check_entries(entries, np.array([error]), np.array([total]))
+    return entries, total, error
 
 
 def _values_of(data: bytes, size: int, items: ItemKind) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The loops of frequent.py: one small open-addressing table of counters per group, in one arena.
+"""The loops of frequent_tables.py: one open-addressing table of counters per group, in an arena.
 
 Group g owns arena[start[g] : start[g] + room[g]]; room is 0 or a power of two up to `room_max`, and
 at most 3/4 of it is used. An entry is one row of four int64 cells, so that finding and inserting

@@ -51,6 +51,67 @@ def _is_stretch(ids: NDArray[np.int64]) -> bool:
     return steps == ids.size - 1
 
 
+def united(
+    left: NDArray[np.int32], right: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Ids that are in either of two ascending columns, and where those of each are among them.
+
+    Returns:
+      ids int32 [groups], ascending; int64 [left.size] and int64 [right.size].
+    """
+    ids = np.empty(left.size + right.size, np.int32)
+    places = np.empty(left.size, np.int64), np.empty(right.size, np.int64)
+    size = _unite(as_input(left, np.int32), as_input(right, np.int32), ids, *places)
+    return ids[:size].copy(), *places
+
+
+@njit(nogil=True, cache=True)
+def _unite(
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    ids: NDArray[np.int32],
+    of_left: NDArray[np.int64],
+    of_right: NDArray[np.int64],
+) -> int:
+    mine, theirs, size = 0, 0, 0
+    while mine < left.size or theirs < right.size:
+        takes = mine < left.size and (theirs == right.size or left[mine] <= right[theirs])
+        ids[size] = left[mine] if takes else right[theirs]
+        if theirs < right.size and right[theirs] == ids[size]:
+            of_right[theirs] = size
+            theirs += 1
+        if takes:
+            of_left[mine] = size
+            mine += 1
+        size += 1
+    return size
+
+
+def place_new(
+    places: NDArray[np.int32], groups: NDArray[np.integer[Any]], rows: int
+) -> NDArray[np.int32]:
+    """Give each of these groups that has no row the next one; returns which these were, in order.
+
+    Args:
+      places: int32, the row of each group, -1: none; written to. rows: how many there are.
+    """
+    fresh = np.empty(groups.size, np.int32)
+    return fresh[: _place_new(places, as_input(groups, np.int32), rows, fresh)].copy()
+
+
+@njit(nogil=True, cache=True)
+def _place_new(
+    places: NDArray[np.int32], groups: NDArray[np.int32], rows: int, fresh: NDArray[np.int32]
+) -> int:
+    found = 0
+    for group in groups:
+        if places[group] < 0:
+            places[group] = rows + found
+            fresh[found] = group
+            found += 1
+    return found
+
+
 def same_kind(left: object, right: object) -> None:
     """Only summaries of one kind can be put together.
 

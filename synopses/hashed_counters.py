@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import counter_kernels as kernels
-from synopses.counter_entries import Entries, check_entries, less, readable
+from synopses.counter_entries import COUNTED_MAX, Entries, check_entries, less, readable
 from synopses.counter_kernels import DEPTH, multipliers
 from synopses.errors import CannotMerge, CannotSubtract, CorruptSynopsis
 from synopses.grouped import grown, same_kind, scattered
@@ -24,7 +24,6 @@ _KEYS_PER_CELL = 4  # 16 bytes a place, at most 3/4 used: no larger than the 8-b
 _ARENA_MIN = 64
 _MOSTLY_FREE = 4  # Times what is in use: an arena that is larger once a group has its table.
 _GROUP_BYTES = 28
-_COUNTED_MAX = 2**62  # Of one group: sums of two such still fit.
 _PARAMETERS = struct.Struct("<qB")
 _UNWEIGHTED: NDArray[np.int64] = as_input(np.empty(0, np.int64), np.int64)
 _SMALL = np.int32(-1)
@@ -96,9 +95,10 @@ class GroupedHashedCounters(Resizable):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes really held."""
+        """Bytes really held: of the arena what is in use, as nothing has touched the rest."""
         axes = self._rows.nbytes + self._starts.nbytes + self._rooms.nbytes + self._held.nbytes
-        return self._dense.nbytes + self._keys.nbytes + self._counts.nbytes + axes
+        arena = self._arena_used * (self._keys.itemsize + self._counts.itemsize)
+        return self._dense.nbytes + arena + axes
 
     @property
     def exact(self) -> NDArray[np.bool_]:
@@ -403,5 +403,5 @@ class GroupedHashedCounters(Resizable):
           CorruptSynopsis: one does.
         """
         most = float(np.abs(dense.astype(np.float64)).sum(axis=2).max(initial=0.0))
-        if most > _COUNTED_MAX:
-            raise CorruptSynopsis("counters of a row", most, f"<= {_COUNTED_MAX} together")
+        if most > COUNTED_MAX:
+            raise CorruptSynopsis("counters of a row", most, f"<= {COUNTED_MAX} together")

@@ -205,6 +205,19 @@ def combine(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.u
 
 
 @njit(nogil=True, cache=True)
+def _salted(hashes: NDArray[np.uint64], salt: np.uint64, out: NDArray[np.uint64]) -> None:
+    for row in range(out.size):
+        out[row] = joined(hashes[row], salt)
+
+
+def salted(hashes: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.uint64]:
+    """The hashes combined with one more, the same for all; shape [n]."""
+    out = np.empty(hashes.size, np.uint64)
+    _salted(as_input(hashes, np.uint64), salt, out)
+    return out
+
+
+@njit(nogil=True, cache=True)
 def _position_keys(start: np.uint64, out: NDArray[np.uint64]) -> None:
     for row in range(out.size):
         out[row] = splitmix(start + np.uint64(row) * GOLDEN)
@@ -245,12 +258,6 @@ def _splitmix_python(x: int) -> int:
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & word
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & word
     return x ^ (x >> 31)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def uniform(key: np.uint64) -> float:
-    """A key as a number strictly between 0 and 1 (52 bits); inside kernels."""
-    return (np.float64(np.int64(key >> np.uint64(12))) + 0.5) * 2.0**-52
 
 
 def uniforms(keys: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -15,6 +15,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from synopses.errors import BadParameter
 
+_PLAIN = 0x101  # NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED, as numpy/ndarraytypes.h has them,
+_WRITEABLE = 0x400  # and NPY_ARRAY_WRITEABLE.
+
 
 def as_input(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     """A read-only, contiguous view of the array; copied only when dtype or layout demand it.
@@ -22,13 +25,15 @@ def as_input(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     Raises:
       BadParameter: its values are not all values of the dtype (2.5 and 2^40 are no int32).
     """
-    flags = array.flags
-    if array.dtype != dtype:
+    kind, flags = array.dtype, array.flags.num  # Asking for one by name may warn, and takes longer.
+    if (kind.type is not dtype or not kind.isnative) and kind != dtype:
         array = _converted(array, np.dtype(dtype))
-    elif not (flags.c_contiguous and flags.aligned):
+    elif flags & _WRITEABLE == 0 and flags & _PLAIN == _PLAIN:
+        return array
+    elif flags & _PLAIN != _PLAIN:
         array = np.array(array, order="C")
     else:
-        array = array.view()  # Asking whether it is writeable would warn for broadcast arrays.
+        array = array.view()
     array.setflags(write=False)
     return array
 
@@ -71,13 +76,22 @@ def as_ids(ids: NDArray[np.int32] | None, rows: int, groups: int) -> NDArray[np.
     """
     if ids is None:
         return UNGROUPED
-    if ids.shape != (rows,):
-        same_rows(rows, ids=ids)
-    taken = as_input(ids, np.int32)
-    if _most(taken) >= groups:
+    taken = as_unchecked_ids(ids, rows)
+    if largest_id(taken) >= groups:
         outside = taken[(taken < 0) | (taken >= groups)]
         raise BadParameter("group id", int(outside[0]), f"0 to {groups - 1}: grow() makes room")
     return taken
+
+
+def as_unchecked_ids(ids: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
+    """The same for kernels that see themselves whether each id is that of a group.
+
+    Raises:
+      BadParameter: there are more or fewer ids than tuples.
+    """
+    if ids.shape != (rows,):
+        same_rows(rows, ids=ids)
+    return as_input(ids, np.int32)
 
 
 def same_rows(rows: int, **columns: NDArray[Any]) -> None:
@@ -92,7 +106,7 @@ def same_rows(rows: int, **columns: NDArray[Any]) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _most(ids: NDArray[np.int32]) -> np.int64:
+def largest_id(ids: NDArray[np.int32]) -> np.int64:
     """The largest id, a negative one being beyond all others; -1 of none."""
     most = np.uint32(0)
     for row in range(ids.size):

@@ -1,9 +1,8 @@
 """Kernels that find the few rows of a batch whose key enters a sample.
 
-Keys that a row's number or value determines are computed a block at a time, which the machine does
-for several at once, and not kept, because nearly all are looked at once and lose. Where the
-smallest of a block is small enough, every row is written where the next one found belongs, and the
-place moves on by 0 or 1: no branch that nobody can predict.
+Nearly all rows lose, so a block of them is looked at at once, which the machine does for several
+at a time. Where the smallest of a block is small enough, every row is written where the next one
+found belongs, and the place moves on by 0 or 1: no branch that nobody can predict.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.hashing import GOLDEN, joined, splitmix, uniform
-
 Rows = NDArray[np.int64]
 
 _BLOCK = 64
 _MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ONE_BITS = np.uint64(0x3FF0000000000000)  # Of the double 1.0.
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -33,38 +31,18 @@ def below(keys: NDArray[np.uint64], threshold: np.uint64) -> Rows:
 
 
 @njit(nogil=True, cache=True)
-def positions_below(start: np.uint64, count: int, threshold: np.uint64) -> Rows:
-    """Indices of the `count` positions from a start (position_start) on whose key is below."""
-    found, keys = np.empty(count, np.int64), np.empty(_BLOCK, np.uint64)
+def few_below(keys: NDArray[np.uint64], threshold: np.uint64) -> Rows:
+    """The same where few are."""
+    found = np.empty(keys.size, np.int64)
     size = 0
-    for first in range(0, count, _BLOCK):
-        base, rows, least = start + np.uint64(first) * GOLDEN, min(_BLOCK, count - first), _MOST
-        for row in range(rows):
-            key = splitmix(base + np.uint64(row) * GOLDEN)
-            keys[row] = key
-            least = key if key < least else least
-        if least < threshold:
-            for row in range(rows):
-                found[size] = first + row
-                size += int(keys[row] < threshold)
-    return found[:size].copy()
-
-
-@njit(nogil=True, cache=True)
-def joined_below(hashes: NDArray[np.uint64], salt: np.uint64, threshold: np.uint64) -> Rows:
-    """Indices of the hashes that are below the threshold when combined with the salt."""
-    found, keys = np.empty(hashes.size, np.int64), np.empty(_BLOCK, np.uint64)
-    size = 0
-    for first in range(0, hashes.size, _BLOCK):
-        part, least = hashes[first : first + _BLOCK], _MOST
+    for first in range(0, keys.size, _BLOCK):
+        part, least = keys[first : first + _BLOCK], _MOST
         for row in range(part.size):
-            key = joined(part[row], salt)
-            keys[row] = key
-            least = key if key < least else least
+            least = part[row] if part[row] < least else least
         if least < threshold:
             for row in range(part.size):
                 found[size] = first + row
-                size += int(keys[row] < threshold)
+                size += int(part[row] < threshold)
     return found[:size].copy()
 
 
@@ -93,30 +71,26 @@ def heaviest(
 
 
 @njit(nogil=True, cache=True)
-def chosen_joined(hashes: NDArray[np.uint64], salt: np.uint64, rows: Rows) -> NDArray[np.uint64]:
-    """Some of the hashes, combined with the salt. Shape [rows]."""
-    out = np.empty(rows.size, np.uint64)
-    for at in range(rows.size):
-        out[at] = joined(hashes[rows[at]], salt)
-    return out
-
-
-@njit(nogil=True, cache=True)
-def positions_at_least(
-    weights: NDArray[np.float64], sign: float, start: np.uint64, bar: float
+def few_at_least(
+    weights: NDArray[np.float64], sign: float, keys: NDArray[np.uint64], bar: float
 ) -> Rows:
-    """The same for sign * weight and the uniform numbers of the positions from a start on."""
-    found, enters = np.empty(weights.size, np.int64), np.empty(_BLOCK, np.bool_)
+    """Indices of the few rows whose sign * weight is at least bar * the uniform number of the key.
+
+    Whether any row of a block is one is asked with a number in its place that is a hair below the
+    uniform one: key bits as those of a double from 1 to 2, which takes no conversion.
+    """
+    found, bits = np.empty(weights.size, np.int64), np.empty(_BLOCK, np.uint64)
+    raised = bits.view(np.float64)
     size = 0
     for first in range(0, weights.size, _BLOCK):
-        part, base = weights[first : first + _BLOCK], start + np.uint64(first) * GOLDEN
-        some = False
+        part, these = weights[first : first + _BLOCK], keys[first : first + _BLOCK]
         for row in range(part.size):
-            key = splitmix(base + np.uint64(row) * GOLDEN)
-            enters[row] = sign * part[row] >= bar * uniform(key)
-            some |= enters[row]
+            bits[row] = these[row] >> np.uint64(12) | _ONE_BITS
+        some = 0
+        for row in range(part.size):
+            some += sign * part[row] >= bar * (raised[row] - 1.0)
         if some:
             for row in range(part.size):
                 found[size] = first + row
-                size += int(enters[row])
+                size += int(sign * part[row] >= bar * (raised[row] - 1.0 + 2.0**-53))
     return found[:size].copy()

@@ -16,7 +16,7 @@ from synopses.errors import CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.header import Kind, parameters_of_bytes, seal, unseal
 from synopses.kll_batches import update_sorted
-from synopses.kll_images import read_image
+from synopses.kll_images import read_image, smallest_k
 from synopses.profile import Cost, Profile, Share, Statistics, Thinning
 from synopses.rank_sketches import RankSketches, at_rank
 from synopses.ranks import discrete_rank
@@ -112,8 +112,8 @@ class GroupedKll(RankSketches):
 
     def _read(self, image: bytes) -> Any:
         sketch = read_image(image)
-        if sketch.k != self.k:
-            raise CorruptSynopsis("k of a KLL image", sketch.k, self.k)
+        if not sketch.k == smallest_k(image) == self.k:
+            raise CorruptSynopsis("k of a KLL image", (sketch.k, smallest_k(image)), self.k)
         return sketch
 
     def rank_error(self, q: float, confidence: float) -> NDArray[np.float64]:  # noqa: ARG002
@@ -155,13 +155,13 @@ class GroupedKll(RankSketches):
 
         Raises:
           CorruptSynopsis: one is no such image.
-          CannotMerge: one has a smaller k, which no merge makes good.
+          CannotMerge: one has a smaller k, or took in one that had: no merge makes that good.
         """
         made = cls(len(images), k)
         for group, image in enumerate(images):
             sketch = read_image(image)
-            if sketch.k < k:
-                raise CannotMerge("k", k, sketch.k)
+            if smallest_k(image) < k:
+                raise CannotMerge("k", k, smallest_k(image))
             made._sketches[group] = kll_doubles_sketch(k)
             made._sketches[group].merge(sketch)
         return made

@@ -38,6 +38,17 @@ def read_image(image: bytes) -> Any:
         raise CorruptSynopsis("KLL image", str(error), "a DataSketches KLL sketch") from error
 
 
+def smallest_k(image: bytes) -> int:
+    """The k that a sketch errs by: the smallest of all that compacted what was merged into it.
+
+    image: one that `read_image` takes.
+    """
+    ints, _, _, _, k, _, _ = _HEAD.unpack_from(image)
+    if ints == _FULL:
+        _, k, _, _ = _REST.unpack_from(image, _HEAD.size)
+    return int(k)
+
+
 def capacity(k: int, levels: int) -> int:
     """Room of a sketch with so many levels: from the top each has 2/3 of the one above."""
     depths = range(levels)

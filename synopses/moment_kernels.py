@@ -12,6 +12,8 @@ float64 and as int64 (the columns below say which view a cell belongs to):
                   without the anchor, values far from zero would lose the digits that differ
 
 Where the spread is kept its kernel comes first and counts; the other then counts in `step`s of 0.
+Integers that doubles do not hold are taken in two parts, which they do: else neighbours beyond 2^53
+would be one value.
 
 Helpers take scalars, never arrays: an array handed to a function inside the loop costs an atomic
 reference count per tuple (measured: 44 instead of 650 M/s).
@@ -27,11 +29,13 @@ from synopses.prefetch import prefetch
 
 COUNT, SUM, REST, LEAST, MOST, MEAN, SQUARES, ANCHOR = range(8)
 CELLS = 8
-PLAIN_MIN = 1024, 4  # Rows, in all and of each group, from which on `add_plain` pays.
 _NEAR = 1 << 14  # Groups whose state stays in a cache of a MiB.
 _AHEAD = 24  # Rows between bringing a group's state near and changing it.
 _LANES = 128  # Sums that grow side by side.
 _BLOCK = 256  # Values whose mean is taken first, so that their spread needs no division each.
+_ALL = np.zeros(0, np.bool_)
+_HELD = 53  # Bits of an integer that a double holds,
+_REST = 1023  # and those of 63 that it has no room for.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -39,7 +43,7 @@ Ids = NDArray[np.int32]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _two_sum(a: float, b: float) -> tuple[float, float]:
+def two_sum(a: float, b: float) -> tuple[float, float]:
     """a + b and its rounding error, exactly (Knuth, TAOCP 2, 4.2.2, Thm B)."""
     total = a + b
     part = total - a
@@ -53,48 +57,30 @@ def add_doubles(
     """Count, sum, extremes of doubles per group."""
     # Two loops: to ask in one whether it is far costs a fifth.
     if len(floats) > _NEAR:
-        _add_doubles(True, floats, ints, infinite, step, ids, values)
+        _add_doubles(True, False, _ALL, floats, ints, infinite, step, ids, values)
     else:
-        _add_doubles(False, floats, ints, infinite, step, ids, values)
+        _add_doubles(False, False, _ALL, floats, ints, infinite, step, ids, values)
 
 
 @njit(nogil=True, cache=True)
-def add_plain(floats: Floats, ints: Integers, step: int, ids: Ids, values: Floats) -> int:
-    """Count, sum, extremes of doubles per group, up to one that is negative or not finite.
-
-    Returns:
-      How many values were added; none where a group has seen another kind of value before.
-
-    What lies between a group's extremes is of the same kind. And their sum is no smaller than any
-    of them, so that the rounding error of the next addition takes three operations instead of six
-    (Dekker 1971, Numer. Math. 18, 4.14). Not a part of `add_doubles`, whose loop it would slow.
-    """
-    for known in range(len(floats)):
-        if floats[known, LEAST] < 0.0 or floats[known, MOST] == np.inf:
-            return 0
-    for row in range(values.size):
-        group, x = np.uint32(ids[row]), values[row]
-        before = floats[group, SUM]
-        if not x >= floats[group, LEAST]:
-            if not x >= 0.0:
-                return row
-            floats[group, LEAST] = x
-        if not x <= floats[group, MOST]:
-            if not x < np.inf:
-                return row
-            floats[group, MOST] = x
-            if x > before:
-                before, x = x, before
-        total = before + x
-        floats[group, SUM] = total
-        floats[group, REST] += x - (total - before)
-        ints[group, COUNT] += step
-    return values.size
+def add_doubles_of(
+    some: NDArray[np.bool_],
+    floats: Floats,
+    ints: Integers,
+    infinite: Integers,
+    step: int,
+    ids: Ids,
+    values: Floats,
+) -> None:
+    """The same of some groups alone; bool [groups]."""
+    _add_doubles(False, True, some, floats, ints, infinite, step, ids, values)
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _add_doubles(
     far: bool,
+    of_some: bool,
+    some: NDArray[np.bool_],
     floats: Floats,
     ints: Integers,
     infinite: Integers,
@@ -107,6 +93,8 @@ def _add_doubles(
         if far:
             prefetch(floats, int(ids[min(row + _AHEAD, last)]))
         group, x = np.uint32(ids[row]), values[row]  # Unsigned: no place counts from the end.
+        if of_some and not some[group]:
+            continue
         least, most = floats[group, LEAST], floats[group, MOST]
         # Seldom, where groups have many values: storing each time costs a wait. Not min(): its NaN
         # rules cost more.
@@ -115,7 +103,7 @@ def _add_doubles(
         if far | (x > most):
             floats[group, MOST] = x if x > most else most
         if abs(x) < np.inf:
-            total, error = _two_sum(floats[group, SUM], x)
+            total, error = two_sum(floats[group, SUM], x)
             floats[group, SUM] = total
             floats[group, REST] += error
             ints[group, COUNT] += step
@@ -139,7 +127,7 @@ def add_doubles_to_one(
         least = x if x < least else least
         most = x if x > most else most
         if abs(x) < np.inf:
-            total, error = _two_sum(total, x)
+            total, error = two_sum(total, x)
             rest += error
             finite += 1
         elif x > 0:
@@ -166,13 +154,13 @@ def _add_in_lanes(floats: Floats, ints: Integers, step: int, values: Floats) -> 
             x = values[first + lane]
             leasts[lane] = x if x < leasts[lane] else leasts[lane]
             mosts[lane] = x if x > mosts[lane] else mosts[lane]
-            total, error = _two_sum(totals[lane], x)
+            total, error = two_sum(totals[lane], x)
             totals[lane] = total
             rests[lane] += error
     total, rest = floats[0, SUM], floats[0, REST]
     least, most = floats[0, LEAST], floats[0, MOST]
     for lane in range(_LANES):
-        total, error = _two_sum(total, totals[lane])
+        total, error = two_sum(total, totals[lane])
         rest += error + rests[lane]
         least = leasts[lane] if leasts[lane] < least else least
         most = mosts[lane] if mosts[lane] > most else most
@@ -223,22 +211,43 @@ def _joined(
 
 
 @njit(nogil=True, cache=True)
+def are_wide(values: Integers) -> bool:
+    """Whether any is beyond what a double surely holds."""
+    bits = np.int64(0)
+    for row in range(values.size):
+        bits |= values[row] ^ (values[row] >> 63)
+    return bool(bits >> _HELD != 0)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _parts(x: np.int64) -> tuple[np.float64, float]:
+    """Two doubles whose sum an integer is."""
+    rest = x & _REST
+    return np.float64(x - rest), np.float64(rest)
+
+
+@njit(nogil=True, cache=True)
 def add_spread(
-    floats: Floats, ints: Integers, ids: Ids, values: NDArray[np.float64] | NDArray[np.int64]
+    floats: Floats, ints: Integers, ids: Ids, values: Floats | Integers, wide: Integers
 ) -> None:
-    """Count, mean and squared distances per group."""
-    far, last = len(floats) > _NEAR, values.size - 1
+    """Count, mean and squared distances per group.
+
+    wide: the values again where they are integers that doubles do not hold; else of size 0.
+    """
+    far, last, split, rest = len(floats) > _NEAR, values.size - 1, wide.size > 0, 0.0
     for row in range(values.size):
         if far:
             prefetch(floats, int(ids[min(row + _AHEAD, last)]))
         x = np.float64(values[row])
+        if split:
+            x, rest = _parts(wide[row])
         if abs(x) < np.inf:
             group = np.uint32(ids[row])
             seen = ints[group, COUNT] + 1
             ints[group, COUNT] = seen
             if seen == 1:
                 floats[group, ANCHOR] = x
-            x -= floats[group, ANCHOR]
+            x = x - floats[group, ANCHOR] + rest
             away = x - floats[group, MEAN]
             mean = floats[group, MEAN] + away / np.float64(seen)  # Welford 1962.
             floats[group, MEAN] = mean
@@ -247,9 +256,10 @@ def add_spread(
 
 @njit(nogil=True, cache=True)
 def add_spread_to_one(
-    floats: Floats, ints: Integers, values: NDArray[np.float64] | NDArray[np.int64]
+    floats: Floats, ints: Integers, values: Floats | Integers, wide: Integers
 ) -> None:
-    """Count, mean and squared distances, all of group 0."""
+    """The same, all of group 0."""
+    split, rest = wide.size > 0, 0.0
     all_seen, all_mean, all_squares = ints[0, COUNT], floats[0, MEAN], floats[0, SQUARES]
     anchor = floats[0, ANCHOR]
     for start in range(0, values.size, _BLOCK):
@@ -257,19 +267,24 @@ def add_spread_to_one(
         seen, total = 0, 0.0
         for row in range(start, end):
             x = np.float64(values[row])
+            if split:
+                x, rest = _parts(wide[row])
             if abs(x) < np.inf:
                 if all_seen + seen == 0:
                     anchor = x
                 seen += 1
-                total += x - anchor
+                total += x - anchor + rest
         if seen == 0:
             continue
         mean = total / np.float64(seen)
         squares = 0.0
         for row in range(start, end):
             x = np.float64(values[row])
+            if split:
+                x, rest = _parts(wide[row])
             if abs(x) < np.inf:
-                squares += (x - anchor - mean) * (x - anchor - mean)
+                away = x - anchor + rest - mean
+                squares += away * away
         all_mean, all_squares = _joined(
             np.float64(all_seen), all_mean, all_squares, np.float64(seen), mean, squares
         )
@@ -282,7 +297,7 @@ def add_spread_to_one(
 def merge_doubles(floats: Floats, ints: Integers, others: Floats, other_ints: Integers) -> None:
     """Add the other's count, sum and extremes to the first groups of this."""
     for group in range(len(others)):
-        total, error = _two_sum(floats[group, SUM], others[group, SUM])
+        total, error = two_sum(floats[group, SUM], others[group, SUM])
         floats[group, SUM] = total
         floats[group, REST] += others[group, REST] + error
         least, most = others[group, LEAST], others[group, MOST]

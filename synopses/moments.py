@@ -15,14 +15,16 @@ from synopses.errors import BadParameter, CannotMerge
 from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_column, as_ids
+from synopses.inputs import as_column, as_ids, as_input, as_unchecked_ids
 from synopses.out_of_range import SUM_OUT_OF_RANGE, in_range, known_in_range, without
 from synopses.parameters import as_flag, as_groups
+from synopses.plain_moments import OF_EACH_MIN, ROWS_MIN, add_plain
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q??")
 _SOURCE = "moments"
 _INT64 = np.iinfo(np.int64)
+_NOT_WIDE = as_input(np.zeros(0, np.int64), np.int64)
 
 
 @cache
@@ -117,29 +119,30 @@ class GroupedMoments:
         if ids is None and not self._groups:
             self.grow(1)
         column = as_column(values, np.int64 if self.integer else np.float64)
+        are_many = ids is not None and column.size >= max(ROWS_MIN, OF_EACH_MIN * self._groups)
+        if ids is not None and are_many and not self.integer and not self.spread:
+            given = as_unchecked_ids(ids, column.size)
+            if self._add_plain(1, given, column):
+                return  # Else the next line says what is wrong.
         groups, step = as_ids(ids, column.size, self._groups), 1
         if self.spread:
             step = 0
+            wide = column if self.integer and kernels.are_wide(column) else _NOT_WIDE
             if ids is None:
-                kernels.add_spread_to_one(self._floats, self._ints, column)
+                kernels.add_spread_to_one(self._floats, self._ints, column, wide)
             else:
-                kernels.add_spread(self._floats, self._ints, groups, column)
+                kernels.add_spread(self._floats, self._ints, groups, column, wide)
         if self.integer:
             kernels.add_integers(self._ints, step, groups, column)
         elif ids is None:
             kernels.add_doubles_to_one(self._floats, self._ints, self._infinite, step, column)
+        elif are_many:
+            self._add_plain(step, groups, column)
         else:
-            self._add_doubles(step, groups, column)
-
-    def _add_doubles(
-        self, step: int, groups: NDArray[np.int32], column: NDArray[np.float64]
-    ) -> None:
-        least, of_each = kernels.PLAIN_MIN
-        if column.size >= max(least, of_each * len(self._ints)):
-            done = kernels.add_plain(self._floats, self._ints, step, groups, column)
-            groups, column = groups[done:], column[done:]
-        if column.size:
             kernels.add_doubles(self._floats, self._ints, self._infinite, step, groups, column)
+
+    def _add_plain(self, step: int, ids: NDArray[np.int32], column: NDArray[np.float64]) -> bool:
+        return add_plain(self._floats, self._ints, self._infinite, self._groups, step, ids, column)
 
     def merge(self, other: Self) -> Self:
         """Add the other's values, in place.

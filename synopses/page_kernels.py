@@ -26,14 +26,13 @@ FIRST = 2 * PER_STRETCH
 
 NONE = PER_STRETCH  # The first pages count what has no place; of them only page 0 is in a table.
 
-_CHUNK = 4096
 _BLOCK = 128
-_WITHIN = np.uint64(PAGE - 1)
-_SUB = np.uint64(PER_STRETCH - 1)
-_TO_PAGE = np.uint64(PAGE_BITS)
-_TO_STRETCH = np.uint64(STRETCH_BITS)
-_ONE = np.uint64(1)
-_NOTHING = np.uint64(0)
+WITHIN = np.uint64(PAGE - 1)
+SUB = np.uint64(PER_STRETCH - 1)
+TO_PAGE = np.uint64(PAGE_BITS)
+TO_STRETCH = np.uint64(STRETCH_BITS)
+ONE = np.uint64(1)
+NOTHING = np.uint64(0)
 _WRAP = 1 << 16
 
 Words = NDArray[np.uint64]
@@ -44,91 +43,8 @@ Counters = NDArray[np.uint16]
 Flags = NDArray[np.bool_]
 
 
-@njit(nogil=True, cache=True)
-def tally_one(
-    values: NDArray[np.float64],
-    bits: Words,
-    stretches: Longs,
-    columns: Places,
-    row: int,
-    directory: Ints,
-    counters: Counters,
-    shift: int,
-    extremes: NDArray[np.float64],
-) -> tuple[Longs, Longs]:
-    """Count values of the group whose directory row begins at `row`, where it has whole stretches.
-
-    Values without are counted in the pages that are none, so that the loop does not branch; a chunk
-    in which any were is looked at again. So are zeros, whose key is not one more than their bits.
-
-    extremes: float64 [2], widened to all values that are no NaN.
-
-    Returns:
-      rows that were not counted; rows whose counter went round to 0.
-    """
-    move = np.uint64(shift) & np.uint64(63)
-    starts = np.empty(columns.size, np.uint32)  # What leads from a key to its counter.
-    for stretch in range(starts.size):
-        starts[stretch] = np.uint32(-(stretch << STRETCH_BITS) & 0xFFFFFFFF)
-    zero_start = np.int64(0)
-    for stretch in stretches:
-        slot = row + np.int64(columns[stretch])
-        page = np.int64(directory[slot])
-        whole = page > 0
-        for sub in range(1, PER_STRETCH):
-            whole &= directory[slot + sub] == page + sub
-        start = (page << PAGE_BITS) * whole
-        if stretch == 0:
-            zero_start = start
-        else:
-            starts[stretch] += np.uint32(start)
-    rest, rests, wrapped = np.empty(0, np.int64), 0, np.empty(0, np.int64)
-    found = np.empty(_CHUNK, np.int64)
-    least, most = extremes[0], extremes[1]
-    for first in range(0, bits.size, _CHUNK):
-        part, numbers, size = bits[first : first + _CHUNK], values[first : first + _CHUNK], 0
-        for at in range(part.size):
-            key = (part[at] >> move) + _ONE
-            cell = np.uint64(np.uint32(np.uint32(key) + starts[key >> _TO_STRETCH]))
-            count = np.uint16(counters[cell] + np.uint16(1))
-            counters[cell] = count
-            if count == 0:
-                found[size] = first + at
-                size += 1
-            x = numbers[at]
-            least = x if x < least else least
-            most = x if x > most else most
-        if size:
-            wrapped = np.append(wrapped, found[:size])
-        outside = np.int64(counters[: NONE * PAGE].sum())
-        if not outside:
-            continue
-        counters[: NONE * PAGE] = 0
-        if zero_start:
-            zeros = np.int64(0)
-            for at in range(part.size):
-                zeros += part[at] << _ONE == _NOTHING
-            outside -= zeros
-            zeros += np.int64(counters[zero_start])
-            counters[zero_start] = np.uint16(zeros & (_WRAP - 1))
-            if zeros >= _WRAP:
-                wrapped = np.append(wrapped, first + np.flatnonzero(part << _ONE == _NOTHING)[:1])
-        if not outside:
-            continue
-        if not rest.size:
-            rest = np.empty(bits.size + 1, np.int64)
-        for at in range(part.size):
-            key = (part[at] >> move) + _ONE
-            if np.uint32(np.uint32(key) + starts[key >> _TO_STRETCH]) >= NONE * PAGE:
-                continue
-            rest[rests] = first + at
-            rests += (zero_start == 0) | (part[at] << _ONE != _NOTHING)
-    extremes[0], extremes[1] = least, most
-    return rest[:rests], wrapped
-
-
 @njit(nogil=True, cache=True, inline="always")
-def _opened(
+def opened_page(
     directory: Ints, start: np.uint64, sub: np.uint64, used: int, whole: bool
 ) -> tuple[int, int]:
     """Give a part of the stretch that begins at `start` a page, or the whole stretch its pages.
@@ -171,7 +87,7 @@ def tally_many(
     time on their way (measured: 172 instead of 85 M/s where counters take 6 MB).
 
     whole: a stretch gets all its pages at once. rest, wrapped: receive rows that have no page, rows
-    whose counter went round to 0; found says how many each holds. ids of size 0: all of group 0.
+    whose counter went round to 0; found says how many each holds.
 
     Returns:
       (next row, pages used).
@@ -179,20 +95,18 @@ def tally_many(
     move = np.uint64(shift) & np.uint64(63)
     lines = counters.reshape(-1, PAGE)
     room = len(lines)
-    grouped = ids.size > 0
     cells = np.empty(_BLOCK, np.uint64)
-    group, rests, wraps = np.uint32(0), found[0], found[1]
+    rests, wraps = found[0], found[1]
     for start in range(first, bits.size, _BLOCK):
         # Slices, for an index that may be negative costs a fifth.
         part, of = bits[start : start + _BLOCK], ids[start : start + _BLOCK]
         done = part.size
         for at in range(part.size):
-            key = (part[at] >> move) + np.uint64((part[at] << _ONE) != _NOTHING)
-            if grouped:
-                group = np.uint32(of[at])
-            column = np.uint64(columns[key >> _TO_STRETCH])
+            key = (part[at] >> move) + np.uint64((part[at] << ONE) != NOTHING)
+            group = np.uint32(of[at])
+            column = np.uint64(columns[key >> TO_STRETCH])
             row = np.uint64(rows[group])
-            sub = (key >> _TO_PAGE) & _SUB
+            sub = (key >> TO_PAGE) & SUB
             page = np.uint64(directory[row + column + sub])
             if page == 0:
                 if row == 0 or column == NOWHERE:
@@ -202,17 +116,16 @@ def tally_many(
                     done = at
                     break
                 else:
-                    opened, used = _opened(directory, row + column, sub, used, whole)
+                    opened, used = opened_page(directory, row + column, sub, used, whole)
                     page = np.uint64(opened)
             prefetch(lines, int(page))
-            cells[at] = (page << _TO_PAGE) | (key & _WITHIN)
+            cells[at] = (page << TO_PAGE) | (key & WITHIN)
         numbers = values[start : start + _BLOCK]
         for at in range(done):
             cell = cells[at]
             if cell < PAGE:
                 continue
-            if grouped:
-                group = np.uint32(of[at])
+            group = np.uint32(of[at])
             count = np.uint16(counters[cell] + np.uint16(1))
             counters[cell] = count
             if count == 0:
@@ -236,8 +149,8 @@ def touch(bits: Words, shift: int, touched: Flags) -> None:
     """Mark the stretches that the values are in; touched: bool [stretches of all keys]."""
     move = np.uint64(shift)
     for row in range(bits.size):
-        key = (bits[row] >> move) + np.uint64((bits[row] << _ONE) != _NOTHING)
-        touched[key >> _TO_STRETCH] = True
+        key = (bits[row] >> move) + np.uint64((bits[row] << ONE) != NOTHING)
+        touched[key >> TO_STRETCH] = True
 
 
 @njit(nogil=True, cache=True)
@@ -256,79 +169,10 @@ def differ(bounds: Longs, bits: Words, shift: int, rows: int, first: int, least:
         for at in range(begin, begin + first):
             is_new = True
             for other in range(begin, at):
-                is_new &= (bits[at] ^ bits[other]) >> np.uint64(shift) != _NOTHING
+                is_new &= (bits[at] ^ bits[other]) >> np.uint64(shift) != NOTHING
             different += is_new
         found[group] = different >= least
     return found
-
-
-@njit(nogil=True, cache=True)
-def tally_runs(
-    first: int,
-    bounds: Longs,
-    values: NDArray[np.float64],
-    bits: Words,
-    columns: Places,
-    rows: Ints,
-    directory: Ints,
-    counters: Counters,
-    used: int,
-    whole: bool,
-    shift: int,
-    counts: Longs,
-    extremes: NDArray[np.float64],
-    rest: Longs,
-    wrapped: Longs,
-    found: Longs,
-) -> tuple[int, int]:
-    """Do the same for values in the order of their groups, of which bounds say where they begin.
-
-    What is of the group alone is looked up once, and its part of the tables stays near.
-    """
-    move = np.uint64(shift) & np.uint64(63)
-    room = counters.size >> PAGE_BITS
-    rests, wraps, at = found[0], found[1], first
-    for group in range(np.searchsorted(bounds, first, "right") - 1, bounds.size - 1):
-        stop, row = bounds[group + 1], np.uint64(rows[group])
-        if row == 0:
-            while at < stop:
-                rest[rests] = at
-                rests += 1
-                at += 1
-        part, numbers = bits[at:stop], values[at:stop]
-        done, missing, least, most = part.size, 0, extremes[group, 0], extremes[group, 1]
-        for each in range(part.size):
-            key = (part[each] >> move) + np.uint64((part[each] << _ONE) != _NOTHING)
-            column = np.uint64(columns[key >> _TO_STRETCH])
-            sub = (key >> _TO_PAGE) & _SUB
-            page = np.uint64(directory[row + column + sub])
-            if page == 0:
-                if column == NOWHERE:
-                    rest[rests] = at + each
-                    rests += 1
-                    missing += 1
-                    continue
-                if column == UNKNOWN or used + PER_STRETCH > room:
-                    done = each
-                    break
-                opened, used = _opened(directory, row + column, sub, used, whole)
-                page = np.uint64(opened)
-            cell = (page << _TO_PAGE) | (key & _WITHIN)
-            count = np.uint16(counters[cell] + np.uint16(1))
-            counters[cell] = count
-            if count == 0:
-                wrapped[wraps] = at + each
-                wraps += 1
-            x = numbers[each]
-            least = x if x < least else least
-            most = x if x > most else most
-        at += done
-        counts[group] += done - missing
-        extremes[group, 0], extremes[group, 1] = least, most
-        if at < stop:
-            break
-    found[0], found[1] = rests, wraps
-    return at, used
 
 
 @njit(nogil=True, cache=True)
@@ -361,7 +205,7 @@ def add_entries(
             if used + PER_STRETCH > room:
                 return at, used
             first = np.uint64(row + column)
-            opened, used = _opened(directory, first, np.uint64(sub), used, whole)
+            opened, used = opened_page(directory, first, np.uint64(sub), used, whole)
             page = np.int64(opened)
         cell = (page << PAGE_BITS) | (keys[at] & (PAGE - 1))
         low = amounts[at] & (_WRAP - 1)

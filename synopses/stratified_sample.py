@@ -19,7 +19,7 @@ from synopses.errors import CorruptSynopsis
 from synopses.grouped import grown
 from synopses.hashing import GOLDEN, chosen_keys, splitmix
 from synopses.header import Kind, seal, unseal
-from synopses.inputs import as_input
+from synopses.inputs import as_ids
 from synopses.ordering import smallest_by_group
 from synopses.parameters import INT64_MAX, as_groups, as_whole
 from synopses.profile import Profile
@@ -149,8 +149,11 @@ class StratifiedBottomK(ResizableSample):
         Args:
           ids: int32 [n], the stratum of each row.
           start: `position_start` of the first row's position; others follow.
+
+        Raises:
+          BadParameter: an id is not that of a stratum.
         """
-        strata = as_input(ids, np.int32)
+        strata = as_ids(ids, len(ids), self._groups)
         entered = _entering(start, strata, self._thresholds, self._population)
         if len(entered):
             keys = chosen_keys(start, entered)

@@ -18,7 +18,7 @@ from synopses.inputs import as_column, as_ids
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.parameters import as_groups, as_whole
 from synopses.resizing import Resizable
-from synopses.theta_images import THRESHOLD_MAX, read_image, write_image
+from synopses.theta_images import THRESHOLD_MAX, read_image, shares_of, write_image
 from synopses.theta_profile import LG_K_MAX, LG_K_MIN, THETA
 
 _PARAMETERS = struct.Struct("<qi")
@@ -77,9 +77,7 @@ class GroupedTheta(Resizable):
     def shares(self) -> NDArray[np.float64]:
         """Theta of each group: the probability with which a value is held; 1.0: all are."""
         self._settle()
-        thresholds = self._thresholds[: self._groups]
-        shares: NDArray[np.float64] = thresholds / 2.0**63
-        return np.where(thresholds == THRESHOLD_MAX, 1.0, shares)
+        return shares_of(self._thresholds[: self._groups])
 
     def thresholds(self, groups: int) -> NDArray[np.uint64]:
         """Theta times 2^63 of so many groups, those beyond the last one's are empty; uint64."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from synopses.errors import CorruptSynopsis
 
 THRESHOLD_MAX = 2**63 - 1  # Hashes have 63 bits; this one says that nothing was put out.
+_SHARE_MAX = 1.0 - 2.0**-53  # Of those that are not all: rounded, theta might be 1.
 _PREAMBLE = struct.Struct("<BBBHBH")
 _COUNT = struct.Struct("<II")
 _THRESHOLD = struct.Struct("<Q")
@@ -23,6 +24,12 @@ _EMPTY, _ORDERED = 0x1E, 0x1A  # Read-only, compact and ordered; and empty.
 _IS_EMPTY = 0x04
 _HASHES_MAX = 1 << 26  # Of DataSketches' largest sketch.
 _UNPACKED_MAX = 1 << 16  # Hashes unpacked at once; a multiple of 8, so that parts are whole bytes.
+
+
+def shares_of(thresholds: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Theta: the probability with which a value is held; 1.0 only where nothing was put out."""
+    part = np.minimum(thresholds / 2.0**63, _SHARE_MAX)
+    return np.where(thresholds == THRESHOLD_MAX, 1.0, part)
 
 
 def write_image(hashes: NDArray[np.uint64], threshold: int) -> bytes:

@@ -31,7 +31,7 @@ from synopses.estimate import Bound, Estimates
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.intervals.proportions import binomial_share
 from synopses.theta import GroupedTheta
-from synopses.theta_images import THRESHOLD_MAX
+from synopses.theta_images import THRESHOLD_MAX, shares_of
 
 SOURCE = "theta"
 _UNSEEN = "no value of either set was kept"
@@ -63,7 +63,7 @@ class Compared:
         ends, other_ends = _padded(ends, groups), _padded(other_ends, groups)
         found = kernels.compare(hashes, ends, others, other_ends, thresholds)
         return cls(
-            np.where(thresholds == THRESHOLD_MAX, 1.0, thresholds / 2.0**63),
+            shares_of(thresholds),
             found[:, 0],
             found[:, 1],
             found[:, 2],

@@ -23,6 +23,7 @@ from synopses.first_last import GroupedFirstLast
 from synopses.frequent import GroupedFrequent
 from synopses.frequent_batches import BATCH_MIN
 from synopses.group_table import GroupTable
+from synopses.grouped import place_new, united
 from synopses.hashed_counters import LG_WIDTH_MIN
 from synopses.hashing import (
     chosen_keys,
@@ -32,6 +33,7 @@ from synopses.hashing import (
     murmur_utf8,
     position_keys,
     position_start,
+    salted,
     uniforms,
 )
 from synopses.inputs import as_input
@@ -44,12 +46,12 @@ from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.join_sizes import join_size, self_join_size
-from synopses.key_kernels import chosen_joined, joined_below, positions_at_least, positions_below
+from synopses.key_kernels import below, few_at_least
 from synopses.kll import GroupedKll
 from synopses.log_buckets import GroupedLogBuckets
-from synopses.moment_kernels import PLAIN_MIN
 from synopses.moments import GroupedMoments
 from synopses.ordering import distinct_pairs, sorted_floats
+from synopses.plain_moments import ROWS_MIN as PLAIN_MIN
 from synopses.resizing import Resizable
 from synopses.small_keys import SmallKeys
 from synopses.stratified_sample import StratifiedBottomK
@@ -97,7 +99,7 @@ def compile_kernels() -> None:
             _exercise(summary)
             _merge(summary)
     _count(keys)
-    many_rows = np.zeros(PLAIN_MIN[0], np.int32)
+    many_rows = np.zeros(PLAIN_MIN, np.int32)
     GroupedMoments(1, integer=False).update(many_rows, np.ones(many_rows.size))
 
 
@@ -119,7 +121,7 @@ def _count(keys: NDArray[np.uint64]) -> None:
 
 def _fill_pages() -> None:
     """Log buckets of many values, of one group and of several."""
-    values = np.geomspace(1.0, 1e3, 10 * _ROWS)
+    values = np.geomspace(1.0, 1e3, 20 * _ROWS)  # More than are counted one by one.
     ids = np.zeros(values.size, np.int32)
     one, many = GroupedLogBuckets(1), GroupedLogBuckets(2)
     for _ in range(2):
@@ -139,16 +141,16 @@ def _look_up_keys(
     ids: NDArray[np.int32], keys: NDArray[np.uint64], values: NDArray[np.float64]
 ) -> None:
     """What finds the rows that enter samples, and the groups of small integers."""
-    start, nothing = position_start(0, 0), np.uint64(0)
-    chosen_keys(start, positions_below(start, _ROWS, nothing))
-    low = joined_below(as_input(keys, np.uint64), nothing, nothing)
-    chosen_joined(as_input(keys, np.uint64), nothing, as_input(low, np.int64))
-    positions_at_least(as_input(values, np.float64), 1.0, start, 1.0)
+    held = as_input(salted(keys, np.uint64(0)), np.uint64)
+    chosen_keys(position_start(0, 0), below(held, np.uint64(0)))
+    few_at_least(as_input(values, np.float64), 1.0, held, 1.0)
     BottomK(1).update(keys)
     WeightedBottomK(1).update(values, uniforms(keys))
     small = SmallKeys()
     small.learn(np.arange(_ROWS), ids)
     small.ids(np.arange(_ROWS))
+    united(ids[:1], ids[:1])
+    place_new(np.full(1, -1, np.int32), ids, 0)
 
 
 def _exercise(summary: Any) -> None:

@@ -107,6 +107,11 @@ class WindowMerges(Generic[S]):
         """Whether the last window's merges found no room: it was merged from more parts."""
         return self._short
 
+    @property
+    def newest(self) -> S | None:
+        """The leaf with the largest number."""
+        return self._leaves[self._order[-1]] if self._order else None
+
     def numbers_in(self, first: int | None, end: int) -> list[int]:
         """Which leaves first <= number < end there are, ascending."""
         start = 0 if first is None else bisect_left(self._order, first)
@@ -118,9 +123,10 @@ class WindowMerges(Generic[S]):
         dropped = {leaf: self._leaves.pop(leaf) for leaf in self._order[:at]}
         del self._order[:at]
         if at:
-            self._drop(self._blocks, lambda block: block * self._block < number)
-            self._drop(self._cores, lambda block: block * self._block < number)
-            self._drop(self._suffixes, lambda leaf: leaf < number)
+            first = -(-number // self._block)  # Of the blocks that are whole still.
+            self._drop_below(self._blocks, first)
+            self._drop_below(self._cores, first)
+            self._drop_below(self._suffixes, number)
             if self._newest is not None and self._newest.start < number:
                 self._drop_newest()
         return dropped
@@ -152,7 +158,7 @@ class WindowMerges(Generic[S]):
         self._seen = end if self._seen is None else max(self._seen, end)
         slid = 0 if self._last is None else first - self._last
         self._last = first
-        self._drop(self._suffixes, lambda leaf: leaf < first)
+        self._drop_below(self._suffixes, first)
         self._drop(self._cores, lambda block: not start <= block <= start + 1)
         newest = self._behind(stop, end)  # Before the core, which may need the block it was.
         told = self._told([*self._before(first), *self._core(start, stop), *newest])
@@ -311,6 +317,10 @@ class WindowMerges(Generic[S]):
 
     def _drop(self, kept: dict[int, _Merge[S]], old: Callable[[int], bool]) -> None:
         for key in [key for key in kept if old(key)]:
+            self._release(kept.pop(key))
+
+    def _drop_below(self, kept: dict[int, _Merge[S]], least: int) -> None:
+        while kept and (key := min(kept)) < least:  # Mostly one, or none.
             self._release(kept.pop(key))
 
     def _drop_newest(self) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import shedder
+from shedder.cli.main import main
 from shedder.client.client import Client
+from tests.warm_process import WarmProcess
 
 
 class ServerProcess:
@@ -25,8 +25,7 @@ class ServerProcess:
         self._log = directory.parent / "server.log"
         # What is counted must not depend on how busy the machine is, where nobody asks for that.
         given = {"overload": "off", **settings}
-        named = {f"SHEDDER_{name.upper()}": value for name, value in given.items()}
-        self._environment = os.environ | named
+        self._environment = {f"SHEDDER_{name.upper()}": value for name, value in given.items()}
         self._process = self._started()
 
     @property
@@ -37,10 +36,7 @@ class ServerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit status."""
         self._process.send_signal(number)
-        status = self._process.wait(30)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return status
+        return self._process.wait(30)
 
     def start_again(self) -> None:
         """After `stop`: the same directory, at the same address."""
@@ -50,15 +46,19 @@ class ServerProcess:
         """A client of it."""
         return shedder.connect(self.address, insecure=True, **options)
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "shedder.cli.main", "serve", "--insecure"]
-        command += ["--data", str(self._directory), "--listen", self.address]
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                command, env=self._environment, stdout=subprocess.PIPE, stderr=log
-            )
-        assert process.stdout is not None
-        line = process.stdout.readline()  # The address, as soon as calls are answered.
+    def _started(self) -> WarmProcess:
+        arguments = ["serve", "--insecure"]
+        arguments += ["--data", str(self._directory), "--listen", self.address]
+        process = WarmProcess(
+            shedder_command, arguments, errors=self._log, environment=self._environment
+        )
+        line = process.output.readline()  # The address, as soon as calls are answered.
         assert line, self._log.read_text()[-4000:]
-        self.address = line.decode().strip()
+        self.address = line.strip()
         return process
+
+
+def shedder_command(arguments: list[str]) -> None:
+    """The command `shedder`, in the process that runs this."""
+    sys.argv[1:] = arguments
+    main()

@@ -21,6 +21,7 @@ from shedder.archive.directory import format_of
 from shedder.archive.files import Files, OsFiles
 from shedder.archive.log_recovery import segment_paths
 from shedder.archive.progress import Progress
+from shedder.archive.segment import SEGMENT_HEAD_BYTES
 from shedder.archive.store import Store
 from shedder.errors import BadSetting, CorruptData
 
@@ -137,11 +138,16 @@ def restore(
 
 
 def _take_segments(copy: Copying, segments: list[tuple[Path, int]]) -> None:
-    """All but the last are closed; the last one is written to by whoever opens a directory."""
-    for path, size in segments[:-1]:
-        copy.take(path, f"log/{path.name}", size)
-    for path, size in segments[-1:]:
-        copy.copy(path, f"log/{path.name}", size)
+    """All but the last are closed; the last one is written to by whoever opens a directory.
+
+    Where the last one has no more than a head it may be removed then, and the one before goes on.
+    """
+    closed = len(segments) - 1
+    if segments and segments[-1][1] <= SEGMENT_HEAD_BYTES:
+        closed -= 1
+    for number, (path, size) in enumerate(segments):
+        take = copy.take if number < closed else copy.copy
+        take(path, f"log/{path.name}", size)
 
 
 def _named(store: Store) -> list[str]:

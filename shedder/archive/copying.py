@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shedder.archive.directory import write_format
+from shedder.archive.directory import DirectoryLock, write_format
 from shedder.archive.files import DISK_FULL_ERRNOS, Files
 from shedder.archive.progress import STEP_BYTES, SYNC_BYTES, Progress
-from shedder.errors import BadSetting, DiskFull, StorageFailed, TargetExists
+from shedder.errors import BadSetting, DirectoryLocked, DiskFull, StorageFailed, TargetExists
 
 INCOMPLETE = "INCOMPLETE"
 """Names a directory that is being made; a directory with it and without FORMAT does not open."""
@@ -109,26 +109,25 @@ def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> It
     does not open and which the next attempt removes.
 
     Raises:
-      TargetExists: there is something at target.
+      TargetExists: there is something at target, or somebody else is making it.
       BadSetting: what is at `target.partial` is not such a leftover.
       DiskFull, StorageFailed.
     """
     partial = target.with_name(f"{target.name}.partial")
     try:
         _refuse_occupied(target)
-        _remove_leftover(partial)
-        files.make_directory(partial)
-        files.create(partial / INCOMPLETE).close()
-        files.sync_directory(partial)
-        for name in ("log", "runs", "tmp", "quarantine"):
-            files.make_directory(partial / name)
-        yield Copying(files, partial, progress, link)
-        files.rename(partial, target)
-        files.sync_directory(target.parent)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)  # what cannot go is marked, and goes next time
-        if not isinstance(error, OSError):
-            raise
+        with _mine(files, partial):
+            try:
+                _remove_leftover(files, partial)
+                for name in ("log", "runs", "tmp", "quarantine"):
+                    files.make_directory(partial / name)
+                yield Copying(files, partial, progress, link)
+                files.rename(partial, target)
+                files.sync_directory(target.parent)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)  # What cannot go is marked.
+                raise
+    except OSError as error:
         if error.errno in DISK_FULL_ERRNOS:
             raise DiskFull(f"no space for {target}: {error}") from error
         raise StorageFailed(f"cannot make {target}: {error}") from error
@@ -141,12 +140,39 @@ def _refuse_occupied(target: Path) -> None:
         raise TargetExists(f"{target} exists and is not empty; name a directory that is new")
 
 
-def _remove_leftover(partial: Path) -> None:
-    """What a killed attempt has left, or the last instant of one that was complete."""
-    if not partial.exists():
-        return
-    if any(partial.iterdir()) and not any(
-        (partial / name).exists() for name in (INCOMPLETE, "FORMAT")
-    ):
+@contextmanager
+def _mine(files: Files, partial: Path) -> Iterator[None]:
+    """Nobody else fills the directory in the block; what is of strangers is not touched."""
+    found = {path.name for path in partial.iterdir()} if partial.exists() else set[str]()
+    if found - {"LOCK"} and not found & {INCOMPLETE, "FORMAT"}:
         raise BadSetting(f"{partial} is in the way, and is no backup that was interrupted")
-    shutil.rmtree(partial)
+    try:
+        files.make_directory(partial)
+    except OSError:  # Its name may not be durable.
+        with suppress(OSError):
+            partial.rmdir()
+        raise
+    try:
+        lock = DirectoryLock.take(partial)
+    except DirectoryLocked:
+        raise TargetExists(f"{partial} is being filled by another backup or restore") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_leftover(files: Files, partial: Path) -> None:
+    """What a killed attempt has left, or the last instant of one that was complete, goes.
+
+    The mark is there before anything goes, and from then on.
+    """
+    if not (partial / INCOMPLETE).exists():
+        files.create(partial / INCOMPLETE).close()
+        files.sync_directory(partial)
+    (partial / "FORMAT").unlink(missing_ok=True)
+    for path in partial.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (INCOMPLETE, "LOCK"):
+            path.unlink()

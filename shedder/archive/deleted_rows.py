@@ -20,6 +20,7 @@ class DeletedRows(ABC):
     """The part of the store that knows of deletions."""
 
     catalog: Catalog
+    _streams: dict[int, StreamState]
     _lock: threading.RLock
 
     @abstractmethod
@@ -41,7 +42,7 @@ class DeletedRows(ABC):
           deleted_us: now.
           find: looks for the rows: for each run that has any, bool [run.stretch]. Nobody else
             deletes from the stream or purges it meanwhile; runs that retention takes away
-            meanwhile are left out.
+            meanwhile are left out, and all of them where the stream is dropped.
           told: called now and then while others delete, or write the catalog; what it raises ends
             the waiting.
 
@@ -61,6 +62,8 @@ class DeletedRows(ABC):
         deleted_us: int,
         found: Sequence[tuple[Run, NDArray[np.bool_]]],
     ) -> int:
+        if self._streams.get(state.entry.id) is not state:  # Dropped meanwhile, and its marks, too.
+            return 0
         kept = {run.first_position for run in state.runs}
         marks, rows = {}, 0
         touched = []

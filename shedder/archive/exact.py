@@ -52,6 +52,29 @@ class Without:
     positions: NDArray[np.int64]
 
 
+class _End:
+    """Kills the process of a query that is called off or late, and never that of the next one."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._lock = threading.Lock()
+        self._over = False
+        self._came = False
+
+    def now(self) -> None:
+        """The query is called off, or late. From any thread."""
+        with self._lock:
+            if not self._over:
+                self._came = True
+                self._process.kill()
+
+    def came_before_over(self) -> bool:
+        """The query is over; whether its process was killed before."""
+        with self._lock:
+            self._over = True
+            return self._came
+
+
 class ExactWorker:
     """Answers SQL over a stream's runs and tail, one query at a time; safe to share by threads.
 
@@ -146,11 +169,11 @@ class ExactWorker:
                 raise DeadlineExceeded(
                     f"no exact answer within {allowed_s:g} s: others were before it"
                 )
-        position = None
-        if tail_positions is not None:
-            position, tail = POSITION, _numbered(tail, tail_positions)
-        tail = [*tail, *more]
         try:
+            position = None
+            if tail_positions is not None:
+                position, tail = POSITION, _numbered(tail, tail_positions)
+            tail = [*tail, *more]
             paths = (files, dealt_files)
             rest = (without, progress, beside)
             return self._ask(sql, paths, tail, schema, deadline, allowed_s, position, *rest)
@@ -182,12 +205,13 @@ class ExactWorker:
     ) -> pa.Table:
         process = self._running()
         late = threading.Event()
+        end = _End(process)
 
-        def kill() -> None:
+        def end_late() -> None:
             late.set()
-            process.kill()
+            end.now()
 
-        timer = threading.Timer(max(0.0, deadline - time.monotonic()), kill)
+        timer = threading.Timer(max(0.0, deadline - time.monotonic()), end_late)
         timer.daemon = True
         timer.start()
         header = {
@@ -206,7 +230,7 @@ class ExactWorker:
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            with progress.calling(process.kill):
+            with progress.calling(end.now):
                 _send(process.stdin, header, tail, schema, without)
                 error, table = _receive(process.stdout)
         except (OSError, EOFError, pa.ArrowException) as broken:
@@ -219,6 +243,8 @@ class ExactWorker:
             raise
         finally:
             timer.cancel()
+            if end.came_before_over():  # Just after the reply: the next query gets another process.
+                self._forget()
         if error is not None:
             raise error
         assert table is not None

@@ -149,7 +149,7 @@ def _source(files: list[str], *, numbered: bool, deleted: bool) -> str:
     """Files, by whose names and order of rows positions are known if they are to be numbered."""
     options = "hive_partitioning = false"
     if numbered:
-        options += ", filename = true, file_row_number = true"
+        options += f", filename = '{_FILE}', file_row_number = true"
     source = f"read_parquet([{_quoted(files)}], {options})"
     if not deleted:
         return source
@@ -157,8 +157,9 @@ def _source(files: list[str], *, numbered: bool, deleted: bool) -> str:
     return f"{source} WHERE {position} NOT IN (SELECT __position FROM deleted)"  # noqa: S608
 
 
+_FILE = "__file"  # The name that DuckDB gives it is one that streams have, too.
 _OF_ORDER = (
-    f"CAST(substr(parse_filename(filename), 1, {POSITION_DIGITS}) AS BIGINT) + file_row_number"
+    f"CAST(substr(parse_filename({_FILE}), 1, {POSITION_DIGITS}) AS BIGINT) + file_row_number"
 )
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shedder.archive.layouts.plain import SCAN_ROWS
 from shedder.archive.progress import Told, nobody
-from shedder.archive.run_files import Snapshot
 from shedder.archive.runs import missing_text, read_run
+from shedder.archive.snapshot import Snapshot
 from shedder.errors import CorruptData
 
 Live = NDArray[np.bool_] | None

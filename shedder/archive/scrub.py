@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
 from shedder.archive.store import Store
-from shedder.errors import StorageFailed
+from shedder.errors import StorageFailed, UnknownStream
 
 
 @dataclass(slots=True)
@@ -49,15 +50,22 @@ def scrub(
     pace = Pace(progress, bytes_per_second, clock)
     report = Scrubbed()
     streams = [entry.id for entry in store.streams()]
-    progress.total = sum(run.size_bytes for stream in streams for run in store.runs(stream))
+    progress.total = sum(run.size_bytes for stream in streams for run in _runs(store, stream))
     for stream in streams:
-        for run in store.runs(stream):
+        for run in _runs(store, stream):
             try:
                 scrub_run(store, run, pace.told, report)
             except StorageFailed as error:
                 report.unread.append((run, str(error)))
     progress.done = progress.total
     return report
+
+
+def _runs(store: Store, stream: int) -> list[Run]:
+    """Those of a stream, of which there are none when it was dropped meanwhile."""
+    with suppress(UnknownStream):
+        return store.runs(stream)
+    return []
 
 
 def scrub_run(store: Store, found: Run, told: Callable[[int], None], report: Scrubbed) -> None:

@@ -39,9 +39,10 @@ from shedder.archive.progress import Told, nobody
 from shedder.archive.purged_runs import PurgedRuns
 from shedder.archive.retired_runs import RetiredRuns
 from shedder.archive.rolled_runs import RolledRuns, known_rollup
-from shedder.archive.run_files import RunFiles, Snapshot
+from shedder.archive.run_files import RunFiles
 from shedder.archive.runs import write_run
 from shedder.archive.scan import scan_snapshot, stretches
+from shedder.archive.snapshot import Snapshot
 from shedder.archive.stream_state import StreamState
 from shedder.archive.tail import Piece
 from shedder.cql.query import StreamSchema

@@ -112,7 +112,7 @@ def _token(place: Place) -> str | None:
         return os.environ.get("SHEDDER_TOKEN")
     try:
         return place.token_file.read_text().strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise BadSetting(
             f"cannot read the token file {str(place.token_file)!r}: {error}"
         ) from error

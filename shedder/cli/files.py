@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal, assert_never
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
-import pyarrow.parquet as pq
 
+from shedder.cli.moments import TimeUnit, from_text, is_text, moments, readable
+from shedder.cli.untimed import Untimed, timed
 from shedder.cql.types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 
@@ -32,15 +32,6 @@ class FileFormat(Enum):
     NDJSON = "ndjson"
 
 
-class TimeUnit(Enum):
-    """Of event times that are numbers since 1970."""
-
-    S = "s"
-    MS = "ms"
-    US = "us"
-    NS = "ns"
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How a file is read.
@@ -48,11 +39,15 @@ class Reading:
     columns: name to type, all that is read; others in the file are left alone.
     time_format: strptime format of moments in text; None: ISO 8601.
     time_unit: of moments that are numbers; None: there are none.
+    optional: those of the columns that a file may lack that has no others.
+    moment: the event time, NULL where it cannot be read; None: that refuses the file.
     """
 
     columns: Mapping[str, ColumnType]
     time_format: str | None = None
     time_unit: TimeUnit | None = None
+    optional: frozenset[str] = frozenset()
+    moment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +63,8 @@ class RowFile:
         with _as_bad_batch(self.path):
             match self.format:
                 case FileFormat.PARQUET:
+                    import pyarrow.parquet as pq  # Heavy; most commands read no such file.
+
                     return pq.read_schema(self.path)
                 case FileFormat.CSV:
                     options = pa_csv.ConvertOptions(timestamp_parsers=self._time_parsers())
@@ -96,18 +93,38 @@ class RowFile:
             for batch in self._raw(reading, progress):
                 yield from _pieces(_typed(batch, reading))
 
+    def timed(
+        self,
+        reading: Reading,
+        moment: str,
+        left_out: Untimed | None,
+        progress: Callable[[float], None],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `batches` that have an event time.
+
+        Args:
+          reading, progress: as there. moment, left_out: as of `untimed.timed`.
+
+        Raises:
+          BadBatch, BadTimestamp: as these.
+        """
+        yield from timed(self.path.name, self.batches(reading, progress), moment, left_out)
+
     def _raw(self, reading: Reading, progress: Callable[[float], None]) -> Iterator[pa.RecordBatch]:
-        names = list(reading.columns)
         found = self.schema()
-        for name in names:
-            # Rows of JSON may leave out a column.
-            if name not in found.names and self.format is not FileFormat.NDJSON:
+        lacking = self.lacking(reading, found)
+        others = [name for name in found.names if name not in reading.columns]
+        for name in lacking:
+            if others or name not in reading.optional:  # One of the others may be misnamed.
                 has = ", ".join(found.names)
                 raise BadBatch(f"{self.path.name} has no column {name!r}; it has {has}")
+        columns = {name: kind for name, kind in reading.columns.items() if name not in lacking}
         if self.format is FileFormat.PARQUET:
-            yield from self._parquet(names, progress)
+            yield from self._parquet(list(columns), progress)
             return
-        types = {name: _text_type(found, name, kind) for name, kind in reading.columns.items()}
+        types = {name: _text_type(found, name, kind) for name, kind in columns.items()}
+        if reading.moment in types and not _needs_a_unit(types[reading.moment], reading):
+            types[reading.moment] = pa.string()  # It is read row by row, as far as it can be.
         if self.format is FileFormat.NDJSON:  # Arrow's JSON reads whole seconds only.
             types = {n: pa.string() if pa.types.is_timestamp(t) else t for n, t in types.items()}
         size = max(self.path.stat().st_size, 1)
@@ -116,9 +133,18 @@ class RowFile:
                 progress(min(disk.tell() / size, 1.0))
                 yield batch
 
+    def lacking(self, reading: Reading, found: pa.Schema | None = None) -> list[str]:
+        """Columns that are wished for and not there; of JSON, each row may leave out any."""
+        if self.format is FileFormat.NDJSON:
+            return []
+        names = (found or self.schema()).names
+        return [name for name in reading.columns if name not in names]
+
     def _parquet(
         self, names: list[str], progress: Callable[[float], None]
     ) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
         with pq.ParquetFile(self.path) as file:
             read, rows = 0, max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(ROWS_PER_BATCH, columns=names):
@@ -193,17 +219,12 @@ def column_type(name: str, kind: pa.DataType) -> ColumnType:
     if types.is_date(kind):
         return ColumnType.DATE
     # An all-empty first block has type null; a time of day has no type of its own here.
-    if types.is_null(kind) or types.is_time(kind) or _is_text(kind):
+    if types.is_null(kind) or types.is_time(kind) or is_text(kind):
         return ColumnType.VARCHAR
     raise TypeMismatch(
         f"column {name!r} is {kind}, which no stream holds: leave it out by naming the others, "
         "--columns A,B,C"
     )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def _text_type(found: pa.Schema, name: str, kind: ColumnType) -> pa.DataType:
@@ -217,82 +238,24 @@ def _text_type(found: pa.Schema, name: str, kind: ColumnType) -> pa.DataType:
     return pa.string() if pa.types.is_null(seen) else seen
 
 
+def _needs_a_unit(kind: pa.DataType, reading: Reading) -> bool:
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return is_number and reading.time_unit is None
+
+
 def _typed(batch: pa.RecordBatch, reading: Reading) -> pa.RecordBatch:
     """The batch with its moments as microseconds in UTC and times of day as text."""
     for at, field in enumerate(batch.schema):
         if reading.columns[field.name] is ColumnType.TIMESTAMP:
-            column = _moments(field.name, batch.column(at), reading)
+            column = batch.column(at)
+            if field.name == reading.moment:
+                column = readable(field.name, column, reading.time_format, reading.time_unit)
+            else:
+                column = moments(field.name, column, reading.time_format, reading.time_unit)
             batch = batch.set_column(at, field.name, column)
         elif pa.types.is_time(field.type):
             batch = batch.set_column(at, field.name, batch.column(at).cast(pa.string()))
     return batch
-
-
-def _moments(name: str, column: pa.Array[Any], reading: Reading) -> pa.Array[Any]:
-    """Text, numbers, dates or timestamps as timestamp('us') in UTC."""
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        if reading.time_unit is None:
-            raise BadTimestamp(f"column {name!r} holds numbers: say --time-unit s, ms, us or ns")
-        return _from_numbers(column, reading.time_unit)
-    if not _is_text(kind):
-        return column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
-    try:
-        return _from_text(column, reading.time_format)
-    except pa.ArrowInvalid:
-        problem = _unreadable(column, reading.time_format)
-        raise BadTimestamp(f"column {name!r}: {problem}") from None
-
-
-_PER_SECOND = {TimeUnit.S: 1, TimeUnit.MS: 10**3, TimeUnit.US: 10**6, TimeUnit.NS: 10**9}
-
-
-def _from_numbers(column: pa.Array[Any], unit: TimeUnit) -> pa.Array[Any]:
-    if pa.types.is_integer(column.type):
-        return (
-            column.cast(pa.int64())
-            .cast(pa.timestamp(unit.value))
-            .cast(pa.timestamp("us"), safe=False)
-        )
-    micros = pc.round(pc.multiply(column, 10**6 / _PER_SECOND[unit]))
-    return micros.cast(pa.int64()).cast(pa.timestamp("us"))
-
-
-def _from_text(column: pa.Array[Any], time_format: str | None = None) -> pa.Array[Any]:
-    """In the format, or ISO 8601, all with a zone or all without."""
-    if time_format is not None:
-        return pc.strptime(column, format=time_format, unit="us")
-    try:
-        return column.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return column.cast(pa.timestamp("us", "UTC"))
-
-
-def _unreadable(column: pa.Array[Any], time_format: str | None) -> str:
-    """What is wrong with text that cannot be read: its first bad value, found by halving."""
-    while len(column) > 1:
-        left, right = column.slice(0, len(column) // 2), column.slice(len(column) // 2)
-        if not _is_readable(left, time_format):
-            column = left
-        elif not _is_readable(right, time_format):
-            column = right
-        else:
-            some = [part.drop_null()[0].as_py()[:60] for part in (left, right)]
-            return f"{some[0]!r} and {some[1]!r}: all moments have a zone, or none has"
-    value = str(column[0])[:60]
-    written = "ISO 8601" if time_format is None else repr(time_format)
-    return (
-        f"{value!r} is no moment in {written}. "
-        "Say how moments are written: --time-format '%d/%m/%Y %H:%M'"
-    )
-
-
-def _is_readable(column: pa.Array[Any], time_format: str | None) -> bool:
-    try:
-        _from_text(column, time_format)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _with_moments(rows: Iterable[pa.RecordBatch]) -> pa.Schema:
@@ -305,9 +268,9 @@ def _with_moments(rows: Iterable[pa.RecordBatch]) -> pa.Schema:
         return pa.schema([])
     schema = first.schema
     for at, field in enumerate(schema):
-        if _is_text(field.type) and first.column(at).null_count < first.num_rows:
+        if is_text(field.type) and first.column(at).null_count < first.num_rows:
             with suppress(pa.ArrowInvalid):
-                schema = schema.set(at, field.with_type(_from_text(first.column(at)).type))
+                schema = schema.set(at, field.with_type(from_text(first.column(at)).type))
     return schema
 
 
@@ -319,6 +282,9 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
+_ARROWS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowNotImplementedError)
+
+
 @contextmanager
 def _as_bad_batch(path: Path) -> Iterator[None]:
     """Arrow's complaints about a file's bytes, as the error that they are, with the file."""
@@ -326,7 +292,7 @@ def _as_bad_batch(path: Path) -> Iterator[None]:
         yield
     except BadTimestamp as error:
         raise BadTimestamp(f"{path.name}: {error}") from error
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowKeyError, OSError) as error:
+    except (*_ARROWS, OSError) as error:
         raise BadBatch(f"{path.name}: {str(error).partition(chr(10))[0]}") from error
 
 

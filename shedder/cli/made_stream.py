@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shedder.cli.files import Reading, RowFile, column_type
+from shedder.cli.untimed import Untimed
 from shedder.cql.layout import DEFAULT_LAYOUT
 from shedder.cql.query import StreamSchema
 from shedder.cql.statement import ColumnDefinition, CreateStream
@@ -31,7 +32,9 @@ class Wishes:
     lateness_us: int
 
 
-def stream_of(name: str, file: RowFile, reading: Reading, wishes: Wishes) -> CreateStream:
+def stream_of(
+    name: str, file: RowFile, reading: Reading, wishes: Wishes, *, skip_untimed: bool = False
+) -> CreateStream:
     """A stream that keeps all rows of a file. Only its event time may not be null.
 
     Its first rows are read as the stream will take them: a bad file leaves no stream behind.
@@ -41,6 +44,7 @@ def stream_of(name: str, file: RowFile, reading: Reading, wishes: Wishes) -> Cre
       file: at least one row.
       reading: how moments are written in it; what columns it has is found here.
       wishes: what shall not be as in the file.
+      skip_untimed: rows without an event time will be left out.
 
     Raises:
       UnknownColumn, BadSetting: a wish that this file cannot fulfil, or it has no rows.
@@ -55,7 +59,8 @@ def stream_of(name: str, file: RowFile, reading: Reading, wishes: Wishes) -> Cre
         for column, kind in columns.items()
     )
     new = CreateStream(name, defined, moment, wishes.lateness_us, None, DEFAULT_LAYOUT, False)
-    _check_first_rows(file, replace(reading, columns=columns), new)
+    kept = replace(reading, columns=columns, moment=moment if skip_untimed else None)
+    _check_first_rows(file, kept, new)
     return new
 
 
@@ -130,7 +135,8 @@ def _separated(columns: Collection[str]) -> str:
 
 
 def _check_first_rows(file: RowFile, reading: Reading, new: CreateStream) -> None:
-    first = next(file.batches(reading, lambda _share: None), None)
+    skipped = None if reading.moment is None else Untimed()
+    first = next(file.timed(reading, new.time_column, skipped, lambda _share: None), None)
     if first is None:
         raise BadSetting(
             f"{file.path.name} has no rows, which say what types the columns have: "

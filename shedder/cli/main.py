@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+from shedder.garbage import loading
+
 
 def main() -> None:
     """Run the command line of this process and end it."""
@@ -17,7 +19,8 @@ def main() -> None:
         python_listens
     ):  # Else in some import, with a traceback or, in the worst case, an ImportError.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from shedder.cli.commands import run  # Heavy.
+    with loading():
+        from shedder.cli.commands import run  # Heavy.
 
     if python_listens:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -13,12 +14,14 @@ from enum import Enum
 from io import IOBase
 from typing import IO, Any, TextIO, assert_never, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from shedder.errors import BadSetting
 from shedder.queries.answer import Answer
+from shedder.queries.plain_rows import plain_rows
 from shedder.queries.printing import printed
 
 FACTS = b"shedder.answer"  # schema metadata of Arrow and Parquet output: Answer.facts() as JSON
@@ -60,9 +63,9 @@ def write(answer: Answer, form: Format) -> None:
             _text(_tinted(printed(answer, _columns())) + "\n")
         case Format.JSON:
             document = {**answer.facts(), "rows": answer.rows()}
-            _text(json.dumps(document, default=_plain, indent=1) + "\n")
+            _text(_json(document, indent=1) + "\n")
         case Format.NDJSON:
-            _text("".join(json.dumps(row, default=_plain) + "\n" for row in answer.rows()))
+            _text("".join(_json(row) + "\n" for row in answer.rows()))
         case Format.CSV:
             _binary(lambda out: pa_csv.write_csv(_flat(answer.table), out))
         case Format.ARROW:
@@ -103,7 +106,7 @@ def _write_arrow(table: pa.Table, out: IO[bytes]) -> None:
 
 
 def _with_facts(answer: Answer) -> pa.Table:
-    facts = json.dumps(answer.facts()).encode()
+    facts = _json(answer.facts()).encode()
     return answer.table.replace_schema_metadata(
         {**(answer.table.schema.metadata or {}), FACTS: facts}
     )
@@ -113,17 +116,34 @@ def _flat(table: pa.Table) -> pa.Table:
     """CSV has no lists: a TOP column becomes its JSON."""
     for at, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
-            texts = [
-                None if cell is None else json.dumps(cell, default=_plain)
-                for cell in table.column(at).to_pylist()
-            ]
+            cells = (cell for [cell] in map(dict.values, plain_rows(table.select([at]))))
+            texts = [None if cell is None else _json(cell) for cell in cells]
             table = table.set_column(at, field.name, pa.array(texts, pa.string()))
     return table
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(_with_words(value), default=_plain, allow_nan=False, indent=indent)
+
+
+def _with_words(value: Any) -> Any:
+    """The same with the word for each infinity and NaN, as JSON of Protobuf has them."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+        case dict():
+            return {name: _with_words(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_with_words(part) for part in value]
+        case _:
+            return value
 
 
 def _plain(value: Any) -> str:
     """What JSON lacks: moments (UTC, as ISO 8601) and dates."""
     match value:
+        case np.datetime64():
+            return f"{value}{'' if value.dtype == 'M8[D]' else 'Z'}"
         case datetime():
             return value.isoformat() + ("" if value.tzinfo else "Z")
         case date():

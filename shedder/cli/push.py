@@ -28,11 +28,15 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
-from shedder.cli.files import FileFormat, Reading, RowFile, TimeUnit, format_of
+from shedder.cli.files import FileFormat, Reading, RowFile, format_of
 from shedder.cli.made_stream import Wishes, listed, naming, stream_of
+from shedder.cli.moments import TimeUnit
 from shedder.cli.talk import console, say
+from shedder.cli.untimed import Untimed
+from shedder.cql.intervals import INT64_MAX
+from shedder.cql.query import StreamSchema
+from shedder.cql.statement import CreateStream
 from shedder.cql.text import text_of_stream
-from shedder.cql.types import ColumnType
 from shedder.errors import BadSetting, UnknownStream
 from shedder.queries.database import Database, NamedProducer, Receipt
 
@@ -89,6 +93,13 @@ def push(
             help="Pushing a file again under this name stores nothing twice.",
         ),
     ] = None,
+    skip_untimed: Annotated[
+        bool,
+        typer.Option(
+            "--skip-untimed",
+            help="Leave out rows whose event time is empty or cannot be read; says which.",
+        ),
+    ] = False,
     token_file: TokenFileOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
@@ -103,49 +114,74 @@ def push(
     with _on_disk(files) as paths:
         rows = [RowFile(path, file_format or format_of(path), time_format) for path in paths]
         reading = Reading({}, time_format, time_unit)
-        wishes = Wishes(columns, types, time_column, round(lateness_s * 1e6))
+        wishes = Wishes(columns, types, time_column, _microseconds(lateness_s))
         if place.is_new:  # What is refused leaves no directory behind.
             if not create:
                 raise UnknownStream.from_message(
                     f"{place.name} is no data directory yet, so it has no stream {stream!r}. "
                     "--create makes it from the file"
                 )
-            stream_of(stream, rows[0], reading, wishes)
+            stream_of(stream, rows[0], reading, wishes, skip_untimed=skip_untimed)
         with opened(place) as database:
-            known = _known_columns(database, stream, wishes, missing_is_fine=create)
-            if not known:
-                new = stream_of(stream, rows[0], reading, wishes)
-                database.execute(text_of_stream(new))
-                say(text_of_stream(new), "dim")
-                known = {column.name: column.type for column in new.columns}
-            _push_all(database, stream, rows, replace(reading, columns=known), producer)
+            known = _known(database, stream, wishes, missing_is_fine=create)
+            if known is None:
+                known = stream_of(stream, rows[0], reading, wishes, skip_untimed=skip_untimed)
+                database.execute(text_of_stream(known))
+                say(text_of_stream(known), "dim")
+            reading = _reading(reading, known, wishes, skip_untimed=skip_untimed)
+            _push_all(database, stream, rows, reading, known.time_column, producer)
 
 
-def _known_columns(
+def _microseconds(lateness_s: float) -> int:
+    if lateness_s * 1e6 > INT64_MAX:
+        raise BadSetting(f"--lateness {lateness_s:g}: that is longer than time itself")
+    return round(lateness_s * 1e6)
+
+
+def _known(
     database: Database, stream: str, wishes: Wishes, *, missing_is_fine: bool
-) -> dict[str, ColumnType]:
-    """The columns of a stream that are wished for; none of a stream that is to be made."""
+) -> StreamSchema | CreateStream | None:
+    """The stream, if it is as one wishes; None: it is to be made."""
     try:
         schema = database.schema(stream)  # A call, not a statement: pushing needs no scope to ask.
     except UnknownStream as error:
         if missing_is_fine:
-            return {}
+            return None
         raise UnknownStream.from_message(f"{error}. --create makes it from the file") from error
     moment = schema.time_column
     if wishes.time_column not in (None, moment):
         raise BadSetting(f"--time {wishes.time_column!r}: the event time of {stream} is {moment!r}")
-    known = {column.name: column.type for column in schema.columns}
-    return {name: known[name] for name in listed(wishes.columns, list(known))}
+    return schema
+
+
+def _reading(
+    reading: Reading, stream: StreamSchema | CreateStream, wishes: Wishes, *, skip_untimed: bool
+) -> Reading:
+    """Of the stream's columns those that are wished for; else those that a file has."""
+    known = {column.name: column for column in stream.columns}
+    named = listed(wishes.columns, list(known))
+    nullable = [name for name in named if wishes.columns is None and known[name].nullable]
+    return replace(
+        reading,
+        columns={name: known[name].type for name in named},
+        optional=frozenset(nullable),
+        moment=stream.time_column if skip_untimed else None,
+    )
 
 
 def _push_all(
-    database: Database, stream: str, files: list[RowFile], reading: Reading, producer: str | None
+    database: Database,
+    stream: str,
+    files: list[RowFile],
+    reading: Reading,
+    moment: str,
+    producer: str | None,
 ) -> None:
     tally = _Tally()
     late_before = database.ledger(stream).late
     started = time.monotonic()
     for file in files:
-        before = tally.rows
+        before, untimed = tally.rows, Untimed()
         with ExitStack() as stack:
             show = stack.enter_context(_progress(file.path.name, tally))
             if producer is None:
@@ -153,10 +189,15 @@ def _push_all(
             else:
                 name = _producer_of(producer, file.path)
                 send = _Numbered(stack.enter_context(database.producer(stream, name)))
-            for batch in file.batches(reading, show):
-                with naming(file, tally.rows - before, batch.num_rows):
+            skipped = None if reading.moment is None else untimed
+            for batch in file.timed(reading, moment, skipped, show):
+                with naming(file, tally.rows - before + untimed.count, batch.num_rows):
                     receipt = send(batch)
                 tally.count(batch.num_rows, duplicate=receipt.duplicate)
+        _say_lacking(file, reading)
+        if untimed.count:
+            said = f"{untimed.count:,} left out, with no event time that could be kept: {untimed}"
+            say(f"{file.path.name}: {said}", "yellow")
     elapsed_s = time.monotonic() - started
     speed = tally.rows / max(elapsed_s, 1e-9)
     rows = "1 row" if tally.rows == 1 else f"{tally.rows:,} rows"
@@ -170,6 +211,11 @@ def _push_all(
             + (f"; {_AGAIN}" if 2 * late > tally.rows and producer is None else ""),
             "yellow",
         )
+
+
+def _say_lacking(file: RowFile, reading: Reading) -> None:
+    if lacking := file.lacking(reading):
+        say(f"{file.path.name} has no {', '.join(lacking)}: NULL in its rows", "dim")
 
 
 def _producer_of(name: str, path: Path) -> str:

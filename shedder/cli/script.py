@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+
+from shedder.errors import BadSetting
 
 # Quoted text (a doubled quote stays inside), comments, a semicolon, or anything else. An open
 # quote or comment runs to the end, so that its statement is not complete.
@@ -16,6 +19,18 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+
+def script_in(file: Path) -> str:
+    """The text of a file, in UTF-8; some editors begin it with a mark that is not part of it.
+
+    Raises:
+      BadSetting: it cannot be read.
+    """
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(f"cannot read the script {str(file)!r}: {error}") from error
 
 
 def statements(text: str) -> Iterator[str]:

@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from shedder.cli.logs import log_to_stderr
 from shedder.cli.talk import say
 from shedder.garbage import keeping_what_is_loaded, loading
-from shedder.settings import Settings
 
 
 def serve(
@@ -64,6 +62,9 @@ def serve(
     - `shedder serve --data ./data --insecure`
     - `shedder serve -d /var/lib/shedder --config /etc/shedder.toml`
     """
+    from shedder.cli.logs import log_to_stderr  # Other commands do without pydantic and structlog.
+    from shedder.settings import Settings
+
     settings = Settings.load(
         config,
         listen=listen,
@@ -79,10 +80,11 @@ def serve(
     log_to_stderr(settings)
     with loading():  # Heavy (gRPC, numba); `shedder --help` does without.
         from shedder.engine.engine import Engine
-        from shedder.server.listening import checked_address
+        from shedder.server.listening import check_free, checked_address
         from shedder.server.server import serve as serve_engine
 
-    checked_address(settings)  # Before recovery, which may take a while.
+    address = checked_address(settings)  # Before recovery, which may take a while.
+    check_free(address)
     with closing(Engine.open(data, settings)) as engine, keeping_what_is_loaded():
         if settings.insecure:
             say("no TLS, no tokens: everybody on this machine may read, write and drop", "yellow")

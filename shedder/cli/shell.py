@@ -16,7 +16,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from shedder.cli.completion import CqlCompleter
 from shedder.cli.highlighting import CqlLexer
 from shedder.cli.output import Format
-from shedder.cli.script import is_complete, statements
+from shedder.cli.script import is_complete, script_in, statements
 from shedder.cli.sql import show
 from shedder.cli.talk import say
 from shedder.cli.waiting import executed
@@ -125,10 +125,7 @@ class Shell:
         self._talks = word == "on"
 
     def _read(self, name: str) -> None:
-        try:
-            self._run(Path(name).expanduser().read_text())
-        except OSError as error:
-            raise BadSetting(f"cannot read {name!r}: {error}") from error
+        self._run(script_in(Path(name).expanduser()))
 
     def _watch(self, name: str) -> None:
         """Every answer of a standing query, until Ctrl-C."""

@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import structlog
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -57,6 +56,8 @@ def simulate(
     - `shedder simulate flash-crowd.toml -o flash.html -o flash.json`
     - `shedder simulate flash-crowd.toml --calibrate >> flash-crowd.toml`
     """
+    import structlog  # Heavy; other commands do without.
+
     from shedder.simulation.scenario import Scenario
 
     structlog.configure(  # A flood is what was asked for; the page tells of it.

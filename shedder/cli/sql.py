@@ -21,7 +21,7 @@ from shedder.cli.connection import (
 )
 from shedder.cli.exits import ExitCode
 from shedder.cli.output import Format, chosen, is_status, write
-from shedder.cli.script import placed
+from shedder.cli.script import placed, script_in
 from shedder.cli.talk import say
 from shedder.cli.waiting import executed
 from shedder.errors import BadSetting, ShedderError
@@ -115,11 +115,15 @@ def _texts(commands: list[str] | None, file: Path | None) -> list[str] | None:
             raise BadSetting("give --command or --file, not both")
         return commands
     if file is not None:
-        try:
-            return [file.read_text()]
-        except OSError as error:
-            raise BadSetting(f"cannot read the script {str(file)!r}: {error}") from error
-    return None if sys.stdin.isatty() else [sys.stdin.read()]
+        return [script_in(file)]
+    return None if sys.stdin.isatty() else [_piped()]
+
+
+def _piped() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise BadSetting(f"cannot read the script from stdin: {error}") from error
 
 
 def _run(

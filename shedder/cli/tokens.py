@@ -14,6 +14,8 @@ from shedder.cql.query import DEFAULT_TENANT
 from shedder.errors import BadSetting
 from shedder.server.identity import Scope, new_token
 
+_DAYS_MAX = 36_500  # A hundred years: datetime has no more than the years up to 9999.
+
 
 def token(
     name: Annotated[str, typer.Argument(help="Whose it is; logs and metrics show it.")],
@@ -25,7 +27,8 @@ def token(
         str, typer.Option(metavar="NAME", help="Whose streams it uses.")
     ] = DEFAULT_TENANT,
     days: Annotated[
-        int | None, typer.Option(min=1, help="Until it expires; for ever when not said.")
+        int | None,
+        typer.Option(min=1, max=_DAYS_MAX, help="Until it expires; for ever when not said."),
     ] = None,
 ) -> None:
     """Make a token: its hash goes into the file, the token itself to stdout, once.

@@ -14,7 +14,7 @@ from shedder.client.failures import Patience, deadline_s, patiently_async
 from shedder.client.names import OwnNames
 from shedder.client.target import Target
 from shedder.cql.query import StreamSchema
-from shedder.engine.merge import AT_LEAST_BYTES
+from shedder.engine.summaries import AT_LEAST_BYTES
 from shedder.errors import InternalError
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
@@ -67,9 +67,10 @@ class AsyncClient:
             async with await self.producer(stream, name, epoch=epoch) as opened:
                 try:
                     await opened.push(data, sequence=sequence)
-                finally:
-                    receipt = await opened.flush()
-                return receipt
+                except Exception:  # What is before the bad rows is durable.
+                    await opened.flush()
+                    raise
+                return await opened.flush()
 
     async def producer(
         self, stream: str, name: str, *, epoch: int | None = None, thinning: str = "1"

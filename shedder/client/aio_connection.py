@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from shedder.v1.synopses_pb2_grpc import SynopsesStub
 from shedder.wire.batches import append_stream
 from shedder.wire.heap import keep_big_blocks
 from shedder.wire.invoked import invoke
+from shedder.wire.status import from_call
 
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
 
@@ -88,6 +90,9 @@ class AsyncConnection:
             await call.write(request)
         except grpc.RpcError as error:
             raise translated(error, self.address) from None
+        except asyncio.InvalidStateError:  # It had ended before.
+            ended = await call.code(), await call.details(), await call.trailing_metadata()
+            raise from_call(*ended, self.address) from None
 
     async def close(self) -> None:
         """End all calls."""

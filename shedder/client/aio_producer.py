@@ -123,6 +123,9 @@ class AsyncProducer:
             await self._connection.write(self._call, request)
         except ShedderError:
             self._disconnect()  # It stays in the outbox; the next receipt awaited tells why.
+        except BaseException:  # Called off, and gRPC has ended the call.
+            self._disconnect()
+            raise
 
     async def _await_receipt(self) -> None:
         response = await patiently_async(self._receive, self._patience())
@@ -134,7 +137,7 @@ class AsyncProducer:
             if self._call is None:
                 await self._connect()
             return await self._read()
-        except ShedderError:
+        except BaseException:  # Called off, too: gRPC ends the call then.
             self._disconnect()
             raise
 
@@ -153,7 +156,7 @@ class AsyncProducer:
             self._outbox.credits = max(1, welcome.credits)
             for request in self._outbox.resend():
                 await self._connection.write(self._call, request)
-        except ShedderError:
+        except BaseException:  # Called off, too: gRPC ends the call then.
             self._disconnect()
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -45,12 +46,12 @@ class AsyncQuery(Described):
         request = query_pb2.InvokeRequest(name=self.name, latest=True)
         return self._last.read(await self._connection.call(self._connection.invoke, request))
 
-    async def subscribe(self) -> AsyncIterator[Answer]:
+    async def subscribe(self) -> _AsyncSlides:
         """Every slide's answer from now on: `async for answer in await query.subscribe()`."""
         request = query_pb2.SubscribeRequest(name=self.name)
         call = self._connection.open(self._connection.query.Subscribe, request)
         await call.initial_metadata()  # Sent when the server has begun to listen.
-        return self._slides(call)
+        return _AsyncSlides(self._connection, call)
 
     async def explain(self) -> str:
         """Source, bytes, thinning and predicted error of every aggregate."""
@@ -63,9 +64,28 @@ class AsyncQuery(Described):
         request = query_pb2.UnregisterRequest(name=self.name)
         await self._connection.call(self._connection.query.Unregister, request)
 
-    async def _slides(self, call: Any) -> AsyncIterator[Answer]:
+
+class _AsyncSlides(AsyncIterator[Answer]):
+    """A subscription; it ends with its reader, also when nothing was ever read."""
+
+    def __init__(self, connection: AsyncConnection, call: Any) -> None:
+        self._connection = connection
+        self._call = call
+        self._end = weakref.finalize(self, call.cancel)
+        self._end.atexit = False
+
+    async def __anext__(self) -> Answer:
+        if not self._end.alive:
+            raise StopAsyncIteration
         try:
-            while (response := await self._connection.read(call)) is not None:
-                yield slide(response)
-        finally:
-            call.cancel()
+            response = await self._connection.read(self._call)
+            if response is None:
+                raise StopAsyncIteration
+            return slide(response)
+        except BaseException:
+            self._end()
+            raise
+
+    async def aclose(self) -> None:
+        """End the subscription; nothing more comes."""
+        self._end()

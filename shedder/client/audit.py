@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
-from shedder.client.connection import Connection
-from shedder.engine.lent import LentAnswer, Reported
+from shedder.client.calls import Calls
 from shedder.v1 import audit_pb2 as pb
 from shedder.wire.answers import answer_from_wire
 
+if TYPE_CHECKING:
+    from shedder.engine.lent import LentAnswer, Reported
 
-class AuditCalls(ABC):
+
+class AuditCalls(Calls):
     """The part of the client that audits answers; see engine.lent for what is raised."""
-
-    _connection: Connection
-
-    @abstractmethod
-    def _patiently(self, method: Any, request: Any) -> Any: ...
 
     def lend_answers(
         self, stream: str, *, answers: int, without_archive: bool = False
     ) -> list[LentAnswer]:
         """Newest answers of a stream's standing queries, to be computed again, exactly."""
+        from shedder.engine.lent import LentAnswer  # Heavy; most clients never ask.
+
         request = pb.LendRequest(stream=stream, answers=answers, without_archive=without_archive)
         lent = self._patiently(self._connection.audit.Lend, request).answers
         return [

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from shedder.archive.backfills_in_catalog import Summarised
-from shedder.archive.foreign_run import SentFile
-from shedder.client.connection import Connection
-from shedder.engine.backfill import Adopted, BackfillState
+from shedder.client.calls import Calls
 from shedder.v1 import backfill_pb2 as pb
 
+if TYPE_CHECKING:
+    from shedder.archive.backfills_in_catalog import Summarised
+    from shedder.archive.foreign_run import SentFile
+    from shedder.engine.backfill import Adopted, BackfillState
 
-class BackfillCalls(ABC):
+
+class BackfillCalls(Calls):
     """The part of the client that brings in a past; see engine.backfill for what is raised."""
-
-    _connection: Connection
-
-    @abstractmethod
-    def _patiently(self, method: Any, request: Any) -> Any: ...
 
     def begin_backfill(
         self, stream: str, name: str, plan: str = "", parts: int = 0
     ) -> BackfillState:
         """Begin a backfill, or (without parts) see how far it is."""
+        from shedder.engine.backfill import BackfillState  # Heavy; most clients never ask.
+
         request = pb.BeginRequest(stream=stream, name=name, plan=plan, parts=parts)
         begun = self._patiently(self._connection.backfill.Begin, request)
         return BackfillState.from_json(begun.state)
@@ -86,6 +84,8 @@ class BackfillCalls(ABC):
         self, stream: str, name: str, *, rows: int, overlap: bool = False
     ) -> Adopted:
         """Make all parts of a backfill part of the stream, once."""
+        from shedder.engine.backfill import Adopted  # Heavy; most clients never ask.
+
         request = pb.AdoptRequest(stream=stream, name=name, rows=rows, overlap=overlap)
         adopted = self._patiently(self._connection.backfill.Adopt, request)
         return Adopted(adopted.rows, adopted.duplicate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -15,12 +15,14 @@ from shedder.client.spill import Spill
 from shedder.cql.query import StreamSchema
 from shedder.cql.shares import level_of
 from shedder.engine.owed import rows_name
-from shedder.engine.summarise import Plans, Summariser
 from shedder.errors import FailedPrecondition, PlansChanged
 from shedder.queries.database import Receipt
 from shedder.streams.batches import encode
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire
+
+if TYPE_CHECKING:
+    from shedder.engine.summarise import Plans
 
 
 class Helper:
@@ -152,8 +154,12 @@ class Helper:
         """Whether the server has the batch to which the newest rows belong, as a summary.
 
         It knows the last number of the newest epoch alone; of an older one, what is owed tells.
+        Rows that are declared lost do not say of which batch they are; there are none to follow.
         """
-        beside = self.waiting.beside(self.waiting.waiting[-1])
+        newest = self.waiting.waiting[-1]
+        if newest.lost:
+            return True
+        beside = self.waiting.beside(newest)
         assert beside is not None, "rows that follow say of which batch they are"
         epoch, sequence = map(int, beside.split())
         described = self._describe(self._name)
@@ -167,6 +173,8 @@ class Helper:
     def _merge(
         self, batch: pa.RecordBatch, epoch: int, sequence: int
     ) -> synopses_pb2.MergeResponse:
+        from shedder.engine.summarise import Plans  # Heavy: all kernels; most clients never ask.
+
         for is_last in (False, True):
             if self._plans is None:
                 asked = synopses_pb2.GetPlansRequest(stream=self._stream)
@@ -194,6 +202,8 @@ def _beside(epoch: int, sequence: int) -> bytes:
 
 def summaries_of(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
     """What batches come to, as bytes that the server merges."""
+    from shedder.engine.summarise import Summariser  # Heavy: all kernels; most clients never ask.
+
     builder = Summariser(plans, secrets.randbits(61))  # No two builders keep the same ranks.
     for batch in batches:
         builder.add(batch)

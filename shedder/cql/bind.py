@@ -13,6 +13,7 @@ from shedder.cql.expression import (
     Column,
     Expression,
     Literal,
+    size_of,
     walk,
 )
 from shedder.cql.histograms import is_histogram
@@ -27,6 +28,7 @@ from shedder.errors import BadQuery, TypeMismatch, UnknownColumn
 # What an answer adds beside an approximate output column.
 SUFFIXES = ("_low", "_high", "_bound", "_met")
 RESERVED_OUTPUTS = ("certain",)
+_PARTS_MAX = 100_000
 
 
 def bind(select: Select, schema: StreamSchema) -> BoundQuery:
@@ -131,12 +133,14 @@ class _Binder:
 
     def with_aliases(self, node: Expression) -> Expression:
         """Aliases put in where no column of the stream has the name."""
-        return _replaced(node, lambda column: not self._known(column.name), self._aliases)
+        found = _replaced(node, lambda column: not self._known(column.name), self._aliases)
+        return _not_too_large(found)
 
     def after_groups(self, node: Expression, groups: Sequence[Column]) -> Expression:
         """Aliases put in where no group is a column of the name."""
         grouped = {group.name.lower() for group in groups}
-        return _replaced(node, lambda column: column.name.lower() not in grouped, self._aliases)
+        found = _replaced(node, lambda column: column.name.lower() not in grouped, self._aliases)
+        return _not_too_large(found)
 
     def order_key(self, node: Expression, groups: Sequence[Column]) -> Expression:
         """An alias alone is the output; inside an expression groups come first."""
@@ -202,6 +206,15 @@ def _replaced(
             return replace(node, args=tuple(_replaced(arg, wanted, by) for arg in args))
         case _:
             return node  # An aggregate's argument is of the stream, never an alias.
+
+
+def _not_too_large(node: Expression) -> Expression:
+    """The expression, unless a large output stands in it many times."""
+    if size_of(node) > _PARTS_MAX:
+        raise BadQuery(
+            f"with the outputs it names, an expression has more than {_PARTS_MAX:,} parts"
+        )
+    return node
 
 
 def _forbid_aggregates(where: str, node: Expression) -> None:

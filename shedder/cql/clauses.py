@@ -17,6 +17,7 @@ from shedder.cql.layout import DEFAULT_LAYOUT, Layout, layout_of
 from shedder.cql.limits import Limits
 from shedder.cql.literals import Bindings
 from shedder.cql.on_overload import resolved
+from shedder.cql.query import OWN_COLUMNS
 from shedder.cql.raw import RawCreateStream, RawLayout, RawNumber, RawSelect
 from shedder.cql.sizes import SIZES
 from shedder.cql.source import Source, start_of
@@ -204,8 +205,13 @@ def _target(
                     f"WITHIN takes more than 0 and less than 100 PERCENT, not {size:g}",
                     raw[0].start,
                 )
+            share = _hundredth(size)
+            if not share:
+                raise source.error(
+                    f"WITHIN {size:g} {raw[1]} cannot be told from 0; take more", raw[0].start
+                )
             kind = TargetKind.RELATIVE if raw[1] == "PERCENT" else TargetKind.RANK
-            return Target(kind, _hundredth(size))
+            return Target(kind, share)
         case "RANK":
             if not 0 < size < 1:
                 raise source.error(
@@ -235,7 +241,12 @@ def _confidence(
         raise source.error(
             f"CONFIDENCE {percent:g} is ambiguous; write CONFIDENCE 95 PERCENT", raw[0].start
         )
-    return _hundredth(percent)
+    confidence = _hundredth(percent)
+    if 1.0 - confidence == 1.0:
+        raise source.error(
+            f"CONFIDENCE {percent:g} PERCENT cannot be told from 0; take more", raw[0].start
+        )
+    return confidence
 
 
 def _hundredth(percent: float) -> float:
@@ -321,6 +332,10 @@ def created_stream(
         name = str(column.name.name)
         if name.lower() in columns:
             raise source.wrong(column.name, f"two columns are named {name!r}")
+        if name.lower() in OWN_COLUMNS:
+            raise source.wrong(
+                column.name, f"a column cannot be named {name!r}: the archive has its own"
+            )
         kind = column_type(column.type, source)
         columns[name.lower()] = ColumnDefinition(name, kind, column.nullable)
     if len(columns) > COLUMNS_MAX:

@@ -1,7 +1,7 @@
 """The grammar: a dialect of sqlglot whose statements and windows are those of CQL.
 
 sqlglot parses everything that is SQL. Functions stay as written (no builders), so that nothing
-is rewritten on the way; what a name means is decided in functions.py and aggregates.py.
+is rewritten on the way; what a name means is decided in functions.py.
 A parsed statement travels in the meta of a `Var` node, because the parser returns only nodes.
 """
 

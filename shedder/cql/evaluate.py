@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.cql import calendar, casts, numbers
-from shedder.cql.expression import Aggregate, Call, Column, Expression, Literal, Op
+from shedder.cql.expression import Aggregate, Call, Column, Expression, Literal, Op, unit_of
 from shedder.cql.like import regex_of_like
 from shedder.cql.types import ColumnType
 
@@ -132,18 +132,11 @@ def _over_integers(
 
 
 def _date_trunc(node: Call, args: tuple[Value, ...]) -> Value:
-    return calendar.truncate(args[1], _unit(node))
+    return calendar.truncate(args[1], unit_of(node))
 
 
 def _extract(node: Call, args: tuple[Value, ...]) -> Value:
-    return calendar.part(args[1], _unit(node))
-
-
-def _unit(node: Call) -> str:
-    unit = node.args[0]
-    assert isinstance(unit, Literal)
-    assert isinstance(unit.value, str)
-    return unit.value
+    return calendar.part(args[1], unit_of(node))
 
 
 def _round(node: Call, args: tuple[Value, ...]) -> Value:

@@ -135,14 +135,19 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator applied to arguments. Its hash is computed once: it is asked for often."""
+    """An operator applied to arguments. Its hash is computed once: it is asked for often.
+
+    size: how many nodes the tree has, one that stands in it twice counted twice.
+    """
 
     op: Op
     args: tuple[Expression, ...]
     type: ColumnType | None = None
+    size: int = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(map(size_of, self.args)))
         object.__setattr__(self, "_hash", hash((self.op, self.args, self.type)))
 
     def __hash__(self) -> int:
@@ -183,6 +188,18 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return ()
 
 
+def size_of(node: Expression) -> int:
+    """How many nodes the tree has, one that stands in it twice counted twice."""
+    return node.size if isinstance(node, Call) else 1 + sum(map(size_of, children(node)))
+
+
+def chained(op: Op, node: Expression) -> list[Expression]:
+    """The terms of a chain of AND or OR, however it is bracketed; of anything else, itself."""
+    if isinstance(node, Call) and node.op is op:
+        return [*chained(op, node.args[0]), *chained(op, node.args[1])]
+    return [node]
+
+
 def walk(node: Expression) -> Iterator[Expression]:
     """The node and everything below it, parents first."""
     yield node
@@ -202,3 +219,11 @@ def inputs(node: Aggregate) -> tuple[Expression, ...]:
         Call(Op.CASE, (condition, node.argument, Literal(None, kind)), kind)
         for condition in node.conditions
     )
+
+
+def unit_of(node: Call) -> str:
+    """The unit of a DATE_TRUNC or an EXTRACT."""
+    unit = node.args[0]
+    assert isinstance(unit, Literal)
+    assert isinstance(unit.value, str)
+    return unit.value

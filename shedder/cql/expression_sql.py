@@ -10,7 +10,16 @@ from typing import assert_never
 
 from shedder.cql.casts import DECIMAL_NUMBER, WHOLE_NUMBER
 from shedder.cql.engine_sql import INT64_MIN, EngineSql
-from shedder.cql.expression import Aggregate, Call, Column, Expression, Literal, Op
+from shedder.cql.expression import (
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Op,
+    chained,
+    unit_of,
+)
 from shedder.cql.types import ColumnType
 
 _INFIX = {
@@ -73,7 +82,7 @@ class ExpressionSql:
 
     def _call(self, node: Call) -> str:
         if node.op in (Op.AND, Op.OR):
-            terms = (self.sql(term) for term in _chain(node.op, node))
+            terms = (self.sql(term) for term in chained(node.op, node))
             return f"({f' {node.op.value} '.join(terms)})"
         args = [self.sql(arg) for arg in node.args]
         if node.op in _INFIX:
@@ -100,9 +109,9 @@ class ExpressionSql:
             case Op.LENGTH:
                 return f"CAST(length({args[0]}) AS BIGINT)"
             case Op.DATE_TRUNC:
-                return self._engine.truncate(_unit(node), args[1])
+                return self._engine.truncate(unit_of(node), args[1])
             case Op.EXTRACT:
-                return self._engine.part(_unit(node), args[1])
+                return self._engine.part(unit_of(node), args[1])
         raise AssertionError(node.op)
 
     # --- numbers ------------------------------------------------------------------------------
@@ -206,21 +215,8 @@ class ExpressionSql:
         return f"CAST({value} AS {engine.type_name(wanted)})"
 
 
-def _chain(op: Op, node: Expression) -> list[Expression]:
-    if isinstance(node, Call) and node.op is op:
-        return [*_chain(op, node.args[0]), *_chain(op, node.args[1])]
-    return [node]
-
-
 def _case(args: list[str]) -> str:
     branches = (
         f"WHEN {args[index]} THEN {args[index + 1]}" for index in range(0, len(args) - 1, 2)
     )
     return f"(CASE {' '.join(branches)} ELSE {args[-1]} END)"
-
-
-def _unit(node: Call) -> str:
-    unit = node.args[0]
-    assert isinstance(unit, Literal)
-    assert isinstance(unit.value, str)
-    return unit.value

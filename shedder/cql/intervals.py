@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 
 UNITS_US = {
@@ -21,6 +21,7 @@ UNITS_US = {
     for name in names.split()
 }
 
+INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1)
@@ -102,9 +103,8 @@ def timestamp_us(text: str) -> int:
 
 def datetime_us(moment: datetime) -> int:
     """Microseconds since the epoch; a moment without zone is UTC."""
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    offset = moment.utcoffset() or timedelta()  # Taken off last: in UTC it may be of the year 0.
+    return (moment.replace(tzinfo=None) - _EPOCH - offset) // timedelta(microseconds=1)
 
 
 def date_days(text: str) -> int:

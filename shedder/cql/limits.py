@@ -14,6 +14,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from shedder.cql.source import Source
 from shedder.errors import BadQuery
 
+# In all enough for 45 histograms of 100 buckets, which are the shortest words for the most.
+_EXPANDED_PER_NODE = 50
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -33,6 +36,14 @@ class Limits:
     tokens_max: int = 4_000
     nodes_max: int = 1_000
     panes_max: int = 10_000
+
+    @property
+    def expanded_max(self) -> int:
+        """Columns, constants and operators of a statement, where what is short is written out.
+
+        NULLIF(x, 0) has x twice: nested in each other they double each time, to 2^32 of them.
+        """
+        return _EXPANDED_PER_NODE * self.nodes_max
 
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}

@@ -8,8 +8,17 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
 
+import numpy as np
+
 from shedder.cql.expression import Literal
-from shedder.cql.intervals import INT64_MAX, date_days, datetime_us, day_number, timestamp_us
+from shedder.cql.intervals import (
+    INT32_MAX,
+    INT64_MAX,
+    date_days,
+    datetime_us,
+    day_number,
+    timestamp_us,
+)
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery
 
@@ -75,6 +84,11 @@ def converted(text: str, kind: ColumnType) -> Literal:
             return Literal(word in _TRUE, kind)
         case ColumnType.DOUBLE:
             return double(_read(float, text, kind))
+        case ColumnType.INTEGER:
+            whole = _read(int, text, kind)
+            if not -INT32_MAX - 1 <= whole <= INT32_MAX:
+                raise ValueError(f"{text} does not fit an INTEGER; make it a BIGINT")
+            return Literal(whole, kind)
         case _:
             return Literal(integer(_read(int, text, kind)).value, kind)
 
@@ -94,6 +108,8 @@ def bound(value: Any) -> Literal:
     """
     if hasattr(value, "as_py"):  # a pyarrow scalar
         value = value.as_py()
+    elif isinstance(value, (np.datetime64, np.timedelta64)):  # Of nanoseconds item is a number.
+        value = _in_micros(value)
     elif hasattr(value, "item") and not isinstance(value, (str, bytes)):  # a numpy scalar
         value = value.item()
     match value:
@@ -115,6 +131,22 @@ def bound(value: Any) -> Literal:
         case timedelta():
             return integer(value // timedelta(microseconds=1))
     raise ValueError(f"a parameter cannot be a {type(value).__name__}: {value!r:.80}")
+
+
+def _in_micros(value: np.datetime64 | np.timedelta64) -> datetime | timedelta | int | None:
+    """A moment or duration of numpy as Python's, as a number where that has none; NaT is None."""
+    if np.isnat(value):
+        return None
+    wanted = np.dtype(f"{value.dtype.kind}8[us]")
+    if not np.can_cast(value.dtype, wanted, "same_kind"):
+        raise ValueError(f"{value!r} is of no fixed length")
+    micros = value.astype(wanted)
+    if np.can_cast(value.dtype, wanted, "safe") and micros.astype(value.dtype) != value:
+        raise ValueError(f"{value!r} is more than 2^63 microseconds")
+    found: datetime | timedelta | int = micros.item()
+    if isinstance(found, int) and wanted.kind == "M":
+        raise ValueError(f"{value!r} is outside of the years 1 to 9999")
+    return found
 
 
 def _encodable(text: str) -> None:

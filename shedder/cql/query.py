@@ -21,6 +21,9 @@ from shedder.cql.statement import (
 DEFAULT_TENANT = "default"
 """Whose a stream is when nobody says."""
 
+OWN_COLUMNS = frozenset({"__position", "__live", "__file", "file_row_number"})
+"""What no column of a stream is named, in any case: runs have these, or get them when read."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSchema:

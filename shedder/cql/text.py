@@ -112,6 +112,8 @@ def literal_text(literal: Literal) -> str:
         case int(days), ColumnType.DATE:
             shown = date_text(days)
             return f"CAST({days} AS DATE)" if shown is None else f"DATE '{shown}'"
+        case int(value), ColumnType.INTEGER:  # A bare number is a BIGINT.
+            return f"CAST('{value}' AS INTEGER)"
         case float(value), _ if math.isinf(value):
             return f"CAST('{'-' if value < 0 else ''}Infinity' AS DOUBLE)"
         case (int() | float()) as value, _:

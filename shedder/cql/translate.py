@@ -16,6 +16,8 @@ from shedder.cql.expression import (
     Expression,
     Literal,
     Op,
+    chained,
+    size_of,
 )
 from shedder.cql.functions import (
     AGGREGATES,
@@ -63,6 +65,7 @@ class Translator:
         self._limits = limits
         self._names = {name.lower() for name in names}
         self._depth = 0
+        self._size = 0  # of the expressions that are done
 
     def expression(self, node: exp.Expr | None) -> Expression:
         """The expression that a tree means.
@@ -79,7 +82,9 @@ class Translator:
                 f"the expression has more than {self._limits.levels_max} levels",
             )
         try:
-            return self._translated(node)
+            found = self._translated(node)
+            self._check_size(found)
+            return found
         except BadQuery as error:
             if str(error).startswith("line "):
                 raise
@@ -88,6 +93,17 @@ class Translator:
             raise self._source.wrong(node, str(error)) from error
         finally:
             self._depth -= 1
+
+    def _check_size(self, found: Expression) -> None:
+        """Refuse what is short for too much, before anybody walks through it."""
+        size = self._size + size_of(found)
+        if size > self._limits.expanded_max:
+            raise BadQuery(
+                "written out, the expressions of the statement have more than "
+                f"{self._limits.expanded_max:,} parts"
+            )
+        if self._depth == 1:
+            self._size = size
 
     def constant(self, node: exp.Expr) -> Literal:
         """The constant that a tree means.
@@ -165,8 +181,8 @@ class Translator:
                 inner = inner.this
             if type(inner) is kind:
                 rest.extend((inner.expression, inner.this))
-            else:
-                terms.append(self.expression(part))
+            else:  # A BETWEEN is a chain, too.
+                terms.extend(chained(op, self.expression(part)))
         return balanced(op, terms)
 
     def _is(self, node: exp.Is) -> Expression:

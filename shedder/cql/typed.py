@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shedder.cql.casts import DAY_US, DAYS_MAX
 from shedder.cql.expression import (
     Aggregate,
     AggregateFunction,
@@ -192,13 +193,25 @@ def _as(node: Expression, kind: ColumnType, where: str) -> Expression:
         return node
     if isinstance(node, Literal) and have is _V:
         return _literal_as(node, kind)
-    if isinstance(node, Literal) and have is _L and kind is _D:
-        assert isinstance(node.value, int)
-        return Literal(float(node.value), _D)
     if (have, kind) in {(_I, _L), (_I, _D), (_L, _D), (_DATE, _T)}:
-        return Call(Op.CAST, (node,), kind)
+        return _widened(node, kind) if isinstance(node, Literal) else Call(Op.CAST, (node,), kind)
     assert have is not None
     raise TypeMismatch(f"{where} takes {kind.value}, not {text_of(node)}, which is {have.value}")
+
+
+def _widened(node: Literal, kind: ColumnType) -> Literal:
+    """A whole number or a day as a wider type: still a constant, as IN and value indexes ask."""
+    value = node.value
+    assert value is None or isinstance(value, int)
+    if value is None or (kind is _T and abs(value) > DAYS_MAX):
+        return Literal(None, kind)
+    match kind:
+        case ColumnType.DOUBLE:
+            return Literal(float(value), kind)
+        case ColumnType.TIMESTAMP:
+            return Literal(value * DAY_US, kind)
+        case _:
+            return Literal(value, kind)
 
 
 def _literal_as(node: Literal, kind: ColumnType) -> Literal:

@@ -129,5 +129,5 @@ class Actor:
             self._halted = f"the engine halted ({type(error).__name__}); a restart recovers"
             left, self._work = list(self._work), deque()
         for _, future in left:
-            if future is not None:
+            if future is not None and future.set_running_or_notify_cancel():  # Some gave up.
                 future.set_exception(InternalError(self._halted))

@@ -46,7 +46,11 @@ class Admission:
         self._check_share(tenant, size_bytes, waits=waits)
         self._admit_by_load(name, tenant, size_bytes, waits=waits)
         self._admit_by_cpu(name, rows, size_bytes, waits=waits)
-        self.check_room(size_bytes, waits=waits)
+        try:
+            self.check_room(size_bytes, waits=waits)
+        except Overloaded:
+            self._give_back_doors(name, rows, size_bytes)
+            raise
         return core.intake(name)
 
     @contextmanager
@@ -81,8 +85,7 @@ class Admission:
         intake = self._core.intakes.get(name)
         if intake is not None:
             self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)
-            self._core.door.give_back(name, size_bytes)
-            self._core.cpu_door.give_back(name, rows)
+            self._give_back_doors(name, rows, size_bytes)
 
     def admit_by_rate(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> None:
         """Let in what a stream's tenant may send.
@@ -228,6 +231,10 @@ class Admission:
             )
             error.retry_after_ms = wait_ms
             raise error
+
+    def _give_back_doors(self, name: str, rows: int, size_bytes: int) -> None:
+        self._core.door.give_back(name, size_bytes)
+        self._core.cpu_door.give_back(name, rows)
 
     def _give_back_rates(self, name: str, tenant: str, rows: int, size_bytes: int) -> None:
         cpu_ns = self._core.cpu_door.pinned_ns(name, rows)

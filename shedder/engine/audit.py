@@ -10,7 +10,7 @@ import structlog
 
 from shedder.archive.deadline import Deadline
 from shedder.archive.exact import ExactWorker
-from shedder.archive.run_files import Snapshot
+from shedder.archive.snapshot import Snapshot
 from shedder.engine.audit_moment import Moment, note, taken, unseen
 from shedder.engine.core import Core
 from shedder.engine.lent import Lent

@@ -7,9 +7,11 @@ import json
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from shedder.archive.backfills_in_catalog import Backfill, BackfillPart, Summarised
@@ -157,8 +159,9 @@ class Backfilling(ABC):
                             f"bytes {out.size} to {offset} of file {file} of part {part} "
                             "are missing"
                         )
-                    if offset == out.size:
-                        out.write([data])
+                    rest = data[out.size - offset :]  # A full disk cuts a write short.
+                    if rest:
+                        out.write([rest])
                 finally:
                     out.close()
         except OSError as error:
@@ -243,13 +246,13 @@ class Backfilling(ABC):
             runs = tuple(run for part in parts for run in part.runs)
             panes, built_from = received(core, of, parts), latest_built_from(parts)
             core.store.link_backfill(runs)
+            adopting = core.actor.call(
+                lambda: self._adopt(of, backfill, runs, panes, built_from, overlap=overlap)
+            )
             try:
-                core.actor.call(
-                    lambda: self._adopt(of, backfill, runs, panes, built_from, overlap=overlap)
-                ).result()
-            except BaseException:
-                core.store.forget_files(runs, "runs")
-                raise
+                adopting.result()
+            finally:
+                wait([adopting])  # Whoever gives up, too: nobody else begins before it is done.
             core.store.forget_files(runs)
         self.relayouts.wake(stream)
         core.indexer.catch_up()
@@ -283,23 +286,26 @@ class Backfilling(ABC):
         *,
         overlap: bool,
     ) -> None:
-        """On the apply thread: all of it, or nothing."""
+        """On the apply thread, whoever still waits for it: all of it, or nothing."""
         core = self.core
         now_us = core.clock_us()
-        check_times(core, stream, runs, overlap=overlap)
         newest_us = max((run.high_us for run in runs), default=None)
-        core.checkpoints.settle()  # What is undone below is not what it believes to be stored.
-        undo = None if newest_us is None else put_in(stream, panes, built_from, newest_us, now_us)
+        undo: Callable[[], None] | None = None
         try:
+            check_times(core, stream, runs, overlap=overlap)
+            core.checkpoints.settle()  # What is undone below is not what it believes to be stored.
+            if newest_us is not None:
+                undo = put_in(stream, panes, built_from, newest_us, now_us)
             core.checkpoints.now(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
         except BaseException:
             if undo is not None:
                 undo()
+            core.store.forget_files(runs, "runs")
             raise
         core.store.show_backfill(stream.id, runs)
         for published in stream.queries.values():
             published.behind = True
-            published.refresh(stream)
+            published.guard(partial(published.refresh, stream))
 
     def _begun(self, stream: str, name: str) -> Backfill:
         return self.core.store.begin_backfill(self.core.stream(stream).id, name, "", 0)

@@ -168,7 +168,7 @@ def _put_in(
         if first_needed is not None and number < first_needed:
             continue
         more = received.among(keys)
-        if keys is not None and more.present[OTHERS]:
+        if keys is not None and OTHERS in more.groups_here[:1]:
             keys.partial_from = 1  # Any group may have tuples among the others of elsewhere.
         standing.fit_widths(more)
         if first_open is not None and number < first_open:

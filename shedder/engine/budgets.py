@@ -111,6 +111,7 @@ class Budgets(ABC):
             self.core.synopsis_bytes,
             self.sharing.last,
             group_bytes_max=self.core.settings.group_bytes_max,
+            drawings=self.sharing.priced,
         )
 
     def budget_from(self, value: str) -> None:

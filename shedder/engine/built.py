@@ -115,7 +115,7 @@ def fold_in(standing: Standing, summary: PaneSummary, received: ReceivedPane) ->
     held = standing.open_pane(summary.pane, groups)
     held.grow(groups)
     held.merge(more)
-    if keys is not None and more.present[OTHERS]:
+    if keys is not None and OTHERS in more.groups_here[:1]:
         keys.partial_from = 1  # Any group may have tuples among the others of elsewhere.
 
 

@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from shedder.engine.own_groups import are_few
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Plan
 from synopses.grouped import grown
@@ -45,7 +46,7 @@ class ClosedPanes:
         self._plan = plan
         self._groups_least = 0 if grouped else 1
         self._grains = grains
-        self._rungs = [WindowMerges(self._empty, _bytes_of, some) for some in cells]
+        self._rungs = [WindowMerges(self._empty, _merge_bytes_of, some) for some in cells]
         self.bounds = None if bounds is None else tuple(bounds)
         self._bytes: dict[int, NDArray[np.int64]] = {}
         self._sum = self._nothing()
@@ -63,6 +64,11 @@ class ClosedPanes:
         """The panes' numbers, ascending."""
         return sorted(self._bytes)
 
+    def had_few_of(self, groups: int) -> bool:
+        """Whether the newest pane has few of so many groups: so may those that come."""
+        newest = self._rungs[0].newest
+        return newest is not None and are_few(newest.rows, groups)
+
     def numbers_in(self, first: int, stop: int) -> list[int]:
         """The panes first <= number < stop that are not folded, ascending."""
         return self._rungs[0].numbers_in(first, stop)
@@ -75,6 +81,7 @@ class ClosedPanes:
         assert number not in self._bytes
         assert number % self._grains[rung] == 0
         pane.grow(self._groups_least)  # A pane that was read thinned may have no group yet.
+        pane.end()
         self._bytes[number] = _bytes_of(pane)
         self._sum += self._bytes[number]
         self._heaviest = None
@@ -92,6 +99,7 @@ class ClosedPanes:
     def replace(self, number: int, old: Pane, pane: Pane) -> None:
         """Put another version of a pane, of the same tuples, in its place."""
         pane.grow(self._groups_least)
+        pane.end()
         self._count(old, -1)
         self._count(pane, 1)
         self._sum -= self._bytes[number]
@@ -154,7 +162,7 @@ class ClosedPanes:
         return cells, list(dropped)
 
     def _count(self, pane: Pane, sign: int) -> None:
-        there = np.flatnonzero(pane.present)
+        there = pane.groups_here
         if there.size:
             self._homes = grown(self._homes, int(there[-1]) + 1)
             self._homes[there] += sign
@@ -204,6 +212,11 @@ class ClosedPanes:
         return total
 
     @property
+    def home_bytes(self) -> int:
+        """What it takes to know which groups are alive."""
+        return self._homes.nbytes
+
+    @property
     def merges_full(self) -> bool:
         """Whether merges found no room, so that a window is merged from many panes each time."""
         return any(rung.is_full for rung in self._rungs)
@@ -226,3 +239,7 @@ class ClosedPanes:
 
 def _bytes_of(pane: Pane) -> NDArray[np.int64]:
     return np.array(pane.part_bytes, np.int64)
+
+
+def _merge_bytes_of(pane: Pane) -> NDArray[np.int64]:
+    return np.array(pane.merge_bytes, np.int64)

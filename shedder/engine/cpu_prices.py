@@ -15,11 +15,16 @@ from allocator.quotes import quote
 from shedder.cql.shares import LEVEL_MAX
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked, Given
+from shedder.engine.drawings import Drawings
 from shedder.engine.plan import with_sizes
 
 
 def cpu_prices(
-    asked: Sequence[Asked], given: Sequence[Given], *, group_bytes_max: int
+    asked: Sequence[Asked],
+    given: Sequence[Given],
+    *,
+    group_bytes_max: int,
+    drawings: Drawings | None = None,
 ) -> NDArray[np.float64]:
     """By how much the error of each reader falls per ns per tuple: of the next, or the last one.
 
@@ -29,6 +34,7 @@ def cpu_prices(
     Args:
       asked: the queries, in the order of a problem's.
       given: what they get.
+      drawings: what was drawn for prices the last time, as `problem` has it.
 
     Returns:
       float64 [readers], in the order of the problem's readers.
@@ -44,7 +50,12 @@ def cpu_prices(
         )
         for one, has in zip(asked, given, strict=True)
     ]
-    found = problem(thinned, group_bytes_max=group_bytes_max, levels=range(LEVEL_MAX + 1))
+    found = problem(
+        thinned,
+        group_bytes_max=group_bytes_max,
+        levels=range(LEVEL_MAX + 1),
+        drawings=drawings,
+    )
     budget = Budget(int(found.demands.options.size_bytes.max(1, initial=0).sum()))
     present = describe(found.demands, budget, found.demands.present, Prices(0.0, 0.0, 0.0, None))
     return quote(found.demands, present).saved_per_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,13 +10,13 @@ from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
-from shedder.archive.run_files import Snapshot
 from shedder.archive.runs import missing_text, read_run
+from shedder.archive.snapshot import Snapshot
 from shedder.cql.evaluate import evaluate, true_rows
 from shedder.cql.insert import bind_rows
 from shedder.cql.statement import Delete
 from shedder.engine.one_time import check_retained
-from shedder.errors import CorruptData
+from shedder.errors import CorruptData, Draining, InternalError
 from shedder.queries.answer import Answer
 from shedder.streams.frame import Frame
 from shedder.streams.windows import span_of
@@ -74,6 +75,7 @@ def delete(
             stream.id, statement.text, core.clock_us(), find, told=progress.advance
         )
     if rows:
-        core.actor.call(stream.note_deleted).result()
+        with suppress(InternalError, Draining):  # Halted, or closed: what is deleted stays so.
+            core.actor.call(stream.note_deleted).result()
     engine.relayouts.wake(stream.schema.name)  # Rollups are made anew without them.
     return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

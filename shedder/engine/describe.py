@@ -1,4 +1,4 @@
-"""Tables and texts that tell what is there: SHOW, DESCRIBE, EXPLAIN, the control table."""
+"""Tables and texts that tell what is there: SHOW, DESCRIBE, EXPLAIN."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from shedder.cql.layout import layout_text
 from shedder.cql.query import StreamSchema
 from shedder.cql.shares import share_text
 from shedder.cql.statement import CreateStream
-from shedder.cql.text import overload_text, text_of_stream
+from shedder.cql.text import text_of_stream
 from shedder.engine.ownership import OPERATOR, Asker, own_streams
 from shedder.engine.published import Published, status_of
 from shedder.engine.stream import Stream
-from shedder.engine.tenants import tenant_facts
 from shedder.engine.thinning import levels_text
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answer import Answer
@@ -26,15 +25,12 @@ from shedder.streams.windows import PaneGrid
 
 if TYPE_CHECKING:
     from shedder.engine.core import Core
-    from shedder.engine.overload import Overload
-    from shedder.engine.tasks import Tasks
 
 _ROLLUPS = pa.schema(
     [(name, pa.string()) for name in ("rollup", "stream", "text")]
     + [("lazy", pa.bool_())]
     + [(name, pa.int64()) for name in ("runs_rolled", "runs", "rows", "size_bytes")]
 )
-_CONTROL = pa.schema([(name, pa.string()) for name in ("entity", "name", "key", "value")])
 
 
 def is_same(schema: StreamSchema, statement: CreateStream) -> bool:
@@ -82,7 +78,7 @@ def show(core: Core, what: str, asker: Asker = OPERATOR) -> pa.Table:
                     "watermark": pa.array([s.watermark_us for s in streams], pa.timestamp("us")),
                     "definition": [definition(s.schema) for s in streams],
                     "archive": [layout_text(s.schema.layout) for s in streams],
-                    "relaid": pa.array([_relaid(core, s) for s in streams], pa.float64()),
+                    "relaid": pa.array([relaid_share(core, s) for s in streams], pa.float64()),
                 }
             )
         case "QUERIES":
@@ -183,7 +179,7 @@ def _tuples(core: Core, stream: Stream) -> int:
     return stream.position + core.store.backfilled_rows(stream.id)
 
 
-def _relaid(core: Core, stream: Stream) -> float:
+def relaid_share(core: Core, stream: Stream) -> float:
     """The share of the tuples in runs whose runs have the stream's layout."""
     rows = sum(run.rows for run in core.store.runs(stream.id))
     unlike = sum(run.rows for run in core.store.unlike(stream.id))
@@ -204,7 +200,8 @@ def one(core: Core, name: str) -> pa.Table:
         )
     for stream in core.streams.values():
         if name in stream.queries:
-            return status_of(stream.queries[name])
+            facts = status_of(stream.queries[name])
+            return pa.table({"key": list(facts), "value": list(facts.values())})
     known = sorted(core.streams) + sorted(q for s in core.streams.values() for q in s.queries)
     raise UnknownStream(name, known)
 
@@ -271,96 +268,3 @@ def _coarsening(grid: PaneGrid) -> list[str]:
     resolution = duration_text(coarsening.longest * width_us)
     begins = f"the window begins at a multiple of {resolution}, at or before its range"
     return [f"  old panes: {', '.join(rungs)}; {begins}"]
-
-
-def control(core: Core) -> pa.Table:
-    """Every entity's properties, one per row. On the apply thread."""
-    rows: list[tuple[str, str, str, str]] = []
-    for name, stream in core.streams.items():
-        intake = core.intakes[name]
-        facts = {
-            "id": stream.id,
-            "tenant": stream.schema.tenant,
-            "position": stream.position,
-            "backfilled": core.store.backfilled_rows(stream.id),
-            "durable_position": intake.durable_position,
-            "watermark_us": "" if stream.watermark_us is None else stream.watermark_us,
-            "late": stream.late,
-            "dropped": stream.drops.rows,
-            "lost": core.store.lost(stream.id),
-            "on_overload": overload_text(stream.schema.on_overload),
-            "summarised": stream.built,
-            "to_follow": stream.owed.rows,
-            "duplicate": intake.duplicate,
-            "refused_batches": intake.refused_batches,
-            "refused_rows": intake.refused_rows,
-            "sample_bytes": stream.sample.size_bytes,
-            "archive": layout_text(stream.schema.layout),
-            "relaid": f"{_relaid(core, stream):.4f}",
-            "tail_rows": core.store.tail_rows(stream.id),
-            "runs": len(core.store.runs(stream.id)),
-            "quarantined_runs": len(core.store.quarantined(stream.id)),
-            "directory": core.store.directory,
-        }
-        rows += [("stream", name, key, str(value)) for key, value in facts.items()]
-        for query, published in stream.queries.items():
-            table = status_of(published)
-            rows += [("query", query, row["key"], row["value"]) for row in table.to_pylist()]
-    return _control_table(rows)
-
-
-def overload(controller: Overload) -> pa.Table:
-    """The control table of what the overload controller sees and does."""
-    return _control_table(
-        [("overload", "", key, value) for key, value in controller.facts().items()]
-    )
-
-
-def allocation(shares: pa.Table, budget_bytes: int) -> pa.Table:
-    """The control table of the synopses' budget, and of every synopsis' part of it."""
-    free_bytes = shares["size_bytes"][-1].as_py()
-    rows = [
-        ("budget", "synopses", "bytes", str(budget_bytes)),
-        ("budget", "synopses", "free_bytes", str(free_bytes)),
-    ]
-    number: dict[str, int] = {}
-    for row in shares.slice(0, len(shares) - 1).to_pylist():
-        query = row.pop("query")
-        number[query] = number.get(query, -1) + 1
-        rows += [
-            ("synopsis", f"{query}/{number[query]}", key, str(value))
-            for key, value in row.items()
-            if value is not None
-        ]
-    return _control_table(rows)
-
-
-def tenants(table: pa.Table) -> pa.Table:
-    """The control table of what each tenant takes, and of its quotas."""
-    return _control_table(list(tenant_facts(table)))
-
-
-def tasks(running: Tasks) -> pa.Table:
-    """The control table of the work that takes long and is going on."""
-    return _control_table(
-        [
-            ("task", name, key, str(value))
-            for name, facts in running.facts()
-            for key, value in facts.items()
-        ]
-    )
-
-
-def scrub(facts: Mapping[str, object]) -> pa.Table:
-    """The control table of what is scrubbed in the background."""
-    return _control_table([("scrub", "background", key, str(v)) for key, v in facts.items()])
-
-
-def audit(facts: Mapping[str, object]) -> pa.Table:
-    """The control table of the self-audit."""
-    return _control_table([("audit", "service", key, str(v)) for key, v in facts.items()])
-
-
-def _control_table(rows: list[tuple[str, str, str, str]]) -> pa.Table:
-    columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(_CONTROL))]
-    return pa.table(columns, schema=_CONTROL)

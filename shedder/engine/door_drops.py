@@ -52,7 +52,8 @@ class DoorDrops:
             return None
         assert self._policy.column is not None
         column: pa.Array[Any] = batch.column(self._policy.column)
-        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        # Whole numbers beyond 2^53 are rounded: the summary could not tell them apart anyway.
+        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         known = values[~np.isnan(values)]
         if int(self._recent[1].counts[0]) + len(known) > REMEMBERED:
             self._recent = [self._recent[1], GroupedLogBuckets(1)]

@@ -258,6 +258,16 @@ def _target(query: BoundQuery, aggregate: Aggregate, part: Part) -> float:
     return query.target.size if by_rank or relative or sized is not None else np.inf
 
 
+def room_bytes(asked: Asked, sizes: Sequence[int], cap: int) -> int:
+    """What the groups of a query take with parts of these sizes, and this cap on each of them."""
+    sized = sum(
+        pane_bytes(part, size)
+        for part, size in zip(asked.plan.parts, sizes, strict=True)
+        if part.kind in SIZED
+    )
+    return max(copies_of(asked.query) * sized, len(sizes) * cap)
+
+
 def _room(number: int, asked: Asked, most: int) -> _Demand:
     """The cap on the groups of a query's synopses, which is one for each of them.
 
@@ -266,10 +276,6 @@ def _room(number: int, asked: Asked, most: int) -> _Demand:
     """
     if asked.limits is not None:
         most = min(most, asked.limits.group_bytes)
-    parts = len(asked.plan.parts)
-    sized = copies_of(asked.query) * sum(
-        pane_bytes(part, part.size) for part in asked.plan.parts if part.kind in SIZED
-    )
     least = min(max(GROUP_BYTES_MIN, asked.held_bytes), max(most, asked.group_bytes))
     caps = {least, most, *(1 << lg for lg in range(least.bit_length(), most.bit_length()))}
     needed = max(asked.needed_bytes or min(_GROUPS_UNKNOWN, most), 1)
@@ -282,7 +288,7 @@ def _room(number: int, asked: Asked, most: int) -> _Demand:
     return _Demand(
         Row(number, (), tuple(sizes.tolist()), (0,), None),
         "room for groups",
-        np.maximum(sized, sizes * parts).astype(np.int64),
+        np.array([room_bytes(asked, asked.sizes, cap) for cap in sizes.tolist()], np.int64),
         np.zeros(1),
         error[:, None],
         sizes.tolist().index(asked.group_bytes) if asked.stands else -1,

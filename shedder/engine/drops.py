@@ -83,7 +83,14 @@ class Drops:
         old = self.before[1] if self.before is not None and reaches else 0
         return old + self.by_time.count_in(wanted)
 
-    def widen(self, query: BoundQuery, evidence: Evidence, *, by_chance: bool) -> Evidence:
+    def widen(
+        self,
+        query: BoundQuery,
+        evidence: Evidence,
+        others: Mapping[str, ColumnBasics],
+        *,
+        by_chance: bool,
+    ) -> Evidence:
         """The evidence with every interval wide enough for what was dropped of its window.
 
         Of a dropped tuple it is known when it was, about, and in which range its values lay; not
@@ -94,12 +101,15 @@ class Drops:
 
         Args:
           query: whose evidence it is. evidence: of a window.
+          others: basics of the columns of all tuples that were not dropped.
           by_chance: tuples were dropped by chance.
         """
         lacking = self.within(evidence.start_us, evidence.end_us)
         if not lacking:
             return evidence
-        wide = allow_for(query, evidence, lacking, self.basics, became=_BECAME)
+        none, dropped = ColumnBasics(), self.basics
+        among = {name: known.merged(dropped.get(name, none)) for name, known in others.items()}
+        wide = allow_for(query, evidence, lacking, dropped, became=_BECAME, among=among)
         let_in = self.kept.count_in(_buckets(evidence.start_us, evidence.end_us))
         factor = 1.0 + lacking / let_in if by_chance and let_in else 1.0
         estimates = {

@@ -31,11 +31,16 @@ _log = structlog.get_logger("shedder.engine")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Records that one fsync made durable, in the order of the log."""
+    """Records that one fsync made durable, in the order of the log.
+
+    waits: there is something to apply in them, and not only what the engine itself has noted: of
+    levels that are in force already, of sizes to come. Load is what comes from outside.
+    """
 
     entries: list[Entry]
     size_bytes: int
     tuples: int
+    waits: bool
 
 
 class DurableQueue:
@@ -55,8 +60,10 @@ class DurableQueue:
         """On the disk thread: these are on disk; number them and queue them for application."""
         core = self._core
         size = tuples = dropped = 0
+        waits = False
         for entry in entries:
             size += entry.size_bytes
+            waits |= isinstance(entry.token, Arrived | Heartbeat)
             if isinstance(entry.token, Arrived):
                 header = entry.token.header
                 tuples += header.rows if isinstance(header, Batch) else 0
@@ -67,8 +74,9 @@ class DurableQueue:
                     intake.made_durable(entry.token)
             elif isinstance(entry.token, Alteration):
                 core.apply_alteration(entry.token)
-        core.meter.came(tuples, size, dropped)
-        group = _Group(entries, size, tuples)
+        if waits:
+            core.meter.came(tuples, size, dropped)
+        group = _Group(entries, size, tuples, waits)
         self._groups.append(group)
         core.actor.post(partial(self._apply, group))
 
@@ -93,7 +101,8 @@ class DurableQueue:
         self._apply_entries([entry for each in groups for entry in each.entries])
         for each in groups:
             self._left(each.entries)
-            self._core.meter.done()
+            if each.waits:
+                self._core.meter.done()
         self._core.after_group(sum(each.size_bytes for each in groups))
 
     def _next_groups(self) -> list[_Group]:

@@ -29,6 +29,7 @@ from shedder.engine import describe
 from shedder.engine.audit import Audit
 from shedder.engine.backfill import Backfilling
 from shedder.engine.budgets import Budgets
+from shedder.engine.control_table import control_table
 from shedder.engine.core import Core
 from shedder.engine.housekeeping import Housekeeping
 from shedder.engine.ledger import ledger_of
@@ -49,7 +50,6 @@ from shedder.engine.sharing import Sharing
 from shedder.engine.statements import execute
 from shedder.engine.tasks import Watch
 from shedder.engine.tenant_quotas import TenantQuotas
-from shedder.engine.tenants import tenants_table
 from shedder.engine.told_levels import ToldLevels
 from shedder.engine.upkeep import Upkeep
 from shedder.errors import (
@@ -371,20 +371,13 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
 
     # --- control -------------------------------------------------------------------------------
 
-    def control(self) -> pa.Table:
-        """The control table of every entity: entity, name, key, value."""
-        rows = self.core.look(lambda: describe.control(self.core))
-        allocation = self.allocation()
-        shares = describe.allocation(allocation, self.core.synopsis_bytes)
-        tenants = describe.tenants(
-            tenants_table(self.core, allocation, self.overload.cpu_ns_per_s())
-        )
-        load = describe.overload(self.overload)
-        scrub = describe.scrub(self.housekeeping.facts())
-        audit = describe.audit(self.audit.facts())
-        return pa.concat_tables(
-            [rows, tenants, shares, load, scrub, audit, describe.tasks(self.tasks)]
-        )
+    def control(self, entity: str = "", name: str = "") -> pa.Table:
+        """The control table: entity, name, key, value; all rows where a word is empty.
+
+        What is not asked for is not looked up: what synopses have, and what more would buy, takes
+        far longer than the rest (entities tenant, budget, synopsis).
+        """
+        return control_table(self, entity, name)
 
     def set_control(self, entity: str, name: str, key: str, value: str) -> None:
         """Change what can be changed.

@@ -17,6 +17,7 @@ from shedder.cql.shares import share_text
 from shedder.cql.text import text_of
 from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
+from shedder.engine.drawings import Drawings
 from shedder.engine.drawn import Row
 from shedder.queries.allocation_layout import ALLOCATION, LAYOUT
 
@@ -52,7 +53,12 @@ _SCHEMA = pa.schema(
 
 
 def allocation_table(
-    found: Problem, budget_bytes: int, last: Allocation | None, *, group_bytes_max: int
+    found: Problem,
+    budget_bytes: int,
+    last: Allocation | None,
+    *,
+    group_bytes_max: int,
+    drawings: Drawings | None = None,
 ) -> pa.Table:
     """A row for each synopsis, for what each query takes beside, and for what is free.
 
@@ -67,6 +73,7 @@ def allocation_table(
       found: of all standing queries, as they are.
       budget_bytes: of all synopses.
       last: the newest solution, for its prices.
+      drawings: what was drawn for prices of CPU the last time.
     """
     per_byte, per_ns = (0.0, 0.0) if last is None else (last.per_byte, last.per_ns)
     present = describe(
@@ -77,7 +84,7 @@ def allocation_table(
     )
     quotes = quote(found.demands, present)
     given = found.given(found.demands.present)
-    of_cpu = cpu_prices(found.asked, given, group_bytes_max=group_bytes_max)
+    of_cpu = cpu_prices(found.asked, given, group_bytes_max=group_bytes_max, drawings=drawings)
     rows = list(_rows(found, present, quotes, of_cpu))
     taken = sum(row["size_bytes"] for row in rows)
     rows.append({"synopsis": "free", "size_bytes": budget_bytes - taken})

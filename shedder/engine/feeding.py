@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shedder.engine.others import among_others
 from shedder.engine.slices import first_at
 from shedder.errors import InternalError
 from shedder.streams.group_keys import OTHERS
@@ -265,7 +266,7 @@ def _translated(pane: Pane, feeder: Standing, taker: Standing) -> Pane:
     """The feeder's pane with the taker's ids of groups."""
     if taker.keys is None or feeder.keys is None:
         return pane
-    ids = np.flatnonzero(pane.present)
+    ids = pane.groups_here
     mine = np.zeros(len(ids), np.int64)
     named = ids != OTHERS
     mine[named] = taker.keys.adopt(
@@ -273,4 +274,4 @@ def _translated(pane: Pane, feeder: Standing, taker: Standing) -> Pane:
     )
     if not named.all() and taker.keys.partial_from is None:
         taker.keys.partial_from = 1  # Any group may have tuples among the others.
-    return pane.select(ids).scatter(mine, taker.keys.size)
+    return among_others(pane.select(ids), mine, taker.keys.size)

@@ -14,7 +14,7 @@ import structlog
 from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Rolled, RollupEntry, Run
 from shedder.archive.exact import RELATION, ExactWorker, Without
-from shedder.archive.run_files import Snapshot
+from shedder.archive.snapshot import Snapshot
 from shedder.archive.store import Store
 from shedder.cql.query import BoundQuery
 from shedder.cql.rollup import Rollup, answers, rollup_text

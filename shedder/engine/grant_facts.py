@@ -72,6 +72,8 @@ def facts_of(
     quotes = quote(found.demands, allocation)
     given = found.given_to(numbers, allocation.choice)
     totals = bytes_by_query(found, allocation)
+    taken = int(allocation.size_bytes.sum() + found.beside_bytes.sum())
+    free_bytes = allocation.free_bytes + taken - int(totals.sum())
     needed = totals if allocation.met.all() else needed_by_query(found)
     asked = [found.asked[number] for number in numbers]
     has = [given[number] for number in numbers]
@@ -83,7 +85,7 @@ def facts_of(
     first, all_facts = 0, []
     for number, one, got in zip(numbers, asked, has, strict=True):
         tenant = one.query.schema.tenant
-        left_bytes = min(allocation.free_bytes, solution.left(tenant))
+        left_bytes = min(free_bytes, solution.left(tenant))
         facts = {"bytes": str(int(totals[number])), "free_bytes": str(left_bytes)}
         if one.query.groups:
             facts["group_bytes"] = str(got.group_bytes)

@@ -64,6 +64,7 @@ class Query:
         try:
             return _answer(future.result(timeout_s))
         except FutureTimeout:
+            future.cancel()  # Nobody waits for it any more.
             raise DeadlineExceeded(f"no answer of {self.name!r} within {timeout_s} s") from None
 
     def latest(self) -> Answer | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.run_files import Snapshot
+from shedder.archive.snapshot import Snapshot
 from shedder.archive.store import Store
 from shedder.archive.value_index import Ranges, keys_of
 from shedder.cql.evaluate import evaluate, true_rows

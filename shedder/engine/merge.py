@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
 
 from shedder.archive.directory import FORMAT_BUILT, FORMAT_FOLLOW
 from shedder.engine.built import Checked, checked
@@ -17,7 +15,7 @@ from shedder.engine.intake import Intake
 from shedder.engine.plan import sizes_to_json
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
-from shedder.engine.summaries import Summaries
+from shedder.engine.summaries import AT_LEAST_BYTES, NOBODY, Summaries
 from shedder.engine.summarise import Plans, QueryPlan
 from shedder.errors import (
     BadTimestamp,
@@ -28,12 +26,6 @@ from shedder.errors import (
 )
 from shedder.queries.database import Receipt
 from shedder.settings import Settings
-
-AT_LEAST_BYTES = 64 << 10
-"""Summaries may have so many, whatever the limit for batches is."""
-
-NOBODY: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
-"""No other producer, in what summaries follow."""
 
 
 def plans_of(core: Core, name: str) -> Plans:

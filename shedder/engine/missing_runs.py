@@ -8,8 +8,8 @@ from functools import reduce
 
 from shedder.archive.entries import ColumnBasics as RunBasics
 from shedder.archive.holes import lost_text
-from shedder.archive.run_files import Snapshot
 from shedder.archive.runs import missing_text
+from shedder.archive.snapshot import Snapshot
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence

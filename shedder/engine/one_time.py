@@ -16,7 +16,7 @@ from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Run
 from shedder.archive.exact import RELATION, ExactWorker, Without
 from shedder.archive.layouts.parts import Part
-from shedder.archive.run_files import Snapshot
+from shedder.archive.snapshot import Snapshot
 from shedder.cql.bind import bind
 from shedder.cql.intervals import timestamp_text
 from shedder.cql.query import BoundQuery

@@ -7,176 +7,18 @@ from dataclasses import replace
 from typing import Any, Protocol, Self
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.types import ColumnType
+from shedder.engine.own_groups import OwnGroups, are_few
+from shedder.engine.part_input import PartInput
+from shedder.engine.part_synopsis import class_of, make, make_thinned, thinned_size
 from shedder.engine.plan import BY_HASH, Kind, Part, Plan
 from shedder.engine.resizing import merged, settle, size_of
 from shedder.engine.segment import Segment, selected
 from shedder.engine.stopwatch import Stopwatch
-from shedder.streams.frame import Frame
-from shedder.streams.text_extremes import GroupedTextExtremes
-from shedder.streams.text_first_last import GroupedTextFirstLast
-from synopses.count_min import GroupedCountMin
-from synopses.counts import GroupedCount
 from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.frequent_entries import ItemKind
-from synopses.kll import GroupedKll
+from synopses.grouped import united
 from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.req import GroupedReq
-from synopses.theta import GroupedTheta
-from synopses.theta_profile import LG_K_MIN
-
-_THETA_LG_K_MAX = 13  # 1.1 % at 128 KiB, when there is more than 2^13 * 2^level to count.
-
-_CLASSES: dict[Kind, Any] = {
-    Kind.COUNT: GroupedCount,
-    Kind.MOMENTS: GroupedMoments,
-    Kind.CROSS: GroupedCrossMoments,
-    Kind.FIRST_LAST: GroupedFirstLast,
-    Kind.TEXT_FIRST_LAST: GroupedTextFirstLast,
-    Kind.EXTREMES: GroupedTextExtremes,
-    Kind.DISTINCT: GroupedDistinct,
-    Kind.THETA: GroupedTheta,
-    Kind.BUCKETS: GroupedLogBuckets,
-    Kind.KLL: GroupedKll,
-    Kind.REQ_HIGH: GroupedReq,
-    Kind.REQ_LOW: GroupedReq,
-    Kind.FREQUENT: GroupedFrequent,
-    Kind.COUNTERS: GroupedCountMin,
-}
-
-
-def class_of(part: Part, *, thinned: bool = False) -> Any:
-    """What a part is read into, in full or thinned: distinct values survive thinning as theta."""
-    return GroupedTheta if thinned and part.kind is Kind.DISTINCT else _CLASSES[part.kind]
-
-
-def make(part: Part, groups: int) -> Any:
-    """An empty synopsis with room for this many groups."""
-    match part.kind:
-        case Kind.COUNT | Kind.CROSS | Kind.EXTREMES | Kind.BUCKETS:
-            return _CLASSES[part.kind](groups)
-        case Kind.MOMENTS:
-            assert part.argument is not None
-            integer = part.argument.type is not ColumnType.DOUBLE
-            return GroupedMoments(groups, integer=integer, variance=part.variance)
-        case Kind.TEXT_FIRST_LAST:
-            return GroupedTextFirstLast(groups)
-        case Kind.FIRST_LAST:
-            assert part.argument is not None
-            integer = part.argument.type is not ColumnType.DOUBLE
-            return GroupedFirstLast(groups, integer=integer)
-        case Kind.FREQUENT:
-            return GroupedFrequent(groups, part.size, _item_kind(part))
-        case Kind.REQ_HIGH | Kind.REQ_LOW:
-            return GroupedReq(groups, part.size, high=part.kind is Kind.REQ_HIGH)
-        case _:
-            return _CLASSES[part.kind](groups, part.size)
-
-
-def _item_kind(part: Part) -> ItemKind:
-    assert part.argument is not None
-    match part.argument.type:
-        case ColumnType.VARCHAR:
-            return ItemKind.TEXT
-        case ColumnType.DOUBLE:
-            return ItemKind.DOUBLE
-        case _:
-            return ItemKind.INTEGER
-
-
-class PartInput:
-    """What one synopsis reads of a view: arrays without nulls, and the groups of their rows."""
-
-    def __init__(
-        self, part: Part, view: Frame, ids: NDArray[np.int32] | None, *, level: int = 0
-    ) -> None:
-        self._arrays: tuple[Any, ...] = ()
-        self._rows: NDArray[np.int64] | None = None
-        if part.argument is not None and part.second is not None:
-            pairs = view.pairs(part.argument, part.second)
-            self._rows, self._arrays = pairs.rows, (pairs.first, pairs.second)
-        elif part.argument is not None:
-            present = view.present(part.argument)
-            self._rows = present.rows
-            match part.kind:
-                case Kind.COUNT:
-                    pass
-                case Kind.DISTINCT:
-                    hashes = view.identities(part.argument)
-                    self._arrays = (hashes.first, hashes.second)[: 1 if level else 2]
-                case Kind.COUNTERS | Kind.THETA:
-                    self._arrays = (view.hashes(part.argument).first,)
-                case Kind.FREQUENT:
-                    keys = view.hashes(part.argument).first
-                    self._arrays = (keys, _gatherable(present.values))
-                case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
-                    rows = slice(None) if present.rows is None else present.rows
-                    self._arrays = (view.times_us[rows], view.positions[rows], present.values)
-                case Kind.BUCKETS | Kind.KLL | Kind.REQ_HIGH | Kind.REQ_LOW:
-                    self._arrays = (np.asarray(present.values, np.float64),)
-                case _:
-                    self._arrays = (present.values,)
-        self._ids = ids if ids is None or self._rows is None else ids[self._rows]
-        self._is_count = part.kind is Kind.COUNT
-
-    def feed(self, synopsis: Any, first: int, last: int, *, groups: int | None = None) -> int:
-        """Update the synopsis with the view's rows first to last (exclusive).
-
-        groups: the synopsis has only the first groups; None: all.
-
-        Returns:
-          How many values there were in these rows.
-        """
-        if self._rows is not None:
-            first, last = np.searchsorted(self._rows, (first, last))
-        if first == last:
-            return 0
-        ids = None if self._ids is None else self._ids[first:last]
-        if self._is_count:
-            synopsis.update(ids, int(last - first))
-            return int(last - first)
-        arrays = [array[first:last] for array in self._arrays]
-        if ids is not None and groups is not None:
-            rows = np.flatnonzero(ids < groups)
-            ids, arrays = ids[rows], [array[rows] for array in arrays]
-        synopsis.update(ids, *arrays)
-        return int(last - first)
-
-    def feed_shape(self, shape: GroupedCrossMoments | None, first: int, last: int) -> None:
-        """Update what a segment knows of x and x^2, if it does, as `feed` does the synopsis."""
-        if shape is None:
-            return
-        if self._rows is not None:
-            first, last = np.searchsorted(self._rows, (first, last))
-        if first < last:
-            values = np.asarray(self._arrays[0][first:last], np.float64)
-            ids = None if self._ids is None else self._ids[first:last]
-            with np.errstate(over="ignore"):  # An infinite square makes the pair one that is apart.
-                shape.update(ids, values, values * values)
-
-
-class TextValues:
-    """Arrow text that becomes Python strings only for the rows somebody picks."""
-
-    def __init__(self, values: pa.Array[Any]) -> None:
-        self._values = values
-        self.dtype = np.dtype(object)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Any:
-        if isinstance(rows, slice):
-            return TextValues(self._values[rows])
-        return self._values.take(rows).to_numpy(zero_copy_only=False)
-
 
 Place = tuple[int, int]
 """Of a synopsis in a pane: which part of the plan, and the level it is read at; 0: in full."""
@@ -189,41 +31,58 @@ class HandedOn(Protocol):
         """The synopsis there has read these rows of its input."""
 
 
-def _gatherable(values: Any) -> Any:
-    return TextValues(values) if isinstance(values, pa.Array) else values
-
-
 class Pane:
-    """One synopsis per part of a plan, over the same group ids, and its segments of other levels.
+    """One synopsis per part of a plan, over the same groups, and its segments of other levels.
 
     parts: what was read in full. segments: by part and level (1 and up), what was read thinned.
+    own: the groups that have rows; None: all have, row i is of group i. A synopsis may end before
+    rows of groups that it has not met.
     handed_on_to: who reads what is read here; nobody any more once something else is merged in.
     """
 
     def __init__(
-        self, plan: Plan, groups: int, *, of_any_size: bool = False, parts: list[Any] | None = None
+        self,
+        plan: Plan,
+        groups: int,
+        *,
+        of_any_size: bool = False,
+        of_few: bool = False,
+        parts: list[Any] | None = None,
     ) -> None:
         """Make an empty one, or one of these parts.
 
         Args:
           plan: its synopses and their sizes. groups: that there is room for.
           of_any_size: what is merged into it first gives it the sizes, not the plan.
+          of_few: few of the groups are to come: they get rows when they do.
         """
         self._plan = plan
         self._of_any_size = of_any_size
-        self.parts = [make(part, groups) for part in plan.parts] if parts is None else parts
+        rows = 0 if of_few else groups
+        self.parts = [make(part, rows) for part in plan.parts] if parts is None else parts
         self.segments: dict[Place, Segment] = {}
+        self.own = OwnGroups.none_yet(groups) if of_few else None
         self.handed_on_to: HandedOn | None = None
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
+        if self.own is not None:
+            if groups:
+                self.own.reach(groups)
+            return
         for synopsis in self.parts:
             synopsis.grow(groups)
 
     def update(self, inputs: Sequence[PartInput], first: int, last: int, watch: Stopwatch) -> None:
         """Read the rows first to last of the inputs' view, each part by the watch."""
+        places = None
+        if self.own is not None:
+            rows = self.own.admit(inputs[0].groups_of(first, last))  # It counts all tuples.
+            places = self.own.places
+            for synopsis in self.parts:
+                synopsis.grow(rows)
         for part, (synopsis, given) in enumerate(zip(self.parts, inputs, strict=True)):
-            given.feed(synopsis, first, last)
+            given.feed(synopsis, first, last, places=places)
             if self.handed_on_to is not None:
                 self.handed_on_to.read((part, 0), given, first, last)
             watch.lap(part, last - first)
@@ -236,15 +95,19 @@ class Pane:
         Returns:
           How many values there were in these rows.
         """
+        places = None
+        if self.own is not None:
+            self.own.reach(groups)
+            groups, places = self.own.admit(given.groups_of(*rows)), self.own.places
         if self.handed_on_to is not None:
             self.handed_on_to.read((part, level), given, *rows)
         if not level:
             self.parts[part].grow(groups)
-            return given.feed(self.parts[part], *rows)
+            return given.feed(self.parts[part], *rows, places=places)
         segment = self.segment(part, level)
         segment.grow(groups)
-        given.feed_shape(segment.shape, *rows)
-        return given.feed(segment.synopsis, *rows)
+        given.feed_shape(segment.shape, *rows, places=places)
+        return given.feed(segment.synopsis, *rows, places=places)
 
     def segment(self, part: int, level: int, *, size: int | None = None) -> Segment:
         """A part's segment of a level; when there is none a new one, of this size or the plan's."""
@@ -285,6 +148,7 @@ class Pane:
         """A version with other synopses in some places, and a plan for segments that it begins."""
         parts = [others.get((at, 0), synopsis) for at, synopsis in enumerate(self.parts)]
         version = Pane(plan, 0, parts=parts)
+        version.own = self.own
         version.segments = {
             place: replace(segment, synopsis=others[place]) if place in others else segment
             for place, segment in self.segments.items()
@@ -296,15 +160,17 @@ class Pane:
         whole = zip(self.parts, plan.parts, strict=True)
         sizes = [((at, 0), synopsis, part.size) for at, (synopsis, part) in enumerate(whole)]
         return sizes + [
-            ((part, level), segment.synopsis, _thinned_size(plan.parts[part]))
+            ((part, level), segment.synopsis, thinned_size(plan.parts[part]))
             for (part, level), segment in self.segments.items()
         ]
 
     def merge(self, other: Pane) -> Self:
-        """Fold in another pane over the same group ids."""
+        """Fold in another pane of the same query's groups."""
         self.handed_on_to = None
         if self._of_any_size:
             self._take_sizes(other)
+        if self.own is not None or other.own is not None:
+            other = self._with_rows_of(other)
         self.parts = [merged(*two) for two in zip(self.parts, other.parts, strict=True)]
         for key, segment in other.segments.items():
             self.segment(*key, size=size_of(segment.synopsis)).merge(segment)
@@ -318,32 +184,140 @@ class Pane:
                 part = replace(self._plan.parts[at], size=size_of(more))
                 self.parts[at] = make(part, self.parts[at].groups)
 
+    # --- groups --------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """How many rows the synopsis with the most has."""
+        thinned = [int(segment.synopsis.groups) for segment in self.segments.values()]
+        return max([int(synopsis.groups) for synopsis in self.parts] + thinned)
+
+    def end(self) -> None:
+        """Nothing more is counted: where most groups have nothing here, rows are of those that do.
+
+        Else keys that are new in every pane would have rows in all that come after.
+        """
+        if self.own is None:
+            if are_few(0, self.rows):
+                rows = np.flatnonzero(self._present)
+                if are_few(len(rows), self.rows):
+                    self._take_rows(rows)
+                    self.own = OwnGroups(rows.astype(np.int32))
+        elif self.own.places is not None:
+            ids = self.own.ids
+            if self.own.are_many:
+                self._put_rows(ids.astype(np.int64), int(ids.max()) + 1)
+                self.own = None
+            elif (ids[1:] > ids[:-1]).all():
+                self.own = OwnGroups(ids)
+            else:
+                order = np.argsort(ids)
+                whole = self._with_rows_at(np.argsort(order), len(ids))
+                self.parts, self.segments = whole.parts, whole.segments
+                self.own = OwnGroups(ids[order])
+
+    def _take_rows(self, rows: NDArray[np.int64]) -> None:
+        """Keep these rows, ascending; of each synopsis those that it has."""
+        self.parts = [each.select(rows[: rows.searchsorted(each.groups)]) for each in self.parts]
+        self.segments = {
+            place: segment.select(rows[: rows.searchsorted(segment.synopsis.groups)])
+            for place, segment in self.segments.items()
+        }
+
+    def _with_rows_of(self, other: Pane) -> Pane:
+        """The other pane with the rows that this one has from now on: those of both."""
+        if self.own is not None and self.own.places is not None:
+            here = other.groups_here
+            self.own.reach(int(here.max(initial=-1)) + 1)
+            groups = self.own.admit(here)
+            return other.select(here)._with_rows_at(self.own.rows_of(here), groups)
+        if not self.rows:
+            self.own = other.own
+            return other
+        if not other.rows:
+            return other
+        if self.own is not None and other.own is not None:
+            ids, mine, theirs = united(self.own.ids, other.own.ids)
+            both = OwnGroups(ids)
+            if not both.are_many:
+                if mine[-1] >= len(mine):  # Else the other's come behind: there is room.
+                    self._put_rows(mine, len(ids))
+                self.own = both
+                return other._with_rows_at(theirs, len(ids))
+        if self.own is not None:
+            self._put_rows(self.own.ids.astype(np.int64), int(self.own.ids[-1]) + 1)
+            self.own = None
+        if other.own is None:
+            return other
+        return other._with_rows_at(other.own.ids.astype(np.int64), int(other.own.ids[-1]) + 1)
+
+    def _with_rows_at(self, rows: NDArray[np.int64], groups: int) -> Pane:
+        """A pane in which row i of this one is rows[i]; this one stays what it is."""
+        moved = Pane(self._plan, 0, parts=self.parts)
+        moved.segments = dict(self.segments)
+        moved._put_rows(rows, groups)
+        return moved
+
+    def _put_rows(self, rows: NDArray[np.int64], groups: int) -> None:
+        """Row i becomes rows[i] of so many; a synopsis without rows stays without."""
+        self.parts = [
+            each.scatter(rows[: each.groups], groups) if each.groups else each
+            for each in self.parts
+        ]
+        self.segments = {
+            place: segment.scatter(rows[: segment.synopsis.groups], groups)
+            if segment.synopsis.groups
+            else segment
+            for place, segment in self.segments.items()
+        }
+
     def select(self, ids: NDArray[np.int64]) -> Pane:
-        """These groups, in this order."""
-        parts = [selected(synopsis, ids) for synopsis in self.parts]
+        """These groups, in this order, by their places in it."""
+        rows = ids if self.own is None else self.own.rows_of(ids)
+        parts = [selected(synopsis, rows) for synopsis in self.parts]
         chosen = Pane(self._plan, 0, parts=parts)
-        chosen.segments = {key: segment.select(ids) for key, segment in self.segments.items()}
+        chosen.segments = {key: segment.select(rows) for key, segment in self.segments.items()}
         return chosen
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Pane:
         """The inverse of select: group i goes to ids[i]."""
+        assert self.own is None
         parts = [synopsis.scatter(ids, groups) for synopsis in self.parts]
         spread = Pane(self._plan, 0, parts=parts)
         spread.segments = {k: segment.scatter(ids, groups) for k, segment in self.segments.items()}
         return spread
 
+    def renumbered(self, source: NDArray[np.int64]) -> Pane:
+        """The same where group source[i] becomes group i; the others, if any, are left out."""
+        if self.own is None:
+            return self.select(source)
+        other = Pane(self._plan, 0, parts=self.parts)
+        other.segments = dict(self.segments)
+        kept = np.flatnonzero(np.isin(self.own.ids, source, assume_unique=True))
+        if len(kept) < len(self.own.ids):
+            other._take_rows(kept)
+        other.own = self.own.renumbered(kept, source)
+        return other
+
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Rows per group that were read, at the smallest level of all parts; to look at only."""
+        """Tuples per row that were read, at the smallest level of all parts; to look at only."""
         counts: NDArray[np.int64] = self.parts[0].counts
         for (part, _), segment in self.segments.items():
             if part == 0:
                 counts = _added(counts, segment.synopsis.count().value)
         return counts
 
+    def count_of(self, group: int) -> int:
+        """Of these tuples those of one group."""
+        if self.own is not None:
+            if not self.own.has(group):
+                return 0
+            group = int(self.own.rows_of(np.array([group]))[0])
+        return int(self.counts[group : group + 1].sum())
+
     @property
-    def present(self) -> NDArray[np.bool_]:
-        """Which groups have anything here: rows that were counted, or values kept by their hash."""
+    def _present(self) -> NDArray[np.bool_]:
         present: NDArray[np.bool_] = self.counts > 0
         for (part, _), segment in self.segments.items():
             if self._plan.parts[part].kind in BY_HASH:
@@ -351,12 +325,30 @@ class Pane:
         return present
 
     @property
+    def groups_here(self) -> NDArray[np.int64]:
+        """Groups that have anything here: tuples that were counted, or values kept by their hash.
+
+        Ascending.
+        """
+        rows = np.flatnonzero(self._present)
+        return rows if self.own is None else np.sort(self.own.ids[rows]).astype(np.int64)
+
+    @property
     def part_bytes(self) -> list[int]:
-        """What each synopsis holds, its segments included."""
+        """What each synopsis holds, its segments included; the first one the ids of rows, too."""
         held = [int(synopsis.size_bytes) for synopsis in self.parts]
+        held[0] += 0 if self.own is None else self.own.size_bytes
         for (part, _), segment in self.segments.items():
             held[part] += segment.size_bytes
         return held
+
+    @property
+    def merge_bytes(self) -> list[int]:
+        """The same of a merge of panes that are held, too: its texts are theirs."""
+        return [
+            held - sum(int(getattr(synopsis, "text_bytes", 0)) for synopsis in self.read_by(part))
+            for part, held in enumerate(self.part_bytes)
+        ]
 
     def to_bytes(self) -> list[bytes]:
         """Each synopsis in its own format."""
@@ -382,27 +374,6 @@ class Pane:
 def _make_segment(part: Part) -> Segment:
     varied = part.kind is Kind.MOMENTS and part.variance
     return Segment(make_thinned(part), shape=GroupedCrossMoments(0) if varied else None)
-
-
-def make_thinned(part: Part) -> Any:
-    """A synopsis that is read thinned.
-
-    An interval for a sum needs the squares, too; distinct values survive thinning as theta only.
-    """
-    match part.kind:
-        case Kind.MOMENTS:
-            return make(replace(part, variance=True), 0)
-        case Kind.DISTINCT:
-            return GroupedTheta(0, _thinned_size(part))
-        case _:
-            return make(part, 0)
-
-
-def _thinned_size(part: Part) -> int:
-    """Of the synopsis that a thinned part is read into."""
-    if part.kind is Kind.DISTINCT:
-        return min(max(part.size, LG_K_MIN), _THETA_LG_K_MAX)
-    return part.size
 
 
 def _added(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:

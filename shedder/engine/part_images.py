@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from shedder.engine.pane import class_of, make, make_thinned
+from shedder.engine.part_synopsis import class_of, make, make_thinned
 from shedder.engine.plan import Kind, Part
 from shedder.engine.resizing import size_of
 from shedder.streams import text_extremes, text_first_last
@@ -35,9 +35,10 @@ class PartImages:
     def read_once(self, image: bytes, groups: int, seen: Seen) -> Any:
         """The same synopsis for the same bytes: queries of one window count the same rows.
 
-        Only of kinds that stay as they were read. Raises: as `read`.
+        Only of kinds that stay as they were read, and not by group: to compare so many bytes takes
+        longer than to read them. Raises: as `read`.
         """
-        if not self._is_shared:
+        if not self._is_shared or groups > 1:
             return self.read(image, groups)
         place = self, image, groups
         found = seen.get(place)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-import pyarrow as pa
 import structlog
 
 from shedder.cql.query import BoundQuery
@@ -86,7 +85,7 @@ class Published:
         self.emitted_to: int | None = None
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
-        self.outdated = False  # Its newest answer lacks a note of rows that were deleted since.
+        self.outdated = False  # Its newest answer lacks what was deleted or dropped since.
         self.put_off = 0  # Windows that have closed and were not answered, to be fresh again later.
         self.put_off_ever = 0
         self._whole_from: int | None = None  # The first window end whose panes have all been read.
@@ -207,7 +206,7 @@ class Published:
         """Whether the newest answer would be another one now.
 
         A closed window changes only by tuples that come too late for it, its intervals widen, and
-        by a note of what was deleted.
+        by those that were dropped, and by a note of what was deleted.
         """
         if self.failed:
             return False
@@ -216,6 +215,11 @@ class Published:
         if not self.standing.grid.slides or self._span == Span(None, None):
             return self.behind
         return self._span is not None and self.standing.late_in(self._span) != self._late
+
+    def note_dropped(self, from_us: int) -> None:
+        """Tuples were dropped, none of them before this time: the newest answer may lack some."""
+        if self._span is not None and (self._span.end_us is None or from_us < self._span.end_us):
+            self.outdated = True
 
     def refresh(self, stream: StreamFacts) -> None:
         """Make the newest answer say what is known now. Each slide is told once, when it closes."""
@@ -304,10 +308,10 @@ class Published:
         return evidence
 
 
-def status_of(published: Published) -> pa.Table:
-    """The query's rows of the control table: property and value."""
+def status_of(published: Published) -> dict[str, str]:
+    """The query's rows of the control table: value by property."""
     standing = published.standing
-    facts = {
+    return {
         "stream": standing.query.schema.name,
         "text": standing.query.text,
         "read": str(standing.timely - max(standing.thinned)),
@@ -324,4 +328,3 @@ def status_of(published: Published) -> pa.Table:
         **facts_of(published.certification),
         **published.granted,
     }
-    return pa.table({"key": list(facts), "value": list(facts.values())})

@@ -23,8 +23,8 @@ from shedder.streams.group_keys import GroupKeys
 class ReceivedGroups:
     """The groups of a pane, made anew from their keys.
 
-    hashes: of each; 0: it stands for those that found no room. keys: an array per GROUP BY
-    expression. Both empty without GROUP BY.
+    hashes: of each; 0, of the first alone: it stands for those that found no room. keys: an array
+    per GROUP BY expression. Both empty without GROUP BY.
     """
 
     hashes: NDArray[np.uint64]
@@ -39,10 +39,10 @@ class ReceivedGroups:
         """
         if self._of is not keys:
             ids = np.zeros(len(self.hashes), np.int64)
-            real = np.flatnonzero(self.hashes != 0)
-            if len(real):
-                columns = [column.take(real) for column in self.keys]
-                ids[real] = keys.adopt(self.hashes[real], columns)
+            first = int((self.hashes[:1] == 0).sum())  # The others, where they are there.
+            if len(self.hashes) > first:
+                columns = [column.slice(first) for column in self.keys]
+                ids[first:] = keys.adopt(self.hashes[first:], columns)
             self._of, self._ids = keys, ids
         return self._ids
 

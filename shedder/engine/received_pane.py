@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shedder.cql.query import BoundQuery
 from shedder.cql.shares import LEVEL_MAX
+from shedder.engine.others import among_others
 from shedder.engine.pane import Pane
 from shedder.engine.part_images import Seen, images_of
 from shedder.engine.plan import Plan
@@ -19,7 +18,7 @@ from shedder.engine.segment import Segment
 from shedder.engine.summaries import PaneSummary, SegmentSummary
 from shedder.errors import BadBatch
 from shedder.streams.batches import BatchLimits, encode
-from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.group_keys import GroupKeys
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.errors import SynopsisError
 
@@ -35,12 +34,7 @@ class ReceivedPane:
         """The synopses over a query's group ids; what finds no room is among the others."""
         if keys is None:
             return self.pane
-        ids = self.groups.ids_among(keys)
-        if (ids != OTHERS).all():
-            return self.pane.scatter(ids, keys.size)
-        placed = np.flatnonzero(ids != OTHERS)
-        whole = self.pane.select(placed).scatter(ids[placed], keys.size)
-        return whole.merge(_as_one(self.pane, np.flatnonzero(ids == OTHERS)))
+        return among_others(self.pane, self.groups.ids_among(keys), keys.size)
 
 
 class PaneReader:
@@ -118,12 +112,3 @@ def groups_bytes(keys: tuple[pa.Array[Any], ...]) -> bytes:
     """The key values of groups, one array per GROUP BY expression, for a summary."""
     arrays = list(keys)
     return encode(pa.record_batch(arrays, names=[f"k{i}" for i in range(len(arrays))]))
-
-
-def _as_one(pane: Pane, groups: NDArray[np.int64]) -> Pane:
-    """Many groups as group 0, in log2(groups) merges."""
-    while len(groups) > 1:
-        half = (len(groups) + 1) // 2
-        first, second = pane.select(groups[:half]), pane.select(groups[half:])
-        pane, groups = first.merge(second), np.arange(half)
-    return pane.select(groups)

@@ -17,8 +17,8 @@ from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.parts import Part, part_of
 from shedder.archive.reductions.reduction import Surroundings
 from shedder.archive.reductions.registry import UNTIL_ERROR, NamedReduction, reduction_of
-from shedder.archive.run_files import Snapshot
 from shedder.archive.run_sample import Block, ReadBlocks
+from shedder.archive.snapshot import Snapshot
 from shedder.cql.expression import BY_TIME, Column, Expression, walk
 from shedder.cql.layout import Lazy
 from shedder.cql.query import BoundQuery, StreamSchema

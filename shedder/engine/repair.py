@@ -50,10 +50,11 @@ class _Unit:
 class Repair:
     """One worker that lets everybody pass. Safe from any thread.
 
-    A pane is replaced only by one of the same tuples: both must have had as many rows to read. So
-    panes to which late tuples, summaries built elsewhere or rows that have been deleted since
-    belong, or whose past is no longer in the archive, stay as they are. Queries of which the
-    operator has forced a synopsis to read less do, too, and those whose old panes are collapsed.
+    A pane is replaced only by one of the same tuples: none came too late for it, and both must have
+    had as many rows to read. So panes to which late tuples, summaries built elsewhere or rows that
+    have been deleted since belong, or whose past is no longer in the archive, stay as they are.
+    Queries of which the operator has forced a synopsis to read less do, too, and those whose old
+    panes are collapsed.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Repair:
     # --- what there is to do; on the apply thread ----------------------------------------------
 
     def _due(self) -> list[_Unit]:
+        self._forget()
         return [
             unit
             for stream in self._core.streams.values()
@@ -139,6 +141,15 @@ class Repair:
             if not published.failed
             for unit in self._units(stream, published)
         ]
+
+    def _forget(self) -> None:
+        """Panes that are no more, and queries, are not hopeless any longer."""
+        panes = {
+            (published.standing.name, published.from_position): published.standing.panes
+            for stream in self._core.streams.values()
+            for published in stream.queries.values()
+        }
+        self._hopeless = {key for key in self._hopeless if key[2] in panes.get(key[:2], ())}
 
     def _units(self, stream: Stream, published: Published) -> Iterator[_Unit]:
         standing = published.standing
@@ -148,8 +159,12 @@ class Repair:
         chosen: list[int] = []
         rows = 0
         for number, pane in sorted(standing.panes.items()):
-            hopeless = _key(stream, published, number) in self._hopeless
-            if not pane.segments or number in open_panes or hopeless:
+            if not pane.segments or number in open_panes:
+                continue
+            key = _key(stream, published, number)
+            if number in standing.late_panes.by_pane:  # The archive has rows that it has not.
+                self._hopeless.add(key)
+            if key in self._hopeless:
                 continue
             chosen.append(number)
             rows += rows_there(pane)

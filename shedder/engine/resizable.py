@@ -101,9 +101,9 @@ class Resizable(ABC):
     @property
     def others_share(self) -> float:
         """Of the tuples that live panes count, those of groups that found no room."""
-        counts = [pane.counts for pane in self.panes.values() if len(pane.counts)]
-        total = sum(float(each.sum()) for each in counts)
-        others = sum(float(each[OTHERS]) for each in counts)
+        panes = self.panes.values()
+        total = sum(float(pane.counts.sum()) for pane in panes)
+        others = sum(float(pane.count_of(OTHERS)) for pane in panes)
         return others / total if self.keys is not None and total else 0.0
 
     @property

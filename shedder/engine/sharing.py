@@ -68,6 +68,7 @@ class Sharing:
 
     budget_bytes: of all synopses. last: the newest solution; None: none has been needed yet.
     over: by how many bytes tenants are over their quotas with the smallest synopses, by tenant.
+    priced: what was drawn for prices of CPU when somebody last looked at the allocation.
     """
 
     def __init__(self, core: Core, lock: threading.RLock) -> None:
@@ -81,6 +82,7 @@ class Sharing:
         self._seen: tuple[object, ...] | None = None
         self._asked_before: dict[str, Asked] = {}
         self._drawings = Drawings()
+        self.priced = Drawings()
         self._looking = threading.Lock()
         self._worker = core.machine.pool("shedder-allocation")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shedder.engine.pane import Pane, PartInput, Place
+from shedder.engine.pane import Pane, Place
+from shedder.engine.part_input import PartInput
 from shedder.engine.plan import Plan
 from shedder.engine.resizing import settle, shrunk
 
@@ -93,7 +94,9 @@ class Shrinking:
         """The pane has let its synopsis there read these rows."""
         each = self._made.get(place)
         if each is not None and each.groups:
-            given.feed(each.made, first, last, groups=each.groups)
+            own = self.pane.own
+            places = None if own is None else own.places
+            given.feed(each.made, first, last, places=places, groups=each.groups)
 
     def finish(self, plan: Plan) -> Pane:
         """The other version, with this plan for what it begins; every step has been taken."""

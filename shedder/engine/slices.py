@@ -11,6 +11,8 @@ from shedder.streams.frame import Frame
 
 Integers = NDArray[np.int64]
 
+_STRETCH = 256  # About the root of a batch's rows: as many ends as rows of a stretch.
+
 
 def first_at(times_us: Integers, from_us: int) -> int:
     """Where in ascending event times the first one at or after a time is; mostly at an end."""
@@ -33,11 +35,24 @@ def slices(
     if panes_of is None:
         return [(0, 0, len(view))]
     times = view.times_us
-    first_pane, last_pane = panes_of(times[[0, -1]]).tolist()
-    if first_pane == last_pane:  # Nearly every batch of a fast stream.
-        return [(first_pane, 0, len(view))]
-    panes = panes_of(times)
-    cuts = np.flatnonzero(np.diff(panes)) + 1
-    firsts = np.concatenate([[0], cuts])
-    lasts = np.concatenate([cuts, [len(view)]])
-    return zip(panes[firsts].tolist(), firsts.tolist(), lasts.tolist(), strict=True)
+    ends = panes_of(times[:: max(len(times) - 1, 1)]).tolist()
+    if ends[0] == ends[-1]:  # Nearly every batch of a fast stream.
+        return [(ends[0], 0, len(times))]
+    firsts = np.concatenate([[0], _cuts(times, panes_of)])
+    lasts = [*firsts[1:].tolist(), len(view)]
+    return zip(panes_of(times[firsts]).tolist(), firsts.tolist(), lasts, strict=True)
+
+
+def _cuts(times: Integers, panes_of: Callable[[Integers], Integers]) -> Integers:
+    """The rows with which another pane begins, ascending.
+
+    Times ascend, so where both ends of a stretch are of one pane all of it is: only stretches
+    that a pane ends in are looked at row by row.
+    """
+    ends = np.append(np.arange(0, len(times) - 1, _STRETCH), len(times) - 1)
+    panes = panes_of(times[ends])
+    cut = np.flatnonzero(panes[1:] != panes[:-1])
+    rows = np.minimum(ends[cut, None] + np.arange(_STRETCH + 1), len(times) - 1)
+    within = panes_of(times[rows.ravel()]).reshape(rows.shape)
+    cuts: Integers = rows[:, 1:][within[:, 1:] != within[:, :-1]]
+    return cuts

@@ -14,6 +14,7 @@ from allocator.change import change
 from allocator.demands import BYTES_END, Budget, Demands, Integers
 from allocator.prices import Prices
 from shedder.engine.allocation import Problem
+from shedder.engine.drawn import room_bytes
 
 _MANY = 1_000  # Synopses: all of fewer are solved anew in some milliseconds.
 
@@ -139,9 +140,19 @@ def _changed(
 
 
 def bytes_by_query(found: Problem, allocation: Allocation) -> NDArray[np.int64]:
-    """What each query takes by an allocation, int64 [queries]."""
+    """What each query takes once it is as an allocation has it, int64 [queries].
+
+    Where groups get larger sketches and more room at once this is less than their options say:
+    the room that is added holds some of what is larger, and is never above its maximum.
+    """
     total = found.beside_bytes.copy()
     np.add.at(total, [row.asked for row in found.rows], allocation.size_bytes)
+    moved = found.moved(allocation.choice)
+    grouped = {number for number in moved if found.asked[number].query.groups}
+    for number, given in found.given_to(grouped, allocation.choice).items():
+        asked = found.asked[number]
+        groups = room_bytes(asked, given.sizes, given.group_bytes)
+        total[number] = found.beside_bytes[number] + groups
     return total
 
 

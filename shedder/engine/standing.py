@@ -23,8 +23,9 @@ from shedder.engine.feeding import (
 from shedder.engine.group_cap import BucketWidths, groups_max
 from shedder.engine.known import known_of
 from shedder.engine.late_panes import LatePanes
-from shedder.engine.pane import Pane, PartInput
+from shedder.engine.pane import Pane
 from shedder.engine.panes_to_store import PanesToStore, Storing
+from shedder.engine.part_input import PartInput
 from shedder.engine.passing import Passing
 from shedder.engine.plan import BY_HASH, Plan, opened
 from shedder.engine.resizable import Resizable
@@ -48,6 +49,9 @@ class Merged:
     pane: Pane
     ids: NDArray[np.int64] | None
     late: int
+
+
+_STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
 
 
 class Standing(Versions, Resizable, Storing):
@@ -205,7 +209,8 @@ class Standing(Versions, Resizable, Storing):
         """An open pane; a new one, with room for so many groups, when there is none."""
         held = self.panes.get(number)
         if held is None:
-            held = self.panes[number] = Pane(self.opened_plan, groups)
+            few = self.keys is not None and self.closed.had_few_of(self.keys.size)
+            held = self.panes[number] = Pane(self.opened_plan, groups, of_few=few)
             self.widths.fit(held)
             self._open.add(number)
         return held
@@ -343,6 +348,7 @@ class Standing(Versions, Resizable, Storing):
         take(self, first_open, watermark_us)
         for pane in sorted(p for p in self._open if p < first_open):
             self._open.remove(pane)
+            self.panes[pane].end()
             self.panes[pane].settle(self.plan, shrinks=self.keys is None)
             self.closed.add(pane, self.panes[pane])
             self.shrink_to(pane, self.plan)  # Many groups at once would be waited for.
@@ -387,18 +393,18 @@ class Standing(Versions, Resizable, Storing):
             self._forget_dead_groups(self.keys)
 
     def _forget_dead_groups(self, keys: GroupKeys) -> None:
-        """Compact the ids when less than half of them are alive."""
+        """Compact the ids when less than half of them are alive; when few are left, sooner."""
         alive = self._alive(keys.size)
         others = bool(alive[OTHERS])
         alive[OTHERS] = False
         kept = np.flatnonzero(alive)
-        if 2 * (len(kept) + 1) > keys.size:
+        if len(kept) + 1 > (_STAY if keys.is_nearly_full else 0.5) * keys.size:
             return
         if self._to_store is not None:
             self._to_store.encode_all()
         source = np.concatenate([np.zeros(1, np.int64), kept])
         for number, pane in self.panes.items():
-            self.panes[number] = pane.select(source)
+            self.panes[number] = pane.renumbered(source)
         self._count_closed_again()
         partial = keys.partial_from  # Those who might be partial before still might be.
         keys.keep(kept)
@@ -409,8 +415,7 @@ class Standing(Versions, Resizable, Storing):
         """Which groups have tuples in any pane."""
         alive = self.closed.alive(groups)
         for number in self._open:
-            present = self.panes[number].present
-            alive[: len(present)] |= present
+            alive[self.panes[number].groups_here] = True
         return alive
 
     # --- bytes ---------------------------------------------------------------------------------
@@ -445,12 +450,12 @@ class Standing(Versions, Resizable, Storing):
 
     @property
     def size_bytes(self) -> int:
-        """What the panes, their merges and the keys hold in memory."""
+        """What the panes, their merges and the keys, with the panes they are in, hold in memory."""
         closed = self.closed.pane_bytes + self.closed.merge_bytes
         panes = int(closed.sum() + self._open_bytes().sum())
         at_it = self._shrinking  # Another thread may ask.
         panes += 0 if at_it is None else at_it.size_bytes
-        return panes + (0 if self.keys is None else self.keys.size_bytes)
+        return panes + (0 if self.keys is None else self.keys.size_bytes + self.closed.home_bytes)
 
     @property
     def merge_bytes(self) -> NDArray[np.int64]:
@@ -487,5 +492,5 @@ class Standing(Versions, Resizable, Storing):
                 whole.merge(self.panes[0])
         if self.keys is None:
             return Merged(whole, None, late)
-        ids = np.flatnonzero(whole.present)
+        ids = whole.groups_here
         return Merged(whole.select(ids), ids, late)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.engine.others import among_others
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Plan
 from shedder.streams.group_keys import GroupKeys
@@ -21,7 +22,7 @@ def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
     """Arrow IPC of one row; keys: of the query's groups, None without GROUP BY."""
     columns: dict[str, pa.Array[Any]] = {}
     if keys is not None:
-        ids = np.flatnonzero(held.present)
+        ids = held.groups_here
         values = keys.keys(ids)
         table = pa.table(list(values), names=[f"k{i}" for i in range(len(values))])
         columns["hashes"] = pa.array([keys.hashes(ids).tobytes()], pa.binary())
@@ -41,7 +42,7 @@ def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
 
 
 def pane_from_bytes(data: bytes, plan: Plan, keys: GroupKeys | None) -> Pane:
-    """What pane_to_bytes wrote for the same plan; its groups get ids among `keys`."""
+    """What pane_to_bytes wrote for the same plan, with the ids of its groups among `keys`."""
     row = pa.ipc.open_stream(data).read_all()
     held = Pane.from_bytes(plan, [row[f"s{i}"][0].as_py() for i in range(len(plan.parts))])
     stored = (row.schema.metadata or {}).get(_SEGMENTS)
@@ -52,7 +53,7 @@ def pane_from_bytes(data: bytes, plan: Plan, keys: GroupKeys | None) -> Pane:
         return held
     hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)
     values = pa.ipc.open_stream(row["keys"][0].as_py()).read_all()
-    return held.scatter(_ids(keys, hashes, values), keys.size)
+    return among_others(held, _ids(keys, hashes, values), keys.size)
 
 
 def _ids(keys: GroupKeys, hashes: NDArray[np.uint64], values: pa.Table) -> NDArray[np.int64]:

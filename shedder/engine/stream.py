@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,8 @@ from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.queries.evidence import Evidence
 from shedder.queries.widen_late import widen_late
-from shedder.streams.dropped import Dropped
+from shedder.streams.basics import ColumnBasics
+from shedder.streams.dropped import BUCKET_US, Dropped
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
 from shedder.streams.watermark import Watermark
@@ -178,15 +179,26 @@ class Stream:
 
         And for those that never came, dropped at the door, or went with a damaged part of the log.
         """
+        basics = self._basics
         if evidence.late:
-            evidence = widen_late(standing.query, evidence, self.sample.basics)
+            evidence = widen_late(standing.query, evidence, basics)
         by_chance = self.schema.on_overload.policy is not Policy.DROP_LEAST
-        evidence = self.drops.widen(standing.query, evidence, by_chance=by_chance)
+        evidence = self.drops.widen(standing.query, evidence, basics, by_chance=by_chance)
         return self.lost.widen(standing.query, evidence)
+
+    @property
+    def _basics(self) -> Mapping[str, ColumnBasics]:
+        """What is known of columns: nothing of tuples that only came as summaries."""
+        if not self.built:
+            return self.sample.basics
+        unknown = ColumnBasics(self.built)
+        return {name: known.merged(unknown) for name, known in self.sample.basics.items()}
 
     def _note_drops(self, frame: Frame, dropped: Dropped | None) -> None:
         if dropped is not None:
             self.drops.add(dropped)
+            for published in self.queries.values():
+                published.note_dropped(dropped.times[0][0] * BUCKET_US)
         if len(frame) and self.schema.on_overload.policy is not Policy.DROP_LEAST:
             self.drops.let_in(frame)
 

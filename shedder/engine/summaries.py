@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from shedder.errors import BadBatch
 
 FORMAT = 1
+
+AT_LEAST_BYTES = 64 << 10
+"""Summaries may have so many, whatever the limit for batches is."""
+
+NOBODY: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
+"""No other producer, in what summaries follow."""
+
 _LENGTH = struct.Struct("<I")
 _INT64 = range(-(1 << 63), 1 << 63)
 _COUNT = range(1 << 62)

@@ -249,7 +249,7 @@ class _Building:
         groups, others = b"", False
         keys = self.standing.keys
         if keys is not None:
-            ids = np.flatnonzero(held.present)
+            ids = held.groups_here
             groups, others = groups_bytes(keys.keys(ids)), bool(len(ids) and ids[0] == OTHERS)
             held = held.select(ids)
         return PaneSummary(

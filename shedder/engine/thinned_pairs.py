@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import AggregateFunction
 from shedder.engine.segment import Segment
-from shedder.queries.cross import BOUNDS, from_scaled, intercept
+from shedder.queries.cross import BOUNDS, cross_answer, from_scaled, intercept
 from synopses.cross_moments import CrossSums, GroupedCrossMoments
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.combine import split_confidence
 from synopses.intervals.interval import Intervals
-from synopses.intervals.stratified import Stratum, stratified_mean, unit_of
+from synopses.intervals.stratified import stratified_mean
 from synopses.intervals.stratified_variance import stratified_variance
+from synopses.intervals.stratum import Stratum, unit_of
 
 SOURCE = "thinned panes"
 _UNKNOWN = "too few pairs were read, or the range of a column has no end or is too narrow"
@@ -39,8 +40,13 @@ def thinned_cross(
     know: 4 cov(u, v) = var(u + v) - var(u - v). Each variance has its interval over all strata at
     an equal part of delta (`stratified_variance`); by the union bound all hold at once, and with
     them what is made of their ends. Without a finite range, or where a variance that is divided by
-    may be 0: none.
+    may be 0: none. Where nothing was skipped it is exact, from all pairs.
     """
+    if not any(segment.skipped for segment in segments):
+        moments = whole.select(np.arange(whole.groups))
+        for segment in segments:
+            moments.merge(segment.synopsis)
+        return cross_answer(function, moments)
     parts = [_Pairs.of(whole, None), *(_Pairs.of(s.synopsis, s) for s in segments)]
     parts = [part for part in parts if part.population] or parts[:1]
     groups = whole.groups

@@ -29,14 +29,12 @@ from shedder.queries.wide_sums import within_int64
 from synopses.estimate import Bound, Estimates
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import (
-    SquareMoments,
-    Stratum,
     stratified_count,
     stratified_mean,
     stratified_sum,
-    unit_of,
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from synopses.intervals.stratum import SquareMoments, Stratum, unit_of
 from synopses.out_of_range import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range, without
 
 _INFINITE = "the column has infinite values, and tuples were skipped"

@@ -100,8 +100,9 @@ class RankStrata:
         low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
         for group in np.flatnonzero(counts):
             one = stratum.synopsis.select(np.array([group]))
+            # A share in the middle of a rank: as a decimal, r / n may lie above rank r.
             if first[group] >= 1:
-                low[group] = one.quantile(first[group] / counts[group], half).low[0]
+                low[group] = one.quantile((first[group] - 0.5) / counts[group], half).low[0]
             if last[group] <= counts[group]:
-                high[group] = one.quantile(last[group] / counts[group], half).high[0]
+                high[group] = one.quantile((last[group] - 0.5) / counts[group], half).high[0]
         return low, high

@@ -107,10 +107,10 @@ def step(state: State, load: Load, ends: Ends) -> State:
     if state.admit_bytes_per_s != float("inf") and load.refused_bytes_per_s > 0:
         # Of what is offered there is more than arrives: what that leaves free is not free.
         room = min(room, ends.least_ns)
-    return _door(_freshness(_precision(state, room, ends), load, ends), load, ends)
+    return _door(_freshness(_precision(state, room, load, ends), load, ends), load, ends)
 
 
-def _precision(state: State, room: float, ends: Ends) -> State:
+def _precision(state: State, room: float, load: Load, ends: Ends) -> State:
     wanted = max(room, ends.least_ns)
     if not state.overloaded or wanted < DOWN * state.budget_ns:
         return replace(state, budget_ns=min(wanted, ends.full_ns), rooms=())
@@ -122,6 +122,7 @@ def _precision(state: State, room: float, ends: Ends) -> State:
     reach = CLIMB * max(state.budget_ns, LEAST * ends.full_ns)
     if leaving and reach >= ends.full_ns:
         held_back = state.stretch > 1 or state.admit_bytes_per_s != float("inf")
+        held_back |= load.age_ms >= AGE_MS  # Else the next tick might be one of another overload.
         return replace(state, budget_ns=ends.full_ns, rooms=rooms) if held_back else NORMAL
     return replace(state, budget_ns=min(lowest, reach), rooms=rooms[HOLD // 2 :])
 
@@ -161,7 +162,7 @@ def _door(state: State, load: Load, ends: Ends) -> State:
         return state
     can = load.free_share * USE * worked_off_bytes_per_s(load, ends)
     if can == float("inf"):
-        return state
+        return state if load.refused_bytes_per_s else _opened(state)  # Nothing comes or waits.
     admitting = state.admit_bytes_per_s != float("inf")
     offered = load.bytes_per_s + load.refused_bytes_per_s
     full = state.stretch == STRETCH_MAX and load.age_ms >= REFUSE_AGE_MS
@@ -170,7 +171,7 @@ def _door(state: State, load: Load, ends: Ends) -> State:
     before = state.works_bytes_per_s if admitting else can
     works = before + (ALPHA_UP if can > before else ALPHA_DOWN) * (can - before)
     if load.age_ms < AGE_MS and offered < works * state.trim and state.calm >= HOLD:
-        return replace(state, admit_bytes_per_s=float("inf"), works_bytes_per_s=0.0, trim=1.0)
+        return _opened(state)
     trim = state.trim
     short = 1.0 - load.queue_bytes / (works * trim * WAITS_S)  # 0: as wanted; 1: nothing waits.
     stalls = short < -1.0  # Nothing is let in, and it is worked off before anything is learnt.
@@ -178,6 +179,11 @@ def _door(state: State, load: Load, ends: Ends) -> State:
         trim = min(max(trim * (1.0 + TRIM * short), 1 / TRIM_MAX), TRIM_MAX)
     allowed = max(works * trim * (1.0 + short), ADMIT_LEAST * works)
     return replace(state, admit_bytes_per_s=allowed, works_bytes_per_s=works, trim=trim)
+
+
+def _opened(state: State) -> State:
+    """The door holds nobody any more."""
+    return replace(state, admit_bytes_per_s=float("inf"), works_bytes_per_s=0.0, trim=1.0)
 
 
 def worked_off_bytes_per_s(load: Load, ends: Ends) -> float:

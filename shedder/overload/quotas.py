@@ -18,6 +18,7 @@ from shedder.settings import parse_bytes
 BURST_S = 0.1
 LONGEST_S = 3_600.0  # Nobody is told to wait longer: a quota may be raised.
 SET_BACK, NONE = "default", "none"
+_COUNT_END = 1 << 63
 _COUNTS = ("queries", "synopsis_bytes", "archive_bytes")
 
 
@@ -61,8 +62,9 @@ def quota_value(key: str, value: object) -> int | float | None:
         return None
     number = _number(key, value)
     if key in _COUNTS:
-        if number < 0 or number != int(number):
-            raise BadSetting(f"quota {key} = {value!r}: a whole number, at least 0, or 'none'")
+        if not 0 <= number < _COUNT_END or number != int(number):
+            rule = "a whole number, at least 0 and below 2^63, or 'none'"
+            raise BadSetting(f"quota {key} = {value!r}: {rule}")
         return int(number)
     if number <= 0:
         rule = "over 0" if key == "weight" else "over 0, or 'none'"

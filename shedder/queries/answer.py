@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shedder.queries.plain_rows import plain_rows
 from shedder.queries.printing import explained, printed
 from synopses.estimate import Bound, Estimate
 
@@ -140,9 +141,11 @@ class Answer:
         return all(pc.all(column).as_py() for column in known) if known else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """All columns, companions included, as one dict per row."""
-        rows: list[dict[str, Any]] = self.table.to_pylist()
-        return rows
+        """All columns, companions included, as one dict per row.
+
+        A day or moment outside of the years 1 to 9999, which Python's have not, is a datetime64.
+        """
+        return plain_rows(self.table)
 
     def estimate(self, row: int, column: str) -> Estimate:
         """One value with its interval (numbers, timestamps in microseconds, dates in days).
@@ -152,10 +155,10 @@ class Answer:
         """
         if column not in self.table.column_names:
             raise KeyError(f"no column {column!r}; the answer has {', '.join(self.outputs)}")
-        value = _number(self.table[column][row])
-        if column not in self.approximate:
+        value, field = _number(self.table[column][row]), self.table.schema.field(column)
+        if _role(field) != ESTIMATE:
             return Estimate(value, value, value, 1.0, Bound.EXACT, "key")
-        if pa.types.is_list(self.table.schema.field(column).type):
+        if pa.types.is_list(field.type):
             raise TypeError(f"{column!r} is a list; each of its items has low and high")
         low = _number(self.table[column + "_low"][row], float("-inf"))
         high = _number(self.table[column + "_high"][row], float("inf"))

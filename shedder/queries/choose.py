@@ -17,6 +17,7 @@ from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
 from shedder.queries.lacking import of_the_others
 from shedder.queries.narrowness import at_look, claimed, error_of
+from shedder.queries.plain_rows import plain_rows
 from shedder.queries.printing import shown, stretch_text
 from shedder.queries.stratified import stratified_for
 from shedder.queries.targets import target_text
@@ -263,7 +264,7 @@ def _predicted(answer: Answer) -> list[str]:
 
 
 def _cell(answer: Answer, at: int, name: str) -> str:
-    row = answer.table.slice(at, 1).to_pylist()[0]
+    [row] = plain_rows(answer.table.slice(at, 1))
     if name + "_low" not in row:
         return "a list"
     ends = row[name + "_low"], row[name + "_high"]

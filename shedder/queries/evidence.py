@@ -39,6 +39,7 @@ class Evidence:
     times: int64 [groups], when the value of a FIRST or LAST was, with
     late_span: event times, half open, that all late tuples lie in. These are for `widen_late`
       alone, which is narrower with them.
+    allowed: so many tuples, beside those that it has, its intervals allow for already.
     levels: finds, where tuples were skipped, at which level (1 and up) all of the values of an
       aggregate were read, if it was one; to be asked before the source goes on.
     """
@@ -66,6 +67,7 @@ class Evidence:
     crosses: Mapping[Aggregate, CrossSums] = field(default_factory=dict)
     times: Mapping[Aggregate, NDArray[np.int64]] = field(default_factory=dict)
     late_span: tuple[int, int] | None = None
+    allowed: int = 0
     levels: Callable[[], Mapping[Aggregate, int]] = dict
 
     def __post_init__(self) -> None:

@@ -341,6 +341,9 @@ class Estimator:
             values_max=_values_max(node, sampled),
             confidence=confidence,
         )
+        if not np.any(sampled.read):  # As of counts; and nothing is known of how many there are.
+            none = np.full(len(seen), np.uint8(Bound.NONE))
+            return replace(Estimates.exact(seen, SOURCE), bound=none, reason=_UNSEEN)
         return intervals.estimates(confidence=confidence, source=SOURCE)
 
 

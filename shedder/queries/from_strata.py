@@ -27,12 +27,12 @@ from synopses.intervals.combine import split_confidence as split_confidence_in
 from synopses.intervals.interval import Intervals
 from synopses.intervals.missing import missing_group_rows
 from synopses.intervals.stratified import (
-    Stratum,
     stratified_count,
     stratified_mean,
     stratified_sum,
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from synopses.intervals.stratum import Stratum
 from synopses.out_of_range import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
 
 SOURCE: Final = "sample"

@@ -23,6 +23,7 @@ def allow_for(
     basics: Mapping[str, ColumnBasics],
     *,
     became: str,
+    among: Mapping[str, ColumnBasics] | None = None,
 ) -> Evidence:
     """The evidence with every interval wide enough for tuples that it lacks.
 
@@ -32,10 +33,12 @@ def allow_for(
     Args:
       query: whose evidence it is. evidence: of the others.
       rows: how many it lacks at most.
-      basics: of the stream's columns, those tuples included.
+      basics: of the columns of those tuples, at least.
       became: what has become of them, in words that follow "tuples".
+      among: of the columns of all tuples, those that the evidence has, too; None: `basics` are.
     """
-    wide = widen_late(query, replace(evidence, late=rows, late_span=None), basics, became)
+    lacking = replace(evidence, late=rows, late_span=None)
+    wide = widen_late(query, lacking, basics, became, among=among)
     estimates = {
         aggregate: replace(column, reason=column.reason.replace(_LATE, f"tuples {became}"))
         for aggregate, column in wide.estimates.items()

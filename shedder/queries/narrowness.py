@@ -64,8 +64,9 @@ def _ratio(query: BoundQuery, answer: Answer, column: str) -> float:
         met = answer.table[column + "_met"].to_pylist()
         return 0.0 if all(met) else _BEYOND
     bound = answer.table[column + "_bound"].to_numpy()
-    value, low, high = (
-        answer.table[column + end].cast(pa.float64()).to_numpy() for end in ("", "_low", "_high")
+    value, low, high = (  # Whole numbers beyond 2^53 are rounded.
+        answer.table[column + end].cast(pa.float64(), safe=False).to_numpy()
+        for end in ("", "_low", "_high")
     )
     allowed = np.full(len(value), query.target.size)
     if query.target.kind is TargetKind.RELATIVE:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shedder.cql.intervals import duration_text
 from shedder.queries.allocation_layout import ALLOCATION, LAYOUT, laid_out
+from shedder.queries.plain_rows import plain_rows
 
 if TYPE_CHECKING:
     from shedder.queries.answer import Answer, MissingGroups
@@ -25,7 +26,7 @@ def printed(answer: Answer, columns_max: int | None = None) -> str:
     if (answer.table.schema.metadata or {}).get(LAYOUT) == ALLOCATION:
         return laid_out(answer.table)
     names = answer.outputs
-    rows = answer.table.slice(0, ROWS_PRINTED).to_pylist()
+    rows = plain_rows(answer.table.slice(0, ROWS_PRINTED))
     cells = [[_cell(answer, at, row, name) for name in names] for at, row in enumerate(rows)]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
     if columns_max is not None and sum(widths) + 2 * (len(widths) - 1) > columns_max and cells:

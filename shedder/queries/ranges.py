@@ -14,7 +14,7 @@ from synopses.estimate import Bound, Estimates
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_EXACT_INT = float(2**53)  # integers up to here are float64 values
+_EXACT_INT = float(2**53)  # nearer to zero no integer becomes another one as float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +153,7 @@ def outward(numbers: NDArray[Any], towards: float) -> Floats:
     floats = np.asarray(numbers, np.float64)
     if numbers.dtype.kind == "f" or not len(floats):
         return floats
-    big = np.abs(floats) > _EXACT_INT
+    big = np.abs(floats) >= _EXACT_INT
     return np.where(big, np.nextafter(floats, towards), floats) if big.any() else floats
 
 

@@ -13,6 +13,7 @@ from shedder.cql.types import ColumnType
 from shedder.queries.sampled import Sampled
 from synopses.estimate import Bound, Estimates
 
+_TOLD_APART = 2.0**53
 _SOURCE = "sample"
 _UNSEEN = "no sampled row matches"
 _TEXT = "the least and the greatest text may not be in the sample"
@@ -37,7 +38,9 @@ def sampled_extreme(sampled: Sampled, node: Expression, *, is_min: bool) -> Esti
     far = np.full(len(found), sampled.range(node)[0 if is_min else 1])
     complete = np.broadcast_to(sampled.is_complete, far.shape)
     far = np.where(complete & ~null, found, far)
-    bound = np.where(found == far, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
+    # Between whole numbers beyond 2^53 there may be others that are one double with them.
+    told = (found.dtype.kind == "f") | (np.abs(far) < _TOLD_APART)
+    bound = np.where((found == far) & told, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
     bound = np.where((np.isinf(far) | null) & ~complete, np.uint8(Bound.NONE), bound)
     bound = np.where(complete, np.uint8(Bound.EXACT), bound)
     low, high = (far, found) if is_min else (found, far)

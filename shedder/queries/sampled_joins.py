@@ -65,7 +65,7 @@ def whole_sizes(
     high = np.maximum(low, np.ceil(high))
     none = ~np.isfinite(high)
     return Estimates(
-        np.clip(value, low, high),
+        np.clip(np.where(np.isnan(value), low, value), low, high),  # Of nothing read: the fewest.
         low,
         high,
         np.where(none, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL)),

@@ -16,6 +16,7 @@ from shedder.errors import PrecisionUnavailable
 from shedder.queries.answer import Answer
 from shedder.queries.confidence import SLACK
 from shedder.queries.output_column import OutputColumn
+from shedder.queries.plain_rows import plain_rows
 from shedder.queries.printing import shown
 from shedder.queries.ranges import Mask
 from synopses.estimate import Bound
@@ -80,7 +81,7 @@ def refuse(query: BoundQuery, answer: Answer) -> None:
     count = sum(flag is False for _, flags in missed for flag in flags)
     total = sum(len(flags) for _, flags in missed)
     name, flags = next((name, flags) for name, flags in missed if False in flags)
-    row = answer.table.slice(flags.index(False), 1).to_pylist()[0]
+    [row] = plain_rows(answer.table.slice(flags.index(False), 1))
     plain = [row[key] for key in answer.outputs if key not in answer.approximate]
     where = f" of group {tuple(plain)!r}" if plain else ""
     found = "a list with wider counts"

@@ -60,7 +60,8 @@ class Verdict:
     """One claimed value, judged.
 
     held: the truth is in the interval (within rounding, for sums of floats).
-    error: |value - truth| as a share of |truth|; of the ranks for quantiles. None: not defined.
+    error: |value - truth| as a share of |truth|; of the ranks for quantiles. None: not defined, or
+      not finite.
     half_width: of the interval, as a share of |truth| (of |value| for quantiles); None: none.
     place: (truth - value) as a share of the half width on that side; in [-1, 1] when held.
     attained: whether the error is within the target; None without a target or with an unknown.
@@ -109,8 +110,8 @@ def judge_value(
         claim,
         truth,
         held,
-        error / abs(true) if true else (0.0 if error == 0 else None),
-        _half_width(value, low, high) / abs(true) if true and math.isfinite(high - low) else None,
+        _share(error, true),
+        _share(_half_width(value, low, high), true) if true else None,
         _place(value, low, high, true) if held or error > slack else 0.0,
         _attained(target, error, value, slack),
     )
@@ -149,7 +150,7 @@ def judge_quantile(claim: Claim, q: float, ranks: Ranks, target: Target | None) 
         f"rank {rank:,} of {ranks.n:,}; claimed value has {_held_by(ranks)}",
         held,
         off / ranks.n,
-        width / abs(value) if width is not None and value else None,
+        _share(width, value) if width is not None and value else None,
         None,
         attained,
     )
@@ -282,6 +283,12 @@ def _rounding(function: AggregateFunction, truth: float, absolute_sum: float, ro
 
 def _half_width(value: float, low: float, high: float) -> float:
     return max(high - value, value - low)
+
+
+def _share(part: float, whole: float) -> float | None:
+    """Part of |whole|; None where that is no finite number: of what is infinite, or next to 0."""
+    share = part / abs(whole) if whole else (math.inf if part else 0.0)
+    return share if math.isfinite(share) else None
 
 
 def _place(value: float, low: float, high: float, truth: float) -> float | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import (
     BY_TIME,
+    JOINS,
     OF_PAIRS,
     Aggregate,
     AggregateFunction,
@@ -34,6 +35,8 @@ from synopses.estimate import Bound, Estimates, TopItem
 
 End = float | NDArray[np.float64]
 
+_SPREADS = (AggregateFunction.VAR, AggregateFunction.STDDEV)
+
 _REASON = "tuples came too late and their values could be anything"
 _BY_TIME = "tuples came too late that may be before the first or after the last"
 _UNLISTED = "tuples came too late that may make other values frequent"
@@ -46,36 +49,44 @@ def widen_late(
     evidence: Evidence,
     basics: Mapping[str, ColumnBasics],
     why: str = "came too late for this window",
+    *,
+    among: Mapping[str, ColumnBasics] | None = None,
 ) -> Evidence:
     """The evidence with every interval wide enough for its `late` tuples.
+
+    Some answers are made anew of what the source knows, as if no tuple was allowed for yet; these
+    allow for the tuples of all calls together.
 
     Args:
       query: whose aggregates they are.
       evidence: of a window that `late` tuples were too late for. With its `counts` averages and
         variances, with its `quantiles` too quantiles move no further than so many more values can
         move them; without, they can be anywhere in the column's range.
-      basics: of the stream's columns, the late tuples included.
+      basics: of the columns of the late tuples, at least.
+      among: of the columns of all tuples, those that the evidence has, too; None: `basics` are.
       why: what has become of the tuples, where it is something else that keeps them out.
     """
     if not evidence.late:
         return evidence
-    counts = _counts(evidence)
+    counts, among = _counts(evidence), basics if among is None else among
+    total = evidence.late + evidence.allowed
     estimates = {}
     for aggregate, column in evidence.estimates.items():
-        ends = _range(aggregate, basics)
+        ends = _range(aggregate, among if aggregate.function in _SPREADS else basics)
         ask, count = evidence.quantiles.get(aggregate), counts.get(aggregate)
         if ask is not None and count is not None and aggregate.parameter is not None:
-            low, high = late_quantile(
-                ask, count, share=aggregate.parameter, late=evidence.late, ends=ends
-            )
+            low, high = late_quantile(ask, count, share=aggregate.parameter, late=total, ends=ends)
             estimates[aggregate] = _pulled(column, low, high)
         elif aggregate.function is AggregateFunction.FREQUENT:
             again = evidence.frequents.get(aggregate)
-            estimates[aggregate] = _unlisted(column) if again is None else again(evidence.late)
+            found = _unlisted(column) if again is None else again(total)
+            estimates[aggregate] = replace(found, bound=np.maximum(found.bound, column.bound))
         elif aggregate.function in BY_TIME:
             estimates[aggregate] = _by_time(aggregate, column, evidence)
         elif aggregate.function in OF_PAIRS:
-            estimates[aggregate] = _crossed(aggregate, column, evidence, basics)
+            estimates[aggregate] = _crossed(aggregate, column, evidence, total, among)
+        elif aggregate.function in JOINS:
+            estimates[aggregate] = _more_pairs(aggregate, column, evidence, counts.get(aggregate))
         else:
             estimates[aggregate] = _widened(aggregate, column, evidence.late, ends, counts)
         if aggregate.type is ColumnType.TIMESTAMP:
@@ -86,7 +97,7 @@ def widen_late(
         note += "; a group of such tuples only may be missing"
         missing = _missing(evidence)
     notes = (*evidence.notes, note)
-    return replace(evidence, estimates=estimates, notes=notes, missing=missing)
+    return replace(evidence, estimates=estimates, notes=notes, missing=missing, allowed=total)
 
 
 def _missing(evidence: Evidence) -> MissingGroups:
@@ -157,8 +168,6 @@ def _widened(
             return _spread(aggregate, column, late, ends, counts.get(aggregate))
         case AggregateFunction.TOP:
             return _more_top(column, late)
-        case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
-            return _more_pairs(aggregate, column, late, counts.get(aggregate))
         case _:
             raise AssertionError(aggregate)
 
@@ -268,6 +277,7 @@ def _crossed(
     aggregate: Aggregate,
     column: Estimates,
     evidence: Evidence,
+    late: int,
     basics: Mapping[str, ColumnBasics],
 ) -> Estimates:
     """Functions of pairs, by the sums they are made of; without these, or a range, nothing."""
@@ -275,7 +285,7 @@ def _crossed(
     sums = evidence.crosses.get(aggregate)
     if sums is None or not np.isfinite([first, second]).all():
         return _unknown(column)
-    ends = late_cross(aggregate.function, sums, late=evidence.late, ranges=(first, second))
+    ends = late_cross(aggregate.function, sums, late=late, ranges=(first, second))
     return _pulled(column, *ends)
 
 
@@ -297,21 +307,25 @@ def _more_top(column: Estimates, late: int) -> Estimates:
 
 
 def _more_pairs(
-    aggregate: Aggregate, column: Estimates, late: int, counts: NDArray[np.int64] | None
+    aggregate: Aggregate,
+    column: Estimates,
+    evidence: Evidence,
+    counts: NDArray[np.int64] | None,
 ) -> Estimates:
     """With L more tuples no pair is lost.
 
     Counts f become f + l with sum l = L, so their norm grows by the norm of l, which is L at most:
     (sqrt(F) + L)^2. Of two columns, a late tuple meets no more tuples of either than there are:
-    J + L (n + m) + L^2.
+    J + L (n + m) + L^2. Those that were allowed for before may be of both.
     """
+    late = evidence.late
     low, high = _floats(column)
     if aggregate.function is AggregateFunction.SELF_JOIN_SIZE:
         most = (np.sqrt(high) + late) ** 2
     elif counts is None:
         most = np.full(len(high), np.inf)
     else:
-        most = high + late * (counts.astype(np.float64) + late)
+        most = high + late * (counts.astype(np.float64) + 2.0 * evidence.allowed + late)
     return _with_ends(column, low, np.ceil(most))
 
 
@@ -337,7 +351,7 @@ def _outward_int(ends: NDArray[np.float64], step: int) -> NDArray[np.int64]:
     """Whole ends, one float64 step (at most 1,024 in int64) outward where floats have gaps."""
     limited = np.clip(ends, -_INT64_END, _INT64_END)
     whole = (np.floor(limited) if step < 0 else np.ceil(limited)).astype(np.int64)
-    whole = np.where(np.abs(limited) > 2.0**53, whole + step * 1024, whole)
+    whole = np.where(np.abs(limited) >= 2.0**53, whole + step * 1024, whole)
     last = np.iinfo(np.int64).min if step < 0 else np.iinfo(np.int64).max
     return np.where(step * ends >= _INT64_END, last, whole)
 

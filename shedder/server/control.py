@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from shedder.engine.engine import Engine
 from shedder.errors import BadSetting
@@ -62,9 +60,5 @@ class Control(ControlServicer):
             await self._drain.race(asyncio.sleep(period_s))
 
     async def _table(self, entity: str, name: str) -> bytes:
-        table = await self._workers.run(self._engine.control)
-        return table_bytes(_matching(_matching(table, "entity", entity), "name", name))
-
-
-def _matching(table: pa.Table, column: str, value: str) -> pa.Table:
-    return table.filter(pc.equal(table[column], pa.scalar(value))) if value else table
+        table = await self._workers.run(lambda: self._engine.control(entity, name))
+        return table_bytes(table)

@@ -23,6 +23,7 @@ Tokens are 256 random bits, so a plain hash is as good as a slow one, and costs 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 import tomllib
@@ -31,6 +32,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +92,15 @@ def new_token(
     """A new random token, and its entry for the tokens file.
 
     Raises:
-      BadSetting: no tenant can have this name.
+      BadSetting: no tenant, or no token, can have this name.
     """
     checked_tenant(tenant)
+    if not name or not name.isprintable():
+        raise BadSetting(f"a token cannot be named {name!r}: it needs signs that can be printed")
     token = secrets.token_urlsafe(TOKEN_BYTES)
     named = ", ".join(f'"{scope.value}"' for scope in scopes)
-    lines = ["[[token]]", f'name = "{name}"', f'sha256 = "{_digest(token)}"', f"scopes = [{named}]"]
+    quoted = json.dumps(name, ensure_ascii=False)  # Of what is printable TOML's texts are JSON's.
+    lines = ["[[token]]", f"name = {quoted}", f'sha256 = "{_digest(token)}"', f"scopes = [{named}]"]
     if expires is not None:
         lines.append(f"expires = {expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
     if tenant != DEFAULT_TENANT:
@@ -145,7 +150,8 @@ def _tables(text: str) -> dict[str, list[Mapping[str, Any]]]:
         raise BadSetting(f"the tokens file is not TOML: {error}") from None
     unknown = document.keys() - {"token", "certificate"}
     tables = {key: document.get(key, []) for key in ("token", "certificate")}
-    if unknown or not all(isinstance(entries, list) for entries in tables.values()):
+    are_lists = all(isinstance(entries, list) for entries in tables.values())
+    if unknown or not are_lists or not all(isinstance(e, dict) for e in chain(*tables.values())):
         raise BadSetting("the tokens file holds [[token]] and [[certificate]] tables, nothing else")
     return tables
 
@@ -193,7 +199,10 @@ class Tokens:
         stat = self._path.stat()
         stamp = (stat.st_mtime_ns, stat.st_size)
         if stamp != self._stamp:
-            text = self._path.read_text()
+            try:
+                text = self._path.read_text()
+            except UnicodeDecodeError as error:
+                raise BadSetting(f"the tokens file is no text: {error}") from None
             identities, certificates = parse_tokens(text), parse_certificates(text)
             self._identities, self._certificates = identities, certificates
             self._stamp = stamp

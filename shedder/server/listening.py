@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,39 @@ def checked_address(settings: Settings) -> Address:
     return address
 
 
+def check_free(address: Address) -> None:
+    """Whether this could be listened on now: said before a directory is opened, not after it.
+
+    Raises:
+      BadSetting: it is in use, or not an address of this machine.
+    """
+    if not address.port:
+        return  # A free one is taken.
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError:
+        raise _cannot_listen(address) from None
+    problems = [_binding(family, place) for family, _, _, _, place in found]
+    # A name may stand for an address of IPv6, too, where there is none.
+    if errno.EADDRINUSE in problems or None not in problems:
+        raise _cannot_listen(address)
+
+
+def _binding(family: int, place: Any) -> int | None:
+    """Why nothing can be bound there; None: it can."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As gRPC does.
+            probe.bind(place)
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def _cannot_listen(address: Address) -> BadSetting:
+    return BadSetting(f"cannot listen on {address}: in use, or not an address of this machine")
+
+
 def listen(server: grpc.aio.Server, settings: Settings) -> Address:
     """Bind the server.
 
@@ -58,7 +93,7 @@ def listen(server: grpc.aio.Server, settings: Settings) -> Address:
     except RuntimeError:
         port = 0
     if port == 0:
-        raise BadSetting(f"cannot listen on {address}: in use, or not an address of this machine")
+        raise _cannot_listen(address)
     return Address(address.host, port)
 
 

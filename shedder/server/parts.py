@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,9 @@ from shedder.v1.synopses_pb2 import MergeInPartsRequest
 
 PART_S_MAX = 30.0
 """How long the next part may take: who has reserved room and sends nothing keeps others out."""
+
+BYTES_PER_S_MIN = 64 << 10
+"""The pace of all parts, beside that time: who sends a byte now and then keeps others out, too."""
 
 Requests = AsyncIterator[MergeInPartsRequest]
 
@@ -62,24 +66,37 @@ class Parts:
 
         Raises:
           BadBatch: they are more or fewer than was said.
-          InvalidRequest: something else came, or nothing in time. Draining.
+          InvalidRequest: something else came, an empty part, or nothing in time, or not all.
+          Draining.
         """
-        parts, size = list[bytes](), 0
-        while (request := await self._next(requests)) is not None:
+        gathered = bytearray()  # In one piece: a part of one byte takes no more than that.
+        until_s = math.inf  # Of the loop's clock, once the first part is there.
+        while (request := await self._next(requests, until_s)) is not None:
             if request.WhichOneof("message") != "part":
                 raise InvalidRequest("after `whole`, MergeInParts takes parts only")
-            size += len(request.part)
-            if size > size_bytes:
-                break
-            parts.append(request.part)
-        if size != size_bytes:
-            more = "or more " if size > size_bytes else ""
-            raise BadBatch(f"{size_bytes:,} bytes were to come, and {size:,} {more}came")
-        return b"".join(parts)
+            if not request.part:
+                raise InvalidRequest("a part is empty")
+            if len(gathered) + len(request.part) > size_bytes:
+                size = len(gathered) + len(request.part)
+                raise BadBatch(f"{size_bytes:,} bytes were to come, and {size:,} or more came")
+            if not gathered:
+                takes_s = size_bytes / BYTES_PER_S_MIN
+                until_s = asyncio.get_running_loop().time() + self._part_s_max + takes_s
+            gathered += request.part
+        if len(gathered) != size_bytes:
+            raise BadBatch(f"{size_bytes:,} bytes were to come, and {len(gathered):,} came")
+        return bytes(gathered)
 
-    async def _next(self, requests: Requests) -> MergeInPartsRequest | None:
+    async def _next(
+        self, requests: Requests, until_s: float = math.inf
+    ) -> MergeInPartsRequest | None:
+        by_s = asyncio.get_running_loop().time() + self._part_s_max
         try:
-            async with asyncio.timeout(self._part_s_max):
+            async with asyncio.timeout_at(min(by_s, until_s)):
                 return await self._drain.race(next_of(requests))
         except TimeoutError:
+            if until_s < by_s:
+                raise InvalidRequest(
+                    f"the parts come at less than {BYTES_PER_S_MIN:,} bytes/s"
+                ) from None
             raise InvalidRequest(f"no part came for {self._part_s_max:.0f} s") from None

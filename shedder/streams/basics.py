@@ -57,7 +57,9 @@ class ColumnBasics:
         return cls(rows, absent, float(np.nanmin(values)), float(np.nanmax(values)))
 
     def merged(self, other: Self) -> Self:
-        """The basics of both stretches together."""
+        """The basics of both stretches together; no range where that of one is not known."""
+        if any(each.rows and each.low is None for each in (self, other)):
+            return type(self)(self.rows + other.rows, self.nulls + other.nulls)
         lows = [end for end in (self.low, other.low) if end is not None]
         highs = [end for end in (self.high, other.high) if end is not None]
         return type(self)(

@@ -1,7 +1,8 @@
 """Conforming: whatever holds columns becomes batches of a stream, or says why it cannot.
 
 Columns are found by name, in any order. Casts lose nothing: integers and floats must fit,
-timestamps of any unit and zone become microseconds in UTC, every kind of string becomes plain.
+timestamps of any unit and zone become microseconds in UTC, every kind of string becomes plain. A
+column that may be NULL and is not there is NULL in every row, as where INSERT does not name it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def conform(
       Batches with at least one row each.
 
     Raises:
-      SchemaMismatch: a column is missing, unknown, of a type or with a value that does not fit.
+      SchemaMismatch: a column is unknown, of a type or with a value that does not fit, or one that
+        is NOT NULL is missing.
       BadTimestamp: a null event time, or any time or day outside of the years 1 to 9999.
       BatchTooLarge: one single row is larger than a payload may be.
       InvalidRequest: the data is nothing that has columns.
@@ -120,6 +122,8 @@ def _conform(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
     _check_names(batch.schema.names, schema)
     columns = [
         _cast(batch.column(column.name), column.type, column.name, schema.name)
+        if column.name in batch.schema.names
+        else pa.nulls(batch.num_rows).cast(column.type.arrow)
         for column in schema.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
@@ -127,13 +131,14 @@ def _conform(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
 
 def _check_names(names: list[str], schema: StreamSchema) -> None:
     known = {column.name for column in schema.columns}
-    missing = [column.name for column in schema.columns if column.name not in names]
+    needed = [column.name for column in schema.columns if not column.nullable]
+    missing = [name for name in needed if name not in names]
     unknown = [name for name in names if name not in known]
     if missing:
-        raise SchemaMismatch(schema.name, f"column {missing[0]!r} is missing")
+        raise SchemaMismatch(schema.name, f"column {missing[0]!r} is missing, and NOT NULL")
     if unknown:
         raise SchemaMismatch(schema.name, f"the stream has no column {str(unknown[0])[:64]!r}")
-    if len(names) != len(known):
+    if len(names) != len(set(names)):
         raise SchemaMismatch(schema.name, "a column is there twice")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.cql.evaluate import evaluate, true_rows
@@ -16,11 +17,12 @@ from shedder.cql.remainders import remainder_of, remainders
 from shedder.cql.types import ColumnType
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.bucket_rows import bucket_of
+from shedder.streams.hash_values import hash_values
 from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions
 from shedder.streams.present import Pairs, Present, paired, present
-from shedder.streams.words import Words, are_doubles, ends_of, words_of
-from synopses.hashing import combine, murmur_float64, murmur_int64, murmur_utf8
+from shedder.streams.words import Words, are_doubles, double_ends_of, ends_of, words_of
+from synopses.hashing import combine
 from synopses.key_kernels import Rows, below
 
 _WHOLE = (ColumnType.BIGINT, ColumnType.TIMESTAMP)
@@ -124,11 +126,28 @@ class Frame:
             self._words[column] = words_of(self._column(column))
         return self._words[column]
 
+    def doubles(self, column: str) -> NDArray[np.float64]:
+        """A numeric column as DOUBLEs, the nearest where it is not; NULL is NaN."""
+        values, words = self._column(column), self._words_of(column)
+        if words is not None and are_doubles(values):
+            return words.view(np.float64)
+        if not pa.types.is_float64(values.type):
+            values = pc.cast(values, pa.float64(), safe=False)
+        doubles: NDArray[np.float64] = values.to_numpy(zero_copy_only=False)
+        return doubles
+
     @property
     def positions(self) -> NDArray[np.int64]:
         """Each row's position in the stream, int64 [rows]; in the batch where that has none."""
         first = 0 if self._positions is None else self._positions.first
         return first + (np.arange(self.batch.num_rows) if self._rows is None else self._rows)
+
+    def sample_keys(self, seed: int, first: int) -> NDArray[np.uint64]:
+        """The random keys of a whole batch that begins at a position: those it is thinned by."""
+        mine = self._positions
+        if mine is None or (mine.seed, mine.first) != (seed, first):
+            mine = Positions(seed, first)
+        return mine.keys(self.batch.num_rows)
 
     def basics(self, column: str) -> ColumnBasics:
         """Counts and range of a column's values in these rows."""
@@ -141,6 +160,9 @@ class Frame:
         if words is None or not words.size:
             return ColumnBasics.of(values)
         if are_doubles(values):
+            ends = double_ends_of(words)
+            if ends is not None:
+                return ColumnBasics(words.size, 0, *ends)
             return ColumnBasics.of_doubles(words.view(np.float64))
         low, high, ascending = ends_of(words)
         if column == self._time_column:
@@ -432,10 +454,9 @@ class Frame:
         return Frame(self.batch, self._time_column, rows, self._positions)
 
     def _column(self, name: str) -> pa.Array[Any]:
-        if self._rows is None:
-            return self.batch.column(name)
         if name not in self._columns:
-            self._columns[name] = self.batch.column(name).take(self._rows)
+            column = self.batch.column(name)
+            self._columns[name] = column if self._rows is None else column.take(self._rows)
         return self._columns[name]
 
 
@@ -449,22 +470,6 @@ class Thinned:
     def between(self, first: int, last: int) -> tuple[int, int]:
         """Where the frame's rows first to last are among the kept ones."""
         return _places(self.rows, first, last)
-
-
-def hash_values(values: object) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """DataSketches' hash of numbers or of Arrow text without nulls. -> two uint64 [values]."""
-    if isinstance(values, np.ndarray):
-        if values.dtype == np.float64:
-            return murmur_float64(values)
-        return murmur_int64(values)
-    assert isinstance(values, pa.StringArray)
-    if len(values) == 0:
-        return np.empty(0, np.uint64), np.empty(0, np.uint64)
-    _, offsets, data = values.buffers()
-    assert offsets is not None
-    starts = np.frombuffer(memoryview(offsets), np.int32)
-    text = np.empty(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
-    return murmur_utf8(starts[values.offset : values.offset + len(values) + 1], text)
 
 
 def is_text(kind: ColumnType | None) -> bool:

@@ -114,6 +114,11 @@ class GroupKeys:
         """Whether new groups go to the others."""
         return self.size > int(self._table.groups_max)
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether an eighth of the ids, or less, is left for new groups."""
+        return 8 * self.size > 7 * int(self._table.groups_max)
+
     def to_bytes(self) -> bytes:
         """All ids with their hashes and key values, and who may have tuples among the others."""
         ids = np.arange(1, self.size)

@@ -12,16 +12,16 @@ class Positions:
     """The positions of a batch's rows, and the random keys that the stream's seed gives them."""
 
     def __init__(self, seed: int, first: int) -> None:
-        self._seed = seed
+        self.seed = seed
         self.first = first
         self._keys: NDArray[np.uint64] | None = None
 
     def keys(self, count: int) -> NDArray[np.uint64]:
         """uint64 [count], the keys of the batch's rows; computed once."""
         if self._keys is None:
-            self._keys = position_keys(self._seed, self.first, count)
+            self._keys = position_keys(self.seed, self.first, count)
         return self._keys
 
     def after(self, rows: int) -> Positions:
         """Those of a batch that begins so many rows later."""
-        return Positions(self._seed, self.first + rows)
+        return Positions(self.seed, self.first + rows)

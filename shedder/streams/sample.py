@@ -10,7 +10,6 @@ from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.cql.expression import Column
@@ -22,9 +21,9 @@ from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
 from shedder.streams.strata import Strata, StratifiedView
 from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.hashing import chosen_keys, position_start, uniforms
+from synopses.hashing import salted, uniforms
 from synopses.inputs import as_input
-from synopses.key_kernels import chosen_joined, joined_below, positions_at_least, positions_below
+from synopses.key_kernels import few_at_least
 
 _LENGTH: Final = struct.Struct("<Q")
 _FORMAT: Final = 2
@@ -172,12 +171,10 @@ class StreamSample:
         """
         assert first_position == self.position, (first_position, self.position)
         batch = frame.batch
-        start = position_start(self.schema.seed, first_position)
+        keys = frame.sample_keys(self.schema.seed, first_position)
         basics = {name: frame.basics(name) for name in self._basics}
-        low = positions_below(start, batch.num_rows, np.uint64(self._uniform.threshold))
-        kept = self._uniform.update(chosen_keys(start, low)).within(low)
-        self._rows.move(kept, frame)
-        self._update_weighted(frame, basics, start)
+        self._rows.move(self._uniform.update(keys), frame)
+        self._update_weighted(frame, basics, keys)
         self._update_hashed(frame)
         for strata in self._strata:
             strata.update(first_position, frame)
@@ -270,31 +267,26 @@ class StreamSample:
         self,
         frame: Frame,
         basics: Mapping[str, ColumnBasics],
-        start: np.uint64,
+        keys: NDArray[np.uint64],
     ) -> None:
+        keys = as_input(keys, np.uint64)
         for (name, sign), (sample, rows) in self._weighted.items():
             low, high = basics[name].low, basics[name].high
             if low is None or high is None or (high <= 0 if sign == _POSITIVE else low >= 0):
                 continue
-            column = frame.batch.column(name)
-            if not pa.types.is_float64(column.type):
-                column = pc.cast(column, pa.float64(), safe=False)  # Beyond 2^53: the nearest.
-            weights = as_input(column.to_numpy(zero_copy_only=False), np.float64)
+            weights = as_input(frame.doubles(name), np.float64)
             # What is not above zero is passed over, and so is NaN.
             factor = 1.0 if sign == _POSITIVE else -1.0
-            heavy = positions_at_least(weights, factor, start, sample.bar)
-            kept = sample.update(factor * weights[heavy], uniforms(chosen_keys(start, heavy)))
+            heavy = few_at_least(weights, factor, keys, sample.bar)
+            kept = sample.update(factor * weights[heavy], uniforms(keys[heavy]))
             rows.move(kept.within(heavy), frame)
 
     def _update_hashed(self, frame: Frame) -> None:
         """By a hash of each row's value, independent of those that sketches use; NULL has one."""
         seed = np.uint64(self.schema.seed)
         for name, (by_hash, rows) in self._hashed.items():
-            asked = frame.keys((self._typed[name],))  # As queries ask: hashed once.
-            keys = as_input(asked, np.uint64)
-            low = joined_below(keys, seed, np.uint64(by_hash.threshold))
-            hashes = chosen_joined(keys, seed, as_input(low, np.int64))
-            rows.move(by_hash.update(hashes).within(low), frame)
+            keys = frame.keys((self._typed[name],))  # As queries ask: hashed once.
+            rows.move(by_hash.update(salted(keys, seed)), frame)
 
     def _parts(self) -> Iterator[tuple[BottomK | WeightedBottomK | HashSample, KeptRows]]:
         yield self._uniform, self._rows

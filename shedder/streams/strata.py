@@ -147,7 +147,7 @@ class Strata:
         return found if self._spread else np.ones(strata)
 
     def to_parts(self) -> list[bytes]:
-        """The state but for its rows; `from_parts` takes it back with them."""
+        """The state but for its rows; `restore` takes it back with them."""
         parts = [self._keys.to_bytes(), self._sample.to_bytes()]
         return [*parts, *(each.to_bytes() for each in (*self._moments, *self._spread))]
 

@@ -39,8 +39,13 @@ class GroupedTextExtremes:
     @property
     def size_bytes(self) -> int:
         """Pointers, and texts at the mean size of those that were folded in."""
+        return 16 * self.groups + self.text_bytes
+
+    @property
+    def text_bytes(self) -> int:
+        """Of the texts; who merges this one has the same texts, not others."""
         mean = self._text_bytes / self._texts if self._texts else 0.0
-        return int(16 * self.groups + 2 * self._there * (_STRING_BYTES + mean))
+        return int(2 * self._there * (_STRING_BYTES + mean))
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""

@@ -58,16 +58,21 @@ class GroupedTextFirstLast:
 
     @property
     def size_bytes(self) -> int:
-        """Pointers, and texts at the mean size of those that were taken in.
+        """Pointers, and texts at the mean size of those that were taken in."""
+        return self._ends.size_bytes + 16 * self.groups + self.text_bytes
 
-        A group that has seen one text holds it once.
+    @property
+    def text_bytes(self) -> int:
+        """Of the texts, of a group that has seen one text once.
+
+        Who merges this one has the same texts, not others.
         """
         mean = self._text_bytes / self._texts if self._texts else 0.0
         cells = self._ends.cells[: self.groups]
         there = cells[:, LAST_POSITION] >= 0
         others = there & (cells[:, FIRST_POSITION] != cells[:, LAST_POSITION])
         texts = np.count_nonzero(there) + np.count_nonzero(others)
-        return self._ends.size_bytes + 16 * self.groups + int(texts * (_STRING_BYTES + mean))
+        return int(texts * (_STRING_BYTES + mean))
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shedder.streams.batches import TIME_MIN_US
+
 
 @dataclass(slots=True)
 class Watermark:
@@ -12,7 +14,8 @@ class Watermark:
     A tuple dated more than `future_us_max` after its arrival does not move it: one wrong clock
     among the producers must not close every window of the others.
 
-    lateness_us: how far it stays behind the largest event time. value_us: None before any tuple.
+    lateness_us: how far it stays behind the largest event time. value_us: None before any tuple;
+    never before the first of all event times, of which no calendar would know.
     """
 
     lateness_us: int
@@ -30,10 +33,11 @@ class Watermark:
 
     def after(self, event_us: int) -> int:
         """Where the watermark will be when a tuple with this event time has been believed."""
-        promised = event_us - self.lateness_us
+        promised = max(event_us - self.lateness_us, TIME_MIN_US)
         return promised if self.value_us is None else max(self.value_us, promised)
 
     def raise_to(self, watermark_us: int) -> None:
         """A heartbeat: nothing before this will come."""
+        watermark_us = max(watermark_us, TIME_MIN_US)
         if self.value_us is None or watermark_us > self.value_us:
             self.value_us = watermark_us

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 Words = NDArray[np.int64]
+
+_MAGNITUDE: Final = (1 << 63) - 1  # All bits of a double but its sign.
+_MOST: Final = 0x7FF << 52  # Infinity among the ranks of doubles,
+_LEAST: Final = ~_MOST  # and minus infinity.
+_WORD: Final = struct.Struct("<q")
+_DOUBLE_BITS: Final = struct.Struct("<d")
 
 _DOUBLE: Final = pa.float64().id
 _IDS: Final = {pa.int64().id, _DOUBLE, pa.timestamp("us").id}
@@ -52,6 +59,33 @@ def ends_of(values: Words) -> tuple[int, int, bool]:
     return int(low), int(high), bool(ascending)
 
 
+@njit(nogil=True, cache=True)
+def _double_ends(bits: Words) -> tuple[int, int]:
+    low, high = _MAGNITUDE, ~_MAGNITUDE
+    for row in range(bits.size):
+        rank = bits[row] ^ (bits[row] >> 63 & _MAGNITUDE)
+        low = rank if rank < low else low
+        high = rank if rank > high else high
+    return low, high
+
+
+def double_ends_of(bits: Words) -> tuple[float, float] | None:
+    """The smallest and the largest of at least one double; None where any is NaN.
+
+    Numbers are compared as integers, many at a time: with all but the sign of negative ones turned
+    over their bits stand in the order of the values, and NaN stands beyond both infinities.
+    """
+    low, high = _double_ends(bits)
+    if low < _LEAST or high > _MOST:
+        return None
+    return _double_of(low), _double_of(high)
+
+
+def _double_of(rank: int) -> float:
+    return float(_DOUBLE_BITS.unpack(_WORD.pack(rank ^ (rank >> 63 & _MAGNITUDE)))[0])
+
+
 def compile_words() -> None:
-    """Compile the kernel, or load it from the cache, before the first tuple comes."""
+    """Compile the kernels, or load them from the cache, before the first tuple comes."""
     ends_of(np.frombuffer(bytes(8), np.int64))
+    double_ends_of(np.frombuffer(bytes(8), np.int64))

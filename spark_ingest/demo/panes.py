@@ -118,7 +118,7 @@ def _held(side: Standing, number: int) -> Pane:
 def _in_order(held: Pane, keys: GroupKeys | None) -> _Ordered:
     if keys is None:
         return _Ordered(held, b"")
-    ids = np.flatnonzero(held.present)
+    ids = held.groups_here
     hashes = keys.hashes(ids)
     order = np.argsort(hashes)
     return _Ordered(held.select(ids[order]), hashes[order].tobytes())

@@ -3,7 +3,7 @@
 Whatever was skipped, the share of a stratum at or below a bucket's edge is hypergeometric. A value
 is left out below when even the upper bound of the rank at its edge does not reach the target, above
 when the lower bound at the edge before it does; ranks rise with the edge, so either end misses only
-if the bound at one fixed edge, the true quantile's, does. Source: estimators.md 9.
+if the bound at one fixed edge, the true quantile's, does.
 """
 
 from __future__ import annotations

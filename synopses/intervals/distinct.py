@@ -22,7 +22,7 @@ def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) ->
     kept is binomial(D, share); it is inverted in D, exactly. (The normal interval would cover
     0.13 for D = 1 and 0.74 for D = 10 at share 1/8.) For an adaptive threshold, which is the
     smallest hash that was put out, the low end is a little wider than it need be: that hash is
-    one more value. Source: Dasgupta et al. 2016 (theta sketches), 3; estimators.md 8.
+    one more value. Source: Dasgupta et al. 2016 (theta sketches), 3.
 
     Args:
       kept: distinct values held that match; whole, >= 0; scalar or [groups].

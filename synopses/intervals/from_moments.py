@@ -10,12 +10,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.inputs import as_input
+from synopses.out_of_range import SQUARES_MIN
 
 Floats = NDArray[np.float64]
 Ends = tuple[Floats, Floats]
 
 _KAPPA: Final = 7.0 / 3.0 + 3.0 / math.sqrt(2.0)
 _BISECTIONS: Final = 50
+_WIDTH_MIN: Final = math.sqrt(SQUARES_MIN)  # Squares in a narrower range may all underflow.
 
 
 def mean_bounds(
@@ -38,24 +40,29 @@ def mean_bounds(
 
     Args:
       counts: [groups], n values read. means, squares: [groups], of these, and the sum of their
-        squared distances from it; squares None: not known.
+        squared distances from it; squares None, or not finite: not known.
       low, high: [groups], a range that holds all values; may be infinite.
       population: [groups], N values that there are; None: unknown, at least n.
       delta: the probability with which either end may miss, in (0, 1).
 
     Returns:
-      (low, high): [groups]; the range where nothing was read or the range is infinite.
+      (low, high): [groups]; the range where nothing was read, or the range's width is beyond
+      doubles, or so little that squares underflow.
     """
-    usable = (counts > 0) & np.isfinite(low) & np.isfinite(high) & (high > low)
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = high - low
+    usable = (counts > 0) & np.isfinite(width) & (width > _WIDTH_MIN)
     n = np.where(usable, counts, 1.0)
-    width = np.where(usable, high - low, 1.0)
+    width = np.where(usable, width, 1.0)
     base = np.where(usable, low, 0.0)
     mean = np.where(usable, np.clip(means, base, base + width), base)
     share = delta if squares is None else delta / 2.0
     first, last = chernoff((mean - base) / width, n, tail=share / 2.0)
     first, last = base + width * first, base + width * last
     if squares is not None:
-        reach = _serfling(n, np.where(usable, squares, 0.0), width, population, share / 10.0)
+        known = usable & np.isfinite(squares)
+        reach = _serfling(n, np.where(known, squares, 0.0), width, population, share / 10.0)
+        reach = np.where(known, reach, np.inf)
         first, last = np.maximum(first, mean - reach), np.minimum(last, mean + reach)
     found_low = np.where(usable, np.minimum(first, mean), low)
     found_high = np.where(usable, np.maximum(last, mean), high)

@@ -22,8 +22,7 @@ def matching_count(
     not too rare (probability over delta/2), high the largest under which m or fewer are not.
     Valid at every n and m, m = 0 included; where counts are so large that a tail is only bounded
     (tails.py), or that not each is a double, the ends lie outside of the exact ones.
-    Source: Buonaccorsi 1987, Am. Stat. 41(3) (exact bounds for a finite population);
-    estimators.md 2.
+    Source: Buonaccorsi 1987, Am. Stat. 41(3) (exact bounds for a finite population).
 
     Args:
       population: N, tuples in the stratum; whole, >= read; scalar or [groups].

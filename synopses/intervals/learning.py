@@ -24,11 +24,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.hashing import GOLDEN, splitmix
+
 # Where blocks end, as parts of the sample: on the first nothing is bet.
 _ENDS: Final[NDArray[np.float64]] = np.array([1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0])
 _SEEN_MIN: Final = 8  # Values seen before the first bet: fewer say too little of the variance.
 _CAP: Final = 0.9
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Plan(NamedTuple):
@@ -174,14 +175,6 @@ def log_product(
 
 
 @njit(nogil=True, cache=True)
-def _mixed(state: np.uint64) -> np.uint64:
-    """The output function of splitmix64 (Steele, Lea & Flood 2014)."""
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
-
-
-@njit(nogil=True, cache=True)
 def _seed(shares: NDArray[np.float64], read: int) -> np.uint64:
     """A seed out of the sample itself: another sample is dealt otherwise, a replay the same.
 
@@ -189,7 +182,7 @@ def _seed(shares: NDArray[np.float64], read: int) -> np.uint64:
     """
     state = np.uint64(read)
     for bits in shares.view(np.uint64):
-        state = _mixed((state ^ bits) + _GOLDEN)
+        state = splitmix((state ^ bits) + GOLDEN)
     return state
 
 
@@ -202,8 +195,8 @@ def _deal(
     labels = np.empty(count, np.int64)
     left = ends[-1]
     for row in range(count):
-        state += _GOLDEN
-        place = int(float(_mixed(state) >> np.uint64(11)) * 2.0**-53 * left)
+        state += GOLDEN
+        place = int(float(splitmix(state) >> np.uint64(11)) * 2.0**-53 * left)
         block = 0
         while place >= room[block]:
             place -= room[block]

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from synopses.parameters import error_share
 
-# Simulated (estimators.md 4): rho <= 0.3 covers 0.93 to 0.96 at 95 %, rho <= 0.15 the like at 99 %.
+# Simulated: rho <= 0.3 covers 0.93 to 0.96 at 95 %, rho <= 0.15 the like at 99 %.
 _RHO_AT_95: Final = 0.3
 _SLOPE: Final = math.log(0.3 / 0.15) / math.log(0.05 / 0.01)
 
@@ -36,7 +36,7 @@ def rho(
     """Hajek's rho: how far one value can lie out, in standard errors of the sample's total.
 
     The sample's own skewness cannot tell, because the sample has not seen the tail; the range
-    of the column has. Source: Hajek 1960, Publ. Math. Inst. Hung. 5; estimators.md 4.
+    of the column has. Source: Hajek 1960, Publ. Math. Inst. Hung. 5.
 
     Args:
       reach: [groups], the largest |y - mean| that the known range allows.

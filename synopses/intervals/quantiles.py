@@ -34,7 +34,7 @@ def sampled_quantile(sample: SampledValues, *, rank_share: float, confidence: fl
     values are ends, each failing with delta/2 at most. K is known without a filter; with one it
     is bounded by the hypergeometric when much was read, else taken as infinite (binomial), both
     safe. Ties only help. Where there is no such order statistic the end is the known range's.
-    Source: David & Nagaraja 2003, Order Statistics, 7.1 and 3.7; estimators.md 9.
+    Source: David & Nagaraja 2003, Order Statistics, 7.1 and 3.7.
 
     Args:
       sample: rows and range; see SampledValues.

@@ -9,6 +9,7 @@ from synopses.intervals.betting import mean_of_matches
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho, rho_max, two_sided
 from synopses.intervals.sampled import SampledValues
+from synopses.out_of_range import in_range
 
 
 def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
@@ -20,7 +21,7 @@ def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
     the m values themselves, which needs neither the number of matches nor a bound for it, and is
     narrower than dividing the bounds of numerator and denominator crosswise. Cut to what is
     certain: the skipped tuples could all match and lie at one end of the range.
-    Source: Cochran 1977, Sampling Techniques, 2.11 and 6; estimators.md 5.
+    Source: Cochran 1977, Sampling Techniques, 2.11 and 6.
 
     Returns:
       means: [groups]; exact where n = N; NaN for a group without a matching row read, with the
@@ -34,7 +35,7 @@ def sampled_mean(sample: SampledValues, *, confidence: float) -> Intervals:
     deviation = np.sqrt(squares / np.maximum(matched - 1.0, 1.0))
     reach = np.maximum(sample.high - mean, mean - sample.low)
     found = rho(reach, deviation, read=matched, unread_share=unread_share)
-    certified = (found <= rho_max(confidence)) & (matched >= 2)
+    certified = (found <= rho_max(confidence)) & (matched >= 2) & in_range(squares)
     error = deviation * np.sqrt(unread_share / np.maximum(matched, 1.0))
     half = two_sided(matched - 1.0, confidence=confidence) * error
     low, high = mean_of_matches(

@@ -3,15 +3,12 @@
 A stratum is all that was to be read at one level; what was read of it is a simple random sample
 without replacement. One that was read in full is a stratum, too: it adds no error. Where the
 total is certified normal, variances add; elsewhere the union bound puts them together.
-Source: estimators.md 1, 2, 4, 5 and 12.
+Source: Cochran 1977, Sampling Techniques, 5 (strata) and 6 (ratios).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,112 +18,11 @@ from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.hypergeometric import matching_count, matching_count_max
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho_max, two_sided
+from synopses.intervals.stratum import Stratum
 from synopses.out_of_range import in_range
 from synopses.parameters import error_share
 
 Error = tuple[Floats, Floats]
-_PLAIN: Final = 2.0**-230, 2.0**230  # Between them fourth powers and sums of many are doubles.
-_DIGITS_LOST: Final = 1e-9  # Of a difference, beside what it is the difference of.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SquareMoments:
-    """How the squares y^2 of what was read are spread, group by group: float64 [groups].
-
-    cross: the sum of (y - mean y)(y^2 - mean y^2). squares: that of (y^2 - mean y^2)^2.
-    """
-
-    cross: Floats
-    squares: Floats
-
-    def spread_about(self, center: Floats | float, squares: Floats) -> Floats:
-        """The sum of squared distances of (y - center)^2 from its mean; squares: that of y.
-
-        NaN where the digits are lost: of values far from zero beside their spread.
-        """
-        terms = self.squares, -4.0 * center * self.cross, 4.0 * center**2 * squares
-        found = sum(terms)
-        lost = found <= _DIGITS_LOST * sum(map(np.abs, terms))
-        return np.where(lost | ~np.isfinite(found), np.nan, found)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stratum:
-    """What was read of a stratum, group by group.
-
-    population: N values that there were; read: n of them that were read, of all groups.
-    counts: int64 [groups], of those read. means, squares: float64 [groups], their mean (0 where
-      there is none) and the sum of squared distances from it.
-    low, high: a range that holds all N values; may be infinite.
-    whole: every value belongs to the one group.
-    shape: what is known of the squares of these values; None: nothing.
-    """
-
-    population: int
-    read: int
-    counts: NDArray[np.int64]
-    means: Floats
-    squares: Floats
-    low: float
-    high: float
-    whole: bool
-    shape: SquareMoments | None = None
-
-    @property
-    def skipped(self) -> int:
-        """Values that were not read."""
-        return self.population - self.read
-
-    @property
-    def unread_share(self) -> float:
-        """1 - n/N."""
-        return self.skipped / self.population if self.population else 0.0
-
-    @property
-    def seen(self) -> Floats:
-        """The sum of what was read."""
-        return np.where(self.counts > 0, self.counts * self.means, 0.0)
-
-    @property
-    def factor(self) -> float:
-        """N/n; 0 where nothing was read."""
-        return self.population / self.read if self.read else 0.0
-
-    def in_unit(self, unit: float) -> Stratum:
-        """The same values in another unit, as from `unit_of`.
-
-        Squares of which underflow or overflow took digits become the largest that the range allows.
-        """
-        if unit == 1.0:
-            return self
-        low, high = self.low / unit, self.high / unit
-        most = self.counts * ((high - low) / 2.0) ** 2
-        kept = in_range(self.squares)
-        squares = np.where(kept, np.where(kept, self.squares, 0.0) / unit / unit, most)
-        means = self.means / unit
-        return replace(self, means=means, squares=squares, low=low, high=high, shape=None)
-
-    def ends(self) -> tuple[float, float]:
-        """The range of what a value adds to a group's sum: one of another group adds 0."""
-        if self.whole:
-            return self.low, self.high
-        return min(self.low, 0.0), max(self.high, 0.0)
-
-    def certain_sum(self) -> Ends:
-        """What the sum cannot be beyond, whatever was skipped."""
-        low, high = (0.0 if end == 0.0 else self.skipped * end for end in self.ends())
-        if not self.skipped:
-            low = high = 0.0
-        return self.seen + low, self.seen + high
-
-
-def unit_of(strata: Sequence[Stratum]) -> float:
-    """A power of two in which fourth powers of all values are doubles: 1 but for extreme values."""
-    ends = np.abs([end for s in strata for end in (s.low, s.high)])
-    top = float(ends[np.isfinite(ends)].max(initial=0.0))
-    if top == 0.0 or _PLAIN[0] <= top <= _PLAIN[1]:
-        return 1.0
-    return math.ldexp(1.0, math.frexp(top)[1] - 1)
 
 
 def stratified_count(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
@@ -144,6 +40,7 @@ def stratified_count(strata: Sequence[Stratum], *, confidence: float) -> Interva
     return Intervals.of(_floats(value), _floats(low), _floats(high), exact=_nothing_skipped(strata))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
     """The sum of each group's values.
 
@@ -177,6 +74,7 @@ def stratified_sum(strata: Sequence[Stratum], *, confidence: float) -> Intervals
     ).clipped(_floats(sum(c[0] for c in certain)), _floats(sum(c[1] for c in certain)))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def stratified_mean(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
     """The average of each group's values.
 
@@ -289,7 +187,8 @@ def error_of_total(
 
     Returns:
       (error, influence): [groups], the standard error, and N/n times the largest distance of one
-      value from the average; 0 where nothing was skipped.
+      value from the average; 0 where nothing was skipped. The influence is infinite where the
+      spread lost digits by underflow or overflow.
     """
     groups = len(average)
     if not stratum.skipped:
@@ -300,7 +199,8 @@ def error_of_total(
     deviation = np.sqrt(np.maximum(spread, 0.0) / (n - 1))
     reach = np.maximum(ends[1] - average, average - ends[0])
     error = stratum.population * deviation * np.sqrt(stratum.unread_share / n)
-    return error, np.asarray(stratum.factor * reach)
+    lost = (spread > 0) & ~in_range(spread)
+    return error, np.where(lost, np.inf, stratum.factor * reach)
 
 
 def normal_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: float) -> Floats:
@@ -314,10 +214,12 @@ def normal_half(strata: Sequence[Stratum], errors: Sequence[Error], confidence: 
     variance = _variance(errors)
     influence = np.max([most for _, most in errors], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Of shares of the variance, for fourth powers of errors may be no doubles.
+        shares = (error**2 / variance for error, _ in errors)
         per_degree = _floats(
-            sum(error**4 / _freedom(s) for s, (error, _) in zip(strata, errors, strict=True))
+            sum(share**2 / _freedom(s) for s, share in zip(strata, shares, strict=True))
         )
-        freedom = np.where(per_degree > 0, variance**2 / per_degree, 1e9)
+        freedom = np.where(per_degree > 0, 1.0 / per_degree, 1e9)
     certified = influence <= rho_max(confidence) * np.sqrt(variance)
     half = two_sided(freedom, confidence=confidence) * np.sqrt(variance)
     return np.where(certified, half, np.nan)

@@ -9,12 +9,13 @@ import numpy as np
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import (
-    Stratum,
     error_of_total,
     free_mean,
     normal_half,
     range_of,
 )
+from synopses.intervals.stratum import Stratum
+from synopses.intervals.variance import deviation
 from synopses.parameters import error_share
 
 
@@ -92,12 +93,8 @@ def _certified(
 
 
 def stratified_deviation(strata: Sequence[Stratum], *, confidence: float) -> Intervals:
-    """The sample standard deviation: the roots of the variance and of its ends."""
-    variance = stratified_variance(strata, confidence=confidence)
-    exact = variance.bound == 0
-    return Intervals.of(
-        np.sqrt(variance.value), np.sqrt(variance.low), np.sqrt(variance.high), exact=exact
-    )
+    """The sample standard deviation."""
+    return deviation(stratified_variance(strata, confidence=confidence))
 
 
 def _squares_about(stratum: Stratum, center: Floats | float) -> Floats:

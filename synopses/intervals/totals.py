@@ -10,8 +10,10 @@ from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho, rho_max, two_sided
 from synopses.intervals.sampled import SampledValues
+from synopses.out_of_range import in_range
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def sampled_sum(sample: SampledValues, *, confidence: float) -> Intervals:
     """The sum over all N tuples of each group's values (0 where a tuple does not match).
 
@@ -20,7 +22,8 @@ def sampled_sum(sample: SampledValues, *, confidence: float) -> Intervals:
     range, is small enough (`normal.rho_max`; coverage then 0.93 to 0.96 at 95 %). Elsewhere it
     is distribution-free: betting on the mean (betting.py), or, where all values are one, the
     exact bounds of the count. Every interval is cut to what the range makes certain: the sum of
-    what was read, and at worst the range's ends for what was not. Source: estimators.md 4.
+    what was read, and at worst the range's ends for what was not.
+    Source: Cochran 1977, Sampling Techniques, 2.8; Hajek 1960 (see `normal.rho_max`).
 
     Returns:
       sums: [groups]; exact where n = N; with a variance where certified; NONE where the range is
@@ -44,7 +47,7 @@ def sampled_sum(sample: SampledValues, *, confidence: float) -> Intervals:
     unread_share = sample.unread_share
     reach = np.maximum(high - average, average - low)
     found = rho(reach, deviation, read=reads, unread_share=unread_share)
-    certified = (found <= rho_max(confidence)) & ~nothing
+    certified = (found <= rho_max(confidence)) & ~nothing & in_range(spread)
     error = population * deviation * np.sqrt(unread_share / reads)
     half = two_sided(reads - 1.0, confidence=confidence) * error
     free_low, free_high = _free(sample, (low, high), ~certified & ~sample.complete, confidence)

@@ -42,7 +42,7 @@ def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
     deviation = np.sqrt(spread / np.maximum(matched - 1.0, 1.0))
     unread_share = sample.unread_share
     found = rho(reach - average, deviation, read=matched, unread_share=unread_share)
-    certified = (found <= rho_max(confidence)) & (matched >= 2)
+    certified = (found <= rho_max(confidence)) & (matched >= 2) & in_range(spread)
     error = deviation * np.sqrt(unread_share / np.maximum(matched, 1.0))
     half = two_sided(matched - 1.0, confidence=confidence) * error
     low, high = _free(sample, wanted=~certified & ~sample.complete, confidence=confidence)
@@ -57,8 +57,12 @@ def sampled_variance(sample: SampledValues, *, confidence: float) -> Intervals:
 
 
 def sampled_deviation(sample: SampledValues, *, confidence: float) -> Intervals:
-    """The sample standard deviation: the roots of the variance and of its ends."""
-    variance = sampled_variance(sample, confidence=confidence)
+    """The sample standard deviation."""
+    return deviation(sampled_variance(sample, confidence=confidence))
+
+
+def deviation(variance: Intervals) -> Intervals:
+    """Of the variance the roots, and those of its ends."""
     exact = variance.bound == 0
     return Intervals.of(
         np.sqrt(variance.value), np.sqrt(variance.low), np.sqrt(variance.high), exact=exact

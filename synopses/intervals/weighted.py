@@ -58,16 +58,16 @@ def weighted_sum(matches: WeightedMatches, *, confidence: float) -> Intervals:
     Estimate S + tau*C, ends S + tau * Garwood(C): C is a sum of independent Bernoullis with
     mean (true light sum)/tau. Held in every simulated cell, empty matches included; relative
     half-width about 1.96/sqrt(C) at 95 %. Sources: Duffield, Lund & Thorup 2007; Ting 2018
-    (adaptive thresholds); estimators.md 3.
+    (adaptive thresholds); Garwood 1936, Biometrika 28 (ends for a Poisson mean).
 
     Returns:
       sums: [groups]; exact where tau is 0. Without value and bound where doubles cannot hold it.
     """
     low, high = garwood(matches.light, confidence=confidence)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         value = matches.certain + matches.tau * matches.light
         ends = matches.certain + matches.tau * low, matches.certain + matches.tau * high
-    lost = np.isinf(value)
+    lost = ~np.isfinite(value)
     return Intervals.of(
         np.where(lost, np.nan, value),
         np.where(lost, -np.inf, ends[0]),

@@ -52,12 +52,13 @@ class Node:
         made = self._result(inputs, base)
         mine = own[self.step.name]
         kept = made[rng.random(len(made)) < mine.recall]
-        arrived = self._arrived(inputs)
+        arrived = self._arrived(inputs, made)
         invented = rng.poisson(float(mine.spurious) * self.size * arrived)
         return np.concatenate([kept, rng.integers(0, 1 << 64, invented, np.uint64)])
 
-    def _arrived(self, inputs):
-        """How many tuples there are to go wrong on, as a share of what should be there."""
+    def _arrived(self, inputs, made):
+        """How many tuples there are to go wrong on, as a share of what should be there. made: of
+        these inputs."""
         sizes = [len(ids) / it.size for ids, it in zip(inputs, self.inputs, strict=True)]
         match self.kind:
             case "join":
@@ -67,7 +68,7 @@ class Node:
             case "union":
                 return sum(map(len, inputs)) / self.size
             case "distinct":
-                return len(self._result(inputs, {})) / self.size
+                return len(made) / self.size
             case _:
                 return sizes[0]
 
@@ -81,25 +82,29 @@ class Node:
             case "union":
                 return np.concatenate(inputs)
             case "distinct":
-                return mixed(np.unique(self._key(inputs[0], 0)), self.salt + 1)
+                keys = np.flatnonzero(self._counts(self._key(inputs[0], 0)))
+                return mixed(keys.astype(np.uint64), self.salt + 1)
             case "difference":
                 left, right = inputs
-                return left[~np.isin(self._key(left, 0), self._key(right, 1))]
+                return left[self._counts(self._key(right, 1))[self._key(left, 0)] == 0]
             case "join":
                 return self._join(*inputs)
 
     def _join(self, left, right):
-        order = np.argsort(self._key(right, 1), kind="stable")
-        right, keys = right[order], self._key(right, 1)[order]
-        wanted = self._key(left, 0)
-        start = np.searchsorted(keys, wanted, "left")
-        count = np.searchsorted(keys, wanted, "right") - start
+        keys, wanted = self._key(right, 1), self._key(left, 0)
+        right, counts = right[np.argsort(keys, kind="stable")], self._counts(keys)
+        start, count = (np.cumsum(counts) - counts)[wanted], counts[wanted]
         of_left = np.repeat(np.arange(len(left)), count)
         nth = np.arange(len(of_left)) - np.repeat(np.cumsum(count) - count, count)
         return mixed(left[of_left] ^ mixed(right[start[of_left] + nth], 77), self.salt)
 
     def _key(self, ids, side):
-        return mixed(ids, self.salt + 10 + side) % np.uint64(self.keys)
+        """Each one's key, int64, below keys."""
+        return (mixed(ids, self.salt + 10 + side) % np.uint64(self.keys)).astype(np.int64)
+
+    def _counts(self, keys):
+        """How many there are of each key, int64 [keys]."""
+        return np.bincount(keys, minlength=self.keys)
 
 
 class PlanMaker:

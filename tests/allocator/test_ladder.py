@@ -109,3 +109,17 @@ def test_promises_are_kept_longer_than_precision(weight):
     demands = demands_of([wants, heavier], readers)
     ladder = Ladder.of(demands, allocate(demands, Budget(14, 6)))
     assert ladder.choice(4.0).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_that_save_the_same_are_taken_in_their_order_however_they_are_rounded(seed):
+    """On a straight curve a later step may seem the better one, by the last bit."""
+    rng = np.random.default_rng(seed)
+    for _ in range(50):
+        cost = np.cumsum(rng.integers(1, 4, 6)) * rng.choice([0.1, 0.4, 2.4, 8 / 3])
+        loss = (cost[-1] - cost) * rng.choice([0.1, 0.7]) + 0.1
+        ladder = Ladder.of_curves(cost[None], loss[None])
+        assert ladder.choice(np.inf) == [5]
+        for budget_ns in cost:
+            (taken,) = cost[ladder.choice(budget_ns * (1 + 1e-9))]
+            assert taken <= budget_ns * (1 + 1e-9)

@@ -70,6 +70,7 @@ def test_prices_from_a_guess_are_as_good_as_those_from_nothing(share, monkeypatc
     assert found.bound == pytest.approx(plain.bound, rel=3 * GAP)
 
 
+@pytest.mark.slow
 def test_the_best_of_many_is_near_the_bound_in_every_kind_of_shortage():
     demands = power_law_problem(3_000, seed=5, sizes=8, levels=4)
     size_bytes, cost_ns = whole_need(demands)
@@ -116,6 +117,7 @@ def test_few_of_many_options_are_candidates_and_all_of_them_stay_reachable():
     assert every.best(*prices)[1] == pytest.approx(near.best(*prices)[1], rel=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(small_problems(), st.tuples(prices, prices))
 def test_kernels_find_what_comparing_all_payments_does(problem, asked):

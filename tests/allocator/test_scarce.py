@@ -33,6 +33,7 @@ def loss_of(objective, choice):
     return float(objective[np.arange(len(choice)), choice].sum())
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(small_problems())
 def test_what_is_decided_fits_and_the_best_choice_is_not_below_its_bound(problem):

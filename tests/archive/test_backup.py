@@ -3,9 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
-import sys
-import textwrap
 import threading
 from functools import partial
 from pathlib import Path
@@ -27,9 +24,11 @@ from shedder.errors import (
     ShedderError,
     TargetExists,
 )
+from tests.archive.children import restore_until
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.archive.schemas import SCHEMA
 from tests.archive.test_store import ingest, positions, recover
+from tests.warm_process import WarmProcess
 
 
 def filled(directory: Path, files=None) -> Store:
@@ -163,9 +162,31 @@ def test_a_target_that_is_occupied_or_inside_is_refused(store, tmp_path):
     (tmp_path / "b.partial" / "thesis.tex").write_text("important")
     with pytest.raises(BadSetting, match="in the way"):
         backup(store, tmp_path / "b")
-    assert (tmp_path / "full" / "thesis.tex").exists()
+    (tmp_path / "full.partial").mkdir()
+    (tmp_path / "full.partial" / "thesis.tex").write_text("important")
+    with pytest.raises(TargetExists, match="not empty"):
+        backup(store, tmp_path / "full")
+    for name in ("full", "full.partial", "b.partial"):  # Nothing of a stranger's is touched.
+        assert (tmp_path / name / "thesis.tex").exists()
     (tmp_path / "empty").mkdir()
     backup(store, tmp_path / "empty")
+
+
+def test_a_second_backup_to_the_same_place_is_refused_and_the_first_goes_on(store, tmp_path):
+    refused = []
+
+    class AskingAgain(Progress):
+        def advance(self, amount=0):
+            super().advance(amount)
+            if amount and not refused:
+                with pytest.raises(TargetExists, match="being filled") as found:
+                    backup(store, tmp_path / "copy")
+                refused.append(found.value)
+
+    backup(store, tmp_path / "copy", progress=AskingAgain("backup", "bytes"))
+    assert refused
+    assert held(tmp_path / "copy")[0] == list(range(100))
+    assert not (tmp_path / "copy.partial").exists()
 
 
 def test_restoring_needs_a_whole_directory_that_nobody_serves(store, tmp_path):
@@ -181,6 +202,19 @@ def test_restoring_needs_a_whole_directory_that_nobody_serves(store, tmp_path):
     with pytest.raises(CorruptData, match="checksum"):
         restore(tmp_path / "backup", tmp_path / "again")
     assert not (tmp_path / "again").exists()
+
+
+def test_what_a_power_loss_left_while_a_segment_began_is_restored_apart(tmp_path):
+    """Opened, a directory goes on in the segment before the one that never was."""
+    store = filled(tmp_path / "data")
+    store.close()
+    (store.directory / "log" / f"{store.log.next_sequence:020}.log").write_bytes(b"")
+    restore(store.directory, tmp_path / "again")
+    again = recover(tmp_path / "again")
+    ingest(again, 100, 10)
+    assert positions(again) == list(range(110))
+    again.close()
+    assert held(store.directory)[0] == list(range(100))
 
 
 def test_a_backup_without_a_run_in_quarantine_is_restored(store, tmp_path):
@@ -331,35 +365,16 @@ def test_power_loss_at_any_call_leaves_no_half_backup_that_opens(tmp_path):
     assert opens_whole_or_not_at_all(world / "copy")
 
 
-CHILD = """
-    import os, sys
-    from pathlib import Path
-    from shedder.archive.backup import restore
-    from shedder.archive.progress import Progress
-
-    class Killed(Progress):
-        def advance(self, amount=0):
-            super().advance(amount)
-            self.calls = getattr(type(self), "calls", 0) + 1
-            type(self).calls = self.calls
-            if self.calls == int(sys.argv[3]):
-                os.kill(os.getpid(), 9)
-
-    restore(Path(sys.argv[1]), Path(sys.argv[2]), verify=False, progress=Killed("r", "bytes"))
-"""
-
-
 @pytest.mark.slow
 def test_a_killed_restore_does_not_open_and_the_next_one_tidies_up(tmp_path):
     filled(tmp_path / "data").close()
     killed = 0
     for call in range(1, 10**6):
-        command = [sys.executable, "-c", textwrap.dedent(CHILD)]
-        command += [str(tmp_path / "data"), str(tmp_path / "copy"), str(call)]
-        done = subprocess.run(command, check=False)
-        if done.returncode == 0:
+        with WarmProcess(restore_until, call, tmp_path / "data", tmp_path / "copy") as process:
+            status = process.wait()
+        if status == 0:
             break
-        assert done.returncode == -9
+        assert status == -9
         killed += 1
         assert not (tmp_path / "copy").exists()
         assert (tmp_path / "copy.partial" / INCOMPLETE).exists()

@@ -173,6 +173,22 @@ def test_a_file_stays_open_for_the_next_part_until_reading_it_fails(tmp_path):
     assert not any(str(path) == target for target in open_files())
 
 
+def test_a_file_that_was_to_be_closed_while_it_was_lent_is_not_read_again(tmp_path):
+    """Somebody else found it damaged, and a good copy was put in its place."""
+    path, run = write(tmp_path, Hybrid(7, 100), [shuffled(FIRST, ROWS)])
+    whole, kept = path.read_bytes(), OpenFiles()
+    path.write_bytes(bytes(run.footer.offset) + whole[run.footer.offset :])
+    with opened(OsFiles(), path, run, kept=kept):
+        kept.forget(run.file)
+        path.unlink()
+        path.write_bytes(whole)
+    wanted = Wanted("ts", ("serial",))
+    blocks = list(read_blocks(OsFiles(), path, run, range(7), wanted, kept=kept))
+    assert sum(block.rows for block in blocks) == ROWS
+    kept.forget()
+    assert not any(str(path) in target for target in open_files())
+
+
 def open_files() -> list[str]:
     """What this process has open."""
     found = []

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shedder.archive import exact
 from shedder.archive.exact import ExactWorker
 from shedder.archive.progress import Progress
 from shedder.cql.render import SqlDialect, exact_sql
@@ -231,6 +232,30 @@ def test_a_query_that_is_called_off_is_killed_and_the_next_one_answered(worker):
         with pytest.raises(Cancelled):
             asked.result()
     assert worker.query("SELECT 1 AS a0 FROM stream", [], [rows(1)], SCHEMA).num_rows == 1
+
+
+@pytest.mark.slow
+def test_who_is_called_off_just_after_his_reply_leaves_the_next_one_a_process(worker, monkeypatch):
+    receive = exact._receive
+    for _ in range(5):
+        progress = Progress("an answer", "tuples")
+
+        def received(source):
+            reply = receive(source)
+            progress.cancel()  # noqa: B023  (called in this round)
+            return reply
+
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, "_receive", received)
+            count = worker.query("SELECT 1 AS n", [], [], SCHEMA, progress=progress)
+        assert count["n"].to_pylist() == [1]
+        assert worker.query("SELECT 2 AS n", [], [], SCHEMA)["n"].to_pylist() == [2]
+
+
+def test_a_query_that_cannot_be_asked_keeps_nobody_waiting(worker):
+    with pytest.raises(ValueError, match="zip"):
+        worker.query("SELECT 1 AS n", [], [rows(1)], SCHEMA, tail_positions=[0, 1])
+    assert worker.query("SELECT 2 AS n", [], [], SCHEMA, timeout_s=10)["n"].to_pylist() == [2]
 
 
 def test_a_query_that_is_called_off_before_its_turn_does_not_wait_for_it(worker):

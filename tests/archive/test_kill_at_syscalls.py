@@ -3,7 +3,8 @@
 import pytest
 
 from shedder.archive.check import check
-from tests.archive.syscalls import kill, needs_strace
+from tests.archive.children import write_and_retain
+from tests.archive.syscalls import needs_strace, run
 from tests.archive.test_store import positions, recover
 
 
@@ -25,7 +26,7 @@ def test_a_kill_in_run_commit_vacuum_or_compartment_drop_loses_nothing(tmp_path,
     while True:
         directory = tmp_path / f"{index}"
         directory.mkdir()
-        output, killed = kill(directory, call, index)
+        output, killed = run(directory, call, "signal=KILL", index, write_and_retain)
         acknowledged = max((int(word) for word in output if word.isdigit()), default=0)
         if killed and not (directory / "FORMAT").exists():
             assert not output

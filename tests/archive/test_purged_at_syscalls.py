@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.archive.syscalls import PURGING, fail_each, needs_strace, some_of
+from tests.archive.children import delete_and_purge
+from tests.archive.syscalls import fail_each, needs_strace, some_of
 
 
 @pytest.mark.slow
@@ -23,4 +24,4 @@ from tests.archive.syscalls import PURGING, fail_each, needs_strace, some_of
     ],
 )
 def test_a_purge_survives_any_failing_call(tmp_path, call, error, step):
-    assert fail_each(tmp_path, call, error, step, PURGING, some_of) >= 1
+    assert fail_each(tmp_path, call, error, step, delete_and_purge, some_of) >= 1

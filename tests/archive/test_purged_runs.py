@@ -44,6 +44,22 @@ def purge(store: Store) -> int:
     return sum(store.purge(run) for run in store.marked(1))
 
 
+def test_a_stream_that_is_dropped_while_rows_of_it_are_looked_for_has_no_marks(tmp_path):
+    store = opened(tmp_path, Plain(), 30)
+    (run,) = store.runs(1)
+
+    def find():
+        store.drop_stream(1)
+        return [(run, np.ones(run.stretch, bool))]
+
+    assert store.delete(1, "DELETE", 7, find) == 0
+    store.close()
+    again = Store.open(tmp_path)
+    assert again.streams() == again.catalog.deletions() == []
+    assert again.catalog.deleted() == {}
+    again.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS, ids=layout_text)
 def test_what_is_left_is_what_was_left(tmp_path, layout):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.archive.syscalls import RELAYING, fail_each, needs_strace
+from tests.archive.children import relay
+from tests.archive.syscalls import fail_each, needs_strace
 
 
 @pytest.mark.slow
@@ -22,4 +23,4 @@ from tests.archive.syscalls import RELAYING, fail_each, needs_strace
     ],
 )
 def test_runs_that_are_written_anew_survive_any_failing_call(tmp_path, call, error, step):
-    assert fail_each(tmp_path, call, error, step, RELAYING) >= 1
+    assert fail_each(tmp_path, call, error, step, relay) >= 1

@@ -1,6 +1,8 @@
 """Rot is found while the store runs, set aside, and never left out of an account."""
 
 import shutil
+from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -9,7 +11,7 @@ from shedder.archive.progress import Progress
 from shedder.archive.scrub import scrub
 from shedder.archive.store import Store
 from shedder.errors import Cancelled, CorruptData
-from tests.archive.schemas import SCHEMA
+from tests.archive.schemas import SCHEMA, batch
 from tests.archive.test_store import ingest, positions, recover
 
 
@@ -43,6 +45,21 @@ def test_a_sound_store_stays_as_it_is(store):
     found = scrub(store, progress=progress)
     assert (found.runs, found.damaged, found.released) == (3, [], [])
     assert found.read_bytes == progress.total == progress.done
+    assert positions(store) == list(range(80))
+
+
+def test_a_good_copy_that_was_put_back_while_a_backup_kept_all_files_stays(store):
+    """The bad one was to go when the backup ends; what then had its name went in its place."""
+    path = store.directory / "runs" / store.runs(1)[1].file
+    good = path.read_bytes()
+    with store.kept():
+        rot(store, 1)
+        assert len(scrub(store).damaged) == 1
+        path.unlink()
+        path.write_bytes(good)
+        assert len(scrub(store).released) == 1
+    assert path.exists()
+    assert scrub(store).damaged == []
     assert positions(store) == list(range(80))
 
 
@@ -124,3 +141,20 @@ def test_a_scrub_keeps_to_its_rate_and_ends_when_called_off(store):
     with pytest.raises(Cancelled, match="scrub was cancelled"):
         scrub(store, progress=progress, bytes_per_second=1.0, clock=lambda: 0.0)
     assert waits == [store.runs(1)[0].size_bytes]
+
+
+def test_streams_that_are_dropped_meanwhile_end_no_scrub(store):
+    for name in ("second", "third"):
+        stream = store.create_stream(replace(SCHEMA, name=name)).id
+        store.add(stream, 0, batch(0, 20), sequence=store.log.next_sequence)
+        store.cut(stream)
+    looks = count()
+
+    def clock() -> float:
+        if next(looks) == 1:  # The first bytes have been read.
+            store.drop_stream(2)
+            store.drop_stream(3)
+        return 0.0
+
+    found = scrub(store, bytes_per_second=1e18, clock=clock)
+    assert (found.runs, found.damaged, found.unread) == (3, [], [])

@@ -1,5 +1,6 @@
 """The store: every tuple is in exactly one place, whatever is cut, dropped or read meanwhile."""
 
+import errno
 import gc
 import os
 import subprocess
@@ -9,6 +10,7 @@ import threading
 import pyarrow as pa
 import pytest
 
+from shedder.archive.directory import DirectoryLock
 from shedder.archive.records import Batch, Kind
 from shedder.archive.store import Store
 from shedder.errors import (
@@ -258,6 +260,17 @@ def test_a_dropped_stream_takes_its_files_and_leaves_its_id_unused(store):
 def test_a_directory_is_served_once(store):
     with pytest.raises(DirectoryLocked, match=str(os.getpid())):
         Store.open(store.directory)
+
+
+def test_a_full_disk_keeps_nobody_from_locking_a_directory(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "as if")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    lock = DirectoryLock.take(tmp_path)
+    with pytest.raises(DirectoryLocked, match="unknown"):
+        DirectoryLock.take(tmp_path)
+    lock.release()
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ def test_a_file_without_moments_is_refused_with_its_columns(tmp_path, capfd):
         (
             "ts,v\n2026-01-05 00:00:00,1\n,2\n",
             [],
-            "a.csv, rows 1 to 2: the event time 'ts' is null in 1 of 2 rows, the first time in",
+            "a.csv: no event time 'ts' that could be kept in row 2, of rows 1 to 2; --skip-untimed",
         ),
         ("ts,v\n", ["--time", "ts"], "a.csv has no rows"),
         (
@@ -209,6 +209,25 @@ def test_a_script_runs_statement_by_statement(data, tmp_path, capfd):
 
 
 @pytest.mark.slow
+def test_a_script_may_begin_with_the_mark_of_its_encoding(tmp_path):
+    script = tmp_path / "a.sql"
+    script.write_bytes(b"\xef\xbb\xbfSHOW STREAMS;")
+    assert run(["sql", "-d", str(tmp_path / "data"), "-f", str(script)]) == ExitCode.FINE
+
+
+def test_bytes_that_are_no_text_are_no_script(tmp_path, capfd, monkeypatch):
+    import io
+
+    script = tmp_path / "a.sql"
+    script.write_bytes(b"SELECT \xff")
+    asked = ["sql", "-d", str(tmp_path / "data")]
+    assert run([*asked, "-f", str(script)]) == ExitCode.USAGE
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT \xff"), "utf-8"))
+    assert run(asked) == ExitCode.USAGE
+    assert capfd.readouterr().err.count("cannot read the script") == 2
+
+
+@pytest.mark.slow
 def test_statements_may_come_through_a_pipe(data, capfd, monkeypatch):
     import io
 
@@ -229,6 +248,34 @@ def test_a_standing_query_can_be_asked_by_name(data, capfd):
     (row,) = rows(capfd, "sql", "-d", data, "--query", "hits")
     assert 0 < row["n"] <= ROWS
     assert run(["sql", "-d", data, "--query", "misses"]) == ExitCode.USAGE
+
+
+@pytest.mark.slow
+def test_a_file_may_lack_what_may_be_null_and_rows_without_a_time_may_be_skipped(tmp_path, capfd):
+    directory, whole, some = str(tmp_path / "data"), tmp_path / "a.csv", tmp_path / "b.csv"
+    whole.write_text("ts,k,note\n2013-01-01 00:00:00,1,x\n2013-01-01 00:00:01,2,\n")
+    some.write_text("k,ts\n3,2013-01-02 00:00:00\n4,\n5,never\n6,2013-01-02 00:00:00\n")
+    assert run(["push", "s", str(whole), "-d", directory, "--create"]) == ExitCode.FINE
+    capfd.readouterr()
+    assert run(["push", "s", str(some), "-d", directory]) != ExitCode.FINE
+    assert "b.csv" in capfd.readouterr().err
+    assert run(["push", "s", str(some), "-d", directory, "--skip-untimed"]) == ExitCode.FINE
+    said = capfd.readouterr().err
+    assert "b.csv has no note: NULL in its rows" in said
+    assert "2 left out, with no event time that could be kept: rows 2, 3" in said
+    counted = "SELECT COUNT(*) AS n, COUNT(note) AS notes FROM s"
+    (row,) = rows(capfd, "sql", "-d", directory, "-c", counted)
+    assert (row["n"], row["notes"]) == (4, 1)
+
+
+@pytest.mark.slow
+def test_a_stream_may_be_made_of_a_file_in_which_some_rows_have_no_time(tmp_path, capfd):
+    directory, path = str(tmp_path / "data"), tmp_path / "a.csv"
+    path.write_text("k,ts\n1,\n2,2013-01-02\n3,never\n")
+    pushed = ["push", "s", str(path), "-d", directory, "--create", "--time", "ts"]
+    assert run([*pushed, "--skip-untimed"]) == ExitCode.FINE
+    (row,) = rows(capfd, "sql", "-d", directory, "-c", "SELECT COUNT(*) AS n FROM s")
+    assert row["n"] == 1
 
 
 @pytest.mark.parametrize(
@@ -295,6 +342,22 @@ def test_a_token_is_shown_once_and_its_hash_entered(tmp_path, capfd):
         ("out", frozenset({Scope.QUERY})),
     ]
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["push", "s", "a.csv", "-d", "data", "--create", "--lateness", "inf"],
+        ["token", "x", "--scope", "query", "-f", "tokens.toml", "--days", "99999999"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_spans_longer_than_time_are_usage_errors(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("ts,x\n2026-01-01T00:00:00,1\n")
+    assert run(arguments) == ExitCode.USAGE
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "tokens.toml").exists()
 
 
 def test_help_names_every_command(capfd):

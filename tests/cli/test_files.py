@@ -14,10 +14,11 @@ from shedder.cli.files import (
     FileFormat,
     Reading,
     RowFile,
-    TimeUnit,
     column_type,
     format_of,
 )
+from shedder.cli.moments import TimeUnit, moments, readable
+from shedder.cli.untimed import Untimed
 from shedder.cql.types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 
@@ -84,9 +85,25 @@ def test_moments_may_be_numbers_of_a_unit(tmp_path, number, unit):
     assert rows_of(file, reading) == [{"ts": MORNING}]
 
 
+def test_numbers_of_a_unit_that_reach_beyond_time_are_refused_or_left_out():
+    """Seconds that were microseconds came in as other times: 2^62 of them as 1970."""
+    column = pa.array([2**62, 1])
+    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
+        moments("t", column, None, TimeUnit.S)
+    assert readable("t", column, None, TimeUnit.S).cast(pa.int64()).to_pylist() == [None, 10**6]
+    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
+        moments("t", pa.array([2**62], pa.timestamp("s")), None, None)
+
+
 def test_numbers_without_a_unit_are_no_moments(tmp_path):
     file = RowFile(written(tmp_path, "a.csv", "ts\n1357017300\n"), FileFormat.CSV)
     with pytest.raises(BadTimestamp, match="--time-unit"):
+        rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
+
+
+def test_truths_are_no_moments(tmp_path):
+    file = RowFile(written(tmp_path, "a.csv", "ts\ntrue\n"), FileFormat.CSV)
+    with pytest.raises(BadBatch, match="bool to timestamp"):
         rows_of(file, Reading({"ts": ColumnType.TIMESTAMP}))
 
 
@@ -183,3 +200,68 @@ def test_arrow_types_have_a_column_type(kind, expected):
 def test_a_type_that_no_stream_holds_is_refused_with_a_way_out():
     with pytest.raises(TypeMismatch, match=r"'tags' is list.*--columns A,B,C"):
         column_type("tags", pa.list_(pa.int64()))
+
+
+UNTIMED = {
+    "a.csv": "ts,n\n2013-01-01T05:15:00Z,1\n,2\nyesterday,3\n2013-01-01T05:15:00Z,4\n"
+    "2013-01-01 05:15:00,5\n",
+    "a.ndjson": '{"ts": "2013-01-01T05:15:00Z", "n": 1}\n{"n": 2}\n{"ts": "?", "n": 3}\n'
+    '{"ts": "2013-01-01T05:15:00Z", "n": 4}\n{"ts": "2013-01-01 05:15:00", "n": 5}\n',
+}
+
+
+@pytest.mark.parametrize("name", UNTIMED)
+def test_rows_without_an_event_time_may_be_left_out_and_are_named(tmp_path, name):
+    file = RowFile(written(tmp_path, name, UNTIMED[name]), format_of(tmp_path / name))
+    columns, left_out = {"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT}, Untimed()
+    batches = file.timed(Reading(columns, moment="ts"), "ts", left_out, lambda share: None)
+    assert pa.Table.from_batches(batches).to_pylist() == [
+        {"ts": MORNING, "n": 1},
+        {"ts": MORNING, "n": 4},
+    ]  # The last has no zone, as most have.
+    assert (left_out.count, left_out.first) == (3, [2, 3, 5])
+    assert str(left_out) == "rows 2, 3, 5"
+
+
+def test_a_row_without_an_event_time_refuses_its_file_by_its_number(tmp_path):
+    file = RowFile(written(tmp_path, "a.csv", "ts,n\n2013-01-01,1\n,2\n"), FileFormat.CSV)
+    reading = Reading({"ts": ColumnType.TIMESTAMP, "n": ColumnType.BIGINT})
+    with pytest.raises(BadTimestamp, match=r"a\.csv: .* 'ts' .* in row 2, of rows 1 to 2; --skip"):
+        list(file.timed(reading, "ts", None, lambda share: None))
+
+
+def test_times_that_no_calendar_has_are_left_out_too(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"ts": pa.array([0, 1 << 62], pa.timestamp("us"))}), path)
+    reading, left_out = Reading({"ts": ColumnType.TIMESTAMP}, moment="ts"), Untimed()
+    file = RowFile(path, FileFormat.PARQUET)
+    (batch,) = file.timed(reading, "ts", left_out, lambda share: None)
+    assert (batch.num_rows, left_out.first) == (1, [2])
+
+
+@pytest.mark.parametrize(
+    ("format_", "unit", "texts"),
+    [("%d/%m/%Y", None, ["01/01/2013", "2013"]), (None, TimeUnit.S, ["1357017300.5", "soon"])],
+)
+def test_moments_of_a_format_or_a_unit_may_be_unreadable_too(tmp_path, format_, unit, texts):
+    path = written(tmp_path, "a.csv", "ts\n" + "\n".join(texts) + "\n")
+    reading = Reading({"ts": ColumnType.TIMESTAMP}, format_, unit, moment="ts")
+    file, left_out = RowFile(path, FileFormat.CSV, format_), Untimed()
+    (batch,) = file.timed(reading, "ts", left_out, lambda share: None)
+    assert (batch.num_rows, left_out.first) == (1, [2])
+
+
+def test_a_column_that_is_optional_may_be_lacking(tmp_path):
+    file = RowFile(written(tmp_path, "a.csv", "n\n1\n"), FileFormat.CSV)
+    columns = {"n": ColumnType.BIGINT, "m": ColumnType.BIGINT}
+    assert rows_of(file, Reading(columns, optional=frozenset("m"))) == [{"n": 1}]
+    assert file.lacking(Reading(columns)) == ["m"]
+    with pytest.raises(BadBatch, match="has no column 'm'"):
+        rows_of(file, Reading(columns))
+
+
+def test_a_column_that_may_be_misnamed_is_not_taken_for_lacking(tmp_path):
+    file = RowFile(written(tmp_path, "a.csv", "n,M\n1,2\n"), FileFormat.CSV)
+    columns = {"n": ColumnType.BIGINT, "m": ColumnType.BIGINT}
+    with pytest.raises(BadBatch, match="has no column 'm'; it has n, M"):
+        rows_of(file, Reading(columns, optional=frozenset("m")))

@@ -1,6 +1,7 @@
 """The process of a command: how it begins, how it ends, and what Ctrl-C does before it listens."""
 
 import signal
+import socket
 import subprocess
 import sys
 
@@ -40,6 +41,18 @@ def test_it_ends_with_its_code_and_everything_was_said(arguments, code):
     assert ended.returncode == code
     said = ended.stdout if code == 0 else ended.stderr
     assert said.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_port_in_use_is_said_before_the_directory_is_touched(tmp_path, host):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"{host}:{taken.getsockname()[1]}"
+        arguments = ["serve", "--insecure", "-d", str(tmp_path / "new"), "--listen", address]
+        ended = process(arguments=arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"cannot listen on {address}: in use" in ended.stderr
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import math
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -44,6 +45,43 @@ def fd_stdout(capfdbinary, monkeypatch):
     """stdout as a file, as in a real process: with a layer of bytes below."""
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.FileIO(1, "w", closefd=False)))
     return capfdbinary
+
+
+def strict(text):
+    """JSON as every parser but Python's own takes it."""
+
+    def refused(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    return json.loads(text, parse_constant=refused)
+
+
+def test_what_json_and_python_lack_is_said_in_words(fd_stdout):
+    far = pa.array([1 << 62, None, 0], pa.timestamp("us"))
+    days = pa.array([(1 << 31) - 1, None, -800_000], pa.int32()).cast(pa.date32())
+    numbers = [math.inf, -math.inf, math.nan]
+    top = [[{"value": far[0], "count": -math.inf}], None, []]
+    answer = Answer(
+        pa.table({"far": far, "day": days, "x": pa.array(numbers, pa.float64()), "top": top})
+    )
+    rows = [
+        {
+            "far": "148108-07-06T14:00:27.387904Z",
+            "day": "5881580-07-11",
+            "x": "Infinity",
+            "top": [{"value": "148108-07-06T14:00:27.387904Z", "count": "-Infinity"}],
+        },
+        {"far": None, "day": None, "x": "-Infinity", "top": None},
+        {"far": "1970-01-01T00:00:00Z", "day": "-221-09-04", "x": "NaN", "top": []},
+    ]
+    write(answer, Format.NDJSON)
+    assert [strict(line) for line in fd_stdout.readouterr().out.splitlines()] == rows
+    write(answer, Format.JSON)
+    assert strict(fd_stdout.readouterr().out)["rows"] == rows
+    write(answer, Format.CSV)
+    assert b"148108-07-06T14:00:27.387904Z" in fd_stdout.readouterr().out
+    write(answer, Format.TABLE)
+    assert b"5881580-07-11" in fd_stdout.readouterr().out
 
 
 def test_ndjson_is_a_line_per_row(fd_stdout):

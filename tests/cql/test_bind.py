@@ -182,6 +182,15 @@ def test_what_breaks_a_rule_is_refused(text: str, error: type[ShedderError], mes
         bound_query(text)
 
 
+def test_a_large_output_may_not_be_named_many_times() -> None:
+    large = "NULLIF(" * 12 + "l" + ", 1)" * 12
+    named = " OR ".join(f"x = {number}" for number in range(3))
+    bound_query(f"SELECT {large} AS x, COUNT(*) FROM stream WHERE {named} GROUP BY x")
+    named = " OR ".join(f"x = {number}" for number in range(30))
+    with pytest.raises(BadQuery, match="more than 100,000 parts"):
+        bound_query(f"SELECT {large} AS x, COUNT(*) FROM stream WHERE {named} GROUP BY x")
+
+
 def test_binding_twice_gives_the_same_query() -> None:
     select = parse("SELECT b, SUM(l + i) AS x FROM stream GROUP BY b HAVING x > 1")
     assert isinstance(select, Select)

@@ -139,3 +139,26 @@ def test_a_query_with_characters_changed_is_survived(at: int, lost: int, put: st
 def _survives(text: str) -> None:
     with contextlib.suppress(BadQuery, Unimplemented):
         parse_script(text, [1.5])
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("NULLIF(", ", 1)"),
+        ("IF(b, ", ", 1) IS NOT DISTINCT FROM 2"),
+        ("(", " BETWEEN FALSE AND TRUE)"),
+        ("CASE ", " WHEN 1 THEN 2 WHEN 2 THEN 3 END"),
+    ],
+)
+def test_what_would_double_with_each_level_is_refused_before_it_is_written_out(
+    opening: str, closing: str
+) -> None:
+    with pytest.raises(BadQuery, match=r"written out, .* more than 50,000 parts"):
+        parse("SELECT COUNT(*) FROM s WHERE " + opening * 30 + "a" + closing * 30)
+
+
+def test_many_that_are_large_are_refused_as_one_that_is_too_large() -> None:
+    large = "NULLIF(" * 12 + "a" + ", 1)" * 12
+    parse(f"SELECT SUM({large}) FROM s")
+    with pytest.raises(BadQuery, match="50,000 parts"):
+        parse("SELECT " + ", ".join([f"SUM({large})"] * 5) + " FROM s")

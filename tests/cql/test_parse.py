@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -274,6 +274,9 @@ def test_outputs_without_alias_get_names_that_a_program_can_use() -> None:
     assert names == ["a", "count", "avg_x", "avg_x_2", "quantile_x_0_99", "max_x_min_x"]
 
 
+EAST = timezone(timedelta(hours=2))
+
+
 @pytest.mark.parametrize(
     ("value", "literal"),
     [
@@ -287,7 +290,12 @@ def test_outputs_without_alias_get_names_that_a_program_can_use() -> None:
         (date(1970, 1, 2), Literal(1, ColumnType.DATE)),
         (datetime(1970, 1, 1, 0, 0, 1), Literal(1_000_000, ColumnType.TIMESTAMP)),
         (datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), Literal(1_000_000, ColumnType.TIMESTAMP)),
+        (datetime(1, 1, 1, tzinfo=EAST), Literal(-62_135_604_000_000_000, ColumnType.TIMESTAMP)),
         (timedelta(seconds=1), Literal(1_000_000, ColumnType.BIGINT)),
+        (np.timedelta64(5_000, "ns"), Literal(5, ColumnType.BIGINT)),
+        (np.timedelta64(1, "D"), Literal(86_400_000_000, ColumnType.BIGINT)),
+        (np.datetime64(5_000, "ns"), Literal(5, ColumnType.TIMESTAMP)),
+        (np.datetime64("NaT"), Literal(None)),
     ],
 )
 def test_parameters_become_constants_of_their_type(value: Any, literal: Literal) -> None:
@@ -297,6 +305,33 @@ def test_parameters_become_constants_of_their_type(value: Any, literal: Literal)
     assert where("a = :value", {"value": value}) == expected
     assert parse(select("SELECT COUNT(*) FROM s WHERE a = ?", [value]).text) == select(
         "SELECT COUNT(*) FROM s WHERE a = ?", [value]
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.timedelta64(1, "M"), np.timedelta64(1 << 40, "D"), np.datetime64(1 << 62, "s")],
+)
+def test_numpy_times_that_microseconds_do_not_hold_are_refused(value: Any) -> None:
+    with pytest.raises(BadQuery, match="number 1: np"):
+        where("a = ?", [value])
+
+
+def test_a_whole_number_that_does_not_fit_an_integer_is_refused_with_a_way_out() -> None:
+    with pytest.raises(BadQuery, match="3000000000 does not fit an INTEGER; make it a BIGINT"):
+        where("a < CAST('3000000000' AS INTEGER)")
+
+
+def test_an_integer_is_one_when_it_is_read_again() -> None:
+    """A standing query's column was a BIGINT after a restart."""
+    once = select("SELECT CAST('-5' AS INTEGER) AS five FROM s")
+    assert once.outputs[0].expression == Literal(-5, ColumnType.INTEGER)
+    assert select(once.text).outputs == once.outputs
+
+
+def test_a_moment_may_be_of_another_year_in_utc() -> None:
+    assert where("a > TIMESTAMP '9999-12-31 23:59:59-02:00'").args[1] == Literal(
+        253_402_307_999_000_000, ColumnType.TIMESTAMP
     )
 
 
@@ -383,6 +418,9 @@ def test_a_script_is_its_statements() -> None:
         ("SELECT COUNT(*) FROM s [5 MINUTES]", "expected RANGE"),
         ("SELECT COUNT(*) FROM s WITHIN 0 PERCENT", "not 0"),
         ("SELECT COUNT(*) FROM s WITHIN 200 PERCENT", "not 200"),
+        ("SELECT COUNT(*) FROM s WITHIN 1e-323 PERCENT", "cannot be told from 0"),
+        ("SELECT MEDIAN(x) FROM s WITHIN 1e-323 PERCENT RANK", "cannot be told from 0"),
+        ("SELECT COUNT(*) FROM s CONFIDENCE 1e-300 PERCENT", "cannot be told from 0"),
         ("SELECT COUNT(*) FROM s WITHIN 5", "expected PERCENT, ABSOLUTE or RANK"),
         ("SELECT COUNT(*) FROM s WITHIN -1 ABSOLUTE", "not -1"),
         ("SELECT COUNT(*) FROM s WITHIN 2 RANK", "not 2"),
@@ -495,6 +533,8 @@ def test_what_comes_later_is_refused_as_that(text: str) -> None:
         "SELECT CAST(99999999999999999 AS TIMESTAMP), CAST('-inf' AS DOUBLE), 1e300 FROM s",
         "SELECT MEDIAN(x) FROM s WITHIN 0.07 RANK CONFIDENCE 99.9 PERCENT REDUCE BY f(1, 'it''s')",
         "SELECT (a = b) = c, (a IS NULL) IS NULL, a IN (1) = b FROM s",
+        "SELECT COUNT(*) FROM s WHERE a AND b BETWEEN 1 AND 2 AND c NOT BETWEEN 3 AND 4",
+        "SELECT COUNT(*) FROM s WHERE a OR b IN (c, d) OR e IS NOT DISTINCT FROM f",
         "SELECT NOT (a AND b), (NOT a) = b, CASE WHEN a THEN 'x' END || 'y' FROM s",
         "SELECT COUNT(*) FROM s THINNING 1/8 COSTING AT MOST 1.5 KIB AND 0.5 NS REWRITE NEVER",
         "SELECT COUNT(*) FROM s x COSTING AT MOST 2 GIB REWRITE THINNING, SLIDE ELSE OMIT",

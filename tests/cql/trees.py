@@ -170,6 +170,8 @@ def _made(kind: ColumnType, depth: int) -> list[st.SearchStrategy[Expression]]:
             ]
             made += [_call(Op.IN, of(k), literals(k), literals(k)) for k in (BIG, DBL, TXT, TIME)]
             made += [_call(Op.IN, of(DBL), st.just(Literal(None)), literals(DBL))]
+            wider = ((DBL, BIG), (TIME, DAY))
+            made += [_call(Op.IN, of(k), literals(less), literals(k)) for k, less in wider]
             made += [_call(Op.LIKE, of(TXT), _patterns), _cast(of(DBL), BOOL), _cast(of(BIG), BOOL)]
         case ColumnType.BIGINT:
             pairs = ((BIG, BIG), (INT, BIG), (BIG, INT))

@@ -56,14 +56,27 @@ class PricedWatch(Stopwatch):
         super().lap(part, tuples, level)
 
 
+def batch_of(number, at):
+    """The batch of that number, all of whose tuples are of one moment."""
+    rng = np.random.default_rng(number)
+    return pa.record_batch(
+        {
+            "ts": pa.array(np.full(ROWS, at), pa.timestamp("us")),
+            "k": rng.zipf(1.3, ROWS) % 1_000,
+            "g": rng.choice(list("ab"), ROWS),
+            "x": rng.lognormal(1, 1, ROWS),
+        }
+    )
+
+
 class Flooded:
     """An engine in virtual time with standing queries, and a producer that does not wait."""
 
     def __init__(self, directory, **settings):
         self.machine = Priced()
-        self.engine = Engine.open(
-            directory, machine=self.machine, **({"overload": "on"} | settings)
-        )
+        self.directory = directory
+        self.settings = {"overload": "on"} | settings
+        self.engine = Engine.open(directory, machine=self.machine, **self.settings)
         self.sent = []
         self.spacing_us = 1_000
         self.ends_s = np.inf  # The newest tick was to end then.
@@ -73,17 +86,8 @@ class Flooded:
                 self.engine.register(name, text)
 
     def send(self, batches=1):
-        rng = np.random.default_rng(len(self.sent))
         for _ in range(batches):
-            at = START + len(self.sent) * self.spacing_us
-            table = pa.record_batch(
-                {
-                    "ts": pa.array(np.full(ROWS, at), pa.timestamp("us")),
-                    "k": rng.zipf(1.3, ROWS) % 1_000,
-                    "g": rng.choice(list("ab"), ROWS),
-                    "x": rng.lognormal(1, 1, ROWS),
-                }
-            )
+            table = batch_of(len(self.sent), START + len(self.sent) * self.spacing_us)
             self.engine.append("s", encode(table), producer="p", epoch=0, sequence=None)
             self.sent.append(table)
         self.machine.log.commit(self.machine.log.gather())
@@ -101,6 +105,14 @@ class Flooded:
         for period_s, tick in self.machine.ticks:
             if period_s == TICK_S:
                 tick()
+
+    def killed_and_opened(self, *, checkpointed):
+        """Another engine on what this one leaves; checkpointed: right before the kill."""
+        if checkpointed:
+            self.engine.core.actor.call(self.engine.core.checkpoints.now).result()
+        self.engine.core.store.close()  # As a kill does: nothing is written any more.
+        machine = VirtualMachine(2, self.machine.time_us)
+        self.engine = Engine.open(self.directory, machine=machine, **self.settings)
 
     def levels(self, name):
         return self.engine.core.published(name)[1].standing.levels

@@ -14,6 +14,7 @@ from tests.truth import keeps_its_promise
 SECOND = 1_000_000
 START_US = 1_700_000_000 * SECOND
 LATENESS_US = 2 * SECOND
+YEAR_1_US = -62_135_596_800 * SECOND
 FUTURE_US = 60 * SECOND
 INT64 = 2**63
 
@@ -107,6 +108,7 @@ class OracleStream:
             self.raise_watermark(max(believed) - LATENESS_US)
 
     def raise_watermark(self, to_us: int) -> None:
+        to_us = max(to_us, YEAR_1_US)  # No event time is before it.
         if self.watermark_us is None or to_us > self.watermark_us:
             self.watermark_us = to_us
 

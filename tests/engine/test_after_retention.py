@@ -55,6 +55,7 @@ def engine(tmp_path):
         yield engine
 
 
+@pytest.mark.slow
 def test_a_window_that_begins_before_is_refused_asked_once_or_registered(engine):
     for window in (f"[FROM {at(0)}]", f"[FROM {at(0)} TO {at(230)}]"):
         with pytest.raises(BeforeRetention):
@@ -66,6 +67,7 @@ def test_a_window_that_begins_before_is_refused_asked_once_or_registered(engine)
     assert engine.execute("SHOW QUERIES").rows() == []
 
 
+@pytest.mark.slow
 def test_one_that_begins_with_what_is_kept_goes_on_from_there(engine):
     first = engine.kept_from
     query = engine.register("last", f"{COUNTED} [FROM {at(first)}]")
@@ -74,6 +76,7 @@ def test_one_that_begins_with_what_is_kept_goes_on_from_there(engine):
     assert (row["n"], row["n_bound"], row["s"]) == (260 - first, "exact", sum(range(first, 260)))
 
 
+@pytest.mark.slow
 def test_a_window_that_moves_says_what_it_lacks_until_it_lacks_nothing(engine, tmp_path):
     query, kept_from = engine.register("moving", SLIDING), engine.kept_from
     for end in range(250, 400, 10):
@@ -97,6 +100,7 @@ def test_a_window_that_moves_says_what_it_lacks_until_it_lacks_nothing(engine, t
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_query_that_was_there_before_lacks_nothing(tmp_path):
     with Engine.open(tmp_path, checkpoint_seconds=1e6) as engine:
         engine.execute(CREATE)
@@ -108,6 +112,7 @@ def test_a_query_that_was_there_before_lacks_nothing(tmp_path):
         assert (row["n"], row["n_bound"], row["s"]) == (240, "exact", sum(range(240)))
 
 
+@pytest.mark.slow
 def test_one_without_a_begin_counts_what_is_there_and_tells(engine):
     query = engine.register("ever", f"{COUNTED} [RANGE UNBOUNDED]")
     answer = query.answer()
@@ -134,6 +139,7 @@ def test_a_slide_is_not_answered_from_an_archive_that_lacks_a_part_of_it(tmp_pat
         assert row["s_low"] <= begins + 59_999 <= row["s_high"]
 
 
+@pytest.mark.slow
 def test_a_standing_query_is_not_reduced(engine):
     with pytest.raises(BadQuery, match="asked once"):
         engine.register("part", f"{COUNTED} [RANGE UNBOUNDED] REDUCE BY uniform(0.5)")

@@ -15,6 +15,7 @@ from shedder.cql.shares import LEVEL_MAX
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.cpu_prices import cpu_prices
+from shedder.engine.drawings import Drawings
 from shedder.engine.footprint import window_bytes
 from shedder.engine.grant import negotiate
 from shedder.engine.plan import Kind, plan, with_sizes
@@ -276,6 +277,26 @@ def test_the_price_of_cpu_is_what_the_next_level_buys() -> None:
     saved = options.error[1, at + 1] - options.error[1, at]
     cost = options.cost_ns[1, at] - options.cost_ns[1, at + 1]
     assert price == pytest.approx(saved / cost)
+
+
+def test_prices_of_cpu_are_the_same_whatever_was_drawn_before() -> None:
+    texts = [
+        "SELECT QUANTILE(v, 0.5) AS m FROM s WITHIN 0.01 RANK",
+        f"SELECT k, COUNT(DISTINCT v) AS d FROM s {MINUTE} GROUP BY k WITHIN 5 PERCENT",
+        "SELECT TOP(k, 3) AS t, AVG(v) AS a FROM s",
+    ]
+    first = [standing(f"q{at}", text, tuples=1e5) for at, text in enumerate(texts)]
+    smaller = replace(first[0], plan=with_sizes(first[0].plan, [0, 64]))
+    thinned = replace(first[2], levels=tuple(2 for _ in first[2].levels), tuples=3e6)
+    drawings = Drawings()
+    for asked in (first, first, [smaller, *first[1:]], [*first[:2], thinned], first[1:]):
+        found = problem(asked, group_bytes_max=CAP)
+        given = found.given(found.demands.present)
+        anew = cpu_prices(asked, given, group_bytes_max=CAP)
+        again = cpu_prices(asked, given, group_bytes_max=CAP, drawings=drawings)
+        assert again.tolist() == anew.tolist()
+        assert len(anew) == len(found.readers)
+    assert anew.any()
 
 
 def test_sizes_of_a_plan_are_replaced_and_nothing_else() -> None:

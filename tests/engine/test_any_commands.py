@@ -136,6 +136,7 @@ class Asked:
 
     def settled(self) -> list[Row]:
         """What EXPLAIN ALLOCATION says when all that was decided is in force."""
+        self.engine.sharing._worker.submit(int).result()  # It has done what it was told.
         while self.engine.core.actor.call(self.engine.core.shrinks).result():
             pass
         for tenant in TENANTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from shedder.errors import (
     BeforeRetention,
     DiskFull,
     FailedPrecondition,
+    InternalError,
     PlansChanged,
     SchemaMismatch,
     Unimplemented,
@@ -251,6 +252,55 @@ def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(
 
 
 @pytest.mark.slow
+def test_a_query_that_fails_when_all_is_adopted_costs_no_tuples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of the past had been removed then, although the catalog had them."""
+    with created(tmp_path / "data") as db:
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        failing = db.core.published("wide_s")[1]
+        monkeypatch.setattr(failing, "evidence", broken)
+        assert adopted(db) == 7_000
+        assert asked(db) == truth(*PAST)
+        with pytest.raises(InternalError, match="wide_s"):
+            db.query("wide_s").answer()
+        assert db.query("ever_s").answer().rows()[0]["n"] == 7_000
+    assert check(tmp_path / "data").damages == []
+    with opened(tmp_path / "data") as db:
+        assert asked(db) == truth(*PAST)
+
+
+@pytest.mark.slow
+def test_who_gives_up_waiting_for_an_adoption_takes_no_files_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C does, while it is carried out."""
+    with created(tmp_path / "data") as db:
+        sent(db)
+        call = db.core.actor.call
+
+        def given_up(work: Callable[[], Any], **how: Any) -> Any:
+            waiting = call(work, **how)
+            if "adopt_backfill" in getattr(work, "__qualname__", ""):
+                monkeypatch.setattr(waiting, "result", interrupted)
+            return waiting
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as only:
+            only.setattr(db.core.actor, "call", given_up)
+            with pytest.raises(KeyboardInterrupt):
+                db.adopt_backfill("s", "old", rows=7_000)
+        assert db.adopt_backfill("s", "old", rows=7_000).duplicate
+        assert asked(db) == truth(*PAST)
+    assert check(tmp_path / "data").damages == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["link_backfill", "adopt_backfill", "show_backfill"])
 def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -> None:
     directory = tmp_path / "data"
@@ -406,6 +456,7 @@ def test_a_file_that_lies_about_itself_is_refused(db: Engine) -> None:
     assert "shedder.first_position" in refusal(db, shifted)
 
 
+@pytest.mark.slow
 def test_other_types_are_refused_by_column_and_both_types(db: Engine) -> None:
     def as_text(table: pa.Table) -> pa.Table:
         at = table.column_names.index("k")
@@ -427,6 +478,8 @@ def test_only_known_names_and_only_the_bytes_that_come_next_are_taken(db: Engine
     db.write_backfill("s", "old", 0, "a", 0, 0, b"bytes")
     with pytest.raises(FailedPrecondition, match="bytes 5 to 9 of file 0"):
         db.write_backfill("s", "old", 0, "a", 0, 9, b"more")
+    db.write_backfill("s", "old", 0, "a", 0, 0, b"bytes and")  # Of which a part had no room.
+    db.write_backfill("s", "old", 0, "a", 0, 9, b" more")
 
 
 @pytest.mark.slow

@@ -105,6 +105,7 @@ class Delayed:
         return thread
 
 
+@pytest.mark.slow
 def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
     db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_what_is_built_again_while_it_is_read_is_not_mixed(db: Engine) -> None:
 stretches = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 9)), max_size=8)
 
 
+@pytest.mark.slow
 @given(past=stretches, there=stretches)
 def test_stretches_of_time_meet_where_comparing_all_of_them_says_so(
     past: list[tuple[int, int]], there: list[tuple[int, int]]

@@ -159,6 +159,7 @@ def bits_of(db: Engine) -> set[int]:
     return {part.mantissa_bits for pane in standing.panes.values() for part in pane.parts[1:]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "target", "bits"),
     [("", "", {5}), (SLIDING, "", {5}), ("", "WITHIN 0.5 PERCENT", {7})],

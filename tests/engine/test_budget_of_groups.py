@@ -94,6 +94,7 @@ def test_who_fits_with_coarser_sketches_of_groups_is_not_refused(tmp_path: Path)
         assert free(engine) >= 0
         for second in range(0, 70, 5):
             engine.push("s", batch(second, 2_000))
+        engine.heartbeat("s", 70_000_000)
         assert len(query.answer().rows()) > 0
         engine.set_synopsis_bytes(30_000_000)
         engine.share_out()

@@ -124,6 +124,7 @@ def test_show_runs_control_and_rows_tell_of_it(engine, tmp_path, capfd):
     assert "in quarantine" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_history_that_cannot_be_read_is_not_registered_over(engine):
     engine.execute("SCRUB")
     with pytest.raises(CorruptData, match="quarantine"):

@@ -191,6 +191,23 @@ def test_a_cancelled_delete_deletes_nothing(engine):
     assert row["n"] == ROWS
 
 
+def test_a_delete_that_is_durable_says_so_whatever_halts_the_engine_then(tmp_path):
+    with filled(tmp_path / "data", "plain") as engine:
+        store, actor = engine.core.store, engine.core.actor
+        marked = store.delete
+
+        def delete(*args, **kwargs):
+            rows = marked(*args, **kwargs)
+            actor.post(lambda: 1 / 0)
+            return rows
+
+        store.delete = delete
+        assert said(engine, "DELETE FROM requests") == f"{ROWS:,} rows deleted from requests"
+        assert actor.halted
+    with Engine.open(tmp_path / "data") as again:
+        assert again.ledger("requests").deleted == ROWS
+
+
 @pytest.mark.parametrize("text", ["DELETE FROM requests WHERE hits < 25", "CREATE INDEX {}"])
 def test_a_damaged_run_is_told_and_in_quarantine_from_then_on(engine, text):
     store = engine.core.store
@@ -212,6 +229,7 @@ def test_a_damaged_run_is_told_and_in_quarantine_from_then_on(engine, text):
             assert again.core.store.indexes(1) == ("hits",)
 
 
+@pytest.mark.slow
 def test_the_newest_answer_tells_of_a_deletion_at_once_and_of_twenty_at_most(engine):
     grouped = engine.register("grouped", "SELECT COUNT(*) AS n FROM requests [RANGE 1 HOUR]")
     whole = engine.register("whole", "SELECT COUNT(*) AS n FROM requests")

@@ -11,17 +11,14 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import shedder
-from tests.engine.scripted import BATCHES, QUERY, ROWS, SETTINGS
+from tests.engine.scripted import BATCHES, QUERY, ROWS, SETTINGS, told
+from tests.warm_process import Traced, WarmProcess
 
 SAMPLES = int(os.environ.get("FAULT_SAMPLES", "40"))
 # How often the busiest thread of a run makes a call (strace counts for each thread alone).
@@ -50,36 +47,12 @@ class Outcome:
 
 
 def run(directory: Path, call: str, fault: str, number: int) -> Outcome:
-    trace = directory.with_suffix(".strace")
-    ours, theirs = socket.socketpair()
-    ours.settimeout(60)
-    with ours, theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.scripted", str(directory), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        theirs.close()
-        assert ours.recv(64) == b"loaded\n"
-        tracer = subprocess.Popen(
-            ["strace", "-f", "-p", str(process.pid), "-o", str(trace), "-e", f"trace={call}",
-             "-e", f"inject={call}:{fault}:when={number}"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
-        assert tracer.stderr is not None
-        line = tracer.stderr.readline()
-        assert "attached" in line, line
-        ours.sendall(b"!")
-        _, errors = process.communicate(timeout=120)
-        tracer.communicate(timeout=30)
-        told = b""
-        while part := ours.recv(1 << 16):
-            told += part
-        code = process.returncode
-        injected = code == -signal.SIGKILL or "(INJECTED)" in trace.read_text()
-        return Outcome(code, told.decode().splitlines(), errors, injected)
+    said, trace = directory.with_suffix(".said"), directory.with_suffix(".strace")
+    with WarmProcess(told, directory, errors=said, waits=True) as process:
+        traced = Traced(process, trace, call=call, inject=f"{fault}:when={number}")
+        lines = process.output.read().splitlines()
+        code = process.wait()
+    return Outcome(code, lines, said.read_text(), traced.injected(code))
 
 
 def verify(directory: Path, outcome: Outcome) -> None:

@@ -9,7 +9,10 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
+from shedder.engine.others import among_others
+from shedder.engine.repair import rows_there
 from shedder.queries.answer import Answer
+from shedder.streams.group_keys import OTHERS
 
 SECOND = 1_000_000
 NOW_US = 1_700_000_000 * SECOND
@@ -94,3 +97,42 @@ def test_explain_says_when_the_cap_leaves_no_room_for_merges(
         answer = query.answer(after=receipt)
         check(answer, [(second, 0, 16) for second in range(140)])
         assert ("a slide merges up to" in query.explain()) == full
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_a_feeder_that_find_no_room_in_a_wider_window_are_all_among_its_others(
+    tmp_path: Path, seed: int
+) -> None:
+    """Of those that found no room at once, all but one had been forgotten, and no answer knew."""
+    rng = np.random.default_rng(seed)
+    with open_small(tmp_path / "data") as db:
+        db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+        db.register(
+            "feeder", SELECT.format("[RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]")
+        )
+        query = db.register("g", SELECT.format(SLIDING))
+        pushed = []
+        for second in range(0, 200, 5):
+            groups = 10 if second <= 30 else int(rng.choice([5, 20, 60, 150, 250, 400]))
+            pushed.append((second, 100 * int(rng.integers(0, 3)), groups))
+            answer = query.answer(after=db.push("s", batch(*pushed[-1])))
+            if second >= 20:
+                check(answer, pushed)
+
+
+def test_what_is_known_of_all_groups_together_is_known_once_when_some_find_no_room(tmp_path):
+    with Engine.open(tmp_path / "data") as db:
+        db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
+        query = db.register("g", SELECT.format(""))
+        db.execute("ALTER QUERY g SET THINNING 1/2")
+        query.answer(after=db.push("s", pa.concat_tables([batch(0, 0, 40)] * 25)))
+        (pane,) = db.core.published("g")[1].standing.panes.values()
+        rows = pane.select(np.arange(1, 41))
+        ids = np.where(np.arange(40) < 30, OTHERS, np.arange(40) - 29)
+        fewer = among_others(rows, ids, 11)
+        for place, segment in rows.segments.items():
+            assert fewer.segments[place].basics == segment.basics
+        assert fewer.segments
+        assert fewer.counts.tolist() == [rows.counts[:30].sum(), *rows.counts[30:]]
+        assert rows_there(fewer) == rows_there(rows) == 1_000

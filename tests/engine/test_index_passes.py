@@ -59,6 +59,7 @@ def test_streams_without_an_index_are_not_looked_at(tmp_path):
         assert looks == {"1"}
 
 
+@pytest.mark.slow
 def test_what_is_built_meanwhile_is_not_built_again(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
@@ -80,6 +81,7 @@ def test_what_is_built_meanwhile_is_not_built_again(tmp_path):
         assert_tidy(engine)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_it_at_the_first_file_until_the_next_run(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:

@@ -32,6 +32,7 @@ from tests.engine.indexing import (
 from tests.engine.world import requests
 
 
+@pytest.mark.slow
 def test_while_somebody_writes_builders_take_their_share_and_no_more(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
@@ -43,6 +44,7 @@ def test_while_somebody_writes_builders_take_their_share_and_no_more(tmp_path):
         assert machine.share <= 1.01 * SHARE
 
 
+@pytest.mark.slow
 def test_two_builders_share_it(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
@@ -79,6 +81,7 @@ def test_who_writes_a_run_writes_though_no_batch_comes(tmp_path):
         assert_tidy(engine)
 
 
+@pytest.mark.slow
 def test_however_many_build_they_share_it(tmp_path):
     machine, builders = Paced(), 2 * int(SHARE / SHARE_MIN)
     with filled(tmp_path, machine) as engine, ExitStack() as stack:
@@ -144,6 +147,7 @@ def looked_at(engine: Engine) -> tuple:
     return (*found, "index on hits" in engine.execute(f"{QUESTION} hits = 123456").sources)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["whole", "cancelled"])
 def test_an_index_that_is_being_made_is_said_to_be_and_not_used(tmp_path, ends):
     machine = Paced()
@@ -170,6 +174,7 @@ def test_an_index_that_is_being_made_is_said_to_be_and_not_used(tmp_path, ends):
         assert_tidy(engine)
 
 
+@pytest.mark.slow
 def test_of_two_that_make_the_same_index_one_may_be_called_off(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
@@ -216,6 +221,7 @@ def test_a_stream_that_is_dropped_while_an_index_is_made_has_none(tmp_path):
         assert_tidy(engine)
 
 
+@pytest.mark.slow
 def test_runs_that_come_while_an_index_is_made_get_theirs(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
@@ -243,6 +249,7 @@ def test_a_quiet_moment_later_they_take_it_all(tmp_path):
         assert machine.rested_s <= QUIET_S + LOOK_S  # The last writes are a moment ago.
 
 
+@pytest.mark.slow
 def test_the_newest_runs_come_first_and_answers_are_right_meanwhile(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
@@ -321,6 +328,7 @@ def lose_a_file(engine: Engine) -> None:
     engine.execute("SCRUB")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 12])
 @pytest.mark.parametrize(
     "happen", [drop_index, drop_stream, retire, lay_out_anew, purge, lose_a_file]
@@ -342,6 +350,7 @@ def test_what_happens_to_runs_and_indexes_meanwhile_leaves_all_right(tmp_path, h
             assert_index_changes_nothing(engine)
 
 
+@pytest.mark.slow
 def test_a_backup_in_the_middle_is_whole_and_its_indexes_come_by_themselves(tmp_path):
     machine = Paced()
     with filled(tmp_path / "data", machine) as engine:
@@ -356,6 +365,7 @@ def test_a_backup_in_the_middle_is_whole_and_its_indexes_come_by_themselves(tmp_
         assert answers(copy) == expected
 
 
+@pytest.mark.slow
 def test_closing_ends_it_and_the_next_start_goes_on(tmp_path):
     machine = Paced()
     engine = filled(tmp_path, machine)

@@ -109,6 +109,7 @@ def while_it_is_written(db: Engine, work: Callable[[], None]) -> None:
         registered.result()
 
 
+@pytest.mark.slow
 def test_tuples_are_read_while_a_query_is_written(tmp_path: Path) -> None:
     root = tmp_path / "data"
     root.mkdir()
@@ -289,6 +290,7 @@ def drop_all(db: Engine, names: list[str]) -> None:
         db.drop_query(name)
 
 
+@pytest.mark.slow
 def test_a_query_stands_when_its_end_cannot_be_written(tmp_path: Path) -> None:
     with opened(tmp_path / "data") as db:
         db.execute(CREATE)

@@ -12,13 +12,11 @@ import pytest
 from shedder.archive.check import check
 from shedder.client.thinning import Thinning
 from shedder.engine.drops import SECONDS_MAX, Drops
-from shedder.engine.engine import Engine
 from shedder.errors import BadBatch, SequenceReused
-from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import encode
 from shedder.streams.dropped import Dropped
 from shedder.streams.frame import Frame
-from tests.engine.flooded import ROWS, START, Flooded
+from tests.engine.flooded import ROWS, START, Flooded, batch_of
 from tests.engine.test_together import strides
 
 BATCHES = 40
@@ -33,16 +31,7 @@ class Source:
         self.whole, self.gone = [], 0
 
     def batch(self):
-        rng = np.random.default_rng(len(self.whole))
-        at = START + len(self.whole) * 1_000
-        return pa.record_batch(
-            {
-                "ts": pa.array(np.full(ROWS, at), pa.timestamp("us")),
-                "k": rng.zipf(1.3, ROWS) % 1_000,
-                "g": rng.choice(list("ab"), ROWS),
-                "x": rng.lognormal(1, 1, ROWS),
-            }
-        )
+        return batch_of(len(self.whole), START + len(self.whole) * 1_000)
 
     def send(self, *, thinned=True):
         whole = self.batch()
@@ -103,11 +92,7 @@ def test_what_was_left_out_is_still_known_after_a_stop_with_and_without_a_checkp
     world.machine.settle()
     [told] = world.rows("wide")
     for checkpointed in (False, True):
-        if checkpointed:
-            world.engine.core.actor.call(world.engine.core.checkpoints.now).result()
-        world.engine.core.store.close()  # As a kill does: nothing is written any more.
-        machine = VirtualMachine(2, world.machine.time_us)
-        world.engine = Engine.open(tmp_path / "db", machine=machine)
+        world.killed_and_opened(checkpointed=checkpointed)
         assert world.engine.ledger("s").dropped == source.gone
         assert world.rows("wide") == [told]
     world.engine.close()
@@ -149,6 +134,7 @@ def test_a_batch_that_comes_again_is_the_same_whatever_was_left_out_of_it_then(s
     assert ledger.accepted == ledger.applied + ledger.duplicate == ledger.applied + len(kept) + ROWS
 
 
+@pytest.mark.slow
 def test_whoever_drops_for_days_still_tells_the_seconds_of_today_apart():
     """After 18 hours the newest half of the seconds shared one count, with all that came later."""
     drops, seconds = Drops(), 3 * SECONDS_MAX

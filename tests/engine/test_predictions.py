@@ -54,6 +54,7 @@ def feed(db: Engine, machine: Advanced, seconds: int = 20, rows: int = 20_000) -
         db.share_out()
 
 
+@pytest.mark.slow
 def test_what_skipping_costs_is_of_the_tuples_that_pass(db: Engine, machine: Advanced) -> None:
     db.register("some", f"{SELECTIVE} THINNING 1/8")
     db.register("wider", SELECTIVE.replace("'8'", "'16'") + " THINNING 1/8")  # It takes panes.
@@ -73,6 +74,7 @@ def test_what_skipping_costs_is_of_the_tuples_that_pass(db: Engine, machine: Adv
     assert tuples["some"] == pytest.approx(tuples["all"] / 50, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "synopsis", "times"),
     [
@@ -98,6 +100,7 @@ def test_what_skipping_costs_is_predicted_as_it_was_measured(
     assert row["a_high"] > row["a"]  # What is predicted is in no interval.
 
 
+@pytest.mark.slow
 def test_what_is_granted_follows_levels_and_factors(db: Engine, machine: Advanced) -> None:
     """Not only bytes: a query whose size stays may err by more, and miss what it was granted."""
     query = db.register("q", BY_RANK.replace("0.02", "0.003"))

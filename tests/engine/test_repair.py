@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from shedder.cql.intervals import timestamp_text
 from shedder.engine.engine import Engine
 from shedder.simulation.machine import VirtualMachine
+from shedder.streams.batches import encode
 from tests.engine.flooded import SECOND, START, Flooded
 
 FLOOD, AFTER = 6, 50  # Ticks.
@@ -18,6 +22,19 @@ REPAIRED = {
     "FROM s [RANGE 8 SECONDS SLIDE 2 SECONDS] GROUP BY g",
     "filtered": "SELECT QUANTILE(x, 0.5) AS q, SUM(x) AS s FROM s [RANGE 4 SECONDS] WHERE k > 3",
 }
+
+
+def corrected(world, number):
+    """Rows of a batch deleted, and as many sent anew, which come too late; when, and how many."""
+    table = world.sent[number]
+    wrong = np.asarray(table["k"]) == 1
+    us = int(table["ts"].cast("int64")[0].as_py())
+    world.engine.seal("s")
+    world.engine.execute(f"DELETE FROM s WHERE k = 1 AND ts = '{timestamp_text(us)}'")
+    again = encode(table.filter(pa.array(wrong)))
+    world.engine.append("s", again, producer="other", epoch=0, sequence=None)
+    world.machine.log.commit(world.machine.log.gather())
+    return us, np.count_nonzero(wrong)
 
 
 def lived(directory, *, overload="on", repairs=False):
@@ -97,4 +114,34 @@ def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path
     assert world.rows("by_group") == before
     repair.wake()
     assert len(world.machine.later) == 0  # It is not tried for ever.
+    assert "by_group" in {name for name, *_ in repair._hopeless}
+    world.engine.execute("DROP QUERY by_group")
+    repair._worker.submit(repair._work)  # As when there is something else to repair.
+    world.machine.settle()
+    known = {name for name, *_ in repair._hopeless}
+    assert "whole" in known
+    assert "by_group" not in known  # Nor is what is no more remembered for ever.
+    world.engine.close()
+
+
+@pytest.mark.slow
+def test_a_pane_is_not_rebuilt_of_as_many_other_tuples(tmp_path):
+    """Of a correction the archive has the new rows and the pane the old ones: as many."""
+    world, _ = lived(tmp_path / "db")
+    world.machine.settle()
+    standing = world.engine.core.published("sliding")[1].standing
+    number = max(
+        at for at, it in standing.panes.items() if it.segments and at not in standing.open_panes()
+    )
+    width_us = standing.grid.width_us
+    us, rows = corrected(world, (number * width_us - START) // world.spacing_us + 3)
+    assert us // width_us == number
+    world.machine.settle()
+    assert standing.late_panes.by_pane == {number: rows}
+    thin = standing.panes[number]
+    world.engine.repair._may_go = lambda: True
+    world.engine.repair.wake()
+    world.machine.settle()
+    assert world.engine.repair.repaired_panes
+    assert standing.panes[number] is thin
     world.engine.close()

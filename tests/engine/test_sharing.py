@@ -345,6 +345,7 @@ def test_groups_that_come_to_need_more_get_it_when_others_need_less(tmp_path: Pa
         check_sum(db)
 
 
+@pytest.mark.slow
 def test_measured_errors_correct_the_curve_and_never_the_interval(db: Engine) -> None:
     """Both sets of an intersection are smaller than their union, so it errs by more."""
     text = f"SELECT DISTINCT_BOTH(k, v < 0.3, v > 0.7) AS b FROM s {WINDOW} WITHIN 5 PERCENT"

@@ -29,6 +29,7 @@ def engine(tmp_path_factory, request):
         yield engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["", "g"], ids=["one", "groups"])
 @pytest.mark.parametrize("where", ["", "WHERE g = 1"])
 @pytest.mark.parametrize(
@@ -51,6 +52,7 @@ def test_every_aggregate_is_answered_and_holds_the_truth(engine, by, where, redu
                     assert low - 1e-9 <= truth[name] <= high + 1e-9, (name, row, truth)
 
 
+@pytest.mark.slow
 def test_what_was_given_is_told(engine):
     part = engine.execute("SELECT AVG(v) AS a FROM s REDUCE BY uniform(0.99)").archive
     assert part is not None

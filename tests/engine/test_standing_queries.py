@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
+from shedder.errors import DeadlineExceeded
 from tests.engine.world import CREATE, SECOND, START_US, Truth, between, requests
 
 SELECT_ALL = """SELECT COUNT(*) AS n, COUNT(bytes) AS present, SUM(bytes) AS total,
@@ -33,6 +35,20 @@ def db(tmp_path: Path) -> Iterator[Engine]:
     with shedder.open(tmp_path / "data", sample_rows=1024, run_rows=4_000) as engine:
         engine.execute(CREATE)
         yield engine
+
+
+def test_what_nobody_waits_for_any_more_is_not_done(db: Engine) -> None:
+    """Whoever asks again and again, each time for a moment, had all of it done in the end."""
+    standing = db.register("all", "SELECT COUNT(*) AS n FROM requests")
+    held, made = threading.Event(), []
+    standing._fresh = lambda _: made.append(1)
+    db.core.actor.post(lambda: held.wait(10))
+    for _ in range(3):
+        with pytest.raises(DeadlineExceeded):
+            standing.answer(timeout_s=0.01)
+    held.set()
+    db.core.actor.call(lambda: None).result(10)
+    assert not made
 
 
 def check_row(row: dict, rows: pa.Table) -> None:

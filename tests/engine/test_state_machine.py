@@ -24,10 +24,17 @@ from hypothesis.stateful import (
 from shedder.engine.engine import Engine
 from shedder.errors import BadBatch, SequenceGap, SequenceReused, StaleEpoch, StreamInUse
 from shedder.queries.answer import Answer
-from tests.engine.oracle import FUTURE_US, LATENESS_US, SECOND, START_US, OracleQuery, OracleStream
+from tests.engine.oracle import (
+    FUTURE_US,
+    LATENESS_US,
+    SECOND,
+    START_US,
+    YEAR_1_US,
+    OracleQuery,
+    OracleStream,
+)
 from tests.engine.resized import resize
 
-YEAR_1_US = -62_135_596_800 * SECOND
 YEAR_9999_US = 253_402_300_799 * SECOND
 
 WINDOWS = {

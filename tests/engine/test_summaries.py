@@ -253,6 +253,7 @@ def broken(made: Summaries, **changes: Any) -> bytes:
     return replace(made, panes=(replace(first, **changes), *others)).to_bytes()
 
 
+@pytest.mark.slow
 def test_what_contradicts_itself_is_refused_with_words(db: Engine) -> None:
     made = built(plans_of(db), rows(2_000, 1))
     first = made.panes[0]
@@ -306,6 +307,7 @@ def left_out_almost_all(made: Summaries) -> Summaries:
     return replace(made, panes=tuple(panes))
 
 
+@pytest.mark.slow
 def test_counts_that_cannot_be_are_refused(db: Engine) -> None:
     made = built(plans_of(db), rows(2_000, 1))
     matching = made.panes[0].matching
@@ -315,6 +317,7 @@ def test_counts_that_cannot_be_are_refused(db: Engine) -> None:
         db.merge("s", replace(made, rows=2**40 + 1).to_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120, method="thread")  # A kernel that does not end cannot be interrupted.
 @pytest.mark.parametrize("ill", [lambda made: claiming(made, 2**60), left_out_almost_all])
 def test_what_an_older_version_let_into_the_log_stops_nobody(
@@ -339,6 +342,7 @@ def test_what_an_older_version_let_into_the_log_stops_nobody(
         assert sum(late.values()) == (made.panes[0].tuples if is_refused else 0)
 
 
+@pytest.mark.slow
 def test_a_segment_without_its_bytes_is_refused(db: Engine) -> None:
     data = built(plans_of(db), rows(300, 1)).to_bytes()
     length = int.from_bytes(data[:4], "little")
@@ -373,6 +377,7 @@ def test_queries_that_count_the_same_rows_count_them_apart(tmp_path: Path) -> No
             assert tuples.query(name).answer().table.num_rows == 1
 
 
+@pytest.mark.slow
 def test_too_many_bytes_are_refused_with_the_limit(tmp_path: Path) -> None:
     with created(tmp_path / "data", batch_bytes_max=1 << 16) as engine:
         data = built(plans_of(engine), rows(2_000, 1)).to_bytes()

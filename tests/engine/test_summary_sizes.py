@@ -49,6 +49,7 @@ def sent(plans: Plans, tuples: int) -> tuple[int, list[bytes]]:
     return len(made.to_bytes()) - sum(map(len, tables)), tables
 
 
+@pytest.mark.slow
 def test_what_is_sent_does_not_grow_with_the_tuples_once_synopses_are_full(plans: Plans) -> None:
     few, full, eight_times = (sent(plans, tuples)[0] for tuples in (1_000, 200_000, 1_600_000))
     assert eight_times < 1.15 * full  # Log-buckets grow with the logarithm of the range.

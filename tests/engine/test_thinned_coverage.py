@@ -26,6 +26,7 @@ def outcomes() -> list[Outcome]:
     return [outcome for outcome in found if outcome is not None]
 
 
+@pytest.mark.slow
 def test_few_cells_bring_every_two_conditions_together() -> None:
     cells = pairwise()
     assert len(cells) + len(near_ideal()) <= CELLS_MAX

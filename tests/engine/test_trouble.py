@@ -151,3 +151,14 @@ def test_else_exact_is_refused_where_there_is_no_time_for_it(tmp_path: Path) -> 
         with pytest.raises(PrecisionUnavailable, match=r"ELSE EXACT .* this window has none"):
             db.register("q", "SELECT COUNT(DISTINCT bytes) AS d FROM requests "
                         "WITHIN 1 PERCENT ELSE EXACT")  # fmt: skip
+
+
+@pytest.mark.parametrize("first_us", [-(1 << 63), -(10**17)])
+def test_a_promise_of_before_all_calendars_is_shown_as_their_first_day(
+    tmp_path: Path, first_us: int
+) -> None:
+    with shedder.open(tmp_path) as db:
+        db.execute(CREATE)
+        db.heartbeat("requests", first_us)
+        (row,) = db.execute("SHOW STREAMS").rows()
+        assert (row["watermark"].year, row["tuples"]) == (1, 0)

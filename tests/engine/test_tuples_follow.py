@@ -125,6 +125,7 @@ def test_tuples_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
             followed(db, rows(10, 1), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_nobody_brings_more_than_it_owes_nor_what_another_one_owes(
     tmp_path: Path, *, is_closed: bool

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from shedder.cql.expression import Aggregate, AggregateFunction, Column
 from shedder.cql.types import ColumnType
-from shedder.engine.pane import make
+from shedder.engine.part_synopsis import make
 from shedder.engine.plan import Kind, Part
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_questions import ThinnedPart

@@ -1,7 +1,7 @@
 """The full grid of thinned panes: `python -m tests.engine.thinned_coverage_grid`.
 
 It measures every cell of thinned_coverage.py and writes docs/coverage_thinning.md. What fails the
-gate is listed, and the exit code is 1. Source of the rules: estimators.md 13.
+gate is listed, and the exit code is 1. The rules: `gate` of tests/truth.py.
 """
 
 from __future__ import annotations

@@ -100,6 +100,7 @@ def test_beyond_what_thinning_can_drain_freshness_goes_first_then_help_is_asked_
     assert world.states[world.between(17.0, 20.0)] == [NORMAL] * 30
 
 
+@pytest.mark.slow
 def test_answers_that_take_nothing_are_not_put_off_and_help_and_door_come_when_they_would():
     most = (FULL_NS + OVERHEAD_NS) / (OVERHEAD_NS + 75.0)
     dear, free = (World(flood(3 * most), answers_share=share).run(20) for share in (0.1, 0.009))
@@ -214,6 +215,25 @@ def test_precision_waits_for_the_door_to_open_however_little_is_let_in():
         state = step(state, load, ends)
         assert (state.budget_ns, state.stretch) == (500.0, 16)
         assert state.admit_bytes_per_s < float("inf")
+
+
+def test_overload_does_not_end_before_the_signal_does_and_everything_is_read_meanwhile():
+    """The thread is kept from its work for a while, and nothing comes: there is room."""
+    ends = Ends(full_ns=100.0, least_ns=10.0)
+    state, waits = State(budget_ns=50.0), Load(at_s=0.0, queue_tuples=10, age_ms=1_400.0)
+    for _ in range(30):
+        state = step(state, waits, ends)
+    assert state.overloaded
+    assert state.budget_ns == ends.full_ns
+    assert step(state, replace(waits, age_ms=90.0), ends) == NORMAL
+
+
+def test_a_door_is_opened_once_nothing_comes_and_nothing_waits():
+    """Whoever was refused has gone, and what was let in went at once, with a dropped stream say."""
+    state = State(budget_ns=10.0, stretch=16, admit_bytes_per_s=1e6, works_bytes_per_s=1e6)
+    for _ in range(50):
+        state = step(state, Load(at_s=0.0), Ends(full_ns=100.0, least_ns=10.0))
+    assert state == NORMAL
 
 
 def test_a_stall_behind_a_held_door_is_made_up_for_at_once():

@@ -47,6 +47,8 @@ def test_a_file_says_what_each_tenant_may_take():
         ("[tenant.a]\nrows_per_s = 0", "a number over 0"),
         ("[tenant.a]\nqueries = -1", "queries = -1: a whole number, at least 0"),
         ("[tenant.a]\nqueries = 1.5", "a whole number"),
+        ("[tenant.a]\nqueries = 1e19", "below 2.63, or 'none'"),
+        ("[tenant.a]\narchive_bytes = '8589934592GiB'", "below 2.63, or 'none'"),
         ("[tenant.a]\nsynopsis_bytes = '64 parsecs'", "a size is a number"),
         ("[tenant.a]\nweight = 0", "weight = 0: a number over 0"),
         ("[tenant.a]\nweight = 'none'", "not a finite number"),

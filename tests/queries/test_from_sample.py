@@ -202,3 +202,16 @@ def test_infinite_values_leave_sums_without_a_bound_and_counts_with_one():
     row = answer.rows()[0]
     assert row["s_bound"] == "none"
     assert row["n_bound"] == "interval"
+
+
+def test_an_extreme_beside_the_end_of_a_range_that_doubles_cannot_tell_apart_is_not_exact():
+    data = rows(COUNT)
+    least = 2**60 + 1 + np.arange(COUNT)[::-1]  # The least one comes last.
+    data = data.set_column(2, "client", pa.array(least))
+    query = ask("MIN(client) AS lo, MAX(client) AS hi FROM requests WHERE ok")
+    whole = finish(query, truth(query, data)).rows()[0]
+    for seed in range(20):
+        [row] = finish(query, evidence_from_sample(query, view_of(data, 300, seed))).rows()
+        for name in ("lo", "hi"):
+            assert row[name + "_low"] <= whole[name] <= row[name + "_high"]
+            assert row[name + "_bound"] != "exact" or row[name] == whole[name]

@@ -183,3 +183,16 @@ def test_parts_thinned_together_are_a_simple_random_sample():
     parts = [part.mean() for part in np.split(met, np.cumsum(SIZES)[:-1])]
     assert parts == pytest.approx([np.mean(parts)] * 3, rel=0.05)
     assert np.mean(parts) > 300 * 0.03
+
+
+def test_counts_of_values_are_numbers_even_where_samples_are_too_small_to_be_thinned_together():
+    query = ask(
+        "SELF_JOIN_SIZE(client) AS s, JOIN_SIZE(client, LENGTH(domain)) AS j, "
+        "COUNT(DISTINCT client) AS d FROM requests WHERE ok"
+    )
+    rng = np.random.default_rng(1)
+    views = [view_of(rows(100, seed), 0.2, rng) for seed in (1, 2)]
+    [row] = finish(query, evidence_from_strata(query, views, np.random.default_rng(0))).rows()
+    for name in ("s", "j", "d"):
+        assert row[name] is not None, name
+        assert row[name + "_bound"] == "none" or row[name + "_low"] is not None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.statement import Output
 from shedder.cql.types import ColumnType
 from shedder.queries.outputs import Groups
-from shedder.queries.ranges import Range, Truth
+from shedder.queries.ranges import Range, Truth, of_array
 from synopses.estimate import Bound, Estimates
 from tests.queries.asking import ask, evidence
 
@@ -187,3 +188,10 @@ def test_unknown_is_any_value_or_null():
     assert unknown.null.all()
     assert unknown.value.all()
     assert (unknown.low == -np.inf).all()
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 2**53, 2**60 + 1])
+def test_the_range_of_a_whole_number_holds_it_where_doubles_have_gaps(number):
+    found = of_array(pa.array([number]))
+    assert isinstance(found, Range)
+    assert int(found.low[0]) <= number <= int(found.high[0])

@@ -41,6 +41,23 @@ def test_the_widest_value_of_all_groups_counts_but_for_those_not_shown():
         assert error_of(query, evidence(query, [["x", "y"]], columns)) == pytest.approx(error)
 
 
+def test_whole_numbers_that_no_double_holds_have_an_error_too():
+    """A question with a target whose answer was such a number failed."""
+    value = 2**60 + 1
+    low, high = value - value // 20, value + value // 20
+    whole = Estimates(
+        np.array([value]),
+        np.array([low]),
+        np.array([high]),
+        np.array([Bound.INTERVAL], np.uint8),
+        np.array([False]),
+        0.95,
+        "test",
+    )
+    query = ask("SUM(client) AS a FROM requests WITHIN 10 PERCENT")
+    assert error_of(query, evidence(query, (), whole)) == pytest.approx(0.5)
+
+
 def test_a_value_without_a_bound_is_infinitely_far():
     query = ask(f"{AVERAGE} WITHIN 1 PERCENT")
     none = Estimates(

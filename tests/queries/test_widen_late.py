@@ -14,6 +14,7 @@ import pytest
 from shedder.queries.answer import MissingGroups
 from shedder.queries.finish import finish
 from shedder.queries.known_range import known_range
+from shedder.queries.lacking import allow_for, of_the_others
 from shedder.queries.late_quantiles import late_quantile
 from shedder.queries.widen_late import _outward_int, widen_late
 from shedder.streams.basics import ColumnBasics
@@ -222,3 +223,28 @@ def test_ends_at_the_edge_of_int64_reach_the_edge():
     assert highs[-1] == greatest
     for low, exact, high in zip(lows, (least, -(2**62), 5, greatest), highs, strict=True):
         assert low <= exact <= high
+
+
+def test_a_whole_number_that_is_rounded_to_two_to_the_53_stays_inside():
+    query = ask("MIN(client) AS lo, MAX(client) AS hi FROM requests")
+    data = rows(3)
+    for clients in ([2**53 + 1, 2**53 + 3], [-(2**53) - 1, -(2**53) - 3]):
+        held = data.slice(0, 2).set_column(2, "client", pa.array(clients))
+        basics = {"client": ColumnBasics.of(held.column("client"))}
+        found = widen_late(query, replace(truth(query, held), late=1), basics)
+        [row] = finish(query, found).rows()
+        for name, exact in (("lo", min(clients)), ("hi", max(clients))):
+            assert row[name + "_low"] <= exact <= row[name + "_high"], (name, row)
+
+
+def test_a_list_of_tuples_of_unknown_number_stays_without_a_bound_when_others_are_allowed_for():
+    query = ask("FREQUENT(client, 0.1) AS f FROM requests")
+    [aggregate] = query.aggregates
+    summary = GroupedFrequent(1, 64)
+    clients = rows(50).column("client").to_numpy()
+    summary.update(None, murmur_int64(clients)[0], clients)
+    again = {aggregate: partial(summary.frequent, aggregate.parameter, aggregate.promise)}
+    known = replace(truth(query, rows(50)), frequents=again)
+    unknown = {"client": ColumnBasics()}
+    wide = allow_for(query, of_the_others(known, "lost"), 1, unknown, became="were lost")
+    assert finish(query, wide).rows()[0]["f_bound"] == "none"

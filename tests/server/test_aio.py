@@ -1,10 +1,15 @@
 """The asynchronous client speaks the same words."""
 
+import asyncio
+import threading
+
 import pyarrow as pa
 import pytest
 
 from shedder import errors
+from shedder.archive.log import Log
 from shedder.client import connect_async
+from shedder.server.server import Server
 from tests.server.conftest import CREATE_TRADES
 from tests.streams.streams import trades
 
@@ -54,6 +59,61 @@ async def test_a_producer_goes_on_and_bad_rows_stop_it(address):
         await resumed.push(trades(10), sequence=99)
         with pytest.raises(errors.SequenceGap):
             await resumed.flush()
+
+
+async def test_who_gives_up_waiting_for_receipts_gets_them_later(address, monkeypatch):
+    disk_goes_on, sync = threading.Event(), Log.sync
+
+    def slow(log: Log) -> None:
+        disk_goes_on.wait(10.0)
+        sync(log)
+
+    async with await connect_async(address) as client:
+        await client.execute(CREATE_TRADES)
+        producer = await client.producer("trades", "p")
+        await producer.push(trades(10, 1))
+        await producer.flush()
+        monkeypatch.setattr(Log, "sync", slow)
+        await producer.push(trades(10, 2))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.flush(), 0.2)
+        await producer.push(trades(10, 3))
+        disk_goes_on.set()
+        assert (await producer.flush()).position == 30
+        await producer.close()
+
+
+async def test_a_producer_goes_on_when_the_server_has_ended_its_call(engine, settings):
+    server = Server(engine, settings)
+    address = await server.start()
+    async with await connect_async(str(address)) as client:
+        await client.execute(CREATE_TRADES)
+        producer = await client.producer("trades", "p")
+        await producer.push(trades(10, 1))
+        await producer.flush()
+        await server.stop(0)
+        await asyncio.sleep(0.2)  # The end of the call has come.
+        await producer.push(trades(10, 2))
+        again = Server(engine, settings.model_copy(update={"listen": str(address)}))
+        await again.start()
+        assert (await producer.flush()).position == 20
+        await producer.close()
+        await again.stop(0)
+
+
+async def test_a_subscription_of_which_nothing_was_read_ends_with_its_reader(address, engine):
+    async with await connect_async(address) as client:
+        await client.execute(CREATE_TRADES)
+        query = await client.register("counts", COUNTS)
+        listeners = engine.core.published("counts")[1].listeners
+        for _ in range(3):
+            slides = await query.subscribe()
+            await slides.aclose()
+            with pytest.raises(StopAsyncIteration):
+                await anext(slides)
+        async with asyncio.timeout(10.0):
+            while len(listeners):
+                await asyncio.sleep(0.01)
 
 
 async def test_nobody_there_is_said_to_be_unreachable():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shedder import errors
-from shedder.client import spilling
+from shedder.client import backlog
 from shedder.client.helping import Helper
 from shedder.client.spill import Spill
 from shedder.overload.controller import NORMAL, STRETCH_MAX
@@ -20,7 +20,7 @@ BATCHES = 40
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch):
     """Batches are spilled as soon as there is no room."""
-    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
 
 
 def asks(engine, *, help_wanted):
@@ -204,6 +204,28 @@ def test_what_is_owed_of_an_older_epoch_follows_and_nothing_else(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_rows_that_are_declared_lost_keep_nobody_from_going_on(
+    twins, tmp_path, monkeypatch, is_stored
+):
+    """The newest of them, of which nobody can tell any more whether they were to follow."""
+    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
+    newest = sorted(tmp_path.glob("*/*.arrow"))[-1]
+    newest.write_bytes(b"")
+    with pytest.raises(errors.CorruptData, match=newest.name):
+        Helper(twins._connection, TRADES, "p", directory=tmp_path)
+    newest.rename(newest.with_name(f"{newest.name}.lost"))
+    again = Helper(twins._connection, TRADES, "p", directory=tmp_path)
+    if not is_stored:
+        help_with(again, 1)
+    while again.owes:
+        again.follow()
+    again.close()
+    assert stored(twins) == pushed([0] if is_stored else [0, 1])
+    assert twins.ledger("trades").to_follow == 10 * is_stored
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [errors.DiskFull, errors.StorageFailed])
 def test_what_its_own_disk_does_not_take_is_sent_as_it_is(
     twins, engine, producer, monkeypatch, error
@@ -216,7 +238,7 @@ def test_what_its_own_disk_does_not_take_is_sent_as_it_is(
     monkeypatch.setattr(Spill, "write", no_room)
     helped(twins, producer, range(2, 5))
     monkeypatch.undo()
-    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
     merged = engine.merge
     engine.merge = lambda *args, **kwargs: helpful.append(1) or merged(*args, **kwargs)
     helpful = []
@@ -233,7 +255,7 @@ def test_whatever_ends_the_sending_thread_is_told_to_who_pushes(twins, monkeypat
     producer = twins.producer("trades", "p", spill=tmp_path, helps=True)
     producer.push(trades(10, 0))
     producer.flush()
-    monkeypatch.setattr(producer, "_step", broken)
+    monkeypatch.setattr(producer._sender, "_step", broken)
     producer.push(trades(10, 1))
     for call in (producer.flush, lambda: producer.push(trades(10, 2)), producer.close):
         with pytest.raises(errors.InternalError, match="ZeroDivisionError"):

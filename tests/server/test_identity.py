@@ -39,6 +39,18 @@ def test_a_new_token_is_known_by_its_entry_alone():
     assert identity == Identity("collector", frozenset({Scope.INGEST}), NOW)
 
 
+@pytest.mark.parametrize("name", ['O"Brien', "O'Brien", "a\\b", "J\u00f6rg \U0001f600"])
+def test_a_token_may_have_any_name_that_can_be_printed(name):
+    (identity,) = parse_tokens(new_token(name, [Scope.QUERY])[1]).values()
+    assert identity.name == name
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "a\x7fb", "a\0"])
+def test_a_name_that_would_break_the_tokens_file_is_refused(name):
+    with pytest.raises(BadSetting, match="cannot be named"):
+        new_token(name, [Scope.QUERY])
+
+
 def test_tokens_are_long_and_never_the_same():
     tokens = {new_token("a", [])[0] for _ in range(100)}
     assert len(tokens) == 100
@@ -50,6 +62,7 @@ def test_tokens_are_long_and_never_the_same():
     [
         "not toml [",
         "tokens = 3",
+        "token = [3]",
         "[[token]]\nsha256 = 'aa'",
         "[[token]]\nname = 'a'\nsha256 = 'aa'\nscopes = ['query']",
         f"[[token]]\nname = 'a'\nsha256 = '{'0' * 64}'",
@@ -83,8 +96,9 @@ def test_a_changed_tokens_file_is_taken_over_and_a_broken_one_is_not(tmp_path):
     assert tokens.identify(second).name == "second"
     with pytest.raises(Unauthenticated):
         tokens.identify(first)
-    path.write_text("broken [")
-    tokens.refresh_or_keep()
+    for broken in (b"broken [", b"# no text: \xff\n", b"token = [3]"):
+        path.write_bytes(broken)
+        tokens.refresh_or_keep()
     os.unlink(path)
     tokens.refresh_or_keep()
     assert tokens.identify(second).name == "second"

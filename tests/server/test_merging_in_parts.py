@@ -209,6 +209,31 @@ def test_who_sends_nothing_is_not_waited_for_for_ever() -> None:
     asyncio.run(nothing())
 
 
+def test_who_sends_a_byte_at_a_time_does_not_keep_the_room_for_ever() -> None:
+    async def trickle() -> None:
+        async def drops():
+            while True:
+                await asyncio.sleep(0.05)
+                yield MergeInPartsRequest(part=b"x")
+
+        with pytest.raises(errors.InvalidRequest, match="the parts come at less than"):
+            await Parts(100, Drain(), part_s_max=0.2).gathered(drops(), 100)
+
+    asyncio.run(trickle())
+
+
+def test_empty_parts_do_not_keep_the_room_for_ever() -> None:
+    async def empties() -> None:
+        async def endless():
+            for _ in range(1_000):
+                yield MergeInPartsRequest(part=b"")
+
+        with pytest.raises(errors.InvalidRequest, match="a part is empty"):
+            await Parts(100, Drain()).gathered(endless(), 9)
+
+    asyncio.run(empties())
+
+
 def test_parts_are_as_large_as_the_server_takes_messages() -> None:
     data = bytes(3 * PART_BYTES + 1)
     for limit, largest in ((1 << 30, PART_BYTES), (100_000, 100_000), (1, 65_536)):
@@ -218,6 +243,7 @@ def test_parts_are_as_large_as_the_server_takes_messages() -> None:
         assert max(len(each.part) for each in parts) == largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [300, 4_000], ids=["one message", "in parts"])
 def test_what_follows_others_is_merged_only_where_these_are(
     server: ServerProcess, rows: int

@@ -1,9 +1,7 @@
 """A producer that spills never waits, loses nothing, and sends nothing twice, whoever dies."""
 
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 
 import numpy as np
@@ -12,13 +10,14 @@ import pytest
 
 import shedder
 from shedder import errors
-from shedder.client import spilling
+from shedder.client import backlog
 from shedder.client.spill import Spill
 from shedder.server.server import running
 from tests.server.conftest import CREATE_TRADES
 from tests.server.test_resilience import again
 from tests.server_process import ServerProcess
 from tests.streams.streams import TRADES, trades
+from tests.warm_process import WarmProcess
 
 BATCHES = 60
 
@@ -26,7 +25,7 @@ BATCHES = 60
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch):
     """Batches are spilled as soon as there is no room."""
-    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
 
 
 @pytest.fixture
@@ -102,6 +101,24 @@ def test_what_is_left_when_the_server_is_gone_is_sent_by_the_next(engine, settin
         producer.close()
         assert stored(client) == pushed(range(31))
         client.close()
+
+
+@pytest.mark.slow
+def test_after_its_end_a_producer_takes_nothing_that_nobody_would_send(client, full, tmp_path):
+    client._patience_s = 0.2
+    producer = client.producer("trades", "p", spill=tmp_path)
+    full.set()
+    producer.push(trades(10, 0))
+    producer.close()
+    with pytest.raises(errors.FailedPrecondition, match="is closed"):
+        producer.push(trades(10, 1))
+    assert (producer.next_sequence, producer.spilled.batches) == (1, 1)
+    producer._patience_s = 600.0
+    producer.close()  # There is nobody to wait for.
+    full.clear()
+    with client.producer("trades", "p", spill=tmp_path) as producer:
+        assert producer.next_sequence == 1
+    assert stored(client) == pushed([0])
 
 
 @pytest.mark.slow
@@ -195,45 +212,36 @@ def test_a_spill_of_another_epoch_is_sent_first(client, full, tmp_path):
     assert stored(client) == pushed(range(31))
 
 
-PUSHING = """
-    import sys
-    import shedder
-    from shedder.client import spilling
-    from tests.streams.streams import trades
-
-    spilling.HOLD_S = 0.0
-    client = shedder.connect(sys.argv[1], insecure=True, patience_s=60)
-    producer = client.producer("trades", "p", spill=sys.argv[2])
+def push_when_told(address, spill):
+    """A client: prints its next number, then pushes a batch for each line that somebody writes."""
+    backlog.HOLD_S = 0.0
+    client = shedder.connect(address, insecure=True, patience_s=60)
+    producer = client.producer("trades", "p", spill=spill)
     print(producer.next_sequence, flush=True)
-    for line in sys.stdin:  # One batch for each line that somebody writes.
+    for _ in sys.stdin:
         print(producer.push(trades(200, producer.next_sequence)), flush=True)
     producer.close()
-"""
 
 
 class Pushing:
     """A client in a process of its own that pushes when it is told to."""
 
     def __init__(self, address, spill):
-        command = [sys.executable, "-c", textwrap.dedent(PUSHING), address, str(spill)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.next_sequence = int(self._process.stdout.readline())
+        self._process = WarmProcess(push_when_told, address, spill)
+        self.next_sequence = int(self._process.output.readline())
 
     def push(self, batches):
         for _ in range(batches):
-            self._process.stdin.write("\n")
-            self._process.stdin.flush()
-            self.next_sequence = int(self._process.stdout.readline())
+            self._process.say("\n")
+            self.next_sequence = int(self._process.output.readline())
 
     def kill(self):
-        self._process.kill()
-        self._process.communicate()
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
 
     def end(self):
-        self._process.communicate()
-        assert self._process.returncode == 0
+        self._process.input.close()
+        assert self._process.wait() == 0
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from shedder import errors
-from shedder.client import connect_async, spilling
+from shedder.client import backlog, connect_async
 from shedder.client.failures import Patience, patiently
 from shedder.client.producer import Producer
 from tests.server.conftest import CREATE_TRADES
@@ -114,7 +114,7 @@ def test_after_a_crash_nothing_is_counted_twice_and_no_receipt_lied(tmp_path, mo
         producer.help_wanted = True
         send(producer, *args)
 
-    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
     monkeypatch.setattr(Producer, "send", asked)
     server = ServerProcess(tmp_path / "data")
     try:
@@ -147,7 +147,7 @@ def test_what_waited_on_disk_is_sent_whole_or_thinned_under_one_number(
     client, engine, standing, full, tmp_path, monkeypatch
 ):
     """A batch whose receipt got lost with its producer comes again, thinned otherwise or not."""
-    monkeypatch.setattr(spilling, "HOLD_S", 0.0)
+    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
     asks(engine, help_wanted=True)
     producer = client.producer("trades", "p", spill=tmp_path, thinning="1/2")
     pushed(producer, range(2))

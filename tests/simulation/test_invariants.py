@@ -35,6 +35,7 @@ def test_two_thousand_random_worlds(first):
     check(first, 250)
 
 
+@pytest.mark.slow
 def test_wrong_answers_while_thinned_are_not_hidden_among_many_right_ones():
     """Of 10,000 intervals two dozen missed, all of them while the query was thinned."""
 

@@ -241,6 +241,7 @@ def test_a_half_done_micro_batch_is_cut_as_it_was_whatever_the_service_takes_by_
                 assert client.ledger("s").applied == 9_999
 
 
+@pytest.mark.slow
 def test_a_partition_says_what_it_has_pushed_and_what_the_service_lost_of_it_is_noticed(
     client: Client, service: Service, tmp_path: Path
 ) -> None:

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shedder.client.client import Client
-from spark_ingest.pipeline import FANOUT, forward, summarise
+from spark_ingest.pipeline import forward, summarise
+from spark_ingest.tree import FANOUT
 from tests.server_process import ServerProcess
 from tests.spark_ingest.test_pipeline import (
     QUERIES,

@@ -11,7 +11,7 @@ import pytest
 
 from shedder.cql.expression import AggregateFunction
 from shedder.cql.statement import Target, TargetKind
-from shedder.queries.verdict import Claim, Ranks, judge_quantile, judge_value
+from shedder.queries.verdict import Claim, Ranks, judge_quantile, judge_top, judge_value
 from spark_ingest.report import Effort, Refusal, Report, to_html, to_json, write
 from spark_ingest.scores import GroupCount, Judged, Made
 
@@ -122,6 +122,33 @@ def test_the_json_holds_every_value_and_is_strict_json(mixed, tmp_path):
     assert len(found["values"]) == 16
     assert found["passed"] is True
     assert as_html.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("value", [dt.datetime(2026, 1, 2), dt.date(2026, 1, 2), math.nan, "JFK"])
+def test_lists_of_values_of_any_type_are_strict_json(value, tmp_path):
+    items = [{"value": value, "count": 3, "low": 3, "high": 4, "guaranteed": True}]
+    listed = judge_top(Claim(items, None, None, "interval", None), {value: 3}, 2, 1)
+    as_json, _ = write(report([Judged(0, "", "TOP", "frequent", 0.95, listed)]), tmp_path)
+    found = json.loads(as_json.read_text(), parse_constant=pytest.fail)
+    [item] = found["values"][0]["value"]
+    shown = value.isoformat() if isinstance(value, dt.date) else value
+    assert item == {**items[0], "value": None if value != value else shown}
+
+
+@pytest.mark.parametrize(
+    ("value", "high", "truth"),
+    [(1.0, math.inf, math.inf), (math.inf, math.inf, 1.0), (1, 9, 1e-310)],
+)
+def test_errors_that_are_not_finite_are_none_and_not_drawn(value, high, truth, tmp_path):
+    verdict = judge_value(
+        AggregateFunction.MAX, Claim(value, 0.0, high, "interval", None), truth, None
+    )
+    assert verdict.held
+    assert verdict.error is None
+    assert verdict.half_width is None
+    rows = [Judged(at, "", "MAX", "sample", 0.95, verdict) for at in range(6)]
+    as_json, _ = write(report(rows), tmp_path)
+    json.loads(as_json.read_text(), parse_constant=pytest.fail)
 
 
 def test_a_report_fails_when_a_certain_value_is_wrong_once():

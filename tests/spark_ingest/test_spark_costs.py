@@ -16,9 +16,10 @@ def test_waves_of_tasks_and_levels_of_merges_add_up() -> None:
 
 def test_what_it_was_measured_by_is_what_it_says() -> None:
     costs = Costs.measured(
-        one_s=0.4, many_s=0.62, full_s=3.62, partitions=12, tuples=6_000_000, merge=0.01
+        few_s=0.48, few=5, many_s=0.62, many=12, full_s=3.62, tuples=6_000_000, merge=0.01
     )
     assert costs.partition == pytest.approx(0.01)
     assert costs.tuple == pytest.approx(500e-9)
     assert costs.seconds(6_000_000, 12, 1) == pytest.approx(3.62)
-    assert costs.seconds(0, 1, 1) == pytest.approx(0.4)
+    assert costs.seconds(0, 5, 1) == pytest.approx(0.48)
+    assert costs.seconds(0, 1, 1) == pytest.approx(0.39)  # Alone, it is merged with nothing.

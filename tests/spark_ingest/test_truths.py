@@ -17,6 +17,7 @@ from spark_ingest.facts import find_truths
 from spark_ingest.flights import load_flights
 from spark_ingest.judge import judge
 from spark_ingest.scores import MISSING
+from spark_ingest.session import having
 from tests.spark_ingest.archives import answer, archive, stream_schema
 
 ROWS = 6_000
@@ -219,6 +220,21 @@ def test_a_list_of_top_must_have_what_is_more_frequent_than_what_it_is_sure_of(
     assert judge([one], truths_of(one)).judged[-1].verdict.held == holds
 
 
+def test_how_many_passes_have_ended_is_told_after_each(spark, sealed):
+    texts = ("COUNT(*) AS n", "TOP(dest, 2) AS n")
+    found = [answer({}, {"n": [(9.0, 0.0, 9.0, "interval")]}, position=ROWS)]
+    found += [answer({}, {"n": [([], None, None, "exact")]}, position=ROWS)]
+    cases = [
+        case(sealed, number, f"SELECT {text} FROM flights", it)
+        for number, (text, it) in enumerate(zip(texts, found, strict=True))
+    ]
+    told = []
+    with relation(spark, sealed) as name:
+        truths = find_truths(spark, name, "ts", cases, lambda done, of: told.append((done, of)))
+    assert truths.passes == len(told) >= 2
+    assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
+
+
 @pytest.mark.parametrize("call", ["TOP(tailnum, 2)", "FREQUENT(tailnum, 0.1)"])
 def test_lists_of_a_column_without_values_are_judged(spark, rows, tmp_path, call):
     nothing = rows.set_column(
@@ -245,6 +261,27 @@ def test_streams_and_columns_may_have_any_names(spark, tmp_path, stream, column)
     with relation(spark, sealed) as name:
         truths = find_truths(spark, name, "ts", [one])
     assert [each.verdict.held for each in judge([one], truths).judged] == [True]
+
+
+def test_texts_and_names_are_never_replaced(spark, tmp_path):
+    """Spark's own language has variables, and knows two ways to write a backslash."""
+    column, texts = "${path}", ["${env:HOME}", "${no such}", "a\\d", "it's", "$"]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(range(5), pa.timestamp("us")), pa.array(texts)], names=["ts", column]
+    )
+    sealed = archive(tmp_path / "data", "s", [batch])
+    found = answer({}, {"n": [(1, 1, 1, "exact")]}, position=5)
+    quoted = [text.replace("'", "''") for text in texts]
+    cases = [
+        case(sealed, at, f"""SELECT COUNT(*) AS n FROM s WHERE "{column}" = '{text}'""", found)
+        for at, text in enumerate(quoted)
+    ]
+    with having(spark, "spark.sql.parser.escapedStringLiterals", "true"):
+        for one in cases:
+            assert exact(spark, sealed, one.query, found)["a0"].to_pylist() == [1]
+        with relation(spark, sealed) as name:
+            truths = find_truths(spark, name, "ts", cases)
+    assert [each.verdict.held for each in judge(cases, truths).judged] == [True] * 5
 
 
 def test_the_zone_of_the_session_changes_no_truth(spark, sealed, rows):

@@ -1,6 +1,7 @@
 """What holds columns becomes batches of the stream, or says why it cannot."""
 
 import datetime
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -100,9 +101,21 @@ def test_a_value_that_does_not_fit_is_shown(column, values, problem):
         list(conform(table(**{column: values}), TRADES))
 
 
-def test_missing_unknown_and_doubled_columns_are_named():
-    with pytest.raises(SchemaMismatch, match="column 'value' is missing"):
-        list(conform(table().drop_columns(["value"]), TRADES))
+def test_a_column_that_may_be_null_and_is_not_there_is_null():
+    got = one(table().drop_columns(["value"]))
+    assert got == [{"ts": datetime.datetime(1970, 1, 1, 0, 0, 0, 1), "key": 1, "value": None}]
+    assert one({"ts": [datetime.datetime(1970, 1, 1)]})[0]["key"] is None
+
+
+@pytest.mark.parametrize("without", ["ts", "text"])
+def test_a_column_that_may_not_be_null_must_be_there(without):
+    columns = [replace(it, nullable=it.name not in ("ts", "text")) for it in EVERY_TYPE.columns]
+    strict = replace(EVERY_TYPE, columns=tuple(columns))
+    with pytest.raises(SchemaMismatch, match=f"column '{without}' is missing, and NOT NULL"):
+        list(conform(every_type(3).drop_columns([without]), strict))
+
+
+def test_unknown_and_doubled_columns_are_named():
     with pytest.raises(SchemaMismatch, match="no column 'extra'"):
         list(conform(table(extra=[1]), TRADES))
     doubled = pa.Table.from_arrays([*table().columns, pa.chunked_array([[1]])], [*"ab", "c", "c"])

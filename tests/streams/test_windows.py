@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedder.cql.statement import LandmarkWindow, RangeWindow, UnboundedWindow
+from shedder.streams.batches import TIME_MIN_US
 from shedder.streams.watermark import Watermark
 from shedder.streams.windows import PaneGrid, Span
 
@@ -73,6 +74,17 @@ def test_the_watermark_follows_the_newest_event_and_never_goes_back() -> None:
     assert watermark.value_us == 45
     watermark.observe(20, arrival_us=61)
     assert watermark.value_us == 45
+
+
+def test_the_watermark_is_never_before_the_first_of_all_event_times() -> None:
+    """A calendar must know it, whoever promises what."""
+    for move in (
+        lambda watermark: watermark.raise_to(-(1 << 63)),
+        lambda watermark: watermark.observe(TIME_MIN_US + 4, arrival_us=60),
+    ):
+        watermark = Watermark(lateness_us=5, future_us_max=100)
+        move(watermark)
+        assert watermark.value_us == TIME_MIN_US
 
 
 def test_a_tuple_years_in_the_future_does_not_move_the_watermark() -> None:

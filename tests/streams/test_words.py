@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from shedder.cql.types import ColumnType
 from shedder.engine.slices import first_at
 from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
-from shedder.streams.words import ends_of, words_of
+from shedder.streams.words import double_ends_of, ends_of, words_of
 from synopses.bottom_k import Kept
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -51,6 +53,27 @@ def test_ends_and_order_are_those_of_the_values(values: list[int]) -> None:
     column = words_of(pa.array(values, pa.int64()))
     assert column is not None
     assert ends_of(column) == (min(values), max(values), values == sorted(values))
+
+
+@pytest.mark.slow
+@given(st.lists(st.floats(), min_size=1))
+def test_ends_of_doubles_are_those_of_the_values(values: list[float]) -> None:
+    column = words_of(pa.array(values, pa.float64()))
+    assert column is not None
+    ends = double_ends_of(column)
+    if any(map(math.isnan, values)):
+        assert ends is None
+    else:
+        assert ends == (min(values), max(values))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, 5e-324, 1.7976931348623157e308])
+def test_the_outermost_doubles_are_ends(value: float, sign: float) -> None:
+    values = np.array([1.5, math.copysign(value, sign), -1.5])
+    ends = double_ends_of(values.view(np.int64))
+    expected = (float(values.min()), float(values.max()))
+    assert ends == (None if math.isnan(value) else expected)
 
 
 @given(st.lists(INT64), st.integers(-(2**65), 2**65))

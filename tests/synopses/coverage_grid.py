@@ -1,6 +1,6 @@
 """The full grid: `python -m tests.synopses.coverage_grid` measures it and writes docs/coverage.md.
 
-What fails the gate is listed, and the exit code is 1. Source of the rules: estimators.md 13.
+What fails the gate is listed, and the exit code is 1. The rules: `gate` of tests/truth.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _SKETCHES = """\
 Sketches skip nothing, so their error depends on their size and on the data alone. HLL has 2^9 or
 2^12 registers, frequent items has tables of 64. Certain bounds may not miss once: the bucket of a
 quantile, the counts of listed items and that no item outside the list is above a guaranteed one.
-Half-widths are relative to the truth: KLL and REQ bound ranks, not values, and a tail shows it."""
+Half-widths are relative to the truth: KLL and REQ bound ranks, not values, and a tail shows it.
+Each cell of theirs draws values of its own, so that of two confidences the smaller may be wider
+where the data have gaps (spike, pareto)."""
 REPORT = Path(__file__).parents[2] / "docs" / "coverage.md"
 
 

@@ -218,3 +218,10 @@ def test_a_hash_sample_of_one_low_hash_says_that_it_knows_almost_nothing(value: 
     found = distinct_by_hash(kept=0, share=sample.share, confidence=0.95)
     assert found.low[0] == 0
     assert found.high[0] >= 2.0**54
+
+
+def test_a_hash_sample_that_put_out_the_largest_hash_is_not_all() -> None:
+    sample = HashSample(4)
+    sample.update(np.uint64(KEY_MAX - 1) - np.arange(10, dtype=np.uint64))
+    assert len(sample.hashes) < 10
+    assert sample.share < 1

@@ -68,6 +68,19 @@ def test_counts_are_those_of_sorting_whatever_the_batches(groups: int, batch: in
         assert buckets.quantile(1.0)[group].high == mine.max()
 
 
+def test_counters_of_several_groups_that_go_round_are_carried_on() -> None:
+    """Every second value is one of two, so that each group has 100,000 of them."""
+    rng = np.random.default_rng(3)
+    values, ids = mixed(3, 400_000), rng.integers(0, 2, 400_000).astype(np.int32)
+    values[::2] = 7.25 - ids[::2]
+    buckets = GroupedLogBuckets(2)
+    for start in range(0, values.size, 50_000):
+        buckets.update(ids[start : start + 50_000], values[start : start + 50_000])
+    for found, exact in zip(buckets.buckets(), counted(ids, values), strict=True):
+        np.testing.assert_array_equal(found, exact)
+    assert buckets.buckets()[2].max() > 1 << 16
+
+
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize(
     "kinds",
@@ -100,6 +113,40 @@ def test_few_different_values_of_one_group_are_counted_like_any(
     assert at_once.counts.tolist() == [2 * counts.sum()]
     np.testing.assert_array_equal(at_once.buckets()[1], cells)
     np.testing.assert_array_equal(at_once.buckets()[2], 2 * counts)
+
+
+ROWS = 150_001  # More than two runs of window_kernels.py, and a rest.
+DRAWN = {
+    "near": lambda rng: rng.lognormal(0, 1, ROWS),
+    "both signs": lambda rng: rng.normal(0, 1, ROWS),
+    "negative": lambda rng: -rng.lognormal(0, 1, ROWS),
+    "five values": lambda rng: rng.integers(1, 6, ROWS) * 1.0,
+    "mostly zeros": lambda rng: rng.integers(0, 3, ROWS) // 2 * rng.normal(0, 1, ROWS),
+    "sixty octaves": lambda rng: rng.lognormal(0, 6, ROWS) * rng.choice([-1.0, 1.0], ROWS),
+    "all octaves": lambda rng: rng.lognormal(0, 100, ROWS),
+    "growing": lambda rng: np.geomspace(1e-9, 1e12, ROWS),
+    "with holes": lambda rng: rng.choice([1.0, 1e3, -1e9], ROWS) + rng.random(ROWS),
+    "odd ones": lambda _: mixed(1, ROWS),
+}
+
+
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_many_values_of_one_group_are_counted_as_sorting_counts_them(drawn: str) -> None:
+    rng = np.random.default_rng(7)
+    values = DRAWN[drawn](rng)
+    buckets = GroupedLogBuckets(1)
+    buckets.update(None, rng.lognormal(0, 1, 4096))  # So there are pages.
+    before = buckets.select(np.array([0]))
+    for _ in range(3):
+        buckets.update(None, values)
+    assert buckets._cells.pages is not None
+    _, cells, counts = counted(np.zeros(ROWS, np.int32), values)
+    found = buckets.subtract(before).buckets()
+    np.testing.assert_array_equal(found[1], cells)
+    np.testing.assert_array_equal(found[2], 3 * counts)
+    assert buckets.counts.tolist() == [3 * counts.sum()]
+    assert buckets.quantile(0.0)[0].low <= np.nanmin(values)
+    assert buckets.quantile(1.0)[0].high >= np.nanmax(values)
 
 
 def test_a_histogram_of_many_values_takes_less_than_a_map_would() -> None:

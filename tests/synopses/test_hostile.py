@@ -176,10 +176,31 @@ def weighted(weights: list[float], priorities: list[float]) -> bytes:
     return seal(Kind.WEIGHTED_BOTTOM_K, struct.pack("<Qd", 4, 0.0), columns)
 
 
+def frequent(count: int, late: int, error: int, total: int) -> bytes:
+    """Frequent values of two groups, of which the second has one."""
+    entry = [np.array([1], np.int32), np.array([7], np.uint64), np.array([count]), np.array([late])]
+    body = [*entry, np.array([3]), np.array([0, error]), np.array([0, total])]
+    return seal(Kind.FREQUENT, struct.pack("<qqB", 2, 8, 0), body)
+
+
 CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
     "a count below 0": (
         GroupedCount,
         seal(Kind.COUNT, struct.pack("<q", 1), [np.array([-5])]),
+    ),
+    "keys that wrap": (
+        GroupedCountMin,
+        seal(
+            Kind.COUNT_MIN,
+            struct.pack("<qB", 1, 4),
+            [
+                np.zeros(1, np.uint8),
+                np.zeros((0, 5, 16), np.int64),
+                np.zeros(2, np.int32),
+                np.array([1, 2], np.uint64),
+                np.array([2**62, 2**62]),
+            ],
+        ),
     ),
     "counters that wrap": (GroupedCountMin, counters([2**62, 2**62])),
     "a counter below 0": (GroupedCountMin, counters([-1, 2])),
@@ -192,6 +213,11 @@ CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
         weighted([np.array([0x7FF0000000000001]).view(np.float64)[0]], [1.0]),
     ),
     "a priority below its weight": (WeightedBottomK, weighted([2.0], [1.0])),
+    "a counter of nothing": (GroupedFrequent, frequent(0, 0, 0, 0)),
+    "counters of more than was counted": (GroupedFrequent, frequent(5, 0, 2, 6)),
+    "more taken than was counted": (GroupedFrequent, frequent(1, 0, 2**62, 1)),
+    "later than all purges": (GroupedFrequent, frequent(5, 3, 2, 9)),
+    "earlier than all purges": (GroupedFrequent, frequent(5, -1, 2, 9)),
     "a key that went out": (
         BottomK,
         seal(Kind.BOTTOM_K, struct.pack("<QQ", 4, 10), [np.array([11], np.uint64)]),
@@ -212,6 +238,7 @@ def test_what_no_summary_can_hold_is_refused(what: str) -> None:
 
 def test_what_a_summary_can_just_hold_is_read() -> None:
     assert GroupedCountMin.from_bytes(counters([2**61, 1])).totals().tolist() == [2**61 + 1]
+    assert GroupedFrequent.from_bytes(frequent(5, 2, 2, 7)).error.tolist() == [0, 2]
     assert len(WeightedBottomK.from_bytes(weighted([1.0, 1e308], [1.0, math.inf])).weights) == 2
 
 

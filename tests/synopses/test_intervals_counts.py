@@ -186,7 +186,7 @@ def test_rows_say_about_distinct_values_only_what_is_certain_or_marked():
 
 def test_missing_groups_are_as_large_as_the_formula_says():
     size = missing_group_rows(population=10**6, read=10**4, confidence=0.95)
-    # estimators.md 10: 9.9 N/n at N = 10^6, n = 10^4.
+    # By hand: (N/g) e^(-g n/N) = 0.05 at N = 10^6, n = 10^4 gives g = 9.9 N/n.
     assert size == pytest.approx(9.9 * 100, rel=0.02)
     for rows, missed in ((size, True), (size + 1, False)):
         chance = min((1 - rows / 10**6) ** 10**4, (1 - 1e-2) ** rows)

@@ -300,6 +300,12 @@ def test_a_weighted_sample_that_left_nothing_out_is_exact():
     assert found.bound.tolist() == [Bound.EXACT] * 3
 
 
+def test_a_weighted_sample_without_end_says_nothing_of_what_it_has_no_row_of():
+    matches = WeightedMatches(np.zeros(1), np.zeros(1, np.int64), np.inf)
+    found = weighted_sum(matches, confidence=0.95)
+    assert (found.low[0], found.high[0], found.bound[0]) == (-np.inf, np.inf, Bound.NONE)
+
+
 @pytest.mark.parametrize(
     ("certain", "light", "tau", "known"),
     [

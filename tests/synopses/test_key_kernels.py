@@ -5,23 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synopses.hashing import (
-    chosen_keys,
-    combine,
-    murmur_int64,
-    position_keys,
-    position_start,
-    uniforms,
-)
+from synopses.hashing import combine, murmur_int64, position_keys, salted, uniforms
 from synopses.inputs import as_input
-from synopses.key_kernels import (
-    below,
-    chosen_joined,
-    heaviest,
-    joined_below,
-    positions_at_least,
-    positions_below,
-)
+from synopses.key_kernels import below, few_at_least, few_below, heaviest
 
 ROWS = 3000
 
@@ -30,18 +16,16 @@ ROWS = 3000
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
 def test_found_rows_are_the_rows_below(share: float, rows: int) -> None:
     threshold = np.uint64(min(int(share * 2**64), 2**64 - 1))
-    keys, start = position_keys(7, 1000, rows), position_start(7, 1000)
+    keys = as_input(position_keys(7, 1000, rows), np.uint64)
     expected = np.flatnonzero(keys < threshold)
-    np.testing.assert_array_equal(below(as_input(keys, np.uint64), threshold), expected)
-    found = positions_below(start, rows, threshold)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(chosen_keys(start, found), keys[expected])
-    hashes = as_input(murmur_int64(np.arange(rows))[0], np.uint64)
-    joined = combine(hashes, np.full(rows, 9, np.uint64))
-    low = joined_below(hashes, np.uint64(9), threshold)
-    np.testing.assert_array_equal(low, np.flatnonzero(joined < threshold))
-    chosen = chosen_joined(hashes, np.uint64(9), as_input(low, np.int64))
-    np.testing.assert_array_equal(chosen, joined[low])
+    np.testing.assert_array_equal(below(keys, threshold), expected)
+    np.testing.assert_array_equal(few_below(keys, threshold), expected)
+
+
+def test_one_salt_for_all_hashes_is_a_column_of_it() -> None:
+    hashes = murmur_int64(np.arange(ROWS))[0]
+    column = np.full(ROWS, 9, np.uint64)
+    np.testing.assert_array_equal(salted(hashes, np.uint64(9)), combine(hashes, column))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -49,9 +33,9 @@ def test_found_rows_are_the_rows_below(share: float, rows: int) -> None:
 def test_found_rows_are_heavy_enough(bar: float, sign: float) -> None:
     weights = np.random.default_rng(3).normal(size=ROWS)
     weights[5] = np.nan
-    numbers = uniforms(position_keys(7, 1000, ROWS))
-    found = positions_at_least(as_input(weights, np.float64), sign, position_start(7, 1000), bar)
-    np.testing.assert_array_equal(found, np.flatnonzero(sign * weights >= bar * numbers))
+    keys = as_input(position_keys(7, 1000, ROWS), np.uint64)
+    found = few_at_least(as_input(weights, np.float64), sign, keys, bar)
+    np.testing.assert_array_equal(found, np.flatnonzero(sign * weights >= bar * uniforms(keys)))
 
 
 @pytest.mark.parametrize("tau", [0.0, 1.5, 1e300])

@@ -79,13 +79,17 @@ def test_one_group_at_once_is_as_a_value_at_a_time(rows: int, odd: float | None)
 
 ODD = {"nothing": [], "negative": [-1.5], "zeros": [-0.0, 0.0], "absent": [np.nan]}
 ODD |= {"infinite": [np.inf, -np.inf], "infinite above": [np.inf], "extreme": [1.7e308, 5e-324]}
+ODD["both signs"] = (-np.geomspace(1e-6, 1e6, 900)).tolist()
 
 
+@pytest.mark.parametrize("groups", [5, 100])
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("distribution", ["lognormal-2", "pareto", "constant"])
-def test_many_rows_of_groups_at_once_are_as_few_at_a_time(distribution: str, odd: str) -> None:
-    """Values that are not negative are added by a shorter way, up to the first of another kind."""
-    rows, groups = 12_000, 5
+def test_many_rows_of_groups_at_once_are_as_few_at_a_time(
+    distribution: str, odd: str, groups: int
+) -> None:
+    """Finite values are added by a shorter way, and positive ones; others are found afterwards."""
+    rows = 12_000
     rng = np.random.default_rng(len(odd))
     values = np.abs(truth.draw(distribution, 4, rows)) * 10.0 ** rng.integers(-9, 9, rows)
     for value in ODD[odd]:
@@ -105,6 +109,24 @@ def test_many_rows_of_groups_at_once_are_as_few_at_a_time(distribution: str, odd
             assert at_once.sum().value[group] == pytest.approx(exact, rel=2e-16, abs=0)
 
 
+@pytest.mark.parametrize("groups", [3, 80])
+@pytest.mark.parametrize("first", [1.0, np.nan, -1.0])
+def test_one_bad_id_among_many_rows_is_refused_and_changes_nothing(
+    groups: int, first: float
+) -> None:
+    ids, values = np.arange(2000, dtype=np.int32) % groups, np.full(2000, first)
+    moments = GroupedMoments(groups, integer=False)
+    moments.update(ids, values)
+    before = moments.to_bytes()
+    for bad in (groups, -1):
+        ids[-1] = bad
+        with pytest.raises(BadParameter, match=f"group id is {bad}, expected 0 to {groups - 1}"):
+            moments.update(ids, values)
+        with pytest.raises(BadParameter, match=r"shape of ids"):
+            moments.update(ids[1:], values)
+    assert moments.to_bytes() == before
+
+
 @pytest.mark.parametrize("distribution", truth.distributions())
 @pytest.mark.parametrize("shift", [0.0, 1e9])
 def test_variances_by_group_are_those_of_two_passes(distribution: str, shift: float) -> None:
@@ -116,6 +138,35 @@ def test_variances_by_group_are_those_of_two_passes(distribution: str, shift: fl
     exact = [group.var(ddof=1) for group in truth.by_group(ids, values, 7)]
     np.testing.assert_allclose(moments.variance().value, exact, rtol=1e-9)
     np.testing.assert_allclose(moments.deviation().value, np.sqrt(exact), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [2**60, 2**60 + 1, 2**60 + 600],
+        [-(2**62) - 1, -(2**62) - 3],
+        [2**63 - 1, 2**63 - 2, 2**63 - 1],
+        [-(2**63), 2**63 - 1, 7],
+        [5, 2**53 + 1, 2**53 + 2],
+        list(range(1_700_000_000_123_456_789, 1_700_000_000_123_457_789)),
+    ],
+)
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_variances_of_integers_beyond_2_to_53_tell_neighbours_apart(
+    values: list[int], parts: int, grouped: bool
+) -> None:
+    moments = GroupedMoments(2, integer=True, variance=True)
+    for part in range(parts):
+        more = GroupedMoments(2, integer=True, variance=True)
+        column = np.array(values[part::parts], np.int64)
+        more.update(np.zeros(column.size, np.int32) if grouped else None, column)
+        moments.merge(more)
+    mean = Fraction(sum(values), len(values))
+    exact = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    answer = moments.variance()
+    assert answer.bound[0] == Bound.EXACT
+    assert answer.value[0] == pytest.approx(float(exact), rel=1e-12)
 
 
 def test_infinities_are_values_and_both_signs_have_no_sum() -> None:

@@ -24,6 +24,7 @@ from tests import truth
 SHARES = (0.01, 0.05, 0.07, 0.1, 0.25, 0.3, 0.5, 0.55, 0.7, 0.9, 0.95, 0.99, 0.999)
 
 
+@pytest.mark.slow
 @given(hundredths=st.integers(0, 10**6), count=st.integers(0, 2**62))
 def test_a_rank_is_that_of_the_decimal(hundredths: int, count: int) -> None:
     share, counts = hundredths / 10**6, np.array([count])

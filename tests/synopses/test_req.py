@@ -234,6 +234,20 @@ def test_whatever_the_library_holds_is_read(k: int) -> None:
         assert read_image(library.serialize(), high=True).num_retained == library.num_retained
 
 
+@pytest.mark.parametrize("high", [True, False])
+@pytest.mark.parametrize("beyond", [np.inf, -np.inf, 1e39, -1e300])
+def test_bytes_of_values_that_are_infinite_as_floats_are_read(beyond: float, high: bool) -> None:
+    summary = GroupedReq(1, 12, high=high)
+    for part in range(4):
+        values = truth.draw("normal", part, 5_000)
+        values[part::5] = beyond
+        summary.update(None, values)
+    read = GroupedReq.from_bytes(summary.to_bytes())
+    assert read.to_bytes() == summary.to_bytes()
+    for q in (0.0, 0.1, 0.5, 0.9, 1.0):
+        assert read.quantile(q, 0.95).low[0] == summary.quantile(q, 0.95).low[0]
+
+
 def read_damaged(size: int, trials: int) -> int:
     """Damage an image in so many ways and use what is still read; returns how many were."""
     library = datasketches.req_floats_sketch(12)

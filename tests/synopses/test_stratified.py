@@ -14,14 +14,17 @@ from synopses.cross_moments import GroupedCrossMoments
 from synopses.hashing import position_keys
 from synopses.intervals.from_moments import chernoff, mean_bounds
 from synopses.intervals.interval import Intervals
+from synopses.intervals.ratios import sampled_mean
+from synopses.intervals.sampled import SampledValues
 from synopses.intervals.stratified import (
-    SquareMoments,
-    Stratum,
     stratified_count,
     stratified_mean,
     stratified_sum,
 )
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from synopses.intervals.stratum import SquareMoments, Stratum
+from synopses.intervals.totals import sampled_sum
+from synopses.moments import GroupedMoments
 from tests.truth import draw, gate
 
 # Levels within one window: the share of the rows, and the level at which they are read.
@@ -140,6 +143,55 @@ def test_nothing_or_one_value_read_promises_no_more_than_the_range(read: int) ->
     for name, (ask, truth) in ASKED.items():
         found = ask([part], confidence=0.95)
         assert found.low[0] <= truth(values) <= found.high[0], name
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.7e-162, 1.5e-162, 1e-300, 1e300])
+def test_intervals_hold_where_squares_of_values_are_no_doubles(scale: float) -> None:
+    rng, trials = np.random.default_rng(5), 200
+    values = rng.choice([-1.0, 1.0], 20_000) * scale
+    held = np.zeros(4, np.int64)
+    for _ in range(trials):
+        read = rng.choice(values, 4_000, replace=False)
+        sample = SampledValues.by_group(
+            read, ids=None, groups=1, population=20_000, read=4_000, low=-scale, high=scale,
+            everything=True,
+        )  # fmt: skip
+        moments = GroupedMoments(1, integer=False, variance=True)
+        moments.update(None, read)
+        means, squares = moments.mean().value, moments.squares()
+        whole = Stratum(20_000, 4_000, moments.counts(), means, squares, -scale, scale, True)
+        sums = [
+            sampled_sum(sample, confidence=0.95),
+            sampled_mean(sample, confidence=0.95).scaled(20_000.0),
+            stratified_sum([whole], confidence=0.95),
+            stratified_sum([replace(whole, whole=False)], confidence=0.95),
+        ]
+        held += [bool(found.low[0] <= values.sum() <= found.high[0]) for found in sums]
+    assert held.min() >= gate(trials, 0.95), held
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("ask", [stratified_sum, stratified_mean])
+def test_a_range_wider_than_doubles_is_no_range(ask: Callable[..., Intervals], whole: bool) -> None:
+    end, one = 1.7e308, np.ones(1)
+    found = ask([Stratum(100, 50, one.astype(np.int64) * 50, one, one, -end, end, whole)],
+                confidence=0.95)  # fmt: skip
+    assert found.low[0] <= -end <= end <= found.high[0]
+    assert found.low[0] <= found.value[0] <= found.high[0]
+
+
+@pytest.mark.parametrize("scale", [1e-90, 1e90])
+def test_degrees_of_freedom_do_not_depend_on_the_unit(scale: float) -> None:
+    values = np.resize([-1.0, 1.0], 20)
+    halves = []
+    for unit in (1.0, scale):
+        squares = np.array([20 * unit * unit])
+        part = Stratum(1_000, 20, np.array([20]), np.array([values.mean() * unit]), squares,
+                       -unit, unit, True)  # fmt: skip
+        found = stratified_sum([part], confidence=0.95)
+        assert found.certified[0]
+        halves.append(float(found.high[0] - found.low[0]) / unit)
+    assert halves[1] == pytest.approx(halves[0])
 
 
 @pytest.mark.slow

@@ -221,6 +221,14 @@ def test_damaged_bytes_are_refused() -> None:
             StratifiedBottomK.from_bytes(bytes(damaged))
 
 
+@pytest.mark.parametrize("stratum", [2, -1])
+def test_a_stratum_that_is_none_is_refused(stratum: int) -> None:
+    sample = StratifiedBottomK(2, 4)
+    with pytest.raises(BadParameter, match="group id"):
+        sample.update(np.array([0, stratum], np.int32), position_start(1, 0))
+    assert sample.population.tolist() == [0, 0]
+
+
 def test_an_empty_sample_is_of_nothing() -> None:
     sample = StratifiedBottomK(0, 5)
     assert sample.chosen().read.tolist() == []

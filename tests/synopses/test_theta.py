@@ -17,6 +17,7 @@ from synopses.header import Kind, seal
 from synopses.profile import TYPICAL
 from synopses.theta import GroupedTheta
 from synopses.theta_images import THRESHOLD_MAX, read_image
+from synopses.theta_sets import Compared
 from tests import truth
 
 CONFIDENCES = (0.68, 0.95, 0.99)
@@ -332,3 +333,16 @@ def test_what_is_thinned_to_almost_nothing_says_that_it_knows_almost_nothing(lev
     answer = thinned.distinct(0.95)[0]
     assert (answer.value, answer.low) == (0, 0)
     assert answer.high == pytest.approx(min(2.0**63, 3.689 * 2.0**level), rel=1e-3)
+
+
+def test_values_that_were_put_out_by_the_largest_hash_are_not_forgotten() -> None:
+    """Theta would round to 1, which says that all values are held."""
+    hashes = np.uint64(2**63 - 2) - 2 * np.arange(40, dtype=np.uint64)
+    summary = GroupedTheta(1, 5)
+    summary.update(None, hashes << np.uint64(1))
+    assert summary.held.tolist() == [32]
+    assert summary.shares[0] < 1
+    assert summary.distinct(0.95).bound.tolist() == [Bound.INTERVAL]
+    compared = Compared.of(summary, summary)
+    assert compared.union(0.95).bound.tolist() == [Bound.INTERVAL]
+    assert compared.jaccard(0.95).bound.tolist() == [Bound.INTERVAL]

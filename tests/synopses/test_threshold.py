@@ -79,6 +79,7 @@ def test_they_do_for_any_weighted_panes(panes: list[list[int]], weight: int, sha
     check(window, 0, +exact, share)
 
 
+@pytest.mark.slow
 def test_they_do_for_many_groups_of_texts() -> None:
     rng = np.random.default_rng(3)
     keys = np.minimum(rng.zipf(1.3, 20_000), 10**6)

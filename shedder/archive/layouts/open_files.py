@@ -38,12 +38,15 @@ class OpenFiles:
     """Files of runs that were read last, still open: opening takes longer than a small part.
 
     Each is lent to one reader at a time. Safe from any thread.
+
+    forgotten: how often files were to be closed; what was lent before that may be one of them.
     """
 
     def __init__(self, files_max: int = OPEN_FILES) -> None:
         """Keep up to so many."""
         self._max = files_max
         self._held: OrderedDict[tuple[str, int], _Opened] = OrderedDict()
+        self.forgotten = 0
         self._lock = threading.RLock()  # A snapshot may be collected, and forget, at any moment.
 
     def take(self, run: Run) -> _Opened | None:
@@ -54,13 +57,20 @@ class OpenFiles:
             found.checked.bytes_read = 0
         return found
 
-    def give(self, run: Run, opened: _Opened) -> None:
-        """Back, or for the first time; the one that was not used for the longest time is closed."""
+    def give(self, run: Run, opened: _Opened, forgotten: int) -> None:
+        """Back, or for the first time; the one that was not used for the longest time is closed.
+
+        forgotten: as it was before the file was taken, or opened; if it is not any more, the file
+        is closed, too: there may be another one of its name by now.
+        """
         with self._lock:
-            gone = [self._held.pop((run.file, run.crc), None)]
-            self._held[run.file, run.crc] = opened
-            if len(self._held) > self._max:
-                gone.append(self._held.popitem(last=False)[1])
+            if forgotten != self.forgotten:
+                gone: list[_Opened | None] = [opened]
+            else:
+                gone = [self._held.pop((run.file, run.crc), None)]
+                self._held[run.file, run.crc] = opened
+                if len(self._held) > self._max:
+                    gone.append(self._held.popitem(last=False)[1])
         for each in gone:
             if each is not None:
                 each.close()
@@ -68,6 +78,7 @@ class OpenFiles:
     def forget(self, name: str | None = None) -> None:
         """Close the files of this name below `runs/`; without a name all."""
         with self._lock:
+            self.forgotten += 1
             keys = [key for key in self._held if name in (None, key[0])]
             gone = [self._held.pop(key) for key in keys]
         for each in gone:
@@ -90,6 +101,7 @@ def opened(
       CorruptData: it is missing or damaged, or a part that was read inside is.
       StorageFailed: it cannot be read.
     """
+    forgotten = 0 if kept is None else kept.forgotten
     known = None if kept is None else kept.take(run)
     try:
         if known is None:
@@ -101,7 +113,7 @@ def opened(
         raise unread(path, error, run.positions_text) from error
     else:
         if kept is not None:
-            kept.give(run, known)
+            kept.give(run, known, forgotten)
             known = None
     finally:
         if known is not None:

@@ -1,0 +1,81 @@
+"""Rows of files without an event time: they refuse their file, or are left out and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.errors import BadTimestamp
+from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
+
+_NAMED_MAX = 5
+
+
+@dataclass(slots=True)
+class Untimed:
+    """The rows of one file whose event time is empty, cannot be read, or is in no calendar.
+
+    count: of them. first: the numbers of the first few; the row after a header is 1.
+    """
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+
+    def note(self, rows: list[int]) -> None:
+        """There are these, too."""
+        self.count += len(rows)
+        self.first += rows[: _NAMED_MAX - len(self.first)]
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{row:,}" for row in self.first)
+        more = self.count - len(self.first)
+        return f"row{'' if self.count == 1 else 's'} {named}{f' and {more:,} more' if more else ''}"
+
+
+def timed(
+    name: str, batches: Iterable[pa.RecordBatch], moment: str, left_out: Untimed | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows that have an event time, as batches with at least one.
+
+    Args:
+      name: of the file. batches: of it, from its first row on; those that lack the column are left
+        as they are.
+      moment: the event time.
+      left_out: is told of the others; None: there may be none.
+
+    Raises:
+      BadTimestamp: there are others; says which.
+    """
+    first = 1
+    for batch in batches:
+        rows, kept = batch.num_rows, batch
+        if moment in batch.schema.names:
+            bad = np.flatnonzero(_untimed(batch.column(moment)))
+            if bad.size:
+                found = (bad + first).tolist()
+                if left_out is None:
+                    raise _refused(name, found, moment, range(first, first + rows))
+                left_out.note(found)
+                kept = batch.take(np.setdiff1d(np.arange(rows), bad))
+        if kept.num_rows:
+            yield kept
+        first += rows
+
+
+def _untimed(times: pa.Array[Any]) -> Any:
+    micros: Any = times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())
+    held = np.asarray(micros.fill_null(TIME_MIN_US - 1))
+    return (held < TIME_MIN_US) | (held > TIME_MAX_US)
+
+
+def _refused(name: str, rows: list[int], moment: str, among: range) -> BadTimestamp:
+    found = Untimed()
+    found.note(rows)
+    return BadTimestamp(
+        f"{name}: no event time {moment!r} that could be kept in {found}, of rows "
+        f"{among[0]:,} to {among[-1]:,}; --skip-untimed leaves such rows out, and says which"
+    )

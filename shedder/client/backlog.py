@@ -1,0 +1,137 @@
+"""Batches that were pushed and have no receipt: a few in memory, or all on disk, in order."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shedder.client.spill import Spill
+from shedder.errors import FailedPrecondition, ShedderError
+
+MEMORY_BATCHES = 16  # As many as the server takes ahead of their receipts.
+HOLD_S = 1.0  # So long a batch waits for room before it is spilled: bursts need no disk.
+
+
+@dataclass(frozen=True, slots=True)
+class SpillState:
+    """What waits on this producer's disk."""
+
+    batches: int
+    rows: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, spill: Spill) -> SpillState:
+        """What is in it now."""
+        waiting = list(spill.waiting)
+        sizes = sum(spilled.size_bytes for spilled in waiting)
+        return cls(len(waiting), sum(spilled.rows for spilled in waiting), sizes)
+
+
+class Backlog:
+    """Between who pushes and who sends: what one of them changes, the other is told of.
+
+    changed: guards all that is in here. spill: of the batches; `close` closes it.
+    receipts: how many have come. stopping: nothing is to be sent any more, and what waits stays.
+    failure: why nothing is sent any more. trouble: why nothing is sent now; it is tried again.
+    """
+
+    def __init__(self, spill: Spill, epoch: int) -> None:
+        self.changed = threading.Condition()
+        self.spill = spill
+        self.receipts = 0
+        self.stopping = False
+        self.failure: ShedderError | None = None
+        self.trouble: ShedderError | None = None
+        self._epoch = epoch
+        self._memory: deque[tuple[int, pa.RecordBatch]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._memory or self.spill)
+
+    def put(self, batch: pa.RecordBatch, sequence: int) -> None:
+        """Take the next batch, with its number.
+
+        Raises:
+          DiskFull, StorageFailed: it was not taken. ShedderError: the failure.
+          FailedPrecondition: nobody would send it.
+        """
+        with self.changed:
+            self.raise_failure()
+            if self.stopping:
+                raise FailedPrecondition("the producer is closed")
+            if not self.spill:
+                self.changed.wait_for(
+                    lambda: self.failure or self.trouble or self._has_room, HOLD_S
+                )
+                self.raise_failure()
+            if self.spill or not self._has_room:
+                self._save()
+                self.spill.write(batch, epoch=self._epoch, sequence=sequence)
+            else:
+                self._memory.append((sequence, batch))
+            self.changed.notify_all()
+
+    def batch(self, sequence: int) -> pa.RecordBatch | None:
+        """A batch by its number; None: it was not pushed yet."""
+        with self.changed:
+            waiting = self.spill.waiting
+            at = sequence - waiting[0].sequence if waiting else 0
+            if not 0 <= at < len(waiting):
+                return next((batch for number, batch in self._memory if number == sequence), None)
+            spilled = waiting[at]
+        return self.spill.read(spilled)
+
+    def got_receipt(self, stored: int) -> None:
+        """The server has all batches before this number; forget them."""
+        with self.changed:
+            while self._memory and self._memory[0][0] < stored:
+                self._memory.popleft()
+            self.spill.drop_before(stored)
+            self.receipts += 1
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Nothing is to be sent any more."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify_all()
+
+    def fail(self, error: ShedderError) -> None:
+        """Nothing is sent any more, and who pushes or flushes is told why."""
+        with self.changed:
+            self.failure = error
+            with suppress(ShedderError):  # The refusal says more, and nothing is forgotten.
+                self._save()
+            self.changed.notify_all()
+
+    def raise_failure(self) -> None:
+        """Raises the failure, if there is one."""
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self) -> None:
+        """Put on disk what is left, for the next of this name.
+
+        Raises:
+          DiskFull, StorageFailed: not all of it is there.
+        """
+        try:
+            self._save()
+        finally:
+            self.spill.close()
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._memory) < MEMORY_BATCHES
+
+    def _save(self) -> None:
+        """Put what is in memory on disk, in order: numbers on disk have no gaps."""
+        while self._memory:
+            sequence, batch = self._memory[0]
+            self.spill.write(batch, epoch=self._epoch, sequence=sequence)
+            self._memory.popleft()

@@ -1,0 +1,162 @@
+"""Sending what waits at a producer, at the server's pace: batches, what they come to, or rows."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+from shedder.client.backlog import Backlog
+from shedder.client.failures import Backoff
+from shedder.client.helping import Helper
+from shedder.client.producer import Producer
+from shedder.errors import (
+    BadBatch,
+    BadTimestamp,
+    BatchTooLarge,
+    DiskFull,
+    InternalError,
+    PlansChanged,
+    ShedderError,
+    StorageFailed,
+)
+
+FOLLOW_EVERY = 8  # While batches keep coming, so many turns for each in which rows follow.
+
+
+class Sender:
+    """Takes batches from a backlog, one step after the other, in a thread of its own.
+
+    producer: sends them, and does not wait. helper: sends what they come to while the server asks
+    for help, and their rows later; None: this producer does not help. found_to: batches before
+    this number may have been sent before, by one that has crashed.
+    """
+
+    def __init__(
+        self, producer: Producer, helper: Helper | None, backlog: Backlog, *, found_to: int
+    ) -> None:
+        self._producer = producer
+        self._helper = helper
+        self._backlog = backlog
+        self._found_to = found_to
+        self._turns = 0
+        self._follow_backoff = Backoff()
+        self._follow_at_s = 0.0
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is to be sent, rows that have to follow included."""
+        return bool(self._backlog) or (self._helper is not None and self._helper.owes)
+
+    def run(self) -> None:
+        """Send until the backlog is told to stop, or the server refuses for good."""
+        backlog, backoff = self._backlog, Backoff()
+        while self._wait_for_work():
+            try:
+                self._step()
+                backoff = Backoff()
+                backlog.trouble = None
+            except ShedderError as error:
+                if not self._goes_on(error, backoff):
+                    return
+            except Exception as error:  # Who pushes must hear of it, whatever it is.
+                name = self._producer.name
+                said = f"sending the batches of producer {name!r} has failed: {error!r}"
+                failure = InternalError(
+                    f"{said}. The next of this name goes on with what is on disk"
+                )
+                failure.__cause__ = error
+                backlog.fail(failure)
+                return
+
+    def _wait_for_work(self) -> bool:
+        backlog = self._backlog
+        with backlog.changed:
+            backlog.changed.wait_for(lambda: backlog.stopping or self.pending)
+            return not backlog.stopping
+
+    def _goes_on(self, error: ShedderError, backoff: Backoff) -> bool:
+        """Wait, and say whether to try again."""
+        backlog = self._backlog
+        with backlog.changed:
+            if backlog.stopping:
+                return False
+            try:
+                wait_s = backoff.wait_s(error)
+            except ShedderError:
+                backlog.fail(error)
+                return False
+            backlog.trouble = error
+            backlog.changed.notify_all()
+            backlog.changed.wait_for(lambda: backlog.stopping, wait_s)
+            return True
+
+    def _step(self) -> None:
+        """Send the next batch if there is room for it, else await a receipt."""
+        producer, helper = self._producer, self._helper
+        number = producer.next_sequence
+        unsent = None if producer.outbox.is_full else self._backlog.batch(number)
+        if helper is not None and self._may_follow(helper, busy=unsent is not None):
+            self._follow(helper)
+        elif helper is not None and unsent is not None and producer.help_wanted:
+            self._help(helper, unsent)
+        elif unsent is not None:
+            producer.open()
+            was_sent_before = number < self._found_to  # By who has crashed, perhaps.
+            producer.send(unsent, number if was_sent_before else None)
+        else:
+            producer.await_receipt()
+            self._got_receipt()
+
+    def _may_follow(self, helper: Helper, *, busy: bool) -> bool:
+        """Rows follow when nothing else is to be sent, and now and then when nobody needs help."""
+        if not helper.owes or len(self._producer.outbox):
+            return False
+        if not busy:
+            return True
+        self._turns += 1
+        its_turn = not self._producer.help_wanted and self._turns % FOLLOW_EVERY == 0
+        return its_turn and time.monotonic() >= self._follow_at_s
+
+    def _follow(self, helper: Helper) -> None:
+        """Send the oldest rows; while the server does not take them, batches go on."""
+        backlog = self._backlog
+        pause_s = self._follow_at_s - time.monotonic()
+        if pause_s <= 0:
+            try:
+                helper.follow()
+            except ShedderError as error:
+                pause_s = self._follow_backoff.wait_s(error)
+                self._follow_at_s = time.monotonic() + pause_s
+            else:
+                self._follow_backoff = Backoff()
+                self._got_receipt()
+                return
+        with backlog.changed:
+            backlog.changed.wait_for(lambda: backlog.stopping or backlog, pause_s)
+
+    def _help(self, helper: Helper, batch: pa.RecordBatch) -> None:
+        """Send what a batch comes to, once all before it has its receipt."""
+        producer = self._producer
+        if len(producer.outbox):
+            producer.await_receipt()
+            self._got_receipt()
+            return
+        epoch, sequence = producer.epoch, producer.next_sequence
+        try:
+            helper.keep(batch, epoch=epoch, sequence=sequence)
+        except (DiskFull, StorageFailed):  # The next receipt says whether to try again.
+            producer.help_wanted = False
+            return
+        try:
+            receipt = helper.summarise(batch, epoch=epoch, sequence=sequence)
+        except (PlansChanged, BadBatch, BatchTooLarge, BadTimestamp):  # Nothing was stored.
+            helper.withdraw()  # As a batch it may be taken, or else refused for good.
+            producer.help_wanted = False
+            return
+        producer.help_wanted = helper.wanted
+        producer.outbox.skip(receipt)
+        self._got_receipt()
+
+    def _got_receipt(self) -> None:
+        self._backlog.got_receipt(self._producer.outbox.unacknowledged)

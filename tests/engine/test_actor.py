@@ -1,0 +1,31 @@
+"""The thread that owns live state: what happens to those who wait when it halts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from shedder.engine.actor import Actor
+from shedder.errors import InternalError
+
+
+def test_when_it_halts_whoever_waits_is_told_and_who_had_given_up_keeps_nobody_waiting():
+    actor = Actor("acting", lambda: None)
+    begun = threading.Event()
+
+    def fails() -> None:
+        begun.wait()
+        raise ZeroDivisionError
+
+    actor.post(fails)
+    waiting = [actor.call(lambda: 1) for _ in range(3)]
+    assert waiting[0].cancel()
+    actor.start()
+    begun.set()
+    for each in waiting[1:]:
+        with pytest.raises(InternalError, match="ZeroDivisionError"):
+            each.result(timeout=10)
+    with pytest.raises(InternalError, match="ZeroDivisionError"):
+        actor.call(lambda: 1)
+    actor.close()

@@ -1,0 +1,59 @@
+"""The control table: a part of it is what the whole has of that part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import shedder
+from shedder.engine import control_table
+from shedder.engine.engine import Engine
+
+SECOND = 1_000_000
+QUERIES = 12
+ENTITIES = ("stream", "query", "tenant", "budget", "synopsis", "overload", "scrub", "audit", "task")
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with shedder.open(tmp_path, clock_us=lambda: 1_000 * SECOND) as engine:
+        assert isinstance(engine, Engine)
+        for stream in ("a", "b"):
+            engine.execute(f"CREATE STREAM {stream} (ts TIMESTAMP, x DOUBLE) TIMESTAMP BY ts")
+            for number in range(QUERIES):
+                engine.register(f"{stream}{number}", f"SELECT SUM(x), MEDIAN(x) FROM {stream}")
+        yield engine
+
+
+def rows(table: pa.Table) -> list[tuple[str, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def names(table: pa.Table) -> list[tuple[str, ...]]:
+    """What changes by itself, such as rates and memory, is left out."""
+    return [row[:3] for row in rows(table)]
+
+
+def test_a_part_of_the_table_has_the_rows_that_the_whole_has_of_it(db: Engine) -> None:
+    whole = names(db.control())
+    assert {entity for entity, _, _ in whole} == {*ENTITIES} - {"task"}
+    for entity in ENTITIES:
+        assert names(db.control(entity)) == [row for row in whole if row[0] == entity]
+    for name in ("a", "b3", "a0/1", "synopses", ""):
+        found = [row for row in whole if name in ("", row[1])]
+        assert names(db.control(name=name)) == found
+        for entity in ENTITIES:
+            assert names(db.control(entity, name)) == [row for row in found if row[0] == entity]
+    assert rows(db.control("querry")) == rows(db.control(name="nobody")) == []
+
+
+def test_queries_of_more_than_one_look_are_all_told(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = rows(db.control("query"))
+    monkeypatch.setattr(control_table, "_LOOK_SECONDS", 0.0)
+    assert rows(db.control("query")) == whole
+    assert len({name for _, name, _, _ in whole}) == 2 * QUERIES

@@ -1,0 +1,38 @@
+"""Functions of pairs of thinned parts: exact where everything was read after all."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shedder.cql.expression import AggregateFunction
+from shedder.engine.segment import Segment
+from shedder.engine.thinned_pairs import thinned_cross
+from synopses.cross_moments import GroupedCrossMoments
+from synopses.estimate import Bound
+
+
+def moments_of(x: np.ndarray, y: np.ndarray) -> GroupedCrossMoments:
+    moments = GroupedCrossMoments(1)
+    moments.update(None, x, y)
+    return moments
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_nothing_was_skipped_the_answer_is_exact(seed: int) -> None:
+    """Made of four variances it was an interval without width, beside the truth."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(1e3, 1, 60)
+    y = x / 2 + rng.normal(0, 1, 60)
+    whole, rest = moments_of(x[:30], y[:30]), moments_of(x[30:], y[30:])
+    ends = [float(end(part[30:])) for part in (x, y) for end in (np.min, np.max)]
+    segment = Segment(rest, 30, 30, *ends)
+    found = thinned_cross(AggregateFunction.COVAR_SAMP, whole, [segment], 0.95, ungrouped=True)
+    xs, ys = ([Fraction(value) for value in column.tolist()] for column in (x, y))
+    mean_x, mean_y = sum(xs) / 60, sum(ys) / 60
+    true = sum((a - mean_x) * (b - mean_y) for a, b in zip(xs, ys, strict=True)) / 59
+    assert found.bound.tolist() == [Bound.EXACT]
+    assert found.value[0] == pytest.approx(float(true), rel=1e-13)
+    assert whole.sums().pairs.tolist() == [30]  # It is as it was.
