@@ -6,12 +6,12 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from shedder.streams.held_texts import TextSizes
 from shedder.streams.ipc import table_bytes
 from synopses.estimate import Estimates
-
-_STRING_BYTES = 49  # An empty str of CPython.
 
 _FIELDS: list[tuple[str, pa.DataType]] = [("low", pa.string()), ("high", pa.string())]
 IMAGE: Final = pa.schema(_FIELDS)
@@ -21,15 +21,15 @@ IMAGE: Final = pa.schema(_FIELDS)
 class GroupedTextExtremes:
     """MIN and MAX of VARCHAR, exact; text compares by its UTF-8 bytes.
 
-    low, high: object [groups], str, or None where the group has no value.
+    low, high: object [groups], str, or None where the group has no value. Where both are equal they
+    are one object: of groups with one row each, that is half the texts.
     """
 
     def __init__(self, groups: int) -> None:
         self._low: NDArray[np.object_] = np.full(groups, None, object)
         self._high: NDArray[np.object_] = np.full(groups, None, object)
-        self._there = 0  # Groups that have a value.
-        self._texts = 0
-        self._text_bytes = 0
+        self._kept = 0  # Texts that are objects of their own.
+        self._sizes = TextSizes()
 
     @property
     def groups(self) -> int:
@@ -44,8 +44,7 @@ class GroupedTextExtremes:
     @property
     def text_bytes(self) -> int:
         """Of the texts; who merges this one has the same texts, not others."""
-        mean = self._text_bytes / self._texts if self._texts else 0.0
-        return int(2 * self._there * (_STRING_BYTES + mean))
+        return self._sizes.of_so_many(self._kept)
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
@@ -58,22 +57,20 @@ class GroupedTextExtremes:
         """Take in text without nulls; ids are the groups of the values (None: all group 0)."""
         groups = np.zeros(len(values), np.int32) if ids is None else ids
         table = pa.table({"group": pa.array(groups), "value": values})
-        found = table.group_by("group").aggregate([("value", "min"), ("value", "max")])
-        self._texts += found.num_rows
-        self._text_bytes += found.nbytes // 2
-        touched = found["group"].to_numpy()
-        self._fold(
-            touched,
-            found["value_min"].to_numpy(zero_copy_only=False),
-            found["value_max"].to_numpy(zero_copy_only=False),
-        )
+        by_group = table.group_by("group", use_threads=False)  # Other threads keep pools of it.
+        found = by_group.aggregate([("value", "min"), ("value", "max")])
+        least, greatest = found["value_min"], found["value_max"]
+        self._sizes = self._sizes.and_more(TextSizes.of(least))
+        low = least.to_numpy(zero_copy_only=False).copy()
+        high, several = low.copy(), pc.not_equal(least, greatest)
+        high[several.to_numpy()] = greatest.filter(several).to_numpy(zero_copy_only=False)
+        self._fold(found["group"].to_numpy(), low, high)
 
     def merge(self, other: Self) -> Self:
         """Fold in another summary over the same group ids."""
         self.grow(other.groups)
         seen = np.flatnonzero(other._low != None)  # noqa: E711 - elementwise
-        self._texts += other._texts
-        self._text_bytes += other._text_bytes
+        self._sizes = self._sizes.and_more(other._sizes)
         self._fold(seen, other._low[seen], other._high[seen])
         return self
 
@@ -81,13 +78,13 @@ class GroupedTextExtremes:
         """The groups at these ids, in this order."""
         chosen = type(self)(0)
         chosen._low, chosen._high = self._low[ids], self._high[ids]
-        return chosen._counted(self._texts, self._text_bytes)
+        return chosen._counted(self._sizes)
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """The inverse of select: group i goes to ids[i]."""
         spread = type(self)(groups)
         spread._low[ids], spread._high[ids] = self._low, self._high
-        return spread._counted(self._texts, self._text_bytes)
+        return spread._counted(self._sizes)
 
     def minimum(self) -> Estimates:
         """The smallest text of each group; null where there is none."""
@@ -109,24 +106,39 @@ class GroupedTextExtremes:
         read = cls(0)
         read._low = np.array(table["low"].to_pylist(), object)
         read._high = np.array(table["high"].to_pylist(), object)
-        return read._counted(2 * (table.num_rows - table["low"].null_count), table.nbytes)
+        _share(read._low, read._high)
+        return read._counted(TextSizes.of(table["low"], table["high"]))
 
-    def _counted(self, texts: int, text_bytes: int) -> Self:
-        """Who has a value is counted anew. texts, text_bytes: what their mean size is of."""
-        self._there = int(np.count_nonzero(self._low != None))  # noqa: E711 - elementwise
-        self._texts, self._text_bytes = texts, text_bytes
+    def _counted(self, sizes: TextSizes) -> Self:
+        """What is kept is counted anew; sizes: of such texts."""
+        self._kept = _kept(self._low, self._high)
+        self._sizes = sizes
         return self
 
     def _fold(
         self, ids: NDArray[np.integer], low: NDArray[np.object_], high: NDArray[np.object_]
     ) -> None:
-        empty = self._low[ids] == None  # noqa: E711 - elementwise
-        fresh, met = ids[empty], ids[~empty]
-        self._there += len(fresh)
-        self._low[fresh], self._high[fresh] = low[empty], high[empty]
-        self._low[met] = np.minimum(self._low[met], low[~empty])
-        self._high[met] = np.maximum(self._high[met], high[~empty])
+        """Ids are distinct."""
+        low_before, high_before = self._low[ids], self._high[ids]
+        met = low_before != None  # noqa: E711 - elementwise
+        low[met] = np.minimum(low_before[met], low[met])
+        high[met] = np.maximum(high_before[met], high[met])
+        _share(low, high)
+        self._low[ids], self._high[ids] = low, high
+        self._kept += _kept(low, high) - _kept(low_before, high_before)
 
 
 def _exact(texts: NDArray[np.object_]) -> Estimates:
     return Estimates.exact(texts, "extremes", np.array([t is None for t in texts], np.bool_))
+
+
+def _share(low: NDArray[np.object_], high: NDArray[np.object_]) -> None:
+    """Let equal ones be one object."""
+    equal = low == high
+    high[equal] = low[equal]
+
+
+def _kept(low: NDArray[np.object_], high: NDArray[np.object_]) -> int:
+    """How many objects these texts are, where equal ones are shared."""
+    there = low != None  # noqa: E711 - elementwise
+    return int(np.count_nonzero(there) + np.count_nonzero(low != high))

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.streams.held_texts import TextSizes
 from shedder.streams.ipc import table_bytes
 from synopses.errors import CorruptSynopsis
 from synopses.estimate import Estimates
@@ -22,7 +23,6 @@ from synopses.first_last_kernels import (
     LAST_TIME,
 )
 
-_STRING_BYTES = 49  # An empty str of CPython.
 _SOURCE = "first and last"
 
 CELL: Final = pa.binary(8 * CELLS)
@@ -48,8 +48,7 @@ class GroupedTextFirstLast:
         self._ends = GroupedFirstLast(groups, integer=True)
         self._first: NDArray[np.object_] = np.full(groups, None, object)
         self._last: NDArray[np.object_] = np.full(groups, None, object)
-        self._texts = 0
-        self._text_bytes = 0
+        self._sizes = TextSizes()
 
     @property
     def groups(self) -> int:
@@ -67,12 +66,11 @@ class GroupedTextFirstLast:
 
         Who merges this one has the same texts, not others.
         """
-        mean = self._text_bytes / self._texts if self._texts else 0.0
         cells = self._ends.cells[: self.groups]
         there = cells[:, LAST_POSITION] >= 0
         others = there & (cells[:, FIRST_POSITION] != cells[:, LAST_POSITION])
         texts = np.count_nonzero(there) + np.count_nonzero(others)
-        return int(texts * (_STRING_BYTES + mean))
+        return self._sizes.of_so_many(int(texts))
 
     def grow(self, groups: int) -> None:
         """Make room for more groups."""
@@ -92,8 +90,7 @@ class GroupedTextFirstLast:
         """Take in text without nulls; ids are the groups of the values (None: all group 0)."""
         self.grow(1 if ids is None else 0)
         self._ends.update(ids, times, positions, np.arange(1, len(values) + 1))
-        self._texts += len(values)
-        self._text_bytes += values.nbytes
+        self._sizes = self._sizes.and_more(TextSizes.of(values))
         for column, texts in ((FIRST, self._first), (LAST, self._last)):
             rows = self._ends.cells[:, column]
             changed = np.flatnonzero(rows)
@@ -124,25 +121,32 @@ class GroupedTextFirstLast:
         first, last = np.flatnonzero(before), np.flatnonzero(behind)
         self._first[first], self._last[last] = other._first[first], other._last[last]
         self._ends.merge(other._ends)
+        self._sizes = self._sizes.and_more(other._sizes)
         return self
 
     def select(self, ids: NDArray[np.int64]) -> Self:
         """The groups at these ids, in this order."""
-        return self._with(self._ends.select(ids), self._first[ids], self._last[ids])
+        ends = self._ends.select(ids)
+        return self._with(ends, self._first[ids], self._last[ids], self._sizes)
 
     def scatter(self, ids: NDArray[np.int64], groups: int) -> Self:
         """The inverse of select: group i goes to ids[i]."""
         spread = type(self)(groups)
         spread._ends = self._ends.scatter(ids, groups)
         spread._first[ids], spread._last[ids] = self._first, self._last
+        spread._sizes = self._sizes
         return spread
 
     @classmethod
     def _with(
-        cls, ends: GroupedFirstLast, first: NDArray[np.object_], last: NDArray[np.object_]
+        cls,
+        ends: GroupedFirstLast,
+        first: NDArray[np.object_],
+        last: NDArray[np.object_],
+        sizes: TextSizes,
     ) -> Self:
         made = cls(0)
-        made._ends, made._first, made._last = ends, first, last
+        made._ends, made._first, made._last, made._sizes = ends, first, last, sizes
         return made
 
     def first(self) -> Estimates:
@@ -192,6 +196,6 @@ class GroupedTextFirstLast:
         )
         if len(first) != ends.groups:
             raise CorruptSynopsis("groups", len(first), ends.groups)
-        made = cls._with(ends, first, last)
+        made = cls._with(ends, first, last, TextSizes.of(table["first"], table["last"]))
         made._hold_once(np.arange(ends.groups))
         return made
