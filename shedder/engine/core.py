@@ -33,7 +33,6 @@ from shedder.engine.machine import Machine
 from shedder.engine.ownership import OPERATOR, Asker, own_streams
 from shedder.engine.published import Published
 from shedder.engine.queue_shares import QueueShares
-from shedder.engine.refreshing import refresh_stale
 from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
 from shedder.engine.tasks import Tasks
@@ -204,10 +203,11 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         *,
         dropped: Dropped | None = None,
         passed_by: bool = False,
+        passed: int = 0,
     ) -> None:
         """Read one batch into everything in memory, and answer the windows it closes.
 
-        dropped, passed_by: as of `Stream.apply`.
+        dropped, passed_by, passed: as of `Stream.apply`.
         """
         positions = Positions(stream.schema.seed, header.first_position)
         frame = Frame(batch, stream.schema.time_column, positions=positions)
@@ -215,7 +215,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
             rows = self.settings.sample_rows
             stream.go_on_at(header.first_position, self.clock_us(), sample_rows=rows)
         stream.sample.update(header.first_position, frame)
-        stream.apply(header, frame, dropped=dropped, passed_by=passed_by)
+        stream.apply(header, frame, dropped=dropped, passed_by=passed_by, passed=passed)
         self._after(stream)
 
     def apply_built(self, header: Built, checked: Checked) -> None:
@@ -272,11 +272,14 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         """Caught up: refresh what is stale, checkpoint when it is time."""
         with self._answers():
             more = self.answering.go_on(self.streams.values(), self.stretch)
-        more |= self._refresh_stale(self.machine.monotonic_s(), idle=True)
+        now, sheds = self.machine.monotonic_s(), self.durable.together
+        if not sheds or now >= self._refresh_at:
+            more |= self._refresh_stale(now, idle=True)
         self.cutter.cut_what_is_due()
         checkpoint_at = self.checkpoints.go_on(self.machine.monotonic_s())
         self._share_if_due(self.machine.monotonic_s())
-        next_at = 0.0 if more else min(checkpoint_at, self._share_at)
+        refresh_at = self._refresh_at if sheds else checkpoint_at
+        next_at = 0.0 if more else min(checkpoint_at, refresh_at, self._share_at)
         return max(0.0, next_at - self.machine.monotonic_s())
 
     def _share_if_due(self, now: float) -> None:
@@ -288,7 +291,8 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
     def _refresh_stale(self, now: float, *, idle: bool = False) -> bool:
         self._refresh_at = now + REFRESH_SECONDS * self.stretch
         with self._answers():
-            return refresh_stale(self.streams.values(), idle=idle)
+            spreads = self.durable.together
+            return self.answering.refresh(self.streams.values(), spreads=spreads, idle=idle)
 
     def seal(self, name: str, told: Told = nobody) -> None:
         """Write a stream's tail into a run. Waits for what is durable to be applied first.

@@ -107,14 +107,15 @@ class DurableQueue:
 
     def _next_groups(self) -> list[_Group]:
         """The oldest, and those behind it whose batches may be read with its own."""
-        groups, rows_max = [self._groups.popleft()], self._rows_max()
+        groups, rows_max = [self._groups.popleft()], self.rows_at_once
         tuples = groups[0].tuples
         while self._groups and tuples + self._groups[0].tuples <= rows_max:
             groups.append(self._groups.popleft())
             tuples += groups[-1].tuples
         return groups
 
-    def _rows_max(self) -> float:
+    @property
+    def rows_at_once(self) -> float:
         """How many rows may be read as one: others must not wait for long, nor new levels."""
         return min(ROWS_MAX, self._core.meter.tuples_at_once) if self.together else 0.0
 
@@ -146,20 +147,27 @@ class DurableQueue:
 
     def _apply_run(self, stream: Stream, arrived: Arrived, entries: list[Entry]) -> int:
         """Apply the first of these, a batch, and those that are read with it; how many it was."""
-        core, run, rows_max = self._core, Run((arrived,)), self._rows_max()
+        core, run, rows_max = self._core, Run((arrived,)), self.rows_at_once
         for entry in entries[1:] if rows_max else ():
             longer = run.with_next(stream, entry.token, rows_max)
             if longer is None:
                 break
             run = longer
-        core.meter.begin()
         before, header = stream.synopses_ns, run.header
+        core.meter.begin(header.rows)
         for entry, each in zip(entries, run.arrived, strict=False):
             batch = batch_of(each)
             first_position = each.header.end_position - batch.num_rows
             core.store.add(stream.id, first_position, batch, sequence=entry.sequence)
         too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
-        core.apply(stream, header, run.batch, dropped=run.dropped, passed_by=too_old)
+        core.apply(
+            stream,
+            header,
+            run.batch,
+            dropped=run.dropped,
+            passed_by=too_old,
+            passed=run.passed,
+        )
         stream.accepted = run.arrived[-1].accepted
         core.meter.applied(header.rows, stream.synopses_ns - before)
         return len(run.arrived)

@@ -107,7 +107,8 @@ class Overload:
             return 0.0
         if known.schema.on_overload.policy not in (Policy.THIN, Policy.BLOCK):
             return 0.0
-        return core.meter.drain_ms(core.commit.in_flight_bytes)
+        one_run = core.durable.rows_at_once / 2
+        return core.meter.drain_ms(core.commit.in_flight_bytes, one_run=one_run)
 
     def start(self) -> None:
         """Act from now on, every 100 ms."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from shedder.archive.records import DROPPED, Batch
@@ -21,15 +22,17 @@ class Run:
     """Consecutive batches of one stream.
 
     Whoever sent them could have sent them as one batch. They are read so only where that makes no
-    difference to what is late: none of them has tuples that the watermark of those before it has
-    passed, and all are believed as of the arrival of the first one.
+    difference to what is late: none of them has tuples of a pane that those before it in the run
+    have closed, and all are believed as of the arrival of the first one.
 
     ends_us: of the event times of several; None: nobody has looked yet. size_bytes: of several.
+    passed: how many tuples the watermark had passed, but not yet when the run began.
     """
 
     arrived: tuple[Arrived, ...]
     ends_us: tuple[int, int] | None = None
     size_bytes: int = 0
+    passed: int = 0
 
     @property
     def header(self) -> Batch:
@@ -74,10 +77,30 @@ class Run:
             return None
         known = self.ends_us or _believed(stream, self.arrived[0], first.arrival_us)
         more = _believed(stream, token, first.arrival_us)
-        if known is None or more is None or more[0] < stream.watermark.after(known[1]):
+        before = stream.watermark_us  # None: the first batch of all decides which window is first.
+        if known is None or more is None or before is None:
             return None
+        after = stream.watermark.after(known[1])
+        if any(_has_closed(width, before, after, more[0]) for width in _pane_widths(stream)):
+            return None
+        passed = self.passed
+        if more[0] < after:
+            times = Frame(batch_of(token), stream.schema.time_column).times_us
+            passed += int(np.count_nonzero((before <= times) & (times < after)))
         ends_us = min(known[0], more[0]), max(known[1], more[1])
-        return Run((*self.arrived, token), ends_us, size_bytes)
+        return Run((*self.arrived, token), ends_us, size_bytes, passed)
+
+
+def _has_closed(width_us: int, before_us: int, after_us: int, oldest_us: int) -> bool:
+    """Whether panes of such tuples may have closed while the watermark rose."""
+    first_open = after_us // width_us
+    return before_us // width_us < first_open and oldest_us < first_open * width_us
+
+
+def _pane_widths(stream: Stream) -> set[int]:
+    """Of its queries, where panes close."""
+    widths = {each.standing.grid.width_us for each in stream.queries.values()}
+    return {width for width in widths if width is not None}
 
 
 def batch_of(arrived: Arrived) -> pa.RecordBatch:

@@ -51,6 +51,7 @@ class Meter:
         self._drained = True  # The queue was empty at some time of this tick.
         self._came = self._came_bytes = self._refused_bytes = self._dropped = 0
         self._working_since: int | None = None
+        self._reading = 0
         self._cpu_since = 0
         self._worked_ns = 0
         self._done_tuples = 0
@@ -77,7 +78,7 @@ class Meter:
         with self._lock:
             return (self.clock_ns() - self._queue[0].since_ns) / 1e6 if self._queue else 0.0
 
-    def drain_ms(self, more_bytes: int) -> float:
+    def drain_ms(self, more_bytes: int, *, one_run: float = 0.0) -> float:
         """How long it will take, as it goes now, to apply what waits.
 
         The age says only how long it has taken so far, and of what became durable together that of
@@ -85,6 +86,9 @@ class Meter:
 
         Args:
           more_bytes: on their way to the disk.
+          one_run: so many tuples make a run that is cheap to read. While no more wait behind those
+            that are being read, there is nothing to wait for: smaller runs are dearer, and whoever
+            lets less in for that makes them smaller still.
 
         Returns:
           ms; inf where something waits and nobody has seen yet how long a tuple takes.
@@ -97,6 +101,8 @@ class Meter:
                 return 0.0
             if self._applying_ns <= 0:
                 return inf
+            if tuples - self._reading <= one_run:
+                return 0.0
             return tuples * self._applying_ns / last.free_share / 1e6
 
     def apply_s(self, size_bytes: float) -> float:
@@ -143,9 +149,10 @@ class Meter:
         with self._lock:
             self._refused_bytes += size_bytes
 
-    def begin(self) -> None:
-        """A batch is being applied from now on."""
+    def begin(self, tuples: int) -> None:
+        """So many are being applied from now on."""
         with self._lock:
+            self._reading = tuples
             self._working_since = self.clock_ns()
             self._cpu_since = self._cpu_ns()
 
@@ -160,6 +167,7 @@ class Meter:
             self._done_wall_ns += now - self._working_since
             self._at_once = _at_once(self._at_once, tuples, took_ns / 1e6)
             self._working_since = None
+            self._reading = 0
             self._synopses_ns += synopses_ns
             self._done_tuples += tuples
             self._queue_tuples -= tuples

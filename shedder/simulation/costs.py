@@ -120,10 +120,10 @@ class VirtualMeter(Meter):
         self._wait = wait
         self._done = done
 
-    def begin(self) -> None:
+    def begin(self, tuples: int) -> None:
         """As of any meter."""
         self._done.clear()
-        super().begin()
+        super().begin(tuples)
 
     def applied(self, tuples: int, synopses_ns: int) -> None:
         """As of any meter."""

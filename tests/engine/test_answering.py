@@ -110,3 +110,36 @@ def test_who_waits_is_answered_once_nothing_waits_to_be_applied(world):
     assert steps == QUERIES - 1
     assert {name for name, _ in told.answers} == set(stream.queries)
     assert not told.go_on([], 1)
+
+
+def test_while_work_is_shed_what_is_stale_is_answered_again_in_its_turn(world):
+    """Tuples that come late make all answers stale; once it was all of them at each refresh."""
+    engine, told = world
+    core, stream = engine.core, engine.core.streams["s"]
+    push(engine, 0)
+    push(engine, 1)
+    core.durable.together = True
+    told.answers.clear()
+    refreshed = []
+    for name, published in stream.queries.items():
+        published.outdated = True
+
+        def refresh(stream, name=name, refresh=published.refresh):
+            told.s += ANSWER_S
+            refreshed.append(name)
+            refresh(stream)
+
+        published.refresh = refresh
+    assert told.refresh([stream], spreads=True, idle=False)
+    assert not refreshed
+    told.s += BATCH_S
+    told.after(stream, 1, spreads=True)
+    assert 1 <= len(refreshed) <= 1 + SAVED_S_MAX / ANSWER_S
+    while told.go_on([stream], 1):
+        pass
+    assert refreshed == list(stream.queries)
+    assert not any(published.stale for published in stream.queries.values())
+    assert not told.refresh([stream], spreads=True, idle=True)
+    stream.queries["q3"].outdated = True
+    told.refresh([stream], spreads=False, idle=False)  # Without load, at once.
+    assert refreshed[QUERIES:] == ["q3"]

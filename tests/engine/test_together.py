@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +21,9 @@ WINDOWS = {
     "long": "[RANGE INTERVAL '3' SECOND SLIDE INTERVAL '1' SECOND]",
 }
 # Of each batch: where its event times begin, how far they reach, both in seconds, and its rows.
-BATCHES = st.lists(
-    st.tuples(st.floats(0, 12), st.floats(0, 3), st.integers(1, 30)), min_size=2, max_size=12
-)
+FAR = st.tuples(st.floats(0, 12), st.floats(0, 3), st.integers(1, 30))
+NEAR = st.tuples(st.floats(5, 7.5), st.floats(0, 1), st.integers(1, 30))
+BATCHES = st.lists(FAR, min_size=2, max_size=12) | st.lists(NEAR, min_size=2, max_size=12)
 
 
 def strides(world):
@@ -54,13 +55,39 @@ def test_what_waits_is_read_in_fewer_strides_only_while_work_is_shed(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(batches=BATCHES, seed=st.integers(0, 1_000))
 def test_reading_together_is_reading_one_by_one(tmp_path_factory, batches, seed):
     """Also of batches that are late, partly or wholly, and of those that close several windows."""
     directory = tmp_path_factory.mktemp("db")
     alone, together = (told(directory / str(how), batches, seed, how) for how in (False, True))
     assert alone == together
+
+
+@pytest.mark.parametrize(("begins_s", "most"), [(6.3, 1), (5.3, 2)])
+def test_batches_of_clients_who_waited_are_read_as_one_while_no_pane_of_theirs_has_closed(
+    tmp_path, begins_s, most, monkeypatch
+):
+    """Their tuples are behind the watermark, at 6.9; the pane from 6 to 7 is open."""
+    world = Flooded(tmp_path / "db", overload="off")
+    for name, window in WINDOWS.items():
+        world.engine.register(name, WINDOWED.format(window))
+    send(world, [(5.0, 0.0, 100)], 1)
+    world.machine.settle()
+    meter, runs = world.engine.core.meter, []
+    meter.take()
+    begin = meter.begin
+    monkeypatch.setattr(meter, "begin", lambda tuples: (runs.append(tuples), begin(tuples)))
+    world.engine.core.durable.together = True
+    send(world, [(7.9, 0.0, 5), (begins_s, 0.1, 5)] * 5, 2)
+    world.machine.settle()
+    assert len(runs) == most
+    assert sum(runs) == 50
+    stream = world.engine.core.streams["s"]
+    lost = 0 if most == 1 else 25
+    assert stream.late == 25
+    assert [stream.queries[name].standing.late for name in WINDOWS] == [lost, lost]
+    world.engine.close()
 
 
 def told(directory, batches, seed, together):
@@ -70,30 +97,38 @@ def told(directory, batches, seed, together):
     for name, window in WINDOWS.items():
         world.engine.register(name, WINDOWED.format(window))
         core.published(name)[1].listeners.add(answers[name].append)
-    send(world, [(0.0, 0.0, 5)], seed)
+    send(world, [(0.0, 0.0, 5)], seed, ends=True)  # Late ones may have any value from here on.
     world.machine.settle()
     core.meter.take()  # From now on it is known how long a tuple takes.
     core.durable.together = together
     send(world, batches, seed)
     assert len(strides(world)) <= len(batches)
     stream = core.streams["s"]
-    slides = {name: [(str(a.window), a.rows()) for a in every] for name, every in answers.items()}
+    slides = {
+        name: [(str(each.window), sorted(each.rows(), key=itemgetter("g"))) for each in every]
+        for name, every in answers.items()
+    }
     found = asdict(world.engine.ledger("s")), stream.late, stream.watermark_us, slides
     world.engine.close()
     return found
 
 
-def send(world, batches, seed):
-    """Each is made durable by itself, and waits; values are whole, so that sums are exact."""
+def send(world, batches, seed, *, ends=False):
+    """Each is made durable by itself, and waits; values are whole, so that sums are exact.
+
+    ends: the least and the greatest that there are, are among them.
+    """
     rng = np.random.default_rng(seed)
     for begins_s, reaches_s, rows in batches:
         times = START + SECOND * (begins_s + reaches_s * rng.random(rows))
+        values = rng.integers(0, 1_000, rows).astype(np.float64)
+        values[:2] = (0.0, 999.0) if ends else values[:2]
         table = pa.record_batch(
             {
                 "ts": pa.array(times.astype(np.int64), pa.timestamp("us")),
                 "k": rng.integers(0, 9, rows),
                 "g": rng.choice(list("ab"), rows),
-                "x": rng.integers(0, 1_000, rows).astype(np.float64),
+                "x": values,
             }
         )
         world.engine.append("s", encode(table), producer="p", epoch=0, sequence=None)

@@ -62,7 +62,7 @@ def test_the_age_is_that_of_the_oldest_batch_which_waits(hand):
     hand.ms = 60
     load = meter.take()
     assert (load.age_ms, load.queue_tuples, load.queue_bytes) == (50, 300, 3)
-    meter.begin()
+    meter.begin(100)
     meter.applied(100, 0)
     meter.done()
     load = meter.take()
@@ -74,13 +74,13 @@ def test_what_waits_takes_as_long_as_what_was_applied_did(hand):
     assert meter.drain_ms(0) == 0
     meter.came(1_000, 20_000)
     assert meter.drain_ms(0) == math.inf  # Nobody has seen yet how long a tuple takes.
-    meter.begin()
+    meter.begin(500)
     hand.ms = 50
     meter.applied(500, 0)
     hand.ms = 100
     load = meter.take()  # 100 us a tuple.
     assert meter.drain_ms(0) == pytest.approx(500 * 0.1 / load.free_share)
-    meter.begin()
+    meter.begin(500)
     hand.ms += 50
     meter.applied(500, 0)
     meter.done()
@@ -88,6 +88,23 @@ def test_what_waits_takes_as_long_as_what_was_applied_did(hand):
     assert meter.drain_ms(0) == 0
     assert meter.drain_ms(2_000) == pytest.approx(100 * 0.1 / free)  # Of 20 bytes each.
     assert meter.apply_s(2_000) == pytest.approx(100 * 1e-4 / free)
+
+
+def test_while_no_more_waits_than_a_cheap_run_there_is_nothing_to_wait_for(hand):
+    """However dear tuples are: in small runs they are dear because the runs are small."""
+    meter = Meter(hand)
+    meter.came(1_000, 20_000)
+    meter.begin(500)
+    hand.ms = 500
+    meter.applied(500, 0)
+    meter.take()
+    assert meter.drain_ms(0, one_run=499) > 400
+    assert meter.drain_ms(0, one_run=500) == 0
+    meter.begin(500)
+    meter.came(300, 6_000)  # Behind what is being read.
+    assert meter.drain_ms(0, one_run=299) > 400
+    assert meter.drain_ms(0, one_run=300) == 0
+    assert meter.drain_ms(20, one_run=300) > 400  # Of 20 bytes each.
 
 
 def test_how_long_bytes_take_to_be_durable_is_known_by_what_became_durable(hand):
@@ -102,7 +119,7 @@ def test_how_long_bytes_take_to_be_durable_is_known_by_what_became_durable(hand)
 def test_what_a_tuple_costs_beside_its_synopses(hand):
     meter = Meter(hand)
     meter.came(1_000, 1)
-    meter.begin()
+    meter.begin(1_000)
     hand.ms = 3
     meter.applied(1_000, synopses_ns=2_000_000)
     assert meter.take().overhead_ns_per_tuple == 1_000
@@ -115,7 +132,7 @@ def test_the_answers_of_a_slide_are_all_tuples_overhead_and_not_one_batchs(hand)
     for tick in range(200):
         tuples, beside_ms = (10, 50) if tick % 10 == 9 else (1_000, 1)
         meter.came(tuples, tuples)
-        meter.begin()
+        meter.begin(tuples)
         hand.ms += beside_ms
         meter.applied(tuples, 0)
         meter.done()
@@ -132,7 +149,7 @@ def test_the_free_share_is_what_applying_gets_while_work_waits_without_a_break(h
     meter.take()
     for _ in range(30):  # Of each 100 ms, 40 go to something else.
         hand.ms += 40
-        meter.begin()
+        meter.begin(1)
         hand.ms += 60
         meter.applied(1, 0)
         load = meter.take()
@@ -143,7 +160,7 @@ def test_a_batch_that_is_being_applied_counts_as_it_goes(hand):
     meter = Meter(hand)
     meter.came(1_000, 1)
     meter.take()
-    meter.begin()
+    meter.begin(1_000)
     for _ in range(5):
         hand.ms += 100
         assert meter.take().free_share == 1
@@ -219,7 +236,7 @@ def test_costs_are_cpu_time_and_what_others_take_of_the_core_is_not_free():
     meter.came(1_000_000, 1_000_000)
     for _ in range(40):
         for _ in range(25):
-            meter.begin()
+            meter.begin(1_000)
             wall[0] += 4_000_000
             cpu[0] += 1_000_000
             meter.applied(1_000, 600_000)
@@ -244,7 +261,7 @@ def test_what_is_read_as_one_grows_while_it_takes_little_and_takes_two_run_times
         tuples = max(int(min(meter.tuples_at_once, 65_536) // batch), 1) * batch
         took_ms.append(call_ms + 1e-3 * tuple_us * tuples)
         meter.came(tuples, tuples)
-        meter.begin()
+        meter.begin(tuples)
         wall[0] += int(1e6 * took_ms[-1])
         meter.applied(tuples, 0)
         meter.done()
@@ -265,7 +282,7 @@ def test_a_run_that_took_long_makes_the_next_ones_short_at_once():
         (0, int(10 * RUN_MS), 10_000),  # Nothing was read: the time was not the tuples'.
     ]:
         meter.came(tuples, tuples)
-        meter.begin()
+        meter.begin(tuples)
         wall[0] += took_ms * 1_000_000
         meter.applied(tuples, 0)
         meter.done()
