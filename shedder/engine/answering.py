@@ -68,7 +68,7 @@ class Answering:
         for stream in streams:
             stale = [each for each in list(stream.queries.values()) if each.stale]
             if spreads:
-                names = {each.standing.name for each in stale}
+                names = [each.standing.name for each in stale]
                 self._stale.setdefault(stream.id, set()).update(names)
                 self._line(stream, names)
             for published in () if spreads else stale:

@@ -61,6 +61,7 @@ class Meter:
         self._got = 1.0  # Of the time in which it works, what the thread has a core for.
         self._synopses_ns = 0
         self._answers_ns = 0
+        self._answers_ever_ns = self._answers_before_ns = 0
         self._beside_ns = self._beside_tuples = 0.0  # Means of ticks in which tuples were applied.
         self._applying_ns = 0.0  # Of a tuple, all that applying it takes; 0: none was applied yet.
         self._at_once = 0.0
@@ -126,8 +127,8 @@ class Meter:
         Learnt from what the last ones took, one step after the other: twice as many take less than
         twice as long, by nobody knows how much. What a tuple takes on average does not say it: with
         most of the time spent in calls, small runs are dear, and to read fewer because tuples are
-        dear, or because others want the core, would make them dearer still. 0 where nothing has
-        been applied yet.
+        dear, or because others want the core, or because windows were answered after them, would
+        make them dearer still. 0 where nothing has been applied yet.
         """
         return self._at_once
 
@@ -153,6 +154,7 @@ class Meter:
         """So many are being applied from now on."""
         with self._lock:
             self._reading = tuples
+            self._answers_before_ns = self._answers_ever_ns
             self._working_since = self.clock_ns()
             self._cpu_since = self._cpu_ns()
 
@@ -165,7 +167,8 @@ class Meter:
             took_ns = self._cpu_ns() - self._cpu_since
             self._done_ns += took_ns
             self._done_wall_ns += now - self._working_since
-            self._at_once = _at_once(self._at_once, tuples, took_ns / 1e6)
+            reading_ns = took_ns - (self._answers_ever_ns - self._answers_before_ns)
+            self._at_once = _at_once(self._at_once, tuples, reading_ns / 1e6)
             self._working_since = None
             self._reading = 0
             self._synopses_ns += synopses_ns
@@ -178,6 +181,7 @@ class Meter:
         """Answers of standing queries have taken so much CPU, after a batch or between batches."""
         with self._lock:
             self._answers_ns += cpu_ns
+            self._answers_ever_ns += cpu_ns
 
     def done(self) -> None:
         """What became durable together has all been applied."""

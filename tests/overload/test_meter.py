@@ -289,6 +289,19 @@ def test_a_run_that_took_long_makes_the_next_ones_short_at_once():
         assert meter.tuples_at_once == at_once
 
 
+def test_answers_after_a_run_do_not_make_the_next_ones_short():
+    wall = [0]
+    meter = Meter(lambda: wall[0])
+    for answers_ms in (0, int(5 * RUN_MS)):
+        meter.came(10_000, 10_000)
+        meter.begin(10_000)
+        wall[0] += (10 + answers_ms) * 1_000_000
+        meter.answered(answers_ms * 1_000_000)
+        meter.applied(10_000, 0)
+        meter.done()
+        assert meter.tuples_at_once == 20_000
+
+
 # --- costs and steps -------------------------------------------------------------------------
 
 MODEL = np.array([10.0, 7.0, 4.0])
