@@ -110,7 +110,7 @@ def busy(engine, machine, queue_bytes, tuples_per_s=1_000, size_bytes=16):
     meter, ns = engine.core.meter, machine.monotonic_ns
     assert meter.clock_ns() == ns()
     meter.came(100, 100 * size_bytes)
-    meter.begin()
+    meter.begin(100)
     machine.time_us += 100 * 1_000_000 // tuples_per_s
     meter.applied(100, 0)
     meter.done()
