@@ -105,10 +105,10 @@ class Answering:
         stale.discard(name)
         published = stream.queries.get(name)
         if published is not None:
-            published.guard(partial(_answer, published, stream, stretch, again=may_be_stale))
+            published.guard(partial(_answer_due, published, stream, stretch, again=may_be_stale))
 
 
-def _answer(published: Published, stream: Stream, stretch: int, *, again: bool) -> None:
+def _answer_due(published: Published, stream: Stream, stretch: int, *, again: bool) -> None:
     """Answer what has closed, or again what has not."""
     published.windows_closed(stream, stretch)
     if again and published.stale:

@@ -203,11 +203,11 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         *,
         dropped: Dropped | None = None,
         passed_by: bool = False,
-        passed: int = 0,
+        overtaken: int = 0,
     ) -> None:
         """Read one batch into everything in memory, and answer the windows it closes.
 
-        dropped, passed_by, passed: as of `Stream.apply`.
+        dropped, passed_by, overtaken: as of `Stream.apply`.
         """
         positions = Positions(stream.schema.seed, header.first_position)
         frame = Frame(batch, stream.schema.time_column, positions=positions)
@@ -215,7 +215,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
             rows = self.settings.sample_rows
             stream.go_on_at(header.first_position, self.clock_us(), sample_rows=rows)
         stream.sample.update(header.first_position, frame)
-        stream.apply(header, frame, dropped=dropped, passed_by=passed_by, passed=passed)
+        stream.apply(header, frame, dropped=dropped, passed_by=passed_by, overtaken=overtaken)
         self._after(stream)
 
     def apply_built(self, header: Built, checked: Checked) -> None:

@@ -166,7 +166,7 @@ class DurableQueue:
             run.batch,
             dropped=run.dropped,
             passed_by=too_old,
-            passed=run.passed,
+            overtaken=run.overtaken,
         )
         stream.accepted = run.arrived[-1].accepted
         core.meter.applied(header.rows, stream.synopses_ns - before)

@@ -87,20 +87,20 @@ class Stream:
         *,
         dropped: Dropped | None = None,
         passed_by: bool = False,
-        passed: int = 0,
+        overtaken: int = 0,
     ) -> None:
         """Read a batch into panes, then move the watermark.
 
         Args:
           header, frame: the batch. dropped: what else it had. passed_by: no synopsis reads it, and
-            it counts as too late for all of them. passed: of the tuples that the watermark has not
-            passed now, how many it had when they would have been read alone.
+            it counts as too late for all of them. overtaken: how many tuples the watermark has
+            not passed yet, but would have, had the batches of a run been read one by one.
         """
         if header.flags & SUMMARISED:
             self._followed(header)
             return
         self._note_drops(frame, dropped)
-        self.late += passed
+        self.late += overtaken
         before = self.watermark_us
         limit = self.watermark.limit_us(header.arrival_us)
         newest = self._newest_believed(frame, limit)

@@ -26,13 +26,13 @@ class Run:
     have closed, and all are believed as of the arrival of the first one.
 
     ends_us: of the event times of several; None: nobody has looked yet. size_bytes: of several.
-    passed: how many tuples the watermark had passed, but not yet when the run began.
+    overtaken: how many tuples the watermark had passed, but not yet when the run began.
     """
 
     arrived: tuple[Arrived, ...]
     ends_us: tuple[int, int] | None = None
     size_bytes: int = 0
-    passed: int = 0
+    overtaken: int = 0
 
     @property
     def header(self) -> Batch:
@@ -83,12 +83,12 @@ class Run:
         after = stream.watermark.after(known[1])
         if any(_has_closed(width, before, after, more[0]) for width in _pane_widths(stream)):
             return None
-        passed = self.passed
+        overtaken = self.overtaken
         if more[0] < after:
             times = Frame(batch_of(token), stream.schema.time_column).times_us
-            passed += int(np.count_nonzero((before <= times) & (times < after)))
+            overtaken += int(np.count_nonzero((before <= times) & (times < after)))
         ends_us = min(known[0], more[0]), max(known[1], more[1])
-        return Run((*self.arrived, token), ends_us, size_bytes, passed)
+        return Run((*self.arrived, token), ends_us, size_bytes, overtaken)
 
 
 def _has_closed(width_us: int, before_us: int, after_us: int, oldest_us: int) -> bool:
