@@ -26,6 +26,7 @@ from synopses.hashing import combine
 from synopses.key_kernels import Rows, below
 
 _WHOLE = (ColumnType.BIGINT, ColumnType.TIMESTAMP)
+_STRETCHES = 8  # Each query asks for the rows that came too late, those that did not, and others.
 _AMONG_MIN = 1  # Half of the rows are gathered no faster than all are looked at.
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: no value's hash by design
 
@@ -91,7 +92,7 @@ class Frame:
         self._ordered: Frame | None = None
         self._thinned: dict[int | tuple[Expression, int], Thinned] = {}
         self._known: dict[tuple[Expression, int, int], Known] = {}
-        self._between: tuple[int, int, Frame] | None = None  # The last one: not all of them.
+        self._between: dict[tuple[int, int], Frame] = {}  # The last few: not all of them.
         self._basics: dict[str, ColumnBasics] = {}
         self._times: NDArray[np.int64] | None = None
         self._in_order: bool | None = None  # Not known yet.
@@ -213,9 +214,12 @@ class Frame:
         """Rows first to last (exclusive)."""
         if first == 0 and last == len(self):
             return self
-        if self._between is None or self._between[:2] != (first, last):
-            self._between = first, last, self._stretch(first, last)
-        return self._between[2]
+        known = self._between.get((first, last))
+        if known is None:
+            if len(self._between) >= _STRETCHES:
+                del self._between[next(iter(self._between))]
+            known = self._between[first, last] = self._stretch(first, last)
+        return known
 
     def _stretch(self, first: int, last: int) -> Frame:
         if self._rows is None:

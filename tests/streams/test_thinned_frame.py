@@ -100,3 +100,16 @@ def test_values_are_present_the_same_whether_or_not_the_basics_were_asked_first(
         again = not_asked if one is asked else not_asked.between(0, 2)
         np.testing.assert_array_equal(one.present(X).values, again.present(X).values)
         assert (one.present(X).rows is None) == (again.present(X).rows is None)
+
+
+def test_queries_that_ask_for_the_same_stretches_in_turn_share_what_is_derived_of_them() -> None:
+    whole = frame(np.arange(900.0), seed=3)
+    ends = [(0, 100), (100, 700), (700, 900)]  # Too late, in time, not believed.
+    mine = [whole.between(*each) for each in ends]
+    hashes = [each.hashes(X) for each in mine]
+    for _ in range(3):
+        again = [whole.between(*each) for each in ends]
+        assert all(one.hashes(X) is before for one, before in zip(again, hashes, strict=True))
+    for first in range(50):  # But not of ever so many.
+        assert whole.between(first, first + 1).present(X).values.tolist() == [float(first)]
+    assert whole.between(*ends[1]).hashes(X).first.tolist() == hashes[1].first.tolist()
