@@ -13,7 +13,7 @@ from shedder.overload.load import NS, Load, Machine
 ALPHA = 0.5  # What the newest tick counts in a rate,
 ALPHA_COST = 0.3  # ... and in a cost,
 ALPHA_OVERHEAD = 0.1  # ... and in what a tuple takes beside its synopses, and slides' answers do.
-ROWS_MAX = 262_144  # Tuples that are read as one.
+ROWS_MAX = 524_288  # Tuples that are read as one.
 RUN_MS = 100.0  # Of CPU that is read as one, and up to twice that: others wait meanwhile.
 TICK_S = 0.1
 FREE_LEAST = 0.05  # The apply thread is never believed to get less of its time than this.
