@@ -25,6 +25,7 @@ from shedder.wire.batches import Carrying
 from shedder.wire.ingest import receipt_to_wire
 from shedder.wire.left_out import left_out_from_wire
 
+CREDITS_MIN = 2  # One in line, one on its way.
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
 PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
@@ -62,7 +63,7 @@ class AppendCall:
         self._engine = engine
         self._metrics = metrics
         self._drain = drain
-        self._lines = lines
+        self._line = lines.of(hello.stream)  # Held: it is the other calls' as long as one has it.
         self._stream = hello.stream
         self._producer = hello.producer
         self._asker = asker
@@ -83,7 +84,7 @@ class AppendCall:
                 await context.write(
                     ingest_pb2.AppendStreamResponse(
                         receipt=wire,
-                        credits=CREDITS,
+                        credits=self._credits(),
                         help_wanted=self._engine.overload.state.asks_help,
                     )
                 )
@@ -91,6 +92,14 @@ class AppendCall:
                 raise taken
         finally:
             reader.cancel()
+
+    def _credits(self) -> int:
+        """How many batches its client may have without a receipt.
+
+        Calls that wait for room share what one alone may have: what stands behind the batch that
+        is in line only gets older, and comes too late although it was in time.
+        """
+        return max(CREDITS_MIN, CREDITS // max(1, self._line.length))
 
     async def _read(self, requests: Requests) -> None:
         end: _End = None
@@ -115,13 +124,12 @@ class AppendCall:
         if request.WhichOneof("message") != "batch":
             raise InvalidRequest("after hello, an AppendStream takes batches only")
         arrived = time.perf_counter()
-        line = self._lines.of(self._stream)
-        if not line.locked():
+        if self._line.is_empty:
             with suppress(Overloaded):
                 return self._hand_over(carrying, arrived)
         patience_s = None if self._engine.blocks(self._stream) else PATIENCE_S
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s), line:
+            async with asyncio.timeout(patience_s), self._line.first():
                 while True:
                     try:
                         return self._hand_over(carrying, arrived)

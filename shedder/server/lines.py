@@ -3,21 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
+
+RECENT_S = 2.0  # For so long a line is held to be as long as it was: it empties in bursts.
+
+
+class Line:
+    """The calls that wait for room in one stream; asyncio's locks are given in order of asking.
+
+    Without a line whoever asks at the right moment gets the room, and one of many may never.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """clock_s: never goes back."""
+        self._clock_s = clock_s
+        self._lock = asyncio.Lock()
+        self._waiting = self._longest = 0
+        self._longest_at_s = clock_s()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits."""
+        return not self._lock.locked()
+
+    @property
+    def length(self) -> int:
+        """How many stand in it, or stood in it at once of late."""
+        is_recent = self._clock_s() - self._longest_at_s <= RECENT_S
+        return self._longest if is_recent else self._waiting
+
+    @asynccontextmanager
+    async def first(self) -> AsyncIterator[None]:
+        """Stand in line; inside, the caller is the first of it."""
+        self._waiting += 1
+        if self._waiting >= self.length:
+            self._longest, self._longest_at_s = self._waiting, self._clock_s()
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._waiting -= 1
 
 
 class Lines:
-    """One lock per stream that somebody waits for; asyncio's locks are given in order of asking.
-
-    Without them whoever asks at the right moment gets the room, and one of many may never.
-    """
+    """A line per stream, as long as somebody has it."""
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()
 
-    def of(self, stream: str) -> asyncio.Lock:
-        """The lock of a stream; who holds it is the first in line."""
-        lock = self._locks.get(stream)
-        if lock is None:
-            lock = self._locks[stream] = asyncio.Lock()
-        return lock
+    def of(self, stream: str) -> Line:
+        """The line of a stream."""
+        line = self._lines.get(stream)
+        if line is None:
+            line = self._lines[stream] = Line()
+        return line

@@ -1,5 +1,6 @@
 """Of many clients that wait for room, each gets its turn."""
 
+import asyncio
 import threading
 import time
 
@@ -9,6 +10,8 @@ import shedder
 from shedder import errors
 from shedder.engine.overload import BACKLOG_MS, BACKLOG_MS_CALM
 from shedder.overload.controller import AGE_MS, NORMAL, State
+from shedder.server.append_stream import CREDITS, CREDITS_MIN
+from shedder.server.lines import RECENT_S, Line, Lines
 from tests.streams.streams import trades
 
 CLIENTS, BATCHES = 6, 12
@@ -55,6 +58,65 @@ def test_when_there_is_room_for_one_at_a_time_nobody_is_passed_over(
     contended = order[CLIENTS : CLIENTS + CLIENTS * (BATCHES // 2)]
     turns = [contended.count(f"p{number}") for number in range(CLIENTS)]
     assert max(turns) - min(turns) <= BATCHES // 4, turns
+
+
+def test_a_line_is_as_long_as_it_was_of_late_and_its_first_goes_first():
+    now, order = [0.0], []
+    line = Line(lambda: now[0])
+
+    async def stand(name, go):
+        async with line.first():
+            order.append(name)
+            await go.wait()
+
+    async def together():
+        go = asyncio.Event()
+        standing = [asyncio.create_task(stand(name, go)) for name in range(9)]
+        await asyncio.sleep(0)
+        assert (line.length, line.is_empty) == (9, False)
+        go.set()
+        await asyncio.gather(*standing)
+
+    async def alone():
+        async with line.first():
+            return line.length
+
+    assert (line.length, line.is_empty) == (0, True)
+    asyncio.run(together())
+    assert order == list(range(9))
+    assert (line.length, line.is_empty) == (9, True)  # It empties in bursts.
+    assert asyncio.run(alone()) == 9
+    now[0] += RECENT_S + 1
+    assert line.length == 0
+    assert asyncio.run(alone()) == 1
+
+
+def test_calls_of_one_stream_stand_in_one_line():
+    lines = Lines()
+    one = lines.of("trades")
+    assert lines.of("trades") is one is not lines.of("quotes")
+
+
+@pytest.mark.slow
+def test_calls_that_wait_share_the_credits_of_one(client, address, engine, monkeypatch):
+    engine.overload.start()
+    meter = engine.core.meter = Slow(engine.core.meter)
+    with (
+        client.producer("trades", "one") as one,
+        client.producer("trades", "other") as other,
+    ):
+        one.push(trades(10, 1))
+        one.flush()
+        assert one._outbox.credits == CREDITS
+        monkeypatch.setattr("shedder.server.append_stream.LOOK_MS_MAX", 5)
+        monkeypatch.setattr("shedder.server.append_stream.PATIENCE_S", 1.0)
+        meter.told_ms = BACKLOG_MS_CALM + 1  # Both wait, until they are let in all the same.
+        for producer in (one, other):
+            producer.push(trades(10, 2))
+        for producer in (one, other):
+            producer.flush()
+        assert {one._outbox.credits, other._outbox.credits} == {CREDITS // 2}
+        assert CREDITS_MIN < CREDITS // 2
 
 
 class Slow:
