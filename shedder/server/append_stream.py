@@ -18,7 +18,7 @@ from shedder.engine.ownership import Asker, check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
 from shedder.queries.database import Receipt
 from shedder.server.calls import Drain, settled
-from shedder.server.lines import Lines
+from shedder.server.lines import Line
 from shedder.server.metrics import Metrics
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import Carrying
@@ -58,12 +58,12 @@ class AppendCall:
         drain: Drain,
         hello: ingest_pb2.AppendStreamRequest.Hello,
         asker: Asker,
-        lines: Lines,
+        line: Line,
     ) -> None:
         self._engine = engine
         self._metrics = metrics
         self._drain = drain
-        self._line = lines.of(hello.stream)  # Held: it is the other calls' as long as one has it.
+        self._line = line
         self._stream = hello.stream
         self._producer = hello.producer
         self._asker = asker
@@ -84,7 +84,7 @@ class AppendCall:
                 await context.write(
                     ingest_pb2.AppendStreamResponse(
                         receipt=wire,
-                        credits=self._credits(),
+                        credits=credits_in(self._line),
                         help_wanted=self._engine.overload.state.asks_help,
                     )
                 )
@@ -92,14 +92,6 @@ class AppendCall:
                 raise taken
         finally:
             reader.cancel()
-
-    def _credits(self) -> int:
-        """How many batches its client may have without a receipt.
-
-        Calls that wait for room share what one alone may have: what stands behind the batch that
-        is in line only gets older, and comes too late although it was in time.
-        """
-        return max(CREDITS_MIN, CREDITS // max(1, self._line.length))
 
     async def _read(self, requests: Requests) -> None:
         end: _End = None
@@ -163,6 +155,15 @@ class AppendCall:
             is_last_try=is_last_try,
         )
         return _Taken(receipt, arrived)
+
+
+def credits_in(line: Line) -> int:
+    """How many batches a client may have without a receipt.
+
+    Calls that wait for room share what one alone may have: what stands behind the batch that is in
+    line only gets older, and comes too late although it was in time.
+    """
+    return max(CREDITS_MIN, CREDITS // max(1, line.length))
 
 
 def append(

@@ -15,11 +15,11 @@ from shedder.engine.ownership import check_stream
 from shedder.errors import InvalidRequest, Overloaded, ShedderError, StorageFailed
 from shedder.queries.database import Receipt
 from shedder.server.append_stream import (
-    CREDITS,
     LOOK_S,
     AppendCall,
     Requests,
     append,
+    credits_in,
     next_of,
     read_hello,
 )
@@ -133,9 +133,11 @@ class Ingest(IngestServicer):
         """Many batches, several in flight."""
         hello = await read_hello(request_iterator, self._drain)
         welcome = self._described(hello.stream, hello.producer.name)
-        await context.write(ingest_pb2.AppendStreamResponse(welcome=welcome, credits=CREDITS))
+        line = self._lines.of(hello.stream)
+        credits_now = credits_in(line)
+        await context.write(ingest_pb2.AppendStreamResponse(welcome=welcome, credits=credits_now))
         asker = caller.get().asker
-        call = AppendCall(self._engine, self._metrics, self._drain, hello, asker, self._lines)
+        call = AppendCall(self._engine, self._metrics, self._drain, hello, asker, line)
         try:
             await call.serve(request_iterator, context)
         except StorageFailed:

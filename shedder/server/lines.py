@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-RECENT_S = 2.0  # For so long a line is held to be as long as it was: it empties in bursts.
+RECENT_S = 2.0  # At least so long a line is held to be as long as it was: it empties in bursts.
 
 
 class Line:
@@ -21,31 +21,38 @@ class Line:
         """clock_s: never goes back."""
         self._clock_s = clock_s
         self._lock = asyncio.Lock()
-        self._waiting = self._longest = 0
-        self._longest_at_s = clock_s()
+        self._waiting = self._longest = self._longest_before = 0
+        self._since_s = clock_s()
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody waits."""
-        return not self._lock.locked()
+        return not self._waiting
 
     @property
     def length(self) -> int:
-        """How many stand in it, or stood in it at once of late."""
-        is_recent = self._clock_s() - self._longest_at_s <= RECENT_S
-        return self._longest if is_recent else self._waiting
+        """How many stand in it, or stood in it at once of late: for one to two times RECENT_S."""
+        self._look_at_the_clock()
+        return max(self._longest, self._longest_before)
 
     @asynccontextmanager
     async def first(self) -> AsyncIterator[None]:
         """Stand in line; inside, the caller is the first of it."""
         self._waiting += 1
-        if self._waiting >= self.length:
-            self._longest, self._longest_at_s = self._waiting, self._clock_s()
+        self._look_at_the_clock()
+        self._longest = max(self._longest, self._waiting)
         try:
             async with self._lock:
                 yield
         finally:
             self._waiting -= 1
+
+    def _look_at_the_clock(self) -> None:
+        now_s = self._clock_s()
+        if now_s - self._since_s > RECENT_S:
+            is_next = now_s - self._since_s <= 2 * RECENT_S
+            self._longest_before = self._longest if is_next else 0
+            self._longest, self._since_s = self._waiting, now_s
 
 
 class Lines:

@@ -86,9 +86,12 @@ def test_a_line_is_as_long_as_it_was_of_late_and_its_first_goes_first():
     assert order == list(range(9))
     assert (line.length, line.is_empty) == (9, True)  # It empties in bursts.
     assert asyncio.run(alone()) == 9
-    now[0] += RECENT_S + 1
+    now[0] += 1.5 * RECENT_S
+    assert asyncio.run(alone()) == 9  # One alone does not make it short at once.
+    now[0] += 1.5 * RECENT_S
+    assert line.length == 1
+    now[0] += 2.5 * RECENT_S
     assert line.length == 0
-    assert asyncio.run(alone()) == 1
 
 
 def test_calls_of_one_stream_stand_in_one_line():
@@ -117,6 +120,10 @@ def test_calls_that_wait_share_the_credits_of_one(client, address, engine, monke
             producer.flush()
         assert {one._outbox.credits, other._outbox.credits} == {CREDITS // 2}
         assert CREDITS_MIN < CREDITS // 2
+        with client.producer("trades", "third") as third:  # Who comes meanwhile has no more.
+            third.push(trades(1, 3))
+            assert third._outbox.credits == CREDITS // 2
+            meter.told_ms = 0.0
 
 
 class Slow:
