@@ -49,7 +49,8 @@ _COSTS: Final[dict[Kind, Cost | None]] = {
 _OWN: Final = (Kind.CROSS, Kind.EXTREMES, *ENDS_IN_TIME)
 _MEASURED_ROWS: Final = 65_536  # In a batch, when what is always taken was measured.
 _MEASURED_CALL_NS: Final = 0.3  # Of that, what is each one's own: calls, by batch.
-_CALL_NS: Final = _MEASURED_CALL_NS * _MEASURED_ROWS / ROWS_MAX  # While work is shed.
+_RUN_ROWS: Final = ROWS_MAX / 2  # What may always wait is read as one while work is shed.
+_CALL_NS: Final = _MEASURED_CALL_NS * _MEASURED_ROWS / _RUN_ROWS
 
 
 @lru_cache(maxsize=4096)
