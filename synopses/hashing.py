@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from synopses.inputs import as_input
 
 _SEED = np.uint64(9001)  # DataSketches' own.
+_LENGTH = np.uint64(8)  # Bytes of a word.
+_BLOCK = 512  # Words between whose loops nothing leaves the nearest cache: 4 KiB a column.
 
 _C1 = np.uint64(0x87C37B91114253D5)
 _C2 = np.uint64(0x4CF5AD432745937F)
@@ -61,12 +63,19 @@ def _rotate(x: np.uint64, by: int) -> np.uint64:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _finalise(x: np.uint64) -> np.uint64:
-    x ^= x >> np.uint64(33)
-    x *= np.uint64(0xFF51AFD7ED558CCD)
-    x ^= x >> np.uint64(33)
-    x *= np.uint64(0xC4CEB9FE1A85EC53)
+def _finalise_half(x: np.uint64) -> np.uint64:
+    return (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _finalise_rest(x: np.uint64) -> np.uint64:
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return x ^ (x >> np.uint64(33))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _finalise(x: np.uint64) -> np.uint64:
+    return _finalise_rest(_finalise_half(x))
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -96,9 +105,27 @@ def _close(a: np.uint64, b: np.uint64, length: np.uint64) -> tuple[np.uint64, np
 def _murmur_words(
     words: NDArray[np.uint64], h1: NDArray[np.uint64], h2: NDArray[np.uint64]
 ) -> None:
-    for row in range(words.size):
-        a = _SEED ^ _scramble1(words[row])
-        h1[row], h2[row] = _close(a, _SEED, np.uint64(8))
+    """Hash words of 8 bytes: `_close` of one block, a multiplication of each word in a loop.
+
+    Six in a row are a chain so long that the processor sees no more than the next few words, and
+    waits; of short chains it has many in flight. What passes from loop to loop is near.
+    """
+    for first in range(0, words.size, _BLOCK):
+        part = words[first : first + _BLOCK]
+        a, b = h1[first : first + _BLOCK], h2[first : first + _BLOCK]
+        for row in range(part.size):
+            a[row] = part[row] * _C1
+        for row in range(part.size):
+            a[row] = (_SEED ^ (_rotate(a[row], 31) * _C2) ^ _LENGTH) + (_SEED ^ _LENGTH)
+        for row in range(part.size):
+            b[row] = _finalise_half(a[row] + (_SEED ^ _LENGTH))
+        for row in range(part.size):
+            b[row] = _finalise_rest(b[row])
+        for row in range(part.size):
+            a[row] = _finalise_half(a[row])
+        for row in range(part.size):
+            a[row] = _finalise_rest(a[row]) + b[row]
+            b[row] += a[row]
 
 
 @njit(nogil=True, cache=True, inline="always")
