@@ -1,8 +1,8 @@
 """Kernels that find the few rows of a batch whose key enters a sample.
 
-Nearly all rows lose, so a block of them is looked at at once, which the machine does for several
-at a time. Where the smallest of a block is small enough, every row is written where the next one
-found belongs, and the place moves on by 0 or 1: no branch that nobody can predict.
+Nearly all rows lose, so a block of 64 is looked at at once, which the machine does for several at a
+time: each row has one bit of a word. Beyond that only what is found costs anything, bit by bit: no
+branch that nobody can predict, and no block that is looked at twice.
 """
 
 from __future__ import annotations
@@ -11,12 +11,24 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.hashing import leading_zeros
+
 Rows = NDArray[np.int64]
 
-_BLOCK = 64
-_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_BLOCK = 64  # Bits of a word.
+_ONE = np.uint64(1)
 _ONE_BITS = np.uint64(0x3FF0000000000000)  # Of the double 1.0.
 _LARGEST = float(np.finfo(np.float64).max)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _write(found: Rows, size: np.uint64, first: int, bits: np.uint64) -> np.uint64:
+    """Write which rows of the block that begins at `first` have a bit; how many are written now."""
+    while bits != np.uint64(0):
+        found[size] = first + np.int64(np.uint64(63) - leading_zeros(bits ^ (bits - _ONE)))
+        size += _ONE
+        bits &= bits - _ONE  # The lowest one is done.
+    return size
 
 
 @njit(nogil=True, cache=True)
@@ -33,16 +45,12 @@ def below(keys: NDArray[np.uint64], threshold: np.uint64) -> Rows:
 @njit(nogil=True, cache=True)
 def few_below(keys: NDArray[np.uint64], threshold: np.uint64) -> Rows:
     """The same where few are."""
-    found = np.empty(keys.size, np.int64)
-    size = 0
+    found, size = np.empty(keys.size, np.int64), np.uint64(0)
     for first in range(0, keys.size, _BLOCK):
-        part, least = keys[first : first + _BLOCK], _MOST
-        for row in range(part.size):
-            least = part[row] if part[row] < least else least
-        if least < threshold:
-            for row in range(part.size):
-                found[size] = first + row
-                size += int(part[row] < threshold)
+        part, bits = keys[first : first + _BLOCK], np.uint64(0)
+        for row in range(np.uint64(part.size)):
+            bits |= np.uint64(part[row] < threshold) << row
+        size = _write(found, size, first, bits)
     return found[:size].copy()
 
 
@@ -76,21 +84,18 @@ def few_at_least(
 ) -> Rows:
     """Indices of the few rows whose sign * weight is at least bar * the uniform number of the key.
 
-    Whether any row of a block is one is asked with a number in its place that is a hair below the
-    uniform one: key bits as those of a double from 1 to 2, which takes no conversion.
+    Key bits as those of a double from 1 to 2 are the number without a conversion.
     """
-    found, bits = np.empty(weights.size, np.int64), np.empty(_BLOCK, np.uint64)
-    raised = bits.view(np.float64)
-    size = 0
+    found, size = np.empty(weights.size, np.int64), np.uint64(0)
+    raised = np.empty(_BLOCK, np.uint64)
+    doubles = raised.view(np.float64)
     for first in range(0, weights.size, _BLOCK):
         part, these = weights[first : first + _BLOCK], keys[first : first + _BLOCK]
         for row in range(part.size):
-            bits[row] = these[row] >> np.uint64(12) | _ONE_BITS
-        some = 0
-        for row in range(part.size):
-            some += sign * part[row] >= bar * (raised[row] - 1.0)
-        if some:
-            for row in range(part.size):
-                found[size] = first + row
-                size += int(sign * part[row] >= bar * (raised[row] - 1.0 + 2.0**-53))
+            raised[row] = these[row] >> np.uint64(12) | _ONE_BITS
+        bits = np.uint64(0)
+        for row in range(np.uint64(part.size)):
+            uniform = doubles[row] - 1.0 + 2.0**-53
+            bits |= np.uint64(sign * part[row] >= bar * uniform) << row
+        size = _write(found, size, first, bits)
     return found[:size].copy()
