@@ -205,23 +205,50 @@ def murmur_utf8(offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> Halves:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def splitmix(x: np.uint64) -> np.uint64:
-    """The output function of splitmix64: a bijection whose every output bit depends on all of x."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+def _splitmix_half(x: np.uint64) -> np.uint64:
+    return (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _splitmix_rest(x: np.uint64) -> np.uint64:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
 @njit(nogil=True, cache=True, inline="always")
+def splitmix(x: np.uint64) -> np.uint64:
+    """The output function of splitmix64: a bijection whose every output bit depends on all of x."""
+    return _splitmix_rest(_splitmix_half(x))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _splitmix_block(block: NDArray[np.uint64]) -> None:
+    """The same of each word, in place: in short chains, as `_murmur_words`."""
+    for row in range(block.size):
+        block[row] = _splitmix_half(block[row])
+    for row in range(block.size):
+        block[row] = _splitmix_rest(block[row])
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _paired(left: np.uint64, right: np.uint64) -> np.uint64:
+    return _rotate(left, 23) * GOLDEN + right
+
+
+@njit(nogil=True, cache=True, inline="always")
 def joined(left: np.uint64, right: np.uint64) -> np.uint64:
     """One hash of two; order matters."""
-    return splitmix(_rotate(left, 23) * GOLDEN + right)
+    return splitmix(_paired(left, right))
 
 
 @njit(nogil=True, cache=True)
 def _combine(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
-    for row in range(out.size):
-        out[row] = joined(left[row], right[row])
+    for first in range(0, out.size, _BLOCK):
+        ours, theirs = left[first : first + _BLOCK], right[first : first + _BLOCK]
+        block = out[first : first + _BLOCK]
+        for row in range(block.size):
+            block[row] = _paired(ours[row], theirs[row])
+        _splitmix_block(block)
 
 
 def combine(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -233,8 +260,11 @@ def combine(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.u
 
 @njit(nogil=True, cache=True)
 def _salted(hashes: NDArray[np.uint64], salt: np.uint64, out: NDArray[np.uint64]) -> None:
-    for row in range(out.size):
-        out[row] = joined(hashes[row], salt)
+    for first in range(0, out.size, _BLOCK):
+        part, block = hashes[first : first + _BLOCK], out[first : first + _BLOCK]
+        for row in range(block.size):
+            block[row] = _paired(part[row], salt)
+        _splitmix_block(block)
 
 
 def salted(hashes: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.uint64]:
@@ -246,8 +276,11 @@ def salted(hashes: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.uint64]:
 
 @njit(nogil=True, cache=True)
 def _position_keys(start: np.uint64, out: NDArray[np.uint64]) -> None:
-    for row in range(out.size):
-        out[row] = splitmix(start + np.uint64(row) * GOLDEN)
+    for first in range(0, out.size, _BLOCK):
+        block = out[first : first + _BLOCK]
+        for row in range(block.size):
+            block[row] = start + np.uint64(first + row) * GOLDEN
+        _splitmix_block(block)
 
 
 def position_keys(seed: int, first: int, count: int) -> NDArray[np.uint64]:
