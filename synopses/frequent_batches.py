@@ -78,37 +78,43 @@ def count_apart(
     """Count the values of the absent rows; returns how many are different.
 
     What has a counter in one of the places `apart` is added there, and its count is 0 then.
+    Whether a value is new nobody can predict, so that no branch asks for it; and a search ends with
+    one comparison, as a free place leads to keys[0], where what is searched stands.
 
-    keys, counts, rows: receive of each value its key, how often it is there and one of its rows;
-    [absent].
+    keys, counts, rows: receive from 1 on of each value its key, how often it is there and one of
+    its rows; [absent + 1]. counts: zeros on entry.
     """
     room = 8
     while room < 2 * absent.size:
         room *= 2
-    numbers = np.zeros(room, np.int32)  # From 1; 0 marks a free place.
+    numbers = np.zeros(room, np.uint32)  # From 1; 0 marks a free place.
     mask, shift = np.uint64(room - 1), shift_of(room)
     size = np.uint64(0)
-    for each in range(absent.size):
-        key = news[np.uint64(absent[each])]
+    for each in range(np.uint64(absent.size)):
+        row = absent[each]
+        key = news[np.uint64(row)]
+        keys[0] = key
         place = (key * SPREAD) >> shift
-        while numbers[place] != 0 and keys[np.uint64(numbers[place]) - _ONE] != key:
+        number = np.uint64(numbers[place])
+        while keys[number] != key:
             place = (place + _ONE) & mask
-        if numbers[place] != 0:
-            counts[np.uint64(numbers[place]) - _ONE] += 1
-            continue
-        keys[size], counts[size], rows[size] = key, 1, absent[each]
-        size += _ONE
-        numbers[place] = np.int32(size)
+            number = np.uint64(numbers[place])
+        is_new = np.uint64(number == 0)
+        keys[size + _ONE], rows[size + _ONE] = key, row
+        size += is_new
+        number += is_new * size
+        numbers[place] = np.uint32(number)
+        counts[number] += 1
     for at in apart:
         key = np.uint64(arena[at, KEY])
+        keys[0] = key
         place = (key * SPREAD) >> shift
-        while numbers[place] != 0:
-            number = np.uint64(numbers[place]) - _ONE
-            if keys[number] == key:
-                arena[at, COUNT] += counts[number]
-                counts[number] = 0
-                break
+        number = np.uint64(numbers[place])
+        while keys[number] != key:
             place = (place + _ONE) & mask
+            number = np.uint64(numbers[place])
+        arena[at, COUNT] += counts[number]  # counts[0] is 0.
+        counts[number] = 0
     return int(size)
 
 

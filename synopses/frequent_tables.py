@@ -102,13 +102,15 @@ class Tables:
         absent, apart = np.empty(news.size + 1, np.int64), np.empty(table[2], np.int64)
         left, others = count_known(*table, news, absent, apart)
         absent, apart = absent[:left], apart[:others]
-        keys, counts, rows = np.empty(left, np.uint64), np.empty_like(absent), np.empty_like(absent)
+        keys, rows = np.empty(left + 1, np.uint64), np.empty(left + 1, np.int64)
+        counts = np.zeros(left + 1, np.int64)
         size = count_apart(self._arena, apart, news, absent, keys, counts, rows)
+        keys, counts, rows = keys[1 : size + 1], counts[1 : size + 1], rows[1 : size + 1]
         room, purged = self._room_max * 3 // 4, 0
         if int(self._active[0]) + size > room:
-            purged = int(left_out(*table, counts[:size], room))
+            purged = int(left_out(*table, counts, room))
             self._purge(purged)
-        stay = np.flatnonzero(counts[:size] > purged)
+        stay = np.flatnonzero(counts > purged)
         self._take(
             as_ids(None, stay.size, 1),
             as_input(keys[stay], np.uint64),
