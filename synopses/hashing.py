@@ -42,6 +42,12 @@ def _count_leading_zeros(typing_context, value):  # type: ignore[no-untyped-def]
 leading_zeros: Callable[[np.uint64], np.uint64] = cast(Any, _count_leading_zeros)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def lowest_bit(word: np.uint64) -> np.uint64:
+    """Which is the lowest bit of a word that is set, 0 to 63; not of 0."""
+    return np.uint64(63) - leading_zeros(word ^ (word - np.uint64(1)))
+
+
 @intrinsic
 def _load_eight_bytes(typing_context, data, at):  # type: ignore[no-untyped-def]  # noqa: ARG001
     def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.hashing import leading_zeros
+from synopses.hashing import lowest_bit
 
 Rows = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 def _write(found: Rows, size: np.uint64, first: int, bits: np.uint64) -> np.uint64:
     """Write which rows of the block that begins at `first` have a bit; how many are written now."""
     while bits != np.uint64(0):
-        found[size] = first + np.int64(np.uint64(63) - leading_zeros(bits ^ (bits - _ONE)))
+        found[size] = first + np.int64(lowest_bit(bits))
         size += _ONE
         bits &= bits - _ONE  # The lowest one is done.
     return size

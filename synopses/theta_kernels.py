@@ -11,11 +11,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.hashing import lowest_bit
 from synopses.ordering import ranked
 from synopses.prefetch import prefetch
 
 SMALLEST = 4  # Places of a group's first table.
 _BLOCK = 128
+_BITS = 64  # Of a word.
 
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]
@@ -54,11 +56,9 @@ def _kept(arena: Words, start: int, size: int, threshold: np.uint64) -> Words:
     """The hashes of a table below the threshold."""
     found = np.empty(size, np.uint64)
     count = 0
-    for place in range(start, start + size):
-        value = arena[place]
-        if value != np.uint64(0) and value < threshold:
-            found[count] = value
-            count += 1
+    for value in arena[start : start + size]:  # Without a branch that nobody can predict.
+        found[count] = value
+        count += int(value != np.uint64(0)) & int(value < threshold)
     return found[:count]
 
 
@@ -194,39 +194,48 @@ def take_one(
     first: int,
     hashes: Words,
 ) -> tuple[int, int]:
-    """The same for one group: most hashes of a long stream fail the first test."""
+    """The same for one group: most hashes of a long stream fail the first test.
+
+    64 are tested at once, and set a bit each if they pass.
+    """
     threshold, begin, mask = thresholds[0], np.uint64(starts[0]), np.uint64(sizes[0] - 1)
     one, free, size = np.uint64(1), np.uint64(0), sizes[0]
     count = held[0]
-    for row in range(first, hashes.size):
-        value = hashes[np.uint64(row)] >> one  # Unsigned: no place counts from the end.
-        if value >= threshold or value == free:
-            continue
-        if size:
-            place = value & mask
-            found = arena[begin + place]
-            while found not in (free, value):
-                place = (place + one) & mask
-                found = arena[begin + place]
-            if found == value:
+    for start in range(first, hashes.size, _BITS):
+        words, below = hashes[start : start + _BITS], np.uint64(0)
+        for row in range(np.uint64(words.size)):
+            below |= np.uint64(words[row] >> one < threshold) << row
+        while below != np.uint64(0):
+            this = lowest_bit(below)
+            below &= below - one
+            value = words[this] >> one
+            if value >= threshold or value == free:  # The threshold may have come down.
                 continue
-            if not _full(count, size):
+            if size:
+                place = value & mask
+                found = arena[begin + place]
+                while found not in (free, value):
+                    place = (place + one) & mask
+                    found = arena[begin + place]
+                if found == value:
+                    continue
+                if not _full(count, size):
+                    arena[begin + place] = value
+                    count += 1
+                    continue
+            held[0] = count
+            moved = _make_place(arena, end, starts, sizes, held, thresholds, 0, k)
+            if moved < 0:
+                return start + int(this), end
+            end = moved
+            threshold, begin, mask = thresholds[0], np.uint64(starts[0]), np.uint64(sizes[0] - 1)
+            size, count = sizes[0], held[0]
+            if value < threshold:
+                place = value & mask
+                while arena[begin + place] != free:
+                    place = (place + one) & mask
                 arena[begin + place] = value
                 count += 1
-                continue
-        held[0] = count
-        moved = _make_place(arena, end, starts, sizes, held, thresholds, 0, k)
-        if moved < 0:
-            return row, end
-        end = moved
-        threshold, begin, mask = thresholds[0], np.uint64(starts[0]), np.uint64(sizes[0] - 1)
-        size, count = sizes[0], held[0]
-        if value < threshold:
-            place = value & mask
-            while arena[begin + place] != free:
-                place = (place + one) & mask
-            arena[begin + place] = value
-            count += 1
     held[0] = count
     return hashes.size, end
 
