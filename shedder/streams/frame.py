@@ -21,7 +21,7 @@ from shedder.streams.hash_values import hash_values
 from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions
 from shedder.streams.present import Pairs, Present, paired, present
-from shedder.streams.words import Words, are_doubles, double_ends_of, ends_of, words_of
+from shedder.streams.words import Words, are_doubles, ascend, double_ends_of, ends_of, words_of
 from synopses.hashing import combine
 from synopses.key_kernels import Rows, below
 
@@ -165,10 +165,9 @@ class Frame:
             if ends is not None:
                 return ColumnBasics(words.size, 0, *ends)
             return ColumnBasics.of_doubles(words.view(np.float64))
-        low, high, ascending = ends_of(words)
-        if column == self._time_column:
-            self._in_order = ascending
-        return ColumnBasics(words.size, 0, low, high)
+        if column == self._time_column and self.is_in_time_order:
+            return ColumnBasics(words.size, 0, words.item(0), words.item(-1))
+        return ColumnBasics(words.size, 0, *ends_of(words))
 
     @property
     def time_ends_us(self) -> tuple[int, int]:
@@ -182,8 +181,7 @@ class Frame:
     def is_in_time_order(self) -> bool:
         """Whether the rows are by event time."""
         if self._in_order is None:
-            times = self.times_us
-            self._in_order = bool(np.all(times[1:] >= times[:-1]))
+            self._in_order = ascend(self.times_us)
         return self._in_order
 
     def in_time_order(self) -> Frame:

@@ -19,6 +19,7 @@ _WORD: Final = struct.Struct("<q")
 _DOUBLE_BITS: Final = struct.Struct("<d")
 
 _DOUBLE: Final = pa.float64().id
+_NONE: Final = np.frombuffer(b"", np.int64)
 _IDS: Final = {pa.int64().id, _DOUBLE, pa.timestamp("us").id}
 
 
@@ -38,25 +39,35 @@ def words_of(column: pa.Array[Any]) -> Words | None:
         return None
     data = column.buffers()[1]
     if data is None or not len(column):
-        return np.empty(0, np.int64)
-    return np.frombuffer(memoryview(data), np.int64, len(column), 8 * column.offset)
+        return _NONE
+    words = np.frombuffer(memoryview(data), np.int64, len(column), 8 * column.offset)
+    words.setflags(write=False)  # Arrow's buffers may be written to while nobody has frozen them.
+    return words
 
 
 @njit(nogil=True, cache=True)
-def _ends(values: Words) -> tuple[int, int, bool]:
-    low, high, falls = values[0], values[0], False
+def _ends(values: Words) -> tuple[int, int]:
+    low, high = values[0], values[0]
     for row in range(1, values.size):
-        value, before = values[row], values[row - 1]
-        falls |= value < before
+        value = values[row]
         low = value if value < low else low
         high = value if value > high else high
-    return low, high, not falls
+    return low, high
 
 
-def ends_of(values: Words) -> tuple[int, int, bool]:
-    """The smallest and the largest of at least one integer, and whether none is below the last."""
-    low, high, ascending = _ends(values)
-    return int(low), int(high), bool(ascending)
+def ends_of(values: Words) -> tuple[int, int]:
+    """The smallest and the largest of at least one integer."""
+    low, high = _ends(values)
+    return int(low), int(high)
+
+
+@njit(nogil=True, cache=True)
+def ascend(values: Words) -> bool:
+    """Whether no integer is below the one before it."""
+    falls = False
+    for row in range(1, values.size):
+        falls |= values[row] < values[row - 1]
+    return not falls
 
 
 @njit(nogil=True, cache=True)
@@ -88,4 +99,5 @@ def _double_of(rank: int) -> float:
 def compile_words() -> None:
     """Compile the kernels, or load them from the cache, before the first tuple comes."""
     ends_of(np.frombuffer(bytes(8), np.int64))
+    ascend(np.frombuffer(bytes(8), np.int64))
     double_ends_of(np.frombuffer(bytes(8), np.int64))
