@@ -58,16 +58,15 @@ class ColumnBasics:
 
     def merged(self, other: Self) -> Self:
         """The basics of both stretches together; no range where that of one is not known."""
-        if any(each.rows and each.low is None for each in (self, other)):
-            return type(self)(self.rows + other.rows, self.nulls + other.nulls)
-        lows = [end for end in (self.low, other.low) if end is not None]
-        highs = [end for end in (self.high, other.high) if end is not None]
-        return type(self)(
-            self.rows + other.rows,
-            self.nulls + other.nulls,
-            min(lows) if lows else None,
-            max(highs) if highs else None,
-        )
+        rows, nulls = self.rows + other.rows, self.nulls + other.nulls
+        if (self.low is None and self.rows) or (other.low is None and other.rows):
+            return type(self)(rows, nulls)
+        if self.low is None or self.high is None:
+            return type(self)(rows, nulls, other.low, other.high)
+        if other.low is None or other.high is None:
+            return type(self)(rows, nulls, self.low, self.high)
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return type(self)(rows, nulls, low, high)
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -98,9 +98,11 @@ class Frame:
         self._in_order: bool | None = None  # Not known yet.
         self._source: tuple[dict[Expression, Present], NDArray[np.int64]] | None = None
         self._words: dict[str, Words | None] = {}
+        self._all_words: list[Words] | None = None  # Not asked for yet, or some column has none.
+        self._size = batch.num_rows if rows is None else len(rows)
 
     def __len__(self) -> int:
-        return self.batch.num_rows if self._rows is None else len(self._rows)
+        return self._size
 
     @property
     def times_us(self) -> NDArray[np.int64]:
@@ -114,13 +116,11 @@ class Frame:
     @property
     def words(self) -> list[Words] | None:
         """The bits of every column, int64 [rows] each; None where words_of has none of one."""
-        found = []
-        for name in self.batch.schema.names:
-            words = self._words_of(name)
-            if words is None:
-                return None
-            found.append(words)
-        return found
+        if self._all_words is None:
+            names = self.batch.schema.names
+            found = [words for words in map(self._words_of, names) if words is not None]
+            self._all_words = found if len(found) == len(names) else None
+        return self._all_words
 
     def _words_of(self, column: str) -> Words | None:
         if column not in self._words:
@@ -325,9 +325,11 @@ class Frame:
 
     def present(self, expression: Expression) -> Present:
         """The expression's values where it is neither NULL nor NaN."""
-        if expression not in self._present:
-            self._present[expression] = self._gathered(expression) or self._derived(expression)
-        return self._present[expression]
+        found = self._present.get(expression)
+        if found is None:
+            found = self._gathered(expression) or self._derived(expression)
+            self._present[expression] = found
+        return found
 
     def _gathered(self, expression: Expression) -> Present | None:
         """Of picked rows, where the frame they are of has the values without a gap: no new look."""
@@ -340,9 +342,8 @@ class Frame:
         return Present(known.values.take(rows), None)
 
     def _derived(self, expression: Expression) -> Present:
-        words = self._words_of(expression.name) if isinstance(expression, Column) else None
-        if words is not None and expression.type in _WHOLE:
-            return Present(words, None)
+        if isinstance(expression, Column):
+            return self._present_column(expression)
         rest = self._remainders(expression)
         if rest is not None:
             return rest
@@ -353,15 +354,22 @@ class Frame:
                 assert chain is not None
                 column = self.present(chain.column)
                 return Present(chain.of(np.asarray(column.values)), column.rows)
-            values = self.evaluate(expression)
-            if isinstance(expression, Column) and self._is_whole(expression.name, values):
-                return Present(values.to_numpy(), None)
-            return present(values)
+            return present(self.evaluate(expression))
         of = self.present(bucket.x)
         assert isinstance(of.values, np.ndarray), bucket
         inside = bucket.among(of.values)
         rows = inside if of.rows is None else of.rows[inside]
         return Present(np.ones(len(rows), np.int64), None if len(rows) == len(self) else rows)
+
+    def _present_column(self, column: Column) -> Present:
+        words = self._words_of(column.name)
+        if words is not None and column.type in _WHOLE:
+            return Present(words, None)
+        values = self._column(column.name)
+        basics = self._basics.get(column.name)
+        if words is not None and are_doubles(values) and basics is not None and not basics.nulls:
+            return Present(words.view(np.float64), None)  # It is known that none is NaN.
+        return present(values)
 
     def _remainders(self, expression: Expression) -> Present | None:
         """What whole numbers have over a multiple of one; None: it is another expression."""
@@ -371,11 +379,6 @@ class Frame:
         of = self.present(division.of)
         rest = remainders(np.asarray(of.values), division.by)
         return None if rest is None else Present(rest, of.rows)
-
-    def _is_whole(self, column: str, values: pa.Array[Any]) -> bool:
-        """Whether it is known that a column of doubles has a value in every row."""
-        basics = self._basics.get(column)
-        return basics is not None and not basics.nulls and pa.types.is_floating(values.type)
 
     def pairs(self, first: Expression, second: Expression) -> Pairs:
         """The values of two expressions of DOUBLEs in the rows where both have one."""
@@ -387,11 +390,11 @@ class Frame:
 
     def hashes(self, expression: Expression) -> Hashes:
         """Hashes of the expression's values where it is neither NULL nor NaN."""
-        if expression not in self._hashes:
+        found = self._hashes.get(expression)
+        if found is None:
             present = self.present(expression)
-            first, second = hash_values(present.values)
-            self._hashes[expression] = Hashes(first, second, present.rows)
-        return self._hashes[expression]
+            found = self._hashes[expression] = Hashes(*hash_values(present.values), present.rows)
+        return found
 
     def identities(self, expression: Expression) -> Hashes:
         """Hashes of which two are one where the values are: of what these come from one to one.

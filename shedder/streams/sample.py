@@ -278,6 +278,8 @@ class StreamSample:
             # What is not above zero is passed over, and so is NaN.
             factor = 1.0 if sign == _POSITIVE else -1.0
             heavy = few_at_least(weights, factor, keys, sample.bar)
+            if not len(heavy):
+                continue
             kept = sample.update(factor * weights[heavy], uniforms(keys[heavy]))
             rows.move(kept.within(heavy), frame)
 
