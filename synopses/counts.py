@@ -70,8 +70,9 @@ class GroupedCount:
 
     def grow(self, groups: int) -> None:
         """Make room for groups up to this many; the new ones are empty."""
-        self._counts = grown(self._counts, groups)
-        self._groups = max(self._groups, groups)
+        if groups > self._groups:
+            self._counts = grown(self._counts, groups)
+            self._groups = groups
 
     def update(self, ids: NDArray[np.int32] | None, n: int) -> None:
         """Count n tuples; ids int32 [n] are their groups (None: all are of group 0).

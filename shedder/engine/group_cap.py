@@ -104,22 +104,21 @@ class BucketWidths:
         for pane in panes:
             self.fit(pane)
 
-    def hold_alone(self, panes: Iterable[Pane], stricter: Collection[Self]) -> None:
+    def hold_alone(self, panes: Collection[Pane], stricter: Collection[Self]) -> None:
         """Collapse the histograms without groups of open panes that hold too many buckets.
 
         Each by itself: few values are of all sizes, and merges take the wider buckets.
 
         stricter: of the queries that take these panes, whose targets are to be met, too.
         """
-        fewest = {
-            part: max([bits, *(other.fewest[part] for other in stricter)])
-            for part, bits in self.fewest.items()
-        }
-        for pane in panes:
-            for part, least in fewest.items():
-                for synopsis in pane.read_by(part):
-                    while synopsis.size_bytes > ALONE_BYTES_MAX and synopsis.mantissa_bits > least:
-                        synopsis.resize(synopsis.mantissa_bits - 1)
+        for part, bits in self.fewest.items():
+            held = [synopsis for pane in panes for synopsis in pane.read_by(part)]
+            large = [synopsis for synopsis in held if synopsis.size_bytes > ALONE_BYTES_MAX]
+            if large:  # Hardly ever.
+                least = max([bits, *(other.fewest[part] for other in stricter)])
+            for synopsis in large:
+                while synopsis.size_bytes > ALONE_BYTES_MAX and synopsis.mantissa_bits > least:
+                    synopsis.resize(synopsis.mantissa_bits - 1)
 
     def fit(self, pane: Pane) -> None:
         """Collapse a pane's histograms to the present bits."""

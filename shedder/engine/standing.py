@@ -105,7 +105,7 @@ class Standing(Versions, Resizable, Storing):
         self.keys = GroupKeys(query.groups, room) if query.groups else None
         self._where = with_time_range(query)
         self.part_bytes_max = part_bytes_max
-        self._roomy: tuple[bytes, bytes, bytes, int] | None = None  # Sizes that found room enough.
+        self._roomy: tuple[object, ...] | None = None  # Sizes that found room enough.
         self._to_shrink: dict[int, Plan] = {}
         self._shrinking: Shrinking | None = None
         self.closed = self._none_closed()
@@ -291,11 +291,12 @@ class Standing(Versions, Resizable, Storing):
             self.widths.widen(bits, panes)
             self._count_closed_again()
 
-    def _sizes(self) -> tuple[bytes, bytes, bytes, int]:
+    def _sizes(self) -> tuple[object, ...]:
         """All that the weights, and what they may be, depend on: seldom another than last time."""
         closed = self.closed
+        of_open = [self.panes[pane].part_bytes for pane in self._open]
         of_closed = closed.pane_bytes.tobytes(), closed.heaviest_bytes.tobytes()
-        return self._open_bytes().tobytes(), *of_closed, self.part_bytes_max
+        return of_open, *of_closed, self.part_bytes_max
 
     def _weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What each part holds, and what it will when as many panes stand as can at once."""

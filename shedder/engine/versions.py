@@ -18,7 +18,7 @@ class Versions(ABC):
     _open: set[int]
     _stored: set[int]
     _folded: set[int]
-    _roomy: tuple[bytes, bytes, bytes, int] | None
+    _roomy: tuple[object, ...] | None
 
     @abstractmethod
     def fit_widths(self, held: Pane) -> None:
