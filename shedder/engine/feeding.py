@@ -201,8 +201,8 @@ def needed_from_us(standing: Standing) -> int | None:
     for each in (standing, *standing.takers):
         if each.asked_from_us is None or not each.grid.slides:
             return None
-        starts.append(each.grid.window(each.asked_from_us).start_us)
-    return min(start for start in starts if start is not None)
+        starts.append(each.grid.window_start(each.asked_from_us))
+    return min(starts)
 
 
 def readers_of(standing: Standing, pane: int) -> list[Standing]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.streams.frame import Frame
+from shedder.streams.windows import PaneGrid
 
 Integers = NDArray[np.int64]
 
@@ -16,9 +17,9 @@ _STRETCH = 256  # About the root of a batch's rows: as many ends as rows of a st
 
 def first_at(times_us: Integers, from_us: int) -> int:
     """Where in ascending event times the first one at or after a time is; mostly at an end."""
-    if not times_us.size or times_us[0] >= from_us:
+    if not times_us.size or times_us.item(0) >= from_us:
         return 0
-    if times_us[-1] < from_us:
+    if times_us.item(-1) < from_us:
         return int(times_us.size)
     return int(np.searchsorted(times_us, from_us))
 
@@ -36,11 +37,20 @@ def slices(
         return [(0, 0, len(view))]
     times = view.times_us
     ends = panes_of(times[:: max(len(times) - 1, 1)]).tolist()
-    if ends[0] == ends[-1]:  # Nearly every batch of a fast stream.
+    if ends[0] == ends[-1]:
         return [(ends[0], 0, len(times))]
     firsts = np.concatenate([[0], _cuts(times, panes_of)])
     lasts = [*firsts[1:].tolist(), len(view)]
     return zip(panes_of(times[firsts]).tolist(), firsts.tolist(), lasts, strict=True)
+
+
+def slices_of(view: Frame, grid: PaneGrid) -> Iterable[tuple[int, int, int]]:
+    """The same by the panes of a grid; of nearly every batch of a fast stream there is one."""
+    if not grid.slides:
+        return slices(view, None)
+    times = view.times_us
+    first, last = grid.pane_of(times.item(0)), grid.pane_of(times.item(-1))
+    return [(first, 0, len(view))] if first == last else slices(view, grid.panes_of)
 
 
 def _cuts(times: Integers, panes_of: Callable[[Integers], Integers]) -> Integers:

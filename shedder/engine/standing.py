@@ -30,7 +30,7 @@ from shedder.engine.passing import Passing
 from shedder.engine.plan import BY_HASH, Plan, opened
 from shedder.engine.resizable import Resizable
 from shedder.engine.shrinking import Shrinking
-from shedder.engine.slices import first_at, slices
+from shedder.engine.slices import first_at, slices, slices_of
 from shedder.engine.stopwatch import Stopwatch
 from shedder.engine.stored_pane import pane_from_bytes, pane_to_bytes
 from shedder.engine.thinning import levels_read
@@ -142,12 +142,12 @@ class Standing(Versions, Resizable, Storing):
         self.watch.start()
         tuples = len(frame)
         frame = frame.in_time_order() if self.grid.slides else frame
-        first, last = self._timely(frame, watermark_us, limit_us)
-        self.late += len(frame) - (last - first)
+        first, last = self._timely(frame, limit_us)
+        self.late += tuples - (last - first)
         self.timely += last - first
-        if last - first < len(frame):
+        if last - first < tuples:
             self._count_late(frame.between(0, first))
-            self._count_late(frame.between(last, len(frame)))
+            self._count_late(frame.between(last, tuples))
         from_us = needed_from_us(self)
         if from_us is not None:
             first = min(max(first, first_at(frame.times_us, from_us)), last)
@@ -155,25 +155,22 @@ class Standing(Versions, Resizable, Storing):
         view = frame.between(first, last).where(self._where)
         if self._where is not None:
             self.passing.count(last - first, len(view))
-        self.watch.lap(0, len(frame))
+        self.watch.lap(0, tuples)
         if len(view) and any(self.levels):
             self._read_thinned(view)
         elif len(view):
             self._read(view)
         self.watch.stop(tuples)
 
-    def _timely(
-        self, frame: Frame, watermark_us: int | None, limit_us: int | None
-    ) -> tuple[int, int]:
+    def _timely(self, frame: Frame, limit_us: int | None) -> tuple[int, int]:
         """The rows, of a frame in time order, whose pane is open and whose time is believed."""
-        first_open = self.grid.first_open(watermark_us)
         if not self.grid.slides:
             return 0, len(frame)
         assert self.grid.width_us is not None
         times = frame.times_us
         first = 0
-        if first_open is not None:
-            first = first_at(times, first_open * self.grid.width_us)
+        if self._first_open is not None:
+            first = first_at(times, self._first_open * self.grid.width_us)
         last = len(times)
         if limit_us is not None:
             last = first_at(times, limit_us + 1)
@@ -198,7 +195,7 @@ class Standing(Versions, Resizable, Storing):
         for at, part in enumerate(self.plan.parts):
             inputs.append(PartInput(part, view, ids))
             self.watch.lap(at, 0)
-        for pane, first, last in slices(view, self._cells_of if self.grid.slides else None):
+        for pane, first, last in self._slices(view):
             held = self.open_pane(pane, groups)
             held.grow(groups)
             self.watch.lap(0, 0)
@@ -230,7 +227,7 @@ class Standing(Versions, Resizable, Storing):
             parts.append((part, level, thinned, given))
             self.watch.lap(at, 0)
         groups = 1 if self.keys is None else self.keys.size
-        for pane, first, last in slices(view, self._cells_of if self.grid.slides else None):
+        for pane, first, last in self._slices(view):
             held = self.open_pane(pane, 0)
             readers = readers_of(self, pane)
             for at, (part, level, thinned, given) in enumerate(parts):
@@ -253,10 +250,15 @@ class Standing(Versions, Resizable, Storing):
             if forced is not None:
                 self.forced = frozenset(forced)
 
-    def _cells_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The pane that each event time is counted in. shape [tuples] -> [tuples]."""
+    def _slices(self, view: Frame) -> Iterable[tuple[int, int, int]]:
+        """(pane, first row, last row) for each stretch of rows that are counted in one pane."""
         if self.asked_from_us is None or self.grid.coarsening.longest == 1:
-            return self.grid.panes_of(times_us)
+            return slices_of(view, self.grid)
+        return slices(view, self._cells_of)
+
+    def _cells_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The pane or cell that each event time is counted in. shape [tuples] -> [tuples]."""
+        assert self.asked_from_us is not None
         return self.grid.cells_of(times_us, self.asked_from_us, self._first_open)
 
     def hold_to_the_cap(self) -> None:

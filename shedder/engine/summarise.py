@@ -26,7 +26,7 @@ from shedder.engine.built import fold_in
 from shedder.engine.pane import Pane
 from shedder.engine.plan import opened, plan, sizes_from_json
 from shedder.engine.received_pane import PaneReader, groups_bytes
-from shedder.engine.slices import slices
+from shedder.engine.slices import slices_of
 from shedder.engine.standing import Standing
 from shedder.engine.stored_text import read_stored
 from shedder.engine.summaries import PaneSummary, SegmentSummary, Summaries
@@ -219,7 +219,7 @@ class _Building:
     def _in_panes(self, frame: Frame) -> list[tuple[int, int, int]]:
         """Pane, first row and last row, of a frame in time order."""
         grid = self.standing.grid
-        return list(slices(frame, grid.panes_of if grid.slides else None)) if len(frame) else []
+        return list(slices_of(frame, grid)) if len(frame) else []
 
     def reader(self, limits: BatchLimits) -> PaneReader:
         """Who reads the panes of another builder."""

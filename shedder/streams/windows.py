@@ -111,6 +111,10 @@ class PaneGrid:
             return np.zeros(len(times_us), np.int64)
         return np.floor_divide(times_us, self.width_us)
 
+    def pane_of(self, time_us: int) -> int:
+        """The pane of one event time."""
+        return 0 if self.width_us is None else time_us // self.width_us
+
     def first_open(self, watermark_us: int | None) -> int | None:
         """The oldest pane that the watermark has not passed; None: all panes are open."""
         if self.width_us is None or watermark_us is None:
@@ -133,10 +137,14 @@ class PaneGrid:
 
     def window(self, end_us: int) -> Span:
         """The window that ends here."""
+        return Span(self.window_start(end_us), end_us)
+
+    def window_start(self, end_us: int) -> int:
+        """Where the window begins that ends here."""
         assert self.range_us is not None
         assert self.width_us is not None
         longest_us = self.coarsening.longest * self.width_us
-        return Span((end_us - self.range_us) // longest_us * longest_us, end_us)
+        return (end_us - self.range_us) // longest_us * longest_us
 
     def panes_in(self, span: Span) -> range:
         """The panes that make up a window. A window that does not slide is pane 0."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shedder.cql.collapse import Collapse
 from shedder.cql.statement import RangeWindow
-from shedder.engine.slices import Integers, slices
+from shedder.engine.slices import Integers, slices, slices_of
 from shedder.streams.frame import Frame
 from shedder.streams.windows import PaneGrid
 
@@ -44,7 +44,9 @@ def test_cuts_are_those_that_a_look_at_every_row_finds(
     rng = np.random.default_rng(seed)
     times = from_us + np.sort(rng.integers(0, within_us, rows))
     grid = PaneGrid.of(RangeWindow(width_us, width_us))
-    assert list(slices(_view(times), grid.panes_of)) == _row_by_row(grid.panes_of(times))
+    expected = _row_by_row(grid.panes_of(times))
+    assert list(slices(_view(times), grid.panes_of)) == expected
+    assert list(slices_of(_view(times), grid)) == expected
 
 
 @pytest.mark.parametrize("first_open", [None, 0, 40, 99])

@@ -33,6 +33,7 @@ def test_a_tuple_is_in_a_window_exactly_when_its_pane_is(
     grid = PaneGrid.of(RangeWindow(range_s, slide_s))
     window = grid.window(end_number * slide_s)
     pane = int(grid.panes_of(np.array([time]))[0])
+    assert grid.pane_of(time) == pane
     assert window.start_us is not None
     assert window.end_us is not None
     assert (pane in grid.panes_in(window)) == (window.start_us <= time < window.end_us)
@@ -65,6 +66,7 @@ def test_windows_that_do_not_slide_have_one_pane() -> None:
         grid = PaneGrid.of(window)
         assert not grid.slides
         assert grid.panes_of(np.array([1, 10**12])).tolist() == [0, 0]
+        assert grid.pane_of(10**12) == 0
         assert grid.first_open(10**15) is None
 
 
