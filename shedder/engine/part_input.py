@@ -16,6 +16,8 @@ from synopses.cross_moments import GroupedCrossMoments
 class PartInput:
     """A part's arrays of one view, from which its synopses of any pane and level are fed."""
 
+    __slots__ = ("_arrays", "_ids", "_is_count", "_rows")
+
     def __init__(
         self, part: Part, view: Frame, ids: NDArray[np.int32] | None, *, level: int = 0
     ) -> None:
@@ -27,22 +29,24 @@ class PartInput:
         elif part.argument is not None:
             present = view.present(part.argument)
             self._rows = present.rows
-            match part.kind:
+            match part.kind:  # Each question takes its time: the most usual kinds come first.
                 case Kind.COUNT:
                     pass
+                case Kind.MOMENTS:
+                    self._arrays = (present.values,)
                 case Kind.DISTINCT:
                     hashes = view.identities(part.argument)
                     self._arrays = (hashes.first, hashes.second)[: 1 if level else 2]
-                case Kind.COUNTERS | Kind.THETA:
-                    self._arrays = (view.hashes(part.argument).first,)
+                case Kind.BUCKETS | Kind.KLL | Kind.REQ_HIGH | Kind.REQ_LOW:
+                    self._arrays = (np.asarray(present.values, np.float64),)
                 case Kind.FREQUENT:
                     keys = view.hashes(part.argument).first
                     self._arrays = (keys, _gatherable(present.values))
+                case Kind.COUNTERS | Kind.THETA:
+                    self._arrays = (view.hashes(part.argument).first,)
                 case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
                     rows = slice(None) if present.rows is None else present.rows
                     self._arrays = (view.times_us[rows], view.positions[rows], present.values)
-                case Kind.BUCKETS | Kind.KLL | Kind.REQ_HIGH | Kind.REQ_LOW:
-                    self._arrays = (np.asarray(present.values, np.float64),)
                 case _:
                     self._arrays = (present.values,)
         self._ids = ids if ids is None or self._rows is None else ids[self._rows]

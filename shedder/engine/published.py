@@ -147,6 +147,8 @@ class Published:
         grid = self.standing.grid
         if watermark_us is None or grid.slide_us is None or self.emitted_to is None:
             return range(0)
+        if watermark_us // grid.slide_us * grid.slide_us <= self.emitted_to:
+            return range(0)  # As after most batches.
         assert grid.width_us is not None
         most = min(SLIDES_PER_FRAME_MAX, PANES_PER_FRAME_MAX * grid.width_us // grid.slide_us)
         most = max(1, most) if len(self.listeners) else 1
