@@ -102,6 +102,30 @@ class BucketCounts:
 
         ids: int32 [n]; size 0: all values are of group 0.
         """
+        rows, spans = values.size, None if self.pages is None else self.pages.spans
+        if ids.size and self.pages is not None and spans is not None:
+            self.pages.grow(counts.size)
+            rest, wrapped = self.pages.tally_spans(ids, values, counts)
+            if wrapped.size:
+                self._carry(ids[wrapped], values[wrapped])
+            ids, values = ids[rest], values[rest]
+            if not values.size:
+                return
+        self._update(ids, values, counts, extremes)
+        if ids.size and self.pages is not None:
+            self.pages.grow(counts.size)
+            if self.pages.spans is spans:
+                self.pages.lay_where_due(rows, ids.size)
+            self.pages.fit_spans(ids if self.pages.spans is spans else None, extremes)
+
+    def _update(
+        self,
+        ids: NDArray[np.int32],
+        values: NDArray[np.float64],
+        counts: NDArray[np.int64],
+        extremes: NDArray[np.float64],
+    ) -> None:
+        """Count values in pages and map."""
         bounds = None
         if ids.size >= ROWS_MIN * counts.size and self._are_many(ids.size, counts.size):
             bounds, values = by_group(ids, values, counts.size)
@@ -167,6 +191,8 @@ class BucketCounts:
         heavy = differ(bounds, bits, self.shift, 2 * _GROUP_MIN, 2 * _SEVERAL, _SEVERAL)
         if np.count_nonzero(heavy) * _SEVERAL >= _ENTRIES_MIN:
             self._hold(self.map.unordered(), heavy.size, heavy)
+            assert self.pages is not None
+            self.pages.expect(bounds, values)
 
     def _expect_one(self, values: NDArray[np.float64], groups: int) -> None:
         """Give group 0 all pages that these many values need at once, if the first of them differ.
@@ -241,6 +267,8 @@ class BucketCounts:
             self._take_map(other.map, groups, sign)
         if left is not None and left[0].size:
             self.map.merge(CellCounts.of(*left), sign)
+        if sign < 0 and self.pages is not None:
+            self.pages.spans = None  # They lie between the extremes of what was there.
         if sign < 0 and self.pages is not None and self.pages.is_mostly_empty:
             self._hold_anew(self.entries(), groups)
 

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from synopses import page_kernels as kernels
 from synopses.bucket_cells import cells_of_keys, farthest, keys_of_cells
+from synopses.cell_spans import CellSpans, Misses, laid_out
 from synopses.inputs import as_input
 from synopses.run_kernels import tally_runs
+from synopses.span_kernels import mark, tally_spans
 from synopses.window_kernels import tally_one
 
 _KEYS = 1 << 19  # At the finest shift: sign, exponent and 7 bits of mantissa.
@@ -22,6 +24,8 @@ _STRETCHES = (_KEYS >> kernels.STRETCH_BITS) + 1
 _FEW = 1024  # Values for which no table of whole stretches is made.
 _EACH = 8  # Pages that a group is sure to need: it has 16 entries or more to come.
 _SOME = 32  # Pages that are made at once, at least.
+_NEAR = 64  # Of more stretches than these groups have too few pages side by side.
+_SAMPLE = 16  # One value of so many says whether most are zeros, which are counted apart.
 _WIDE = 64 * kernels.PER_STRETCH  # A row of the directory may be this wide whatever it leads to.
 
 _NO_ENTRIES = np.zeros(0, np.int64)
@@ -39,11 +43,12 @@ class CellPages:
     rows: int32 [groups], where in the directory a group's row begins; 0: it has none.
     directory: int32 [rows * width], the page of each part of a stretch; 0: none yet.
     counters: uint16 [pages * 32].
+    spans: of groups whose pages stand side by side.
     """
 
     __slots__ = (
-        "_room", "_used", "_whole", "columns", "counters", "directory", "held", "rows", "shift",
-        "stretches", "width",
+        "_misses", "_room", "_used", "_whole", "columns", "counters", "directory", "held", "rows",
+        "shift", "spans", "stretches", "width",
     )  # fmt: skip
 
     def __init__(self, groups: int, shift: int) -> None:
@@ -59,11 +64,14 @@ class CellPages:
         self.rows = np.zeros(groups, np.int32)
         self.directory = np.zeros(self.width, np.int32)
         self.counters = np.zeros(kernels.NONE * kernels.PAGE, np.uint16)
+        self.spans: CellSpans | None = None
+        self._misses = Misses()
 
     @property
     def size_bytes(self) -> int:
         """Bytes really held."""
         tables = self.columns.nbytes + self.rows.nbytes + self.held.nbytes
+        tables += 0 if self.spans is None else self.spans.size_bytes
         return self.counters.nbytes + self.directory.nbytes + tables
 
     # --- room ---------------------------------------------------------------------------------
@@ -73,6 +81,8 @@ class CellPages:
         if groups > self.rows.size:
             more = max(groups, min(2 * self.rows.size, groups + 65_536)) - self.rows.size
             self.rows = np.append(self.rows, np.zeros(more, np.int32))
+        if self.spans is not None:
+            self.spans.grow(self.rows.size)
 
     def admit(self, groups: NDArray[np.int64]) -> None:
         """From now on these groups (int64 [m], different) have pages, if they had none."""
@@ -146,10 +156,57 @@ class CellPages:
         self.width, self.directory = width, wider.reshape(-1)
 
     def _make_pages(self, least: int) -> None:
-        pages = self._used + max(least, self._used // 2, _SOME)
+        # Where spans are laid, few are to come.
+        more = self._used // (2 if self.spans is None else 8)
+        pages = self._used + max(least, more, _SOME)
         counters, held = np.empty(pages * kernels.PAGE, np.uint16), self._used * kernels.PAGE
         counters[:held], counters[held:] = self.counters[:held], 0
         self.counters = counters
+
+    def expect(self, bounds: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """Make the pages that these values will need, those of each group side by side.
+
+        Args:
+          bounds: int64 [groups + 1]; values: [n], in the order of their groups (by_group.py).
+        """
+        bits = as_input(values, np.float64).view(np.uint64)
+        self._know(np.flatnonzero(self._touched(bits)))
+        zeros = np.count_nonzero(values[::_SAMPLE] == 0.0)
+        if 2 * _SAMPLE * zeros > values.size or not self._are_near:
+            return
+        directory = self.directory.copy()
+        mark(bounds, bits, self.columns, self.rows, directory, self.shift)
+        self._lay(directory)
+
+    def lay_where_due(self, rows: int, missed: int) -> None:
+        """Bring the pages of each group side by side if many of the values did not find them so.
+
+        rows, missed: how many values came, and how many of them found no span.
+        """
+        self._misses.note(rows, missed)
+        if self.spans is not None and self._misses.are_most():
+            self._misses.begin_again(8)
+            self.spans = None
+        elif self._are_near and self._misses.are_many(self._used):
+            self._misses.begin_again()
+            self._lay(self.directory.copy())
+
+    def fit_spans(self, ids: NDArray[np.int32] | None, extremes: NDArray[np.float64]) -> None:
+        """The extremes (float64 [groups, 2]) of these groups may have changed; None: of all."""
+        if self.spans is not None:
+            self.spans.fit(ids, extremes, self.shift)
+
+    @property
+    def _are_near(self) -> bool:
+        return self.stretches.size <= _NEAR and not self._whole
+
+    def _lay(self, directory: NDArray[np.int32]) -> None:
+        """Lay spans, and give pages to what is marked, in a directory that becomes this one's."""
+        tables = self.columns, self.rows, directory
+        self.spans, self.counters, self._used = laid_out(
+            self.held, np.sort(self.stretches), tables, self.width, self.counters, self.shift
+        )
+        self.directory = directory
 
     @property
     def is_mostly_empty(self) -> bool:
@@ -230,6 +287,22 @@ class CellPages:
         """Count values that stand in the order of their groups (by_group.py); returns the same."""
         values = as_input(values, np.float64)
         return self._tally(tally_runs, bounds, values, counts, extremes)
+
+    def tally_spans(
+        self, ids: NDArray[np.int32], values: NDArray[np.float64], counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count values that fall into their groups' spans; returns the same.
+
+        Extremes need not be asked: such values do not change them.
+        """
+        if self.spans is None:
+            return np.arange(values.size), _NO_ENTRIES
+        rest, wrapped = np.empty(values.size, np.int64), np.empty(values.size, np.int64)
+        bits = as_input(values, np.float64).view(np.uint64)
+        rests, wraps = tally_spans(
+            ids, bits, self.spans.inner, self.counters, self.shift, counts, rest, wrapped
+        )
+        return rest[:rests], wrapped[:wraps]
 
     def _make_room(self, bits: NDArray[np.uint64]) -> None:
         """What counting stopped for: a column, or else a page."""
