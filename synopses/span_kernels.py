@@ -35,7 +35,7 @@ from synopses.page_kernels import (
 )
 
 PAGES_MAX = 127  # Of a span: so many keys are fewer than 2^12.
-_GAP = 3  # Pages that may be missing between two of a span.
+_GAP = 2  # Pages that may be missing between two of a span.
 _MARGIN = 16  # A span goes on at both ends for one page of so many.
 _TO_WIDTH = np.uint64(20)
 _TO_COUNTER = np.uint64(32)

@@ -95,8 +95,10 @@ class BucketWidths:
         for bits in range(self.bits[part] - 1, self.fewest[part] - 1, -1):
             if trial.resize(bits).size_bytes <= share * size_bytes:
                 return bits
-        self._tried[part] = size_bytes
-        return self.fewest[part] if frozen and trial.size_bytes < _WORTH * size_bytes else None
+        if trial.size_bytes >= _WORTH * size_bytes:
+            self._tried[part] = size_bytes
+            return None
+        return self.fewest[part] if frozen else None
 
     def widen(self, bits: Mapping[int, int], panes: Iterable[Pane]) -> None:
         """Collapse the histograms of these parts in all of these panes."""
