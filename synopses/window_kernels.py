@@ -128,6 +128,33 @@ def _widen(numbers: Doubles, extremes: Doubles) -> None:
         extremes[0], extremes[1] = least, most
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _place_of(bound: np.uint64, move: np.uint64, before: np.int32, width: np.int32) -> int:
+    """The place of a bound's bits, 0 where it is below all places, one more than width above."""
+    return min(max(int(bound >> move) - int(before), 0), int(width) + 1)
+
+
+@njit(nogil=True, cache=True)
+def _may_widen(
+    tallies: NDArray[np.uint32], extremes: Doubles, move: np.uint64, befores: Starts, ends: Starts
+) -> bool:
+    """Whether anything was counted that may lie outside of the extremes: not strictly between their
+    places, or without a place.
+    """
+    bits, outside, first = extremes.view(np.uint64), tallies[:_LANES].sum(), 1
+    for side in range(2):
+        least, most = (extremes[0], extremes[1]) if side == 0 else (-extremes[1], -extremes[0])
+        width, near, far = int(ends[side]), 0, 1
+        if least > 0.0:
+            near = min(_place_of(bits[side], move, befores[side], ends[side]), width)
+        if most > 0.0:
+            far = max(_place_of(bits[1 - side], move, befores[side], ends[side]), 1)
+        outside += tallies[_LANES * first : _LANES * (first + near)].sum()
+        outside += tallies[_LANES * (first + far - 1) : _LANES * (first + width)].sum()
+        first += width
+    return bool(outside > 0)
+
+
 @njit(nogil=True, cache=True)
 def _add_up(
     tallies: NDArray[np.uint32], starts: Longs, counters: Counters, round_: Longs
@@ -184,7 +211,7 @@ def _are_outside(places: NDArray[np.int32]) -> bool:
     outside = 0
     for at in range(places.size):
         outside += places[at] == _NONE
-    return outside > 0
+    return bool(outside > 0)
 
 
 @njit(nogil=True, cache=True)
@@ -241,7 +268,8 @@ def tally_one(
                 tallies[np.uint64(places[even + _ONE]) << _ONE | _ONE] += np.uint32(1)
             if part.size & 1:
                 tallies[np.uint64(places[part.size - 1]) << _ONE] += np.uint32(1)
-            _widen(numbers[first : first + _BLOCK], extremes)
+        if _may_widen(tallies, extremes, move, befores, ends):
+            _widen(numbers, extremes)
         rounds, outside = _add_up(tallies, starts, counters, round_)
         if rounds:
             again = _rows_of(run, round_[:rounds], move, befores, ends)

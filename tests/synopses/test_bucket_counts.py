@@ -149,6 +149,26 @@ def test_many_values_of_one_group_are_counted_as_sorting_counts_them(drawn: str)
     assert buckets.quantile(1.0)[0].high >= np.nanmax(values)
 
 
+@pytest.mark.parametrize(("least", "most"), [(1.1, 2e3), (-2e3, -1.1), (-2e3, 2e3)])
+def test_extremes_move_within_their_bucket_and_by_one(least: float, most: float) -> None:
+    """Only runs with values in the bucket of an extreme, or further out, are looked at for it."""
+    rng = np.random.default_rng(8)
+    signs = rng.choice([sign for sign in (-1.0, 1.0) if least < 2.0 * sign < most], 4 * ROWS_MIN)
+    inside = signs * np.exp(rng.uniform(np.log(1.2), np.log(1e3), 4 * ROWS_MIN))
+    buckets = GroupedLogBuckets(1)
+    buckets.update(None, np.append(inside, [least, most]))
+    assert buckets._cells.pages is not None
+    for step in (2.0**-40, 2.0**-7):
+        for turn in range(6):
+            if turn % 2:
+                least -= step * abs(least)
+            else:
+                most += step * abs(most)
+            buckets.update(None, np.append(inside, least if turn % 2 else most))
+            assert buckets.quantile(0.0)[0].low == least
+            assert buckets.quantile(1.0)[0].high == most
+
+
 def test_a_histogram_of_many_values_takes_less_than_a_map_would() -> None:
     values = truth.draw("lognormal-1", 1, 400_000)
     ids = np.random.default_rng(1).integers(0, 100, values.size).astype(np.int32)
