@@ -13,9 +13,14 @@ from numba import njit
 
 from benchmarks.summaries import GROUPS, Case
 from synopses.by_group import by_group
+from synopses.hashing import murmur_int64
+from synopses.prefetch import prefetch
+from synopses.register_kernels import register_of
 
 _SHIFT = 45  # Of a double's bits: 7 of the mantissa, as log buckets have them.
 _CELLS = 1 << 12  # 32 octaves; those of the data are chosen, others fall on them.
+_SLOTS = 1 << 12  # Registers of a group.
+_BLOCK = 128
 _NO_RIVAL = "", 1.0
 
 
@@ -75,9 +80,27 @@ def _buckets_of_runs(counters: Any, bounds: Any, bits: Any) -> None:
             counters[group, (bits[row] >> np.uint64(_SHIFT)) & np.uint64(_CELLS - 1)] += 1
 
 
+@njit(nogil=True)
+def _registers(registers: Any, ids: Any, h1: Any, h2: Any) -> None:
+    """Which line of a table is wanted is known some rows before it is looked at."""
+    places, values = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint8)
+    lines = registers.reshape(-1, 64)
+    for first in range(0, ids.size, _BLOCK):
+        of, slots = ids[first : first + _BLOCK], h1[first : first + _BLOCK]
+        zeros = h2[first : first + _BLOCK]
+        for row in range(of.size):
+            group, slot = np.uint64(np.uint32(of[row])), slots[row] & np.uint64(_SLOTS - 1)
+            places[row] = group * np.uint64(_SLOTS) + slot
+            values[row] = register_of(zeros[row])
+            prefetch(lines, int(places[row] >> np.uint64(6)))
+        for row in range(of.size):
+            registers[places[row]] = max(registers[places[row]], values[row])
+
+
 def floors(given: dict[str, Any]) -> list[Floor]:
     """The bare loops over these columns (summaries.py)."""
     values, ids, bits = given["value"], given["g"], given["value"].view(np.uint64)
+    h1, h2 = murmur_int64(given["fresh"])
     sums = "count, sum, min, max by group"
 
     def dealt(counters: Any, rows: slice) -> None:
@@ -117,6 +140,14 @@ def floors(given: dict[str, Any]) -> list[Floor]:
                 lambda s, r: _compensated(s[0], s[1], s[2], ids[r], values[r]),
             ),
             sums,
+        ),
+        Floor(
+            case(
+                "a table of registers by group",
+                lambda: np.zeros(GROUPS * _SLOTS, np.uint8),
+                lambda s, r: _registers(s, ids[r], h1[r], h2[r]),
+            ),
+            "distinct by group, hashed",
         ),
         Floor(
             case(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from synopses import coupon_kernels as kernels
 from synopses.coupons import SLOT_BITS, SLOTS, gathered_max, held_max
 from synopses.grouped import grown
+from synopses.register_kernels import raise_each
 
 _ARENA_MIN = 64
 
@@ -65,6 +66,18 @@ class CouponLists:
         """Be what the other's first groups are; these lists are unused and have room for them."""
         self._arena, self._used = other._arena.copy(), other._used
         self._lists[:groups], self._taken[:groups] = other._lists[:groups], other._taken[:groups]
+
+    def raise_each(
+        self,
+        ids: NDArray[np.int32],
+        h1: NDArray[np.uint64],
+        h2: NDArray[np.uint64],
+        rows: NDArray[np.int32],
+        dense: NDArray[np.uint8],
+    ) -> NDArray[np.int64]:
+        """Take hashes of dense groups past their lists; returns the rows of the others."""
+        rest = np.empty(ids.size, np.int64)
+        return rest[: raise_each(ids, h1, h2, rows, dense, self._taken, rest)]
 
     def raise_dense(
         self,

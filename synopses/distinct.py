@@ -110,6 +110,11 @@ class GroupedDistinct(Resizable):
         first, second = as_column(h1, np.uint64), as_column(h2, np.uint64)
         if ids is not None:
             groups = as_ids(ids, first.size, self._groups)
+            if 2 * self._dense_used > self._groups:
+                rest = self._coupons.raise_each(groups, first, second, self._rows, self._dense)
+                if not rest.size:
+                    return
+                groups, first, second = (column[rest] for column in (groups, first, second))
             if first.size >= ROWS_MIN * self._groups:
                 self._update_by_group(groups, first, second)
                 return

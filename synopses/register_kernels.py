@@ -10,12 +10,17 @@ from numba import njit
 from numpy.typing import NDArray
 
 from synopses.hashing import leading_zeros
+from synopses.prefetch import prefetch
 
+_BLOCK = 128
+_LINE, _TO_LINE = 64, np.uint64(6)  # Registers of a cache line; a group has two lines or more.
+_ONE = np.uint64(1)
 _ZEROS_MAX = np.uint64(62)  # DataSketches' cap on leading zeros.
 
 Words = NDArray[np.uint64]
 Registers = NDArray[np.uint8]
 Ids = NDArray[np.int32]
+Longs = NDArray[np.int64]
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -34,6 +39,45 @@ def raise_one(registers: Registers, h1: Words, h2: Words) -> None:
         held = registers[slot]
         if register > held:
             registers[slot] = register
+
+
+@njit(nogil=True, cache=True)
+def raise_each(
+    ids: Ids, h1: Words, h2: Words, rows: Ids, dense: Registers, taken: Longs, rest: Longs
+) -> int:
+    """Take hashes into the registers of their groups, and count them, where these are dense.
+
+    Which registers are wanted is found for a block of hashes before they are looked at: loads that
+    wait for no store are many at a time on their way.
+
+    rest: receives the rows of the other groups.
+
+    Returns:
+      How many they are.
+    """
+    lg_k = np.uint64(63) - leading_zeros(np.uint64(dense.shape[1]))
+    mask, flat = np.uint64(dense.shape[1] - 1), dense.reshape(-1)
+    lines = flat.reshape(-1, _LINE)
+    places, values = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint8)
+    rests = 0
+    for first in range(0, ids.size, _BLOCK):
+        of, slots = ids[first : first + _BLOCK], h1[first : first + _BLOCK]
+        zeros, size = h2[first : first + _BLOCK], np.uint64(0)
+        for at in range(of.size):
+            group = np.uint32(of[at])
+            if rows[group] < 0:
+                rest[rests] = first + at
+                rests += 1
+                continue
+            place = np.uint64(rows[group]) << lg_k | (slots[at] & mask)
+            prefetch(lines, int(place >> _TO_LINE))
+            places[size], values[size] = place, register_of(zeros[at])
+            size += _ONE
+            taken[group] += 1
+        for at in range(size):
+            place = places[at]
+            flat[place] = max(flat[place], values[at])
+    return rests
 
 
 @njit(nogil=True, cache=True)

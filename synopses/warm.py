@@ -80,6 +80,9 @@ def compile_kernels() -> None:
     many = GroupedDistinct(_ROWS, 7)  # Their coupons need a larger arena.
     many.update(np.arange(_ROWS, dtype=np.int32), h1, h2)
     _merge(many)
+    dense = GroupedDistinct(1, 7)
+    for _ in range(2):
+        dense.update(ids, h1, h2)
     _look_up_keys(ids, keys, values)
     for grouped in (ids, None):
         for summary, columns in (

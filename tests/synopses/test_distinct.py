@@ -49,6 +49,25 @@ def test_our_image_merges_with_a_sketch_of_the_library(size: int) -> None:
     )
 
 
+@pytest.mark.parametrize("batch", [300, 5_000])
+def test_where_most_groups_are_dense_each_is_what_it_would_be_alone(batch: int) -> None:
+    """Hashes of dense groups go past the lists, those of the others into them."""
+    rng = np.random.default_rng(2)
+    groups, lg_k = 9, 8
+    ids = rng.choice(groups, 40_000, p=[0.1666] * 6 + [0.0002] * 2 + [0.0]).astype(np.int32)
+    hashes = murmur_int64(rng.integers(0, 5_000, ids.size))
+    together = GroupedDistinct(groups, lg_k)
+    for start in range(0, ids.size, batch):
+        rows = slice(start, start + batch)
+        together.update(ids[rows], *(half[rows] for half in hashes))
+    found = together.distinct(0.95)
+    for group in range(groups):
+        alone = GroupedDistinct(1, lg_k)
+        alone.update(None, *(half[ids == group] for half in hashes))
+        assert together.select(np.array([group])).to_bytes() == alone.to_bytes()
+        assert found[group] == alone.distinct(0.95)[0]
+
+
 def test_sparse_and_dense_groups_have_the_registers_of_the_library() -> None:
     rng = np.random.default_rng(1)
     ids = np.minimum(rng.geometric(0.3, 30_000) - 1, 9).astype(np.int32)
