@@ -7,6 +7,7 @@ thread. `python -m benchmarks synopses_update` prints the table.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -31,9 +32,19 @@ Measured = tuple[Case, float, float]
 
 BATCH = 65_536
 PANES = 60
+ROUNDS, PASSES = (
+    4,
+    3,
+)  # All cases so often, some passes each: others may take the machine meanwhile.
 
 
-def fed(case: Case, passes: int = 7) -> tuple[float, float]:
+def all_fed(measured: Sequence[Case]) -> list[tuple[float, float]]:
+    """The best rates of each case."""
+    best = np.max([[fed(case) for case in measured] for _ in range(ROUNDS)], axis=0)
+    return [(empty, after) for empty, after in best.tolist()]
+
+
+def fed(case: Case, passes: int = PASSES) -> tuple[float, float]:
     """Rates of the first half of the rows, into an empty summary, and of the other half after it.
 
     Nothing is fed twice: a summary that has seen all values has little to do.
@@ -52,9 +63,8 @@ def fed(case: Case, passes: int = 7) -> tuple[float, float]:
 def bare_rates(given: dict[str, Any], measured: list[Measured]) -> Report:
     """The least that there is to do, on this machine and in this run, and what ours reach of it."""
     reached = {case.name: after for case, _, after in measured}
-    rows = []
-    for floor in floors(given):
-        _, after = fed(floor.case)
+    rows, bare = [], floors(given)
+    for floor, (_, after) in zip(bare, all_fed([floor.case for floor in bare]), strict=True):
         ours = reached.get(floor.beside)
         shown = ("", "") if ours is None else (f"{ours:,.0f}", f"{ours / after:.2f}")
         rows.append((floor.case.name, f"{after:,.0f}", floor.beside, *shown))
@@ -146,7 +156,8 @@ def run() -> Report:
     compile_kernels()
     keep_big_blocks()
     given = columns()
-    measured = [(case, *fed(case)) for case in cases(given, libraries(given))]
+    found = cases(given, libraries(given))
+    measured = [(case, *rates) for case, rates in zip(found, all_fed(found), strict=True)]
     return Report(
         claim="Aims, M tuples/s on one core: distinct values from integers 250, from texts 50, by "
         "1,000 groups 200; moments by 1,000 groups 600, by a million 60; frequent items 60; which "
@@ -166,7 +177,8 @@ def run() -> Report:
             (
                 f"{2 * ROWS:,} rows in batches of {BATCH:,}, {GROUPS:,} groups: the first half "
                 "goes into an empty summary, then the other half. Nothing is fed twice, because a "
-                "summary that has seen all values has little to do. CPU time, the best of 7 passes."
+                "summary that has seen all values has little to do. CPU time, the best of "
+                f"{ROUNDS} rounds of {PASSES} passes."
             ),
             (
                 "Keys are Zipf 1.1 of a million values, values lognormal(0, 1); distinct values "
