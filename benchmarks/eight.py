@@ -27,6 +27,7 @@ from shedder.engine.published import Published
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
 from shedder.garbage import keeping_what_is_loaded
+from shedder.overload.meter import ROWS_MAX
 from shedder.settings import Settings
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
@@ -135,6 +136,10 @@ def run() -> Report:
             (
                 f"{TUPLES:,} tuples in batches of {BATCH_ROWS:,} into empty panes; CPU time of one "
                 f"thread, the fastest of {PASSES} rounds through all (rivals: of 3 passes)."
+            ),
+            (
+                f"A server reads batches that wait as one, up to {ROWS_MAX:,} tuples: the third "
+                "row is what it does under load, the first what it does while it keeps up."
             ),
             (
                 "The C heap keeps what is freed and loaded modules are not swept for garbage, as "

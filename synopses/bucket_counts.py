@@ -110,6 +110,7 @@ class BucketCounts:
                 self._carry(ids[wrapped], values[wrapped])
             ids, values = ids[rest], values[rest]
             if not values.size:
+                self.pages.note_found(rows)
                 return
         self._update(ids, values, counts, extremes)
         if ids.size and self.pages is not None:
@@ -257,6 +258,8 @@ class BucketCounts:
 
     def merge(self, other: Self, groups: int, sign: int = 1) -> None:
         """Add sign * the other's counts; groups: of both."""
+        if sign < 0 and self.pages is not None:
+            self.pages.spans = None  # They lie between the extremes of what was there.
         if self.shift != other.shift:
             shift = max(self.shift, other.shift)
             self.collapse(shift, groups)
@@ -267,8 +270,6 @@ class BucketCounts:
             self._take_map(other.map, groups, sign)
         if left is not None and left[0].size:
             self.map.merge(CellCounts.of(*left), sign)
-        if sign < 0 and self.pages is not None:
-            self.pages.spans = None  # They lie between the extremes of what was there.
         if sign < 0 and self.pages is not None and self.pages.is_mostly_empty:
             self._hold_anew(self.entries(), groups)
 

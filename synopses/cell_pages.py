@@ -178,6 +178,10 @@ class CellPages:
         mark(bounds, bits, self.columns, self.rows, directory, self.shift)
         self._lay(directory)
 
+    def note_found(self, rows: int) -> None:
+        """So many values came, and all found spans."""
+        self._misses.note(rows, 0)
+
     def lay_where_due(self, rows: int, missed: int) -> None:
         """Bring the pages of each group side by side if many of the values did not find them so.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import span_kernels as kernels
-from synopses.page_kernels import PAGE
+from synopses.page_kernels import PAGE, PAGE_BITS
 
 _EACH: Final = 4  # Values that find no span for each page that laying spans would move.
 _SPARE: Final = 16  # One page of so many is left for those that come alone.
@@ -104,6 +104,7 @@ def laid_out(
     """
     firsts, sizes = np.empty((2, held.size, 2), np.int64)
     pages = kernels.longest(held, stretches, *tables, 1 << (63 - shift), firsts, sizes)
+    assert pages < 1 << (32 - PAGE_BITS)  # A span has 32 bits for its first counter.
     into = np.zeros((pages + max(pages // _SPARE, PAGE)) * PAGE, np.uint16)
     spans = CellSpans(tables[1].size)
     used = kernels.lay(held, *tables, width, counters, firsts, sizes, into, spans.laid)

@@ -132,9 +132,11 @@ def _fill_pages() -> None:
         many.update(ids, values)
     one.merge(many).subtract(many)
     many.merge(one).quantile(0.5)
-    runs = GroupedLogBuckets(4)
-    for _ in range(2):
-        runs.update(np.arange(64 * values.size, dtype=np.int32) % 4, np.tile(values, 64))
+    rows = np.arange(64 * values.size, dtype=np.int32)
+    for groups in (4, 80):  # Of many groups the first batch says where their counters will be.
+        runs = GroupedLogBuckets(groups)
+        for _ in range(2):
+            runs.update(rows % groups, np.tile(values, 64))
     GroupedLogBuckets(1).update(None, np.ones(ROWS_MIN))
     few = GroupedLogBuckets(_ROWS)
     few.update(np.arange(_ROWS, dtype=np.int32), values[:_ROWS])

@@ -115,12 +115,15 @@ def test_counters_that_go_round_are_carried_on() -> None:
     assert buckets.buckets()[2].max() > 1 << 16
 
 
-def test_a_group_that_was_emptied_has_extremes_of_its_own_again() -> None:
+@pytest.mark.parametrize("mantissa_bits", [7, 6])
+def test_a_group_that_was_emptied_has_extremes_of_its_own_again(mantissa_bits: int) -> None:
+    """By a summary of narrower buckets, too."""
     rng = np.random.default_rng(3)
     ids = rng.integers(0, GROUPS, ROWS).astype(np.int32)
     values = rng.normal(0, 1, ROWS)
-    buckets, first = GroupedLogBuckets(GROUPS), GroupedLogBuckets(GROUPS)
-    buckets.update(ids, values)
+    buckets, first = GroupedLogBuckets(GROUPS).resize(mantissa_bits), GroupedLogBuckets(GROUPS)
+    fed(buckets, ids, values, ROWS // 2)
+    assert laid(buckets)
     first.update(ids[ids == 0], values[ids == 0])
     buckets.subtract(first)
     few = values[ids == 0][:50] / 4
@@ -206,6 +209,17 @@ def test_spans_are_laid_anew_when_twice_as_many_values_missed_them() -> None:
     assert not misses.are_many(10)
     misses.note(1, 1)
     assert misses.are_many(10)
+
+
+def test_spans_that_most_values_find_stay() -> None:
+    """Also where some batches find them and the others do not."""
+    rng = np.random.default_rng(4)
+    ids = rng.integers(0, GROUPS, ROWS).astype(np.int32)
+    buckets = GroupedLogBuckets(GROUPS)
+    buckets.update(ids, rng.uniform(1, 8, ROWS))
+    buckets.update(ids, rng.uniform(3, 5, ROWS))
+    buckets.update(ids[: ROWS // 4], np.zeros(ROWS // 4))
+    assert laid(buckets)
 
 
 def test_spans_that_most_values_miss_are_of_no_use() -> None:

@@ -53,14 +53,15 @@ def test_nothing_is_compiled_after_warming_up() -> None:
 
 
 @pytest.mark.slow
-def test_batches_of_few_large_groups_compile_nothing_either() -> None:
+@pytest.mark.parametrize("groups", [4, 200])
+def test_batches_of_large_groups_compile_nothing_either(groups: int) -> None:
     """They are read in the order of their groups, once pages hold what they count."""
     compile_kernels()
     before = compiled()
     for values in laid_out(draw("lognormal-2", 1, 65_536)):
-        ids = (np.arange(values.size) % 4).astype(np.int32)
+        ids = (np.arange(values.size) % groups).astype(np.int32)
         for subject in LINEAR + LOSSY:
-            summary = subject.empty(4)
+            summary = subject.empty(groups)
             for _ in range(2):
                 subject.feed(summary, Part(ids, values))
     assert compiled() == before
