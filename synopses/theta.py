@@ -156,6 +156,9 @@ class GroupedTheta(Resizable):
         other = apart_from(self, other)
         self.grow(other.groups)
         other._settle()
+        if not self._end and (self._thresholds == THRESHOLD_MAX).all():
+            self._copy(other)
+            return self
         theirs = other._arena, *other._tables, other._thresholds[: other._groups]
         group = 0
         while True:
@@ -163,6 +166,16 @@ class GroupedTheta(Resizable):
             if group == other.groups:
                 return self
             self._make_room()
+
+    def _copy(self, other: Self) -> None:
+        """Hold what the other's groups do, which are here: there has been nothing yet."""
+        starts, sizes = other._tables
+        mine = slice(other._groups)
+        self._starts[mine], self._sizes[mine] = _starts_of(sizes), sizes
+        self._held[mine], self._thresholds[mine] = other._held[mine], other._thresholds[mine]
+        self._end = int(sizes.sum())
+        self._arena = np.zeros(self._end, np.uint64)
+        kernels.move_tables(other._arena, starts, sizes, self._arena, self._starts[mine], sizes)
 
     @property
     def _state(

@@ -165,6 +165,24 @@ def test_damaged_images_are_refused_or_read() -> None:
 # --- thinning --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("values", [0, 3, 50_000])
+def test_what_is_merged_into_nothing_stands_apart(values: int, level: int) -> None:
+    full, nothing = GroupedTheta(1, 8), GroupedTheta(3, 8)
+    full.update(None, murmur_int64(np.arange(values))[0])
+    before = full.to_bytes()
+    nothing.thin(level)
+    nothing.merge(full)
+    full.thin(level)
+    assert nothing.select(np.array([0])).to_bytes() == full.to_bytes()
+    nothing.update(np.full(40_000, 2, np.int32), murmur_int64(np.arange(40_000))[0])
+    nothing.update(np.zeros(10_000, np.int32), murmur_int64(-1 - np.arange(10_000))[0])
+    assert level or full.to_bytes() == before
+    assert nothing.distinct(0.999)[0].holds(values + 10_000)
+    assert nothing.distinct(0.999)[1].holds(0)
+    assert nothing.distinct(0.999)[2].holds(40_000)
+
+
 def test_thinning_before_or_after_is_the_same() -> None:
     hashes = random_hashes(np.random.default_rng(4), 5000)
     late = GroupedTheta(1, 8)
