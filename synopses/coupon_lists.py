@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import coupon_kernels as kernels
+from synopses import register_kernels
 from synopses.coupons import SLOT_BITS, SLOTS, gathered_max, held_max
 from synopses.grouped import grown
-from synopses.register_kernels import raise_each
 
 _ARENA_MIN = 64
 
@@ -77,7 +77,8 @@ class CouponLists:
     ) -> NDArray[np.int64]:
         """Take hashes of dense groups past their lists; returns the rows of the others."""
         rest = np.empty(ids.size, np.int64)
-        return rest[: raise_each(ids, h1, h2, rows, dense, self._taken, rest)]
+        left = register_kernels.raise_each(ids, h1, h2, rows, dense, self._taken, rest)
+        return rest[:left]
 
     def raise_dense(
         self,
