@@ -41,7 +41,7 @@ class CouponLists:
     @property
     def held(self) -> NDArray[np.int64]:
         """Coupons of each group, also of dense ones, and repeated ones until they are cleaned."""
-        return (self._lists[:, kernels.END] - self._lists[:, kernels.START]).astype(np.int64)
+        return held_by(self._lists)
 
     @property
     def taken(self) -> NDArray[np.int64]:
@@ -100,14 +100,17 @@ class CouponLists:
         )
 
     def run(
-        self, kernel: Callable[..., tuple[int, int]], *arguments: Any, coming: int
+        self,
+        kernel: Callable[..., tuple[int, int]],
+        *arguments: Any,
+        coming: Callable[[int], int],
     ) -> tuple[int, bool]:
         """Run a kernel that appends, as far as there is room.
 
         Args:
           kernel: of coupon_kernels.py.
           arguments: all but the lists themselves.
-          coming: how many more it is to append, about.
+          coming: how many more it is to append, about, from where it came to.
 
         Returns:
           How far it came, and whether a group must become dense before it can go on; there is room
@@ -124,7 +127,7 @@ class CouponLists:
             return at, False
         self._used, is_heavy = divmod(-1 - used, 2)
         if not is_heavy:
-            self._widen(coming)
+            self._widen(coming(at))
         return at, bool(is_heavy)
 
     def _widen(self, coming: int) -> None:
@@ -208,6 +211,11 @@ class CouponLists:
 def _where(so: NDArray[np.bool_], ids: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """The groups of which something is so; of these alone, each once."""
     return np.flatnonzero(so) if ids is None else np.unique(ids[so[ids]])
+
+
+def held_by(lists: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """How many coupons there are in each of some lists; int64 [groups]."""
+    return (lists[:, kernels.END] - lists[:, kernels.START]).astype(np.int64)
 
 
 def packed(slots: NDArray[np.int64], registers: NDArray[np.uint8]) -> NDArray[np.uint32]:

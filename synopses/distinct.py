@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from synopses import coupon_kernels, register_kernels
 from synopses.by_group import ROWS_MIN, by_group
 from synopses.cardinality import estimate_distinct
 from synopses.cell_counts import checked_axis, checked_entries
-from synopses.coupon_lists import CouponLists, packed
+from synopses.coupon_lists import CouponLists, held_by, packed
 from synopses.coupons import SLOTS, counted
 from synopses.distinct_profile import DISTINCT, LG_K_MAX, LG_K_MIN
 from synopses.errors import CannotMerge, CorruptSynopsis
@@ -120,12 +120,14 @@ class GroupedDistinct(Resizable):
                 return
             self._append(coupon_kernels.append_rows, first.size, groups, first, second)
             return
-        at = 0
-        while at < first.size and self._rows[0] < 0:
-            at = self._run(coupon_kernels.append_hashes, at, first, second)
-        if at < first.size:
+        at, size = 0, first.size
+        while at < size and self._rows[0] < 0:
+            at = self._run(
+                coupon_kernels.append_hashes, at, first, second, coming=lambda at: size - at
+            )
+        if at < size:
             register_kernels.raise_one(self._dense[self._rows[0]], first[at:], second[at:])
-            self._coupons.count(0, first.size - at)
+            self._coupons.count(0, size - at)
 
     def _update_by_group(
         self, ids: NDArray[np.int32], h1: NDArray[np.uint64], h2: NDArray[np.uint64]
@@ -136,18 +138,29 @@ class GroupedDistinct(Resizable):
         bounds, dealt = by_group(ids, coupons, self._groups)
         lists = np.zeros((self._groups, 4), np.uint32)
         lists[:, coupon_kernels.START], lists[:, coupon_kernels.END] = bounds[:-1], bounds[1:]
-        none = np.zeros(self._groups, np.int64)
-        self._append(coupon_kernels.append_lists, self._groups, dealt, lists, none, more=ids.size)
+        self._append_lists(dealt, lists, np.zeros(self._groups, np.int64))
 
-    def _append(self, kernel: Any, end: int, *columns: NDArray[Any], more: int = 0) -> None:
-        """Run a kernel that appends coupons up to its end; `more`: what comes beside its rows."""
+    def _append_lists(
+        self, arena: NDArray[np.uint32], lists: NDArray[np.uint32], taken: NDArray[np.int64]
+    ) -> None:
+        """Take lists in, of which nearly all are empty where each pane has groups of its own."""
+        at = 0
+        while at < len(lists):
+            at = self._run(
+                coupon_kernels.append_lists, at, arena, lists, taken,
+                coming=lambda at: int(held_by(lists[at:]).sum()),
+            )  # fmt: skip
+
+    def _append(self, kernel: Any, end: int, *columns: NDArray[Any]) -> None:
+        """Run a kernel that appends coupons up to its end, one for each row."""
         at = 0
         while at < end:
-            at = self._run(kernel, at, *columns, more=more)
+            at = self._run(kernel, at, *columns, coming=lambda at: end - at)
 
-    def _run(self, kernel: Any, start: int, *columns: NDArray[Any], more: int = 0) -> int:
+    def _run(
+        self, kernel: Any, start: int, *columns: NDArray[Any], coming: Callable[[int], int]
+    ) -> int:
         """Run it until a list has no room, and make some; returns how far it came."""
-        coming = len(columns[-1]) - start + more
         lists = self._coupons
         at, too_many = lists.run(kernel, self._rows, self._dense, start, *columns, coming=coming)
         if too_many:
@@ -208,7 +221,7 @@ class GroupedDistinct(Resizable):
         if register_kernels.raise_rows(self._dense, self._rows, other._dense, theirs):
             self._make_dense(np.flatnonzero((theirs >= 0) & (self._rows[:groups] < 0)))
             register_kernels.raise_rows(self._dense, self._rows, other._dense, theirs)
-        self._append(coupon_kernels.append_lists, groups, *other._coupons.lists(groups))
+        self._append_lists(*other._coupons.lists(groups))
         return self
 
     def resize(self, lg_k: int, /) -> Self:

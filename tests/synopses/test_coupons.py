@@ -8,6 +8,7 @@ import datasketches
 import numpy as np
 import pytest
 
+from synopses.coupon_kernels import ROOM_MIN
 from synopses.coupons import SLOTS, collided_max, held_max
 from synopses.distinct import GroupedDistinct
 from synopses.distinct_profile import DISTINCT
@@ -207,3 +208,17 @@ def test_coupons_that_share_a_slot_keep_the_larger_register() -> None:
     summary.update(None, h1, h2)
     assert summary.distinct(0.95).value[0] == 1
     assert summary.registers(0)[5] == 44  # 1 + leading zeros of the smallest.
+
+
+def test_a_merge_of_groups_that_the_other_lacks_makes_no_room_for_them() -> None:
+    """Panes of a window have groups of their own, of which another pane has none."""
+    groups, panes, each = 100_000, 10, 500
+    merged = GroupedDistinct(0)
+    for pane in range(panes):
+        part = GroupedDistinct(groups)
+        ids = np.arange(pane * each, (pane + 1) * each, dtype=np.int32)
+        part.update(ids, *murmur_int64(ids.astype(np.int64)))
+        merged.merge(part)
+    assert merged.distinct(0.95).value.sum() == panes * each
+    lists = 28 * groups  # Where they are, values taken in, dense rows.
+    assert merged.size_bytes <= lists + 2 * 4 * ROOM_MIN * panes * each
