@@ -29,7 +29,7 @@ from synopses.prefetch import prefetch
 
 COUNT, SUM, REST, LEAST, MOST, MEAN, SQUARES, ANCHOR = range(8)
 CELLS = 8
-_NEAR = 1 << 14  # Groups whose state stays in a cache of a MiB.
+_NEAR = 1 << 13  # Groups whose state leaves room in a cache of a MiB.
 _AHEAD = 24  # Rows between bringing a group's state near and changing it.
 _LANES = 128  # Sums that grow side by side.
 _BLOCK = 256  # Values whose mean is taken first, so that their spread needs no division each.
