@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.query import BoundQuery
-from shedder.engine.closed_panes import ClosedPanes
 from shedder.engine.feeding import (
     Feed,
     check_feeds,
@@ -36,6 +35,7 @@ from shedder.engine.stored_pane import pane_from_bytes, pane_to_bytes
 from shedder.engine.thinning import levels_read
 from shedder.engine.time_range import with_time_range
 from shedder.engine.versions import Versions
+from shedder.engine.weighed import Weighed
 from shedder.errors import InternalError
 from shedder.streams.frame import Frame, Thinned
 from shedder.streams.group_keys import OTHERS, GroupKeys
@@ -54,7 +54,7 @@ class Merged:
 _STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
 
 
-class Standing(Versions, Resizable, Storing):
+class Standing(Weighed, Versions, Resizable, Storing):
     """The panes of one standing query, and the counts of what went where.
 
     Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
@@ -105,7 +105,7 @@ class Standing(Versions, Resizable, Storing):
         self.keys = GroupKeys(query.groups, room) if query.groups else None
         self._where = with_time_range(query)
         self.part_bytes_max = part_bytes_max
-        self._roomy: tuple[object, ...] | None = None  # Sizes that found room enough.
+        self._roomy: tuple[object, ...] | None = None
         self._to_shrink: dict[int, Plan] = {}
         self._shrinking: Shrinking | None = None
         self.closed = self._none_closed()
@@ -261,81 +261,6 @@ class Standing(Versions, Resizable, Storing):
         assert self.asked_from_us is not None
         return self.grid.cells_of(times_us, self.asked_from_us, self._first_open)
 
-    def hold_to_the_cap(self) -> None:
-        """Once the panes of any aggregate weigh, or will weigh, more than they may, make room.
-
-        Without groups each open pane's histogram has a cap of its own.
-
-        Buckets are collapsed where that is enough, else there are no new groups. What the panes
-        will weigh: as many as stand at once, each as heavy as the heaviest now. Their merges are
-        kept in the room that is left: groups come first, then fast windows.
-        """
-        if self.keys is None:
-            if self.widths.fewest:
-                taken = [taker.widths for taker in self.takers]
-                self.widths.hold_alone([self.panes[number] for number in self._open], taken)
-            return
-        if not self.panes:
-            return
-        sizes = self._sizes()
-        if sizes == self._roomy:
-            return
-        held, weight = self._weights()
-        self.closed.limit_merges(np.maximum(self.part_bytes_max - held, 0))
-        over = np.flatnonzero(weight > self.part_bytes_max).tolist()
-        self._roomy = None if over else sizes
-        shares = {part: self.part_bytes_max / weight[part] for part in over}
-        panes = self.panes.values()
-        bits = self.widths.to_hold(shares, panes, frozen=self.keys.frozen)
-        if bits is None:
-            self.keys.freeze()
-        elif bits:
-            self.widths.widen(bits, panes)
-            self._count_closed_again()
-
-    def _sizes(self) -> tuple[object, ...]:
-        """All that the weights, and what they may be, depend on: seldom another than last time."""
-        closed = self.closed
-        of_open = [self.panes[pane].part_bytes for pane in self._open]
-        of_closed = closed.pane_bytes.tobytes(), closed.heaviest_bytes.tobytes()
-        return of_open, *of_closed, self.part_bytes_max
-
-    def _weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What each part holds, and what it will when as many panes stand as can at once."""
-        filling = self._open_bytes()
-        heaviest = self.closed.heaviest_bytes.copy()
-        heaviest[0] = np.maximum(heaviest[0], filling.max(axis=0, initial=0))
-        heaviest = np.maximum.accumulate(heaviest)  # A cell weighs as much as a pane in it.
-        held = self.closed.pane_bytes + filling.sum(axis=0)
-        return held, np.maximum(held, self._cells_max @ heaviest)
-
-    @property
-    def foreseen(self) -> tuple[int, ...]:
-        """What each part holds, or will when as many panes stand as can at once, in bytes."""
-        return tuple(self._weights()[1].tolist())
-
-    def _count_closed_again(self) -> None:
-        """The closed panes have changed: their weights, and the merges of them, are others."""
-        closed = self._none_closed(self.closed.bounds)
-        for number in self.closed.numbers:
-            closed.add(number, self.panes[number])
-        self.closed, self._roomy = closed, None  # Its merges are not limited yet.
-
-    def _none_closed(self, bounds: Sequence[int] | None = None) -> ClosedPanes:
-        grid = self.grid
-        return ClosedPanes(
-            self.plan,
-            grouped=self.keys is not None,
-            cells=grid.cells_live,
-            grains=grid.coarsening.grains,
-            bounds=bounds,
-        )
-
-    def _open_bytes(self) -> NDArray[np.int64]:
-        """What each part of each open pane holds; shape [panes, parts]."""
-        sizes = [self.panes[pane].part_bytes for pane in self._open]
-        return np.array(sizes, np.int64).reshape(-1, len(self.plan.parts))
-
     # --- panes out -----------------------------------------------------------------------------
 
     def close(self, watermark_us: int | None) -> None:
@@ -427,19 +352,6 @@ class Standing(Versions, Resizable, Storing):
         """A pane with its group keys, readable by itself."""
         return pane_to_bytes(self.panes[pane], self.keys)
 
-    def fit_widths(self, held: Pane) -> None:
-        """A pane that is not among these yet: all get the widest buckets that any has.
-
-        Without groups each has its own.
-        """
-        if self.keys is None:
-            return
-        if self.widths.learn(held):
-            for other in self.panes.values():
-                self.widths.fit(other)
-            self._count_closed_again()
-        self.widths.fit(held)
-
     def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
         """Take a stored pane back."""
         plan = self.plan if closed else self.opened_plan
@@ -450,20 +362,6 @@ class Standing(Versions, Resizable, Storing):
             self._stored.add(pane)
         else:
             self._open.add(pane)
-
-    @property
-    def size_bytes(self) -> int:
-        """What the panes, their merges and the keys, with the panes they are in, hold in memory."""
-        closed = self.closed.pane_bytes + self.closed.merge_bytes
-        panes = int(closed.sum() + self._open_bytes().sum())
-        at_it = self._shrinking  # Another thread may ask.
-        panes += 0 if at_it is None else at_it.size_bytes
-        return panes + (0 if self.keys is None else self.keys.size_bytes + self.closed.home_bytes)
-
-    @property
-    def merge_bytes(self) -> NDArray[np.int64]:
-        """What each part holds in the merges that later windows use again; shape [parts]."""
-        return self.closed.merge_bytes
 
     # --- windows -------------------------------------------------------------------------------
 
