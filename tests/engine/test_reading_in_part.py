@@ -43,6 +43,7 @@ def filled(directory, create: str = HYBRID, rows: int = ROWS, **settings) -> Eng
 @pytest.fixture(scope="module")
 def db(tmp_path_factory):
     with filled(tmp_path_factory.mktemp("hybrid")) as database:
+        database.housekeeping.close()  # It holds new runs while it opens them, when it likes.
         yield database
 
 
