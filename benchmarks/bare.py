@@ -12,50 +12,38 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
-
+import shedder
 from benchmarks.trades import CREATE
 from shedder.archive.commit import Entry, GroupCommit
 from shedder.archive.log import Log
-from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream
 from shedder.engine.intake import Arrived, Intake
 from shedder.queries.database import Ledger, Receipt
 from shedder.server.server import serve
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 
+STREAM = "trades"
+
 
 class BareEngine:
-    """As much of an engine as AppendStream needs."""
+    """An engine whose tuples go into a log that nobody applies; all else is a real one's."""
 
     def __init__(self, directory: Path) -> None:
-        statement = parse(CREATE)
-        assert isinstance(statement, CreateStream)
-        self._schema = StreamSchema(
-            name=statement.name,
-            columns=statement.columns,
-            time_column=statement.time_column,
-            lateness_us=statement.lateness_us,
-            retain_us=None,
-            layout=statement.layout,
-            seed=1,
-        )
+        self._engine = shedder.open(directory / "engine")
+        self._engine.execute(CREATE)
         self._commit = GroupCommit(Log.open(directory / "log"), self._durable)
+        schema = self._engine.schema(STREAM)
         self._intake = Intake(
-            0, self._schema, self._commit, BatchLimits(), lambda: time.time_ns() // 1000
+            0, schema, self._commit, BatchLimits(), lambda: time.time_ns() // 1000
         )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
     def _durable(self, entries: list[Entry]) -> None:
         for entry in entries:
             assert isinstance(entry.token, Arrived)
             self._intake.made_durable(entry.token)
-
-    def schema(self, stream: str) -> StreamSchema:
-        """The one stream's."""
-        assert stream == self._schema.name
-        return self._schema
 
     def append(
         self,
@@ -65,21 +53,17 @@ class BareEngine:
         producer: str,
         epoch: int,
         sequence: int | None,
+        **_: object,
     ) -> Future[Receipt]:
         """Decode, validate, log, fsync."""
-        assert stream == self._schema.name
+        assert stream == STREAM
         return self._intake.append(payload, producer=producer, epoch=epoch, sequence=sequence)
 
     def last_sequence(self, stream: str, producer: str) -> tuple[int, int] | None:
         """For the handshake."""
-        assert stream == self._schema.name
+        assert stream == STREAM
         progress = self._intake.progress(producer)
         return None if progress is None else (progress.epoch, progress.sequence)
-
-    def control(self) -> pa.Table:
-        """No entities to tell of."""
-        names = ("entity", "name", "key", "value")
-        return pa.table({name: pa.array([], pa.string()) for name in names})
 
     def ledger(self, stream: str) -> Ledger:
         """Nothing is applied here; what is durable is all there is."""

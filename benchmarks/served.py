@@ -105,11 +105,12 @@ def server(
         process = subprocess.Popen(
             command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
             if not process.stdout.readline():  # The address, as soon as calls are answered.
                 raise RuntimeError(f"the server ended with code {process.wait()}")
             yield Server(address, directory, psutil.Process(process.pid))
         finally:
             process.terminate()
             process.wait(30)
+            process.stdout.close()
