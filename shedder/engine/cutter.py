@@ -16,7 +16,7 @@ from shedder.archive.store import Store
 from shedder.engine.actor import Actor
 from shedder.engine.indexer import Indexer
 from shedder.engine.stream import Stream
-from shedder.errors import Draining, InternalError
+from shedder.errors import Draining, InternalError, UnknownStream
 from shedder.settings import Settings
 
 TAIL_SHARE = 16  # A tail becomes a run when it holds this part of the memory budget.
@@ -121,5 +121,6 @@ class Cutter:
     def _follow(self, stream: Stream) -> None:
         """Have done what a new run needs: its index, and the layout, if that was altered since."""
         self._indexer.catch_up()
-        if self._store.unlike(stream.id):
-            self._lay_out_anew(stream.schema.name)
+        with suppress(UnknownStream):  # dropped meanwhile
+            if self._store.unlike(stream.id):
+                self._lay_out_anew(stream.schema.name)
