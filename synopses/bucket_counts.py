@@ -234,11 +234,18 @@ class BucketCounts:
             self.map.widen()
 
     def _hold(self, entries: Entries, groups: int, heavy: NDArray[np.bool_]) -> None:
-        """Hold these entries beside what is in pages; those of heavy groups in pages, too."""
+        """Hold these entries beside what is in pages; those of heavy groups in pages, too.
+
+        entries: all that the map holds, or all that there are.
+        """
+        if self.pages is not None:
+            self.pages.grow(groups)
+            if self.pages.is_too_wide_for(np.flatnonzero(heavy)):
+                self._narrow(groups, heavy)
+                return
         if self.pages is None and heavy.any():
             self.pages = CellPages(groups, self.shift)
         if self.pages is not None:
-            self.pages.grow(groups)
             self.pages.ask_again()
             self.pages.admit(np.flatnonzero(heavy))
             entries = self.pages.add(entries)
@@ -249,8 +256,23 @@ class BucketCounts:
         self.pages = None
         heavy = np.bincount(entries[0], minlength=groups) >= _GROUP_MIN
         heavy &= entries[0].size >= _ENTRIES_MIN
+        self._hold_in_turns(entries, groups, heavy)
+
+    def _narrow(self, groups: int, heavy: NDArray[np.bool_]) -> None:
+        """Have pages for these groups, too: but of no more stretches than so many groups may have.
+
+        They were given columns when fewer groups would each have a row of all of them.
+        """
+        entries = self.entries()
+        assert self.pages is not None
+        heavy = heavy.copy()
+        heavy[self.pages.held] = True
+        self.pages = None
+        self._hold_in_turns(entries, groups, heavy)
+
+    def _hold_in_turns(self, entries: Entries, groups: int, heavy: NDArray[np.bool_]) -> None:
+        """Each time there is room for more of them: a directory is as wide as pages are many."""
         self._hold(entries, groups, heavy)
-        # A directory is as wide as the pages are many, so each time there is room for more of them.
         left = entries[0].size
         while self.pages is not None and _ENTRIES_MIN <= self.map.used < left:
             left = self.map.used
@@ -300,6 +322,10 @@ class BucketCounts:
             self.pages = other.regrouped(np.arange(other.rows.size), groups)
             return None
         self.pages.grow(groups)
+        if sign > 0 and self.pages.is_too_wide_for(other.held):
+            heavy = np.zeros(groups, np.bool_)
+            heavy[other.held] = True
+            self._narrow(groups, heavy)
         return self.pages.add_pages(other, sign)
 
     def _take_map(self, other: CellCounts, groups: int, sign: int) -> None:
@@ -353,6 +379,8 @@ class BucketCounts:
         made.map = self.map.regrouped(places)
         if self.pages is not None:
             made.pages = self.pages.regrouped(places, groups)
+            if made.pages.is_too_wide:
+                made._hold_anew(made.entries(), groups)
         return made
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.errors import CorruptSynopsis
+from synopses.errors import BadParameter, CorruptSynopsis
 
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, TAOCP 3, 6.4).
 _SMALLEST = 32
@@ -175,9 +175,16 @@ def _room_for(entries: int) -> Slots:
 
 
 def placing(ids: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    """Where each of `groups` groups goes when those at `ids` are selected; -1: nowhere."""
+    """Where each of `groups` groups goes when those at `ids` are selected; -1: nowhere.
+
+    Raises:
+      BadParameter: one is selected twice.
+    """
     places = np.full(groups, -1, np.int64)
     places[ids] = np.arange(ids.size)
+    twice = np.flatnonzero(places[ids] != np.arange(ids.size))
+    if twice.size:
+        raise BadParameter("ids", int(ids[twice[0]]), "each group once")
     return places
 
 

@@ -21,7 +21,7 @@ from synopses.estimate import Estimates
 from synopses.grouped import apart_from, grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.hll_images import coupons_max, folded, read_image, write_coupons, write_image
-from synopses.inputs import as_column, as_ids, same_rows
+from synopses.inputs import as_column, as_ids, as_input, same_rows
 from synopses.parameters import as_groups, as_whole
 from synopses.resizing import Resizable
 
@@ -114,7 +114,9 @@ class GroupedDistinct(Resizable):
                 rest = self._coupons.raise_each(groups, first, second, self._rows, self._dense)
                 if not rest.size:
                     return
-                groups, first, second = (column[rest] for column in (groups, first, second))
+                groups, first, second = (
+                    as_input(column[rest], column.dtype) for column in (groups, first, second)
+                )
             if first.size >= ROWS_MIN * self._groups:
                 self._update_by_group(groups, first, second)
                 return

@@ -179,6 +179,13 @@ class GroupedLogBuckets(Resizable):
         return self
 
     @property
+    def _ends(self) -> NDArray[np.float64]:
+        """The least and the largest value of each group. Which of two zeros came last is not told:
+        0.0 and -0.0 are one value, and a sum of both is 0.0."""
+        ends: NDArray[np.float64] = self._extremes[: self._groups] + 0.0
+        return ends
+
+    @property
     def mantissa_bits(self) -> int:
         """A bucket is 2 to the minus this of its lower end wide: 7, or less after `resize`."""
         return 52 - self._cells.shift
@@ -214,7 +221,7 @@ class GroupedLogBuckets(Resizable):
             return _nothing(self._groups)
         at = np.minimum(np.searchsorted(ends, ranks), len(groups) - 1)
         low, high = cell_ends(cells[at], self._cells.shift)
-        extremes = self._extremes[: self._groups]
+        extremes = self._ends
         low = np.maximum(low, extremes[:, 0])
         high = np.minimum(high, extremes[:, 1])
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
@@ -245,16 +252,16 @@ class GroupedLogBuckets(Resizable):
         cls, cells: BucketCounts, counts: NDArray[np.int64], extremes: NDArray[np.float64]
     ) -> Self:
         made = cls(0)
+        made._cells = cells if counts.size else BucketCounts(cells.shift)
         if counts.size:
-            made._cells, made._counts, made._extremes = cells, counts, extremes
-            made._groups = counts.size
+            made._counts, made._extremes, made._groups = counts, extremes, counts.size
         return made
 
     def to_bytes(self) -> bytes:
         """The histograms as bytes; equal histograms give equal bytes."""
         parameters = _PARAMETERS.pack(self._groups, self._cells.shift)
         buckets = packed(self._cells.entries(), self._groups)
-        return seal(Kind.LOG_BUCKETS, parameters, [buckets, self._extremes[: self._groups]])
+        return seal(Kind.LOG_BUCKETS, parameters, [buckets, self._ends])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -274,7 +281,30 @@ class GroupedLogBuckets(Resizable):
         checked_entries(groups, cells - (ZERO - away), group_count=size, cell_count=2 * away + 1)
         totals = np.zeros(size, np.int64)
         np.add.at(totals, groups, counts)
+        _check_ends(groups, cells, shift, extremes)
         return cls._of(BucketCounts.of((groups, cells, counts), size, shift), totals, extremes)
+
+
+def _check_ends(
+    groups: NDArray[np.int64], cells: NDArray[np.int64], shift: int, ends: NDArray[np.float64]
+) -> None:
+    """Ends of each group reach into its first and its last bucket, or beyond.
+
+    Raises:
+      CorruptSynopsis: those of a group do not.
+    """
+    first = np.flatnonzero(np.diff(groups, prepend=-1))
+    last = np.append(first[1:], groups.size)[: first.size] - 1
+    least, most = _no_extremes(len(ends)).T
+    are_ends = (ends[:, 0] == least) & (ends[:, 1] == most)  # Of no values.
+    held = groups[first]
+    least[held], most[held] = cell_ends(cells[first], shift)[1], cell_ends(cells[last], shift)[0]
+    low, high = ends[held].T
+    are_ends[held] = (low <= least[held]) & (high >= most[held]) & (low <= high)
+    if not are_ends.all():
+        wrong = int(np.argmin(are_ends))
+        expected = f"{least[wrong]} or less to {most[wrong]} or more"
+        raise CorruptSynopsis(f"ends of group {wrong}", tuple(ends[wrong].tolist()), expected)
 
 
 def _no_extremes(groups: int) -> NDArray[np.float64]:

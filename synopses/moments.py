@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import moment_kernels as kernels
-from synopses.errors import BadParameter, CannotMerge
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
@@ -358,4 +358,7 @@ class GroupedMoments:
         cells = body.array(np.int64, (groups, kernels.CELLS))
         infinite = body.array(np.int64, (1 if integer else groups, 2))
         body.end()
+        for name, column in (("count", cells[:, kernels.COUNT]), ("infinite values", infinite)):
+            if (column < 0).any():
+                raise CorruptSynopsis(name, int(column.min()), "0 or more")
         return cls._of(cells, infinite, integer, variance)

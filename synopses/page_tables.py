@@ -13,6 +13,7 @@ _STRETCHES = (_KEYS >> kernels.STRETCH_BITS) + 1
 EACH = 8
 """Pages that a group is sure to need: it has 16 entries or more to come."""
 _SOME = 32  # Pages that are made at once, at least.
+_SLOTS_MAX = (1 << 31) - 1  # Of a directory: rows say in 32 bits where they begin.
 _WIDE = 64 * kernels.PER_STRETCH  # A row of the directory may be this wide whatever it leads to.
 
 
@@ -48,7 +49,7 @@ class PageTables:
     @property
     def size_bytes(self) -> int:
         """Bytes really held."""
-        tables = self.columns.nbytes + self.rows.nbytes + self.held.nbytes
+        tables = self.columns.nbytes + self.rows.nbytes + self.held.nbytes + self.stretches.nbytes
         return self.counters.nbytes + self.directory.nbytes + tables
 
     def grow(self, groups: int) -> None:
@@ -57,14 +58,41 @@ class PageTables:
             more = max(groups, min(2 * self.rows.size, groups + 65_536)) - self.rows.size
             self.rows = np.append(self.rows, np.zeros(more, np.int32))
 
+    def _width_max(self, room: int) -> int:
+        """How wide so many rows of the directory may be."""
+        bulk = self.counters.nbytes // (4 * room)
+        return min(max(_WIDE, bulk), 1 << 15, _SLOTS_MAX // room)
+
+    def is_too_wide_for(self, groups: NDArray[np.int64]) -> bool:
+        """Whether rows for these groups, too, would make the directory far larger than the pages.
+
+        Twice as wide as stretches are given columns is: else it would soon be so again.
+        """
+        new = int(np.count_nonzero(self.rows[groups] == 0))
+        if not new:
+            return False
+        room = self._room_with(new)
+        return self.width > 2 * self._width_max(room) or room * self.width > _SLOTS_MAX
+
+    @property
+    def is_too_wide(self) -> bool:
+        """Whether the directory is far larger than the pages are."""
+        return self.width > 2 * self._width_max(self._room)
+
+    def _room_with(self, new: int) -> int:
+        """How many rows the directory has when so many groups have come."""
+        rows = 1 + self.held.size + new
+        return self._room if rows <= self._room else rows + self.held.size // 4
+
     def admit(self, groups: NDArray[np.int64]) -> None:
         """From now on these groups (int64 [m], different) have pages, if they had none."""
         new = groups[self.rows[groups] == 0]
         if not new.size:
             return
-        first = self.held.size + 1
-        if first + new.size > self._room:
-            self._room = first + new.size + self.held.size // 4
+        first, room = self.held.size + 1, self._room_with(new.size)
+        assert room * self.width <= _SLOTS_MAX, "see is_too_wide_for"
+        if room > self._room:
+            self._room = room
             self.directory = np.append(
                 self.directory,
                 np.zeros(self._room * self.width - self.directory.size, np.int32),
@@ -97,7 +125,7 @@ class PageTables:
         self.columns[self.columns == kernels.NOWHERE] = kernels.UNKNOWN
 
     def _know(self, stretches: NDArray[np.int64]) -> None:
-        """Give these stretches columns, or note that they have no place.
+        """Give these stretches (with repetitions) columns, or note that they have no place.
 
         The directory is to take no more than the pages, else wide values of many groups would cost
         more than in a hash map.
@@ -105,15 +133,14 @@ class PageTables:
         unknown = self.columns[stretches] == kernels.UNKNOWN
         if not unknown.any():
             return
-        asked = np.zeros(_STRETCHES, np.bool_)
-        asked[stretches[unknown]] = True
+        asked = np.bincount(stretches[unknown], minlength=_STRETCHES)
         new = np.flatnonzero(asked)
         self.columns[new] = kernels.NOWHERE
         new = new[_are_plain(new, self.shift)]
-        bulk = self.counters.nbytes // (4 * self._room)
-        width_max = min(max(_WIDE, bulk), 1 << 15)
         width = kernels.FIRST + self.stretches.size * kernels.PER_STRETCH
-        new = new[: max(0, (width_max - width) // kernels.PER_STRETCH)]
+        most = max(0, (self._width_max(self._room) - width) // kernels.PER_STRETCH)
+        if new.size > most:  # Those that most of the counts are in.
+            new = np.sort(new[np.argsort(-asked[new], kind="stable")[:most]])
         if not new.size:
             return
         self.columns[new] = width + np.arange(new.size) * kernels.PER_STRETCH

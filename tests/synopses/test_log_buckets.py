@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synopses.bucket_cells import cell_ends, cells_of
-from synopses.errors import BadParameter
+from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.estimate import Bound
 from synopses.log_buckets import GroupedLogBuckets
 from tests import truth
@@ -107,15 +107,85 @@ def test_a_window_that_slides_for_long_does_not_grow() -> None:
     assert window.quantile(0.5).low == fresh.quantile(0.5).low
 
 
-@pytest.mark.parametrize(("mine", "theirs"), [(0.0, -0.0), (-0.0, 0.0)])
-def test_of_two_zeros_a_merge_keeps_the_others_as_end(mine: float, theirs: float) -> None:
-    """So images do not depend on how the ends are compared."""
-    left, right = GroupedLogBuckets(1), GroupedLogBuckets(1)
-    left.update(None, np.array([mine]))
-    right.update(None, np.array([theirs]))
-    answer = left.merge(right).quantile(1.0)
-    assert np.signbit(answer.high[0]) == np.signbit(theirs)
-    assert np.signbit(answer.low[0]) == np.signbit(theirs)
+@pytest.mark.parametrize("values", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
+def test_of_two_zeros_nobody_tells_which_came_first(values: list[float]) -> None:
+    """In one pass or two, in any order: one value, and equal bytes."""
+    whole, left, right, zero = (GroupedLogBuckets(1) for _ in range(4))
+    whole.update(None, np.array(values))
+    left.update(None, np.array(values[:1]))
+    right.update(None, np.array(values[1:]))
+    zero.update(None, np.zeros(2))
+    assert whole.to_bytes() == left.merge(right).to_bytes() == zero.to_bytes()
+    answer = whole.quantile(1.0)
+    for ends in (answer.value, answer.low, answer.high):
+        assert not np.signbit(ends[0])
+
+
+def test_memory_does_not_depend_on_whether_wide_values_came_first() -> None:
+    """A row of the directory is as wide as all stretches of keys: of one group they are many."""
+    rng = np.random.default_rng(1)
+    doubles = rng.integers(0, 2**63, 20_000).view(np.float64)
+    wide, many = GroupedLogBuckets(1), GroupedLogBuckets(2_000)
+    wide.update(None, np.where(rng.random(doubles.size) < 0.5, doubles, -doubles))
+    ids = (np.arange(160_000) % 2_000).astype(np.int32)
+    many.update(ids, rng.lognormal(0, 1, ids.size))
+    first = GroupedLogBuckets(0).merge(wide).merge(many)
+    last = GroupedLogBuckets(0).merge(many).merge(wide)
+    assert first.to_bytes() == last.to_bytes()
+    assert first.size_bytes < 1.5 * last.size_bytes
+    updated = GroupedLogBuckets(2_000).merge(wide)
+    rng = np.random.default_rng(2)
+    for start in range(0, ids.size, 16_000):
+        updated.update(ids[start : start + 16_000], rng.lognormal(0, 1, 16_000))
+    assert updated.size_bytes < 1.5 * last.size_bytes
+    others = first.select(np.arange(1, 2_000))
+    assert others.size_bytes < 1.5 * many.size_bytes
+
+
+def test_what_is_cut_out_of_wide_values_says_all_that_it_holds() -> None:
+    rng = np.random.default_rng(1)
+    summary = GroupedLogBuckets(1)
+    summary.update(None, rng.integers(0, 2**63, 20_000).view(np.float64))
+    pages = summary._cells.pages
+    assert pages is not None
+    tables = pages.columns, pages.rows, pages.held, pages.stretches
+    held = sum(table.nbytes for table in (*tables, pages.counters, pages.directory))
+    assert pages.size_bytes == held
+    assert pages.stretches.nbytes > 0
+
+
+@pytest.mark.parametrize(
+    "ends", [(np.inf, -np.inf), (np.nan, np.nan), (1.9, 1.1), (1.5, 2.0), (1.0, 1.5)]
+)
+def test_ends_that_cannot_be_are_refused(ends: tuple[float, float]) -> None:
+    summary = GroupedLogBuckets(1)
+    summary.update(None, np.array([1.0, 2.0]))
+    summary._extremes[0] = ends
+    with pytest.raises(CorruptSynopsis, match="ends of group 0"):
+        GroupedLogBuckets.from_bytes(summary.to_bytes())
+
+
+def test_ends_of_an_empty_group_are_none() -> None:
+    summary = GroupedLogBuckets(2)
+    summary.update(np.ones(3, np.int32), np.array([1.0, 2.0, 3.0]))
+    assert GroupedLogBuckets.from_bytes(summary.to_bytes()).counts.tolist() == [0, 3]
+    summary._extremes[0] = 1.0, 2.0
+    with pytest.raises(CorruptSynopsis, match="ends of group 0"):
+        GroupedLogBuckets.from_bytes(summary.to_bytes())
+
+
+def test_buckets_are_as_wide_where_no_group_is_left() -> None:
+    coarse = GroupedLogBuckets(3).resize(3)
+    for empty in (coarse.select(np.zeros(0, np.int64)), GroupedLogBuckets(0).resize(3)):
+        assert empty.mantissa_bits == 3
+        assert GroupedLogBuckets.from_bytes(empty.to_bytes()).to_bytes() == empty.to_bytes()
+        empty.update(None, np.array([1.0]))
+        assert empty.quantile(0.5).value[0] == 1.0
+
+
+def test_a_group_that_is_selected_twice_is_refused() -> None:
+    with pytest.raises(BadParameter, match="ids is 1, expected each group once"):
+        GroupedLogBuckets(3).select(np.array([1, 2, 1]))
 
 
 def test_a_batch_of_all_kinds_of_values_is_counted_like_one_value_after_the_other() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synopses import moment_kernels as kernels
 from synopses.counts import GroupedCount
-from synopses.errors import BadParameter, CannotMerge
+from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound
 from synopses.moments import GroupedMoments
 from tests import truth
@@ -275,3 +276,15 @@ def test_squares_beyond_the_range_of_doubles_leave_no_bound(values: list[float])
 def test_a_constant_has_no_variance_however_large_it_is(constant: float) -> None:
     variance = of_doubles([constant] * 300).variance()
     assert (variance.value[0], variance.bound[0], variance.null[0]) == (0.0, Bound.EXACT, False)
+
+
+@pytest.mark.parametrize("what", ["count", "infinite values"])
+def test_counts_below_zero_are_refused(what: str) -> None:
+    summary = GroupedMoments(2, integer=False, variance=True)
+    summary.update(np.array([0, 1], np.int32), np.array([1.0, np.inf]))
+    if what == "count":
+        summary._ints[1, kernels.COUNT] = -1
+    else:
+        summary._infinite[0, 1] = -1
+    with pytest.raises(CorruptSynopsis, match=f"{what} is -1, expected '0 or more'"):
+        GroupedMoments.from_bytes(summary.to_bytes())

@@ -11,6 +11,9 @@ from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
 import synopses
+from synopses.distinct import GroupedDistinct
+from synopses.hashing import murmur_int64
+from synopses.inputs import as_input
 from synopses.intervals.sampled import SampledValues
 from synopses.intervals.totals import sampled_sum
 from synopses.warm import compile_kernels, compile_question_kernels
@@ -64,6 +67,16 @@ def test_batches_of_large_groups_compile_nothing_either(groups: int) -> None:
             summary = subject.empty(groups)
             for _ in range(2):
                 subject.feed(summary, Part(ids, values))
+    assert compiled() == before
+
+
+def test_groups_that_come_when_most_have_registers_compile_nothing_either() -> None:
+    compile_kernels()
+    before = compiled()
+    rng, summary = np.random.default_rng(1), GroupedDistinct(100, 7)
+    for first, end, rows in ((0, 60, 20_000), (0, 60, 20_000), (60, 100, 4_000)):
+        ids = as_input(rng.integers(first, end, rows).astype(np.int32), np.int32)
+        summary.update(ids, *murmur_int64(rng.integers(0, 1 << 60, rows)))
     assert compiled() == before
 
 
