@@ -68,6 +68,8 @@ class PageTables:
 
         Twice as wide as stretches are given columns is: else it would soon be so again.
         """
+        if self.width <= 2 * _WIDE and self._room_with(groups.size) * self.width <= _SLOTS_MAX:
+            return False  # As nearly always: at once, for merges ask it.
         new = int(np.count_nonzero(self.rows[groups] == 0))
         if not new:
             return False

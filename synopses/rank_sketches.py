@@ -238,6 +238,8 @@ class RankSketches(Resizable):
 
     def _wait(self, groups: NDArray[np.int32], values: NDArray[np.float64]) -> None:
         """Values come that wait, and no more for now."""
+        if not values.size:
+            return  # As of all groups that have a sketch, once nothing more comes.
         self._buffers.reserve(np.bincount(groups, minlength=self._groups))
         self._buffers.add(groups, values, self._take)
 
