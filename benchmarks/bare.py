@@ -1,7 +1,8 @@
 """The floor under ingest: Shedder's own transport that only decodes, validates and fsyncs.
 
-python -m benchmarks.bare DIRECTORY HOST:PORT serves one stream `trades` without samples, synopses,
-tail, runs or checkpoints: what no ingest over this wire into this log can be faster than.
+python -m benchmarks.bare DIRECTORY HOST:PORT serves one stream `trades`, of which nothing is
+applied: it has no samples, synopses, tail, runs or checkpoints. No ingest over this wire into this
+log is faster.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ def run() -> Report:
     return Report(
         claim="Claim: a slide of a window over 1,000 panes costs, on average, about 100 µs or less "
         "for counts, moments and distinct and under 1 ms for the others (of one group), and no "
-        "slide several times that, because the window is merged from what former windows left and "
-        "made ahead. The rival merges all panes, as each window did before.",
+        "slide more than a few times that, because the window is merged from what former windows "
+        "left and made ahead. The rival merges all panes, as each window did before.",
         columns=[
             "summary",
             "mean",

@@ -26,6 +26,7 @@ _FIRST, _FIRST_DIFFER = 64, 52  # if so many of the first are in cells of their 
 _WRAP = 1 << 16
 
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+_NONE: Entries = (np.zeros(0, np.int64),) * 3
 
 
 @njit(nogil=True, cache=True)
@@ -258,12 +259,14 @@ class BucketCounts:
         heavy &= entries[0].size >= _ENTRIES_MIN
         self._hold_in_turns(entries, groups, heavy)
 
-    def _narrow(self, groups: int, heavy: NDArray[np.bool_]) -> None:
+    def _narrow(self, groups: int, heavy: NDArray[np.bool_], more: Entries = _NONE) -> None:
         """Have pages for these groups, too: but of no more stretches than so many groups may have.
 
         They were given columns when fewer groups would each have a row of all of them.
+
+        more: entries that come with these groups.
         """
-        entries = self.entries()
+        entries = _together(self.entries(), more)
         assert self.pages is not None
         heavy = heavy.copy()
         heavy[self.pages.held] = True
@@ -325,7 +328,8 @@ class BucketCounts:
         if sign > 0 and self.pages.is_too_wide_for(other.held):
             heavy = np.zeros(groups, np.bool_)
             heavy[other.held] = True
-            self._narrow(groups, heavy)
+            self._narrow(groups, heavy, other.entries())
+            return None
         return self.pages.add_pages(other, sign)
 
     def _take_map(self, other: CellCounts, groups: int, sign: int) -> None:
@@ -360,11 +364,7 @@ class BucketCounts:
         if self.pages is None:
             return sparse
         dense = self.pages.entries()
-        if not sparse[0].size:
-            return dense
-        groups, cells, counts = (np.concatenate(pair) for pair in zip(dense, sparse, strict=True))
-        order = np.argsort((groups << 32) | cells, kind="stable")
-        return _summed(groups[order], cells[order], counts[order])
+        return _together(dense, sparse)
 
     @classmethod
     def of(cls, entries: Entries, groups: int, shift: int = SHIFT_MIN) -> Self:
@@ -395,6 +395,15 @@ def _wider(entries: Entries, shift: int, wanted: int) -> Entries:
     wide = coarser(cells, shift, wanted)
     # Coarser cells stay in order, so what falls together stands together.
     return (groups, wide, counts) if wanted == shift else _summed(groups, wide, counts)
+
+
+def _together(some: Entries, others: Entries) -> Entries:
+    """Both as one, by group and then by cell, as each is."""
+    if not others[0].size:
+        return some
+    groups, cells, counts = (np.concatenate(pair) for pair in zip(some, others, strict=True))
+    order = np.argsort((groups << 32) | cells, kind="stable")
+    return _summed(groups[order], cells[order], counts[order])
 
 
 def _summed(

@@ -236,7 +236,11 @@ class GroupedLogBuckets(Resizable):
         return cell_ends(cells, self._cells.shift)
 
     def select(self, ids: NDArray[np.int64]) -> Self:
-        """A new summary of these groups, in this order."""
+        """A new summary of these groups, in this order.
+
+        Raises:
+          BadParameter: one is selected twice.
+        """
         moved = self._cells.regrouped(placing(ids, self._groups), len(ids))
         return type(self)._of(moved, self._counts[ids], self._extremes[ids])
 

@@ -100,10 +100,11 @@ class Cutter:
         def done(future: Future[Run | None]) -> None:
             self._cutting.discard(name)
             error = future.exception()
-            if error is not None:
+            if error is None:
+                self._follow(stream)
+            elif not isinstance(error, UnknownStream):  # dropped meanwhile
                 _log.error("run_not_written", stream=name, error=str(error))
                 return
-            self._follow(stream)
             with suppress(Draining, InternalError):  # closed meanwhile
                 self._actor.post(self.cut_what_is_due)
 
