@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from synopses.bucket_entries import Entries
 from synopses.errors import CorruptSynopsis
 from synopses.inputs import as_input
 
@@ -23,7 +24,6 @@ _GAP_END = 1 << 31
 
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
-Entries = tuple[Longs, Longs, Longs]
 
 
 def packed(entries: Entries, groups: int) -> bytes:

@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.bucket_cells import SHIFT_MIN, ZERO, cells_of, coarser
+from synopses.bucket_cells import SHIFT_MIN, ZERO, cells_of
+from synopses.bucket_entries import NONE, Entries, together, wider
 from synopses.bucket_ranges import CELLS_MAX, range_of, tally_range
 from synopses.bucket_ranges import ROWS_MIN as RANGED_MIN
 from synopses.by_group import ROWS_MIN, by_group, groups_of
@@ -24,9 +25,6 @@ _SEVERAL = 5  # Different cells of a group that let expect many.
 _MANY = 4096  # Values of one group that get pages at once,
 _FIRST, _FIRST_DIFFER = 64, 52  # if so many of the first are in cells of their own: of 140 or more.
 _WRAP = 1 << 16
-
-Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-_NONE: Entries = (np.zeros(0, np.int64),) * 3
 
 
 @njit(nogil=True, cache=True)
@@ -259,14 +257,14 @@ class BucketCounts:
         heavy &= entries[0].size >= _ENTRIES_MIN
         self._hold_in_turns(entries, groups, heavy)
 
-    def _narrow(self, groups: int, heavy: NDArray[np.bool_], more: Entries = _NONE) -> None:
+    def _narrow(self, groups: int, heavy: NDArray[np.bool_], more: Entries = NONE) -> None:
         """Have pages for these groups, too: but of no more stretches than so many groups may have.
 
         They were given columns when fewer groups would each have a row of all of them.
 
         more: entries that come with these groups.
         """
-        entries = _together(self.entries(), more)
+        entries = together(self.entries(), more)
         assert self.pages is not None
         heavy = heavy.copy()
         heavy[self.pages.held] = True
@@ -288,7 +286,7 @@ class BucketCounts:
         if self.shift != other.shift:
             shift = max(self.shift, other.shift)
             self.collapse(shift, groups)
-            self._add(_wider(other.entries(), other.shift, shift), groups, sign)
+            self._add(wider(other.entries(), other.shift, shift), groups, sign)
             return
         left = None if other.pages is None else self._take_pages(other.pages, groups, sign)
         if other.map.used:  # Before what is left, for the other may be this one.
@@ -305,8 +303,8 @@ class BucketCounts:
           CannotSubtract: one is not.
         """
         shift = max(self.shift, other.shift)
-        groups, cells, counts = _wider(self.entries(), self.shift, shift)
-        their_groups, their_cells, taken = _wider(other.entries(), other.shift, shift)
+        groups, cells, counts = wider(self.entries(), self.shift, shift)
+        their_groups, their_cells, taken = wider(other.entries(), other.shift, shift)
         held = np.zeros(taken.size, np.int64)
         if counts.size:
             keys, wanted = (groups << 32) | cells, (their_groups << 32) | their_cells
@@ -354,7 +352,7 @@ class BucketCounts:
     def collapse(self, shift: int, groups: int) -> None:
         """Make all cells 2^(shift - its present) times as wide; counts are as exact as before."""
         if shift > self.shift:
-            entries = _wider(self.entries(), self.shift, shift)
+            entries = wider(self.entries(), self.shift, shift)
             self.shift = shift
             self._hold_anew(entries, groups)
 
@@ -364,7 +362,7 @@ class BucketCounts:
         if self.pages is None:
             return sparse
         dense = self.pages.entries()
-        return _together(dense, sparse)
+        return together(dense, sparse)
 
     @classmethod
     def of(cls, entries: Entries, groups: int, shift: int = SHIFT_MIN) -> Self:
@@ -387,33 +385,3 @@ class BucketCounts:
 def _only(column: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """These rows of an input; of no ids, no ids."""
     return as_input(column[rows], column.dtype) if column.size else column
-
-
-def _wider(entries: Entries, shift: int, wanted: int) -> Entries:
-    """Entries at a coarser shift; those that fall together are added."""
-    groups, cells, counts = entries
-    wide = coarser(cells, shift, wanted)
-    # Coarser cells stay in order, so what falls together stands together.
-    return (groups, wide, counts) if wanted == shift else _summed(groups, wide, counts)
-
-
-def _together(some: Entries, others: Entries) -> Entries:
-    """Both as one, by group and then by cell, as each is."""
-    if not others[0].size:
-        return some
-    groups, cells, counts = (np.concatenate(pair) for pair in zip(some, others, strict=True))
-    order = np.argsort((groups << 32) | cells, kind="stable")
-    return _summed(groups[order], cells[order], counts[order])
-
-
-def _summed(
-    groups: NDArray[np.int64], cells: NDArray[np.int64], counts: NDArray[np.int64]
-) -> Entries:
-    """Entries in order, of which equal ones are added, and those are left out that give nothing."""
-    if not groups.size:
-        return groups, cells, counts
-    first = np.append(True, (np.diff(groups) != 0) | (np.diff(cells) != 0))
-    starts = np.flatnonzero(first)
-    sums = np.add.reduceat(counts, starts)
-    kept = starts[sums != 0]
-    return groups[kept], cells[kept], sums[sums != 0]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from synopses import page_kernels as kernels
 from synopses.bucket_cells import cells_of_keys, keys_of_cells
+from synopses.bucket_entries import NONE, Entries
 from synopses.cell_spans import CellSpans, Misses, laid_out
 from synopses.inputs import as_input
 from synopses.page_tables import EACH, PageTables
@@ -23,9 +24,6 @@ from synopses.window_kernels import tally_one
 _FEW = 1024  # Values for which no table of whole stretches is made.
 _NEAR = 64  # Of more stretches than these groups have too few pages side by side.
 _SAMPLE = 16  # One value of so many says whether most are zeros, which are counted apart.
-
-_NO_ENTRIES = np.zeros(0, np.int64)
-Entries = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 class CellPages(PageTables):
@@ -240,7 +238,7 @@ class CellPages(PageTables):
                 break
             self._make_pages(room)
         if not found:
-            return _NO_ENTRIES, _NO_ENTRIES, _NO_ENTRIES
+            return NONE
         return self._add_slots(other, left[:found].astype(np.int64), sign)
 
     def _add_slots(self, other: Self, slots: NDArray[np.int64], sign: int) -> Entries:
