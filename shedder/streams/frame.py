@@ -69,13 +69,7 @@ class Frame(BatchRows):
         rows: NDArray[np.int64] | None = None,
         positions: Positions | None = None,
     ) -> None:
-        """A frame over a batch.
-
-        Args:
-          batch: as conformed to the stream's schema. time_column: of it.
-          rows: the rows of the batch, in order; None: all.
-          positions: of the batch; None: it has none, and will not be thinned.
-        """
+        """A frame over these rows of a batch (BatchRows); nothing is derived yet."""
         super().__init__(batch, time_column, rows, positions)
         self._values: dict[Expression, pa.Array[Any]] = {}
         self._present: dict[Expression, Present] = {}
