@@ -25,8 +25,7 @@ from shedder.cql.query import StreamSchema
 from shedder.errors import DiskFull, ShedderError
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
-from tests.archive.test_purged_runs import delete, purge
-from tests.archive.test_store import ingest, recover
+from tests.archive.worlds import delete, ingest, purge, recover
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from shedder.archive.check import check
 from tests.archive.children import write
-from tests.archive.test_store import positions, recover
+from tests.archive.worlds import positions, recover
 from tests.warm_process import Traced, WarmProcess
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -27,7 +27,7 @@ from shedder.errors import (
 from tests.archive.children import restore_until
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.archive.schemas import SCHEMA
-from tests.archive.test_store import ingest, positions, recover
+from tests.archive.worlds import ingest, positions, recover
 from tests.warm_process import WarmProcess
 
 

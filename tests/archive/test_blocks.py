@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import shedder
-from shedder.archive.entries import StreamEntry
 from shedder.archive.files import OsFiles, OsReadFile
 from shedder.archive.layouts.blocks import Wanted, read_blocks
 from shedder.archive.layouts.checked_file import Footers
@@ -22,28 +21,10 @@ from shedder.archive.runs import read_run, write_run
 from shedder.cql.layout import Hybrid, Plain
 from shedder.cql.render import POSITION
 from shedder.errors import CorruptData
-from tests.archive.schemas import ARROW, SCHEMA, batch
+from tests.archive.block_runs import FIRST, shuffled, stream, write
+from tests.archive.schemas import ARROW, batch
 
 ROWS = 3000
-FIRST = 50
-
-
-def stream(layout, seed: int = SCHEMA.seed) -> StreamEntry:
-    return StreamEntry(3, dataclasses.replace(SCHEMA, layout=layout, seed=seed))
-
-
-def shuffled(first: int, rows: int) -> pa.RecordBatch:
-    """Late tuples: times are not in order of position, and some are equal."""
-    content = batch(first, rows)
-    late = np.random.default_rng(first).integers(0, 40, rows) * 1000
-    times = np.maximum(np.arange(first, first + rows) * 1000 - late, 0)
-    return content.set_column(0, ARROW.field("ts"), pa.array(times, pa.timestamp("us")))
-
-
-def write(directory, layout, batches):
-    (directory / "tmp").mkdir(exist_ok=True)
-    run = write_run(OsFiles(), directory, stream(layout), FIRST, batches)
-    return directory / "runs" / run.file, run
 
 
 def blocks_of(path, run, numbers, *columns, start_us=None, end_us=None):

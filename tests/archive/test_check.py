@@ -10,7 +10,7 @@ from shedder.archive.check import check
 from shedder.archive.store import Store
 from shedder.errors import CorruptData, DirectoryLocked
 from tests.archive.schemas import PLAIN, SCHEMA
-from tests.archive.test_store import ingest
+from tests.archive.worlds import ingest
 
 
 @pytest.fixture(scope="module", params=[SCHEMA, PLAIN], ids=["hybrid", "plain"])

@@ -15,7 +15,7 @@ from shedder.archive.tail import Piece, Tail
 from shedder.engine.engine import Engine
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
-from tests.archive.test_store import positions, recover
+from tests.archive.worlds import positions, recover
 from tests.engine.world import CREATE, SECOND, START_US, requests
 
 TIMES = st.lists(st.integers(-(2**62), 2**62), max_size=40)

@@ -1,6 +1,5 @@
 """Eager and lazy layouts: copies are nested random samples, scans take the one that suits them."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -19,19 +18,10 @@ from shedder.cql.layout import Eager, Hybrid, Lazy, Plain
 from shedder.cql.render import POSITION
 from shedder.errors import BadQuery
 from tests.archive.schemas import SCHEMA
-from tests.archive.test_store import ingest, positions, recover
+from tests.archive.worlds import ingest, opened, positions, recover
 
 ROWS = 2000
 WANTED = Wanted("ts", ("serial", POSITION))
-
-
-def opened(directory, layout, *sizes) -> Store:
-    store = Store.open(directory)
-    store.create_stream(dataclasses.replace(SCHEMA, layout=layout))
-    for size in sizes:
-        ingest(store, store.end_position(1), size)
-        store.cut(1)
-    return store
 
 
 def scan(store: Store, reduction: float) -> list[tuple[float, list[int]]]:

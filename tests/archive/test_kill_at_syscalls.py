@@ -5,7 +5,7 @@ import pytest
 from shedder.archive.check import check
 from tests.archive.children import write_and_retain
 from tests.archive.syscalls import needs_strace, run
-from tests.archive.test_store import positions, recover
+from tests.archive.worlds import positions, recover
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from shedder.archive.check import check
 from shedder.archive.log import Log
 from shedder.archive.records import Kind
 from tests.archive.children import fill_the_log, ingest_for_ever
-from tests.archive.test_store import positions, recover
+from tests.archive.worlds import positions, recover
 from tests.warm_process import WarmProcess
 
 

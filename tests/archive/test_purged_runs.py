@@ -12,36 +12,26 @@ from shedder.archive.check import check
 from shedder.archive.files import OsFiles
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.parts import part_of
-from shedder.archive.runs import read_run
 from shedder.archive.store import Store
 from shedder.cql.layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.cql.render import POSITION
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed
 from tests.archive.power import PowerFailed, PowerFiles
-from tests.archive.test_copies import opened
-from tests.archive.test_relaid import cancelled_after, content, known, names
-from tests.archive.test_store import ingest, positions, recover
+from tests.archive.worlds import (
+    cancelled_after,
+    content,
+    delete,
+    ingest,
+    known,
+    names,
+    opened,
+    positions,
+    purge,
+    recover,
+)
 
 LAYOUTS = [Plain(), Hybrid(4, 3), Eager((0.25, 0.75)), Lazy()]
 ENOSPC = 28
-
-
-def delete(store: Store, gone) -> int:
-    """Mark the rows at positions of which a function says so."""
-
-    def find():
-        for run in store.runs(1):
-            mask = np.zeros(run.stretch, bool)
-            for places, _ in read_run(store.directory / "runs" / run.file, run, []):
-                mask[places - run.first_position] = [gone(place) for place in places.tolist()]
-            if mask.any():
-                yield run, mask
-
-    return store.delete(1, "DELETE", 7, lambda: list(find()))
-
-
-def purge(store: Store) -> int:
-    return sum(store.purge(run) for run in store.marked(1))
 
 
 def test_a_stream_that_is_dropped_while_rows_of_it_are_looked_for_has_no_marks(tmp_path):

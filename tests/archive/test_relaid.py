@@ -4,20 +4,26 @@ import dataclasses
 import itertools
 import threading
 
-import pyarrow as pa
 import pytest
 
 from shedder.archive.check import check
 from shedder.archive.files import OsFiles
 from shedder.archive.layouts.parts import part_of
-from shedder.archive.progress import Progress
 from shedder.archive.store import Store
 from shedder.cql.layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.archive.schemas import SCHEMA, batch
-from tests.archive.test_copies import opened
-from tests.archive.test_store import ingest, positions, recover
+from tests.archive.worlds import (
+    cancelled_after,
+    content,
+    ingest,
+    known,
+    names,
+    opened,
+    positions,
+    recover,
+)
 
 LAYOUTS = [Plain(), Hybrid(4, 3), Hybrid(2, 3), Eager((0.5,)), Eager((0.25, 0.75)), Lazy()]
 CHANGES = list(itertools.permutations(LAYOUTS, 2))
@@ -26,31 +32,6 @@ ENOSPC = 28
 
 def rewrite(store: Store) -> int:
     return sum(store.rewrite(run) for run in store.unlike(1))
-
-
-def content(store: Store) -> str:
-    return repr(pa.Table.from_batches([rows for _, rows in store.scan(1)]).to_pydict())
-
-
-def names(directory) -> set[str]:
-    return {f"1/{path.name}" for path in (directory / "runs" / "1").iterdir()}
-
-
-def known(store: Store) -> set[str]:
-    return {name for run in store.runs(1) for name in run.files}
-
-
-def cancelled_after(steps: int):
-    """What a rewrite tells of its steps, which calls it off after some of them."""
-    progress = Progress("rewrite", "rows")
-    left = iter(range(steps))
-
-    def told() -> None:
-        if next(left, None) is None:
-            progress.cancel()
-        progress.advance()
-
-    return told
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from shedder.archive.scrub import scrub
 from shedder.archive.store import Store
 from shedder.errors import Cancelled, CorruptData
 from tests.archive.schemas import SCHEMA, batch
-from tests.archive.test_store import ingest, positions, recover
+from tests.archive.worlds import ingest, positions, recover
 
 
 def filled(directory) -> Store:

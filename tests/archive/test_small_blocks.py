@@ -11,8 +11,8 @@ from shedder.archive.run_files import AHEAD_ROWS, RunFiles
 from shedder.cql.layout import Hybrid
 from shedder.cql.render import POSITION
 from shedder.errors import CorruptData
+from tests.archive.block_runs import shuffled, write
 from tests.archive.schemas import ARROW
-from tests.archive.test_blocks import shuffled, write
 
 WANTED = Wanted("ts", ("serial", "ts"))
 

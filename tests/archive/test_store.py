@@ -7,11 +7,9 @@ import subprocess
 import sys
 import threading
 
-import pyarrow as pa
 import pytest
 
 from shedder.archive.directory import DirectoryLock
-from shedder.archive.records import Batch, Kind
 from shedder.archive.store import Store
 from shedder.errors import (
     BadSetting,
@@ -21,8 +19,8 @@ from shedder.errors import (
     StreamExists,
     UnknownStream,
 )
-from shedder.streams.batches import encode
 from tests.archive.schemas import PLAIN, SCHEMA, batch
+from tests.archive.worlds import ingest, positions, recover
 
 
 @pytest.fixture(params=[SCHEMA, PLAIN], ids=["hybrid", "plain"])
@@ -31,36 +29,6 @@ def store(tmp_path, request):
     store.create_stream(request.param)
     yield store
     store.close()
-
-
-def ingest(store: Store, first: int, rows: int) -> int:
-    """A batch as the engine does it: log, sync, tail. Returns the sequence."""
-    header = Batch(1, "p", 0, first, first, rows, 0)
-    content = batch(first, rows)
-    sequence = store.log.append(Kind.BATCH, [header.to_bytes(), encode(content)])
-    store.log.sync()
-    store.add(1, first, content, sequence=sequence)
-    return sequence
-
-
-def recover(directory) -> Store:
-    """Open again and read the log as the engine does."""
-    store = Store.open(directory)
-    for record in store.log.read(store.log.first_sequence):
-        if record.kind == Kind.BATCH:
-            header = Batch.from_bytes(record.header)
-            (content,) = pa.ipc.open_stream(record.body)
-            store.add(header.stream, header.first_position, content, sequence=record.sequence)
-    return store
-
-
-def positions(store: Store, *args) -> list[int]:
-    found: list[int] = []
-    for first, rows in store.scan(1, *args):
-        assert rows.num_rows <= 65_536
-        assert rows["serial"].to_pylist() == list(range(first, first + rows.num_rows))
-        found += rows["serial"].to_pylist()
-    return found
 
 
 def test_tuples_are_in_runs_or_in_the_tail_and_once(store):

@@ -10,7 +10,7 @@ from shedder.archive.scrub import scrub
 from shedder.archive.store import Store
 from tests.archive.bad_disk import BadDisk
 from tests.archive.schemas import SCHEMA
-from tests.archive.test_store import ingest, positions
+from tests.archive.worlds import ingest, positions
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from shedder.archive.run_sample import drawn
 from shedder.archive.scrub import scrub
 from shedder.cql.layout import Eager
 from tests.archive.schemas import SCHEMA
-from tests.archive.test_copies import opened
+from tests.archive.worlds import opened
 from tests.engine.test_relayout import wait
 
 ROWS = 60_000
