@@ -16,18 +16,10 @@ from shedder.cql.expression import Expression
 from shedder.cql.render import SqlDialect, render
 from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
+from tests.cql.exact_answers import plain
 from tests.cql.trees import batches, bound_expression, expressions
 
 _CONNECTION = duckdb.connect(config={"threads": 1})
-
-
-def plain(array: pa.Array) -> list[Any]:
-    """Values that compare with ==: times as integers."""
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("us")).cast(pa.int64())
-    if pa.types.is_date32(array.type):
-        array = array.cast(pa.int32())
-    return array.to_pylist()
 
 
 def duckdb_values(batch: pa.RecordBatch, bound: list[Expression]) -> list[list[Any]]:

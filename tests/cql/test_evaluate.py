@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from shedder.cql.evaluate import evaluate, true_rows
-from tests.cql.test_exact_sql import _rows
+from tests.cql.exact_answers import rows_of
 from tests.cql.trees import bound_query
 
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 
 
 def value_of(expression: str, **given: Any) -> list[Any]:
-    rows = _rows(**(given or {"l": [None]}))
+    rows = rows_of(**(given or {"l": [None]}))
     argument = bound_query(f"SELECT COUNT({expression}) FROM stream").aggregates[0].argument
     assert argument is not None
     values: list[Any] = evaluate(argument, rows).to_pylist()
@@ -124,7 +124,7 @@ def test_a_condition_keeps_the_rows_where_it_is_true() -> None:
 
 
 def test_a_batch_without_rows_gives_an_array_without_rows() -> None:
-    empty = _rows(l=[1]).slice(0, 0)
+    empty = rows_of(l=[1]).slice(0, 0)
     for expression in ("l + 1", "5", "s LIKE 'x'", "d % 2", "DATE_TRUNC('month', ts)", "l IN (1)"):
         query = bound_query(f"SELECT COUNT({expression}) FROM stream")
         argument = query.aggregates[0].argument
@@ -136,5 +136,5 @@ def test_a_timestamp_with_a_zone_is_read_as_utc() -> None:
     query = bound_query("SELECT COUNT(*) FROM stream WHERE ts = '2026-06-01 12:00:00+02:00'")
     moment = datetime(2026, 6, 1, 10, tzinfo=UTC).replace(tzinfo=None)
     assert query.where is not None
-    rows = _rows(ts=pa.array([moment], pa.timestamp("us")))
+    rows = rows_of(ts=pa.array([moment], pa.timestamp("us")))
     assert evaluate(query.where, rows).to_pylist() == [True]

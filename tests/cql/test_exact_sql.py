@@ -3,48 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedder.cql.render import POSITION, SqlDialect, exact_sql
+from shedder.cql.render import SqlDialect, exact_sql
 from tests.cql.brute_force import check
-from tests.cql.trees import SCHEMA, batches, bound_query
-
-_CONNECTION = duckdb.connect(config={"threads": 1})
-AGGREGATES = (
-    "COUNT(*), COUNT(d), SUM(l), SUM(d), AVG(i), AVG(d), MIN(s), MAX(ts2), VAR(i), STDDEV(d), "
-    "COUNT(DISTINCT d), COUNT(DISTINCT s), QUANTILE(l, 0.25), MEDIAN(ts2), TOP(c, 2), TOP(l, 3), "
-    "FREQUENT(l, 0.3), FREQUENT(ts2, 0.07 NO FALSE POSITIVES), FREQUENT(s, 1), "
-    "CDF(d, 0.5), CDF(s, 'b'), CDF(ts2, ts), "
-    "CORR(d, e), COVAR_POP(i, d), COVAR_SAMP(i, l), REGR_SLOPE(e, i), "
-    "REGR_INTERCEPT(d, i), "
-    "SELF_JOIN_SIZE(s), SELF_JOIN_SIZE(d), JOIN_SIZE(i, l), JOIN_SIZE(d, i), "
-    "DISTINCT_BOTH(d, b, i > 0), DISTINCT_ONLY(s, b, i > 0), JACCARD(i, b, d > 0)"
-)
-
-
-def answers(batch: pa.RecordBatch, sql: str, **others: pa.Table) -> list[dict[str, Any]]:
-    _CONNECTION.register("stream", pa.Table.from_batches([batch]))
-    for name, table in others.items():
-        _CONNECTION.register(name, table)
-    rows: list[dict[str, Any]] = _CONNECTION.sql(sql).to_arrow_table().to_pylist()
-    return rows
-
-
-def with_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows in another order, with their positions; no time is NULL, and many are equal."""
-    times = pa.array([at % 3 for at in range(batch.num_rows)], pa.timestamp("us"))
-    timed = batch.set_column(0, "ts", times)
-    numbered = timed.append_column(POSITION, pa.array(range(batch.num_rows), pa.int64()))
-    return numbered.take(pa.array(sorted(range(batch.num_rows), key=lambda at: at * 7 % 11)))
-
-
-BY_TIME = "FIRST(s), LAST(d), FIRST(b), LAST(ts2), FIRST(day), LAST(l + i), FIRST(i)"
+from tests.cql.exact_answers import AGGREGATES, BY_TIME, answers, rows_of, with_positions
+from tests.cql.trees import batches, bound_query
 
 
 @pytest.mark.slow
@@ -62,7 +30,7 @@ def test_sums_distinguish_overflow_infinities_and_nothing() -> None:
         "l": [(1 << 63) - 1, 1, (1 << 63) - 1, -5, 1, 2, None],
         "d": [math.inf, 1.0, math.inf, -math.inf, 1e308, -1e308, math.nan],
     }
-    batch = _rows(i=pa.array(rows["g"], pa.int32()), l=rows["l"], d=pa.array(rows["d"]))
+    batch = rows_of(i=pa.array(rows["g"], pa.int32()), l=rows["l"], d=pa.array(rows["d"]))
     query = bound_query("SELECT i, SUM(l), SUM(d), AVG(d), VAR(d), AVG(l) FROM stream GROUP BY i")
     found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
     by_group = {row["g0"]: tuple(row[f"a{n}"] for n in range(5)) for row in found}
@@ -73,7 +41,7 @@ def test_sums_distinguish_overflow_infinities_and_nothing() -> None:
 
 
 def test_negative_zero_is_the_same_value_in_both_sets() -> None:
-    batch = _rows(d=[-0.0, 0.0, 1.0, -0.0], b=[True, False, True, True])
+    batch = rows_of(d=[-0.0, 0.0, 1.0, -0.0], b=[True, False, True, True])
     sets = "(d, b, NOT b)"
     query = bound_query(f"SELECT DISTINCT_BOTH{sets}, DISTINCT_ONLY{sets}, JACCARD{sets} FROM s")
     found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
@@ -81,7 +49,7 @@ def test_negative_zero_is_the_same_value_in_both_sets() -> None:
 
 
 def test_an_ungrouped_query_over_nothing_gives_one_row() -> None:
-    batch = _rows(l=[1])
+    batch = rows_of(l=[1])
     query = bound_query(
         "SELECT COUNT(*), COUNT(l), SUM(l), MAX(s), TOP(l, 2) FROM stream WHERE l > 5"
     )
@@ -94,7 +62,7 @@ def test_an_ungrouped_query_over_nothing_gives_one_row() -> None:
 
 
 def test_only_the_window_counts_and_it_is_half_open() -> None:
-    batch = _rows(ts=pa.array([9, 10, 19, 20, None], pa.timestamp("us")))
+    batch = rows_of(ts=pa.array([9, 10, 19, 20, None], pa.timestamp("us")))
     query = bound_query("SELECT COUNT(*) FROM stream")
     for start, end, count in ((10, 20, 2), (None, 20, 3), (10, None, 3), (None, None, 5)):
         sql = exact_sql(query, "stream", SqlDialect.DUCKDB, start, end)
@@ -104,7 +72,7 @@ def test_only_the_window_counts_and_it_is_half_open() -> None:
 @pytest.mark.parametrize("q", [0.0, 0.07, 0.1, 0.25, 0.3, 0.5, 0.7, 0.99, 1.0])
 def test_a_quantile_is_the_value_whose_rank_is_the_decimal_product(q: float) -> None:
     for count in (1, 2, 10, 30, 100):
-        batch = _rows(l=list(range(1, count + 1)))
+        batch = rows_of(l=list(range(1, count + 1)))
         query = bound_query(f"SELECT QUANTILE(l, {q}) FROM stream")
         hundredths = round(q * 100) * count  # The decimal product, in integers.
         rank = max(1, -(-hundredths // 100))
@@ -122,14 +90,3 @@ def test_aggregates_are_those_of_the_rows_that_evaluate_sees(
     query = bound_query(f"SELECT {key}{AGGREGATES} FROM stream WHERE i % 3 <> 1 OR d > 0{by}")
     found = answers(batch, exact_sql(query, "stream", SqlDialect.DUCKDB, None, None))
     check(query, batch, found)
-
-
-def _rows(**given: Any) -> pa.RecordBatch:
-    """Rows of the schema; columns that are not given are NULL."""
-    rows = max(len(values) for values in given.values())
-    arrays = []
-    for column in SCHEMA.columns:
-        values = given.get(column.name, pa.nulls(rows))
-        array = values if isinstance(values, pa.Array) else pa.array(values, column.type.arrow)
-        arrays.append(array.cast(column.type.arrow))
-    return pa.record_batch(arrays, names=[column.name for column in SCHEMA.columns])

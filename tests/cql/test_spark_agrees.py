@@ -14,8 +14,7 @@ from shedder.cql.evaluate import evaluate
 from shedder.cql.render import SqlDialect, exact_sql, render
 from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
-from tests.cql.test_differential import plain
-from tests.cql.test_exact_sql import AGGREGATES, BY_TIME, answers, with_positions
+from tests.cql.exact_answers import AGGREGATES, BY_TIME, answers, plain, with_positions
 from tests.cql.trees import batches, bound_expression, bound_query, expressions
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from shedder.cql.query import BoundQuery
 from shedder.queries.finish import finish
 from tests.archive.dealt import DealtRuns
 from tests.engine.scanning import scan_of
+from tests.queries.all_outputs import population
 from tests.queries.asking import SCHEMA, ask, truth
-from tests.queries.test_coverage_of_answers import population
 
 PAGE = """# Coverage of answers that read until they are narrow enough
 

@@ -21,7 +21,7 @@ from shedder.queries.from_exact import SOURCE as ARCHIVE
 from shedder.queries.from_sample import SOURCE as SAMPLE
 from shedder.queries.from_sample import evidence_from_sample
 from tests.queries.asking import ask, rows, truth
-from tests.queries.test_from_sample import view_of
+from tests.queries.sampled import view_of
 
 DATA = rows(5000)
 VIEW = view_of(DATA, 1000)

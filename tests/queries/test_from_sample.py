@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +10,9 @@ import pytest
 
 from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
-from shedder.streams.frame import Frame
-from shedder.streams.sample import SampleView, StreamSample
 from synopses.estimate import Bound
 from tests.queries.asking import ARROW, SCHEMA, ask, rows, truth
+from tests.queries.sampled import view_of
 from tests.truth import gate, keeps_its_promise
 
 COUNT = 6000
@@ -33,12 +31,6 @@ QUERIES = {
     "rare": f"{AGGREGATES} FROM requests WHERE client = 77",
     "grouped": f"domain, {AGGREGATES} FROM requests GROUP BY domain",
 }
-
-
-def view_of(data: pa.RecordBatch, size: int, seed: int = 0, **kinds) -> SampleView:
-    sample = StreamSample(replace(SCHEMA, seed=seed), rows=size, **kinds)
-    sample.update(0, Frame(data, SCHEMA.time_column))
-    return sample.view()
 
 
 @pytest.mark.parametrize("name", QUERIES)

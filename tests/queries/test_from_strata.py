@@ -14,14 +14,14 @@ from shedder.queries.from_sample import evidence_from_sample
 from shedder.queries.from_strata import evidence_from_strata, thinned_together
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.sample import SampleView
-from tests.queries.asking import SCHEMA, ask, rows
-from tests.queries.test_coverage_of_answers import (
+from tests.queries.all_outputs import (
     OUTPUTS,
     SELECTIVITIES,
     Truth,
     population,
     query_of,
 )
+from tests.queries.asking import SCHEMA, ask, rows
 from tests.truth import gate
 
 SIZES, SHARES = (2_000, 2_500, 1_500), (0.08, 0.25, 1.0)

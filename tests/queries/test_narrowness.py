@@ -12,7 +12,7 @@ from shedder.queries.from_sample import evidence_from_sample
 from shedder.queries.narrowness import at_look, claimed, error_of
 from synopses.estimate import Bound, Estimates
 from tests.queries.asking import ask, between, evidence, known, rows
-from tests.queries.test_from_sample import view_of
+from tests.queries.sampled import view_of
 
 AVERAGE = "AVG(bytes) AS a FROM requests"
 INF = float("inf")

@@ -17,15 +17,8 @@ from synopses.frequent_entries import ItemKind
 from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
 from synopses.profile import TYPICAL
 from tests import truth
+from tests.synopses.frequent_streams import STREAMS, of
 from tests.synopses.subjects import arrow_of
-
-
-def of(values: np.ndarray, entries: int = 16, batch: int = 500) -> GroupedFrequent:
-    summary = GroupedFrequent(1, entries)
-    for start in range(0, len(values), batch):
-        part = values[start : start + batch]
-        summary.update(None, murmur_int64(part)[0], part)
-    return summary
 
 
 def worst_share(entries: int) -> float:
@@ -52,18 +45,6 @@ def check(
         top = summary.top(k)[group]
         outside = max((exact[v] for v in exact if v not in {i.value for i in top}), default=0)
         assert all(item.low >= outside for item in top if item.guaranteed)
-
-
-STREAMS = {
-    "zipf": lambda rng: np.minimum(rng.zipf(1.3, 5000), 10**6),
-    "unique": lambda _rng: np.arange(5000),
-    "few": lambda rng: rng.integers(0, 10, 5000),
-    "constant": lambda _rng: np.full(5000, 7),
-    "late and heavy": lambda _rng: np.concatenate((np.arange(4000), np.full(1000, -1))),
-    "early and heavy": lambda _rng: np.concatenate((np.full(1000, -1), np.arange(4000))),
-    "in turns": lambda _rng: np.tile(np.arange(50), 100),
-    "two runs": lambda _rng: np.concatenate((np.repeat(np.arange(500), 5), np.arange(2500))),
-}
 
 
 @pytest.mark.parametrize("batch", [1, 7, 5000])

@@ -18,8 +18,8 @@ from synopses.frequent_entries import ItemKind
 from synopses.hashing import murmur_int64, murmur_utf8
 from synopses.threshold import Promise, least_count
 from tests import truth
+from tests.synopses.frequent_streams import STREAMS, of
 from tests.synopses.subjects import arrow_of
-from tests.synopses.test_frequent import STREAMS, of
 
 NEGATIVES, POSITIVES = Promise.NO_FALSE_NEGATIVES, Promise.NO_FALSE_POSITIVES
 
