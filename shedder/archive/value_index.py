@@ -31,7 +31,7 @@ Ranges = Sequence[tuple[int, int]]
 _MAGIC = b"SHEDIDX1"
 _HEAD = struct.Struct("<8sIIQII")  # magic, crc of the run, blocks, pairs, crc of fences, zero
 _CRC = struct.Struct("<I")
-_PAIR = np.dtype([("key", "<i8"), ("group", "<u2")])
+PAIR = np.dtype([("key", "<i8"), ("group", "<u2")])
 _FENCE = np.dtype([("first", "<i8"), ("crc", "<u4")])
 _SHARE_MAX = 0.5  # A lookup that touches more of the blocks than this reads better everything.
 
@@ -93,7 +93,7 @@ def to_parts(groups: Sequence[NDArray[np.int64]], run_crc: int, told: Told = nob
     blocks = []
     for start in range(0, keys.size, BLOCK_PAIRS):
         some = slice(start, start + BLOCK_PAIRS)
-        pairs = np.empty(keys[some].size, _PAIR)
+        pairs = np.empty(keys[some].size, PAIR)
         pairs["key"], pairs["group"] = keys[some], of[some]
         blocks.append(pairs.tobytes())
         told()
@@ -173,9 +173,9 @@ class Fences:
         return int(np.searchsorted(firsts, high, "right")) - begin > 1
 
     def _block(self, file: ReadFile, number: int) -> NDArray[np.void]:
-        size = min(BLOCK_PAIRS, self.pairs - number * BLOCK_PAIRS) * _PAIR.itemsize
+        size = min(BLOCK_PAIRS, self.pairs - number * BLOCK_PAIRS) * PAIR.itemsize
         begin = _HEAD.size + _CRC.size + self.fences.nbytes
-        data = file.read(begin + number * BLOCK_PAIRS * _PAIR.itemsize, size)
+        data = file.read(begin + number * BLOCK_PAIRS * PAIR.itemsize, size)
         if google_crc32c.value(data) != self.fences["crc"][number]:
             raise Stale
-        return np.frombuffer(data, _PAIR)
+        return np.frombuffer(data, PAIR)

@@ -175,9 +175,25 @@ class PowerFiles(OsFiles):
         """Let the next call of a kind fail."""
         self._fail_kind, self._error = kind, error
 
+    def fail_in(self, calls: int, error: int) -> None:
+        """Let the call after so many more fail."""
+        self._fail_at, self._error = self.calls + calls, error
+
+    def heal(self) -> None:
+        """Let no call fail that has not failed yet."""
+        self._fail_at = self._fail_kind = None
+
     def power_in(self, calls: int) -> None:
         """Let power fail after so many calls more."""
         self._power_at = self.calls + calls
+
+    def forget_unsynced(self) -> None:
+        """Drop what is not synced from the disk's view, as Linux does where an fsync fails.
+
+        The pages stay in the cache and count as clean.
+        """
+        for inode in self._durable.values():
+            inode.dirty.clear()
 
     def check(self, kind: str) -> None:
         error = self.step(kind)

@@ -46,8 +46,10 @@ class Applied:
         return [entry.token for group in self.groups for entry in group]
 
 
-def opened(directory: Path, **options) -> tuple[Log, Applied, GroupCommit]:
-    log = Log.open(directory, files=PowerFiles(directory))
+def opened(
+    directory: Path, files: PowerFiles | None = None, **options
+) -> tuple[Log, Applied, GroupCommit]:
+    log = Log.open(directory, files=PowerFiles(directory) if files is None else files)
     applied = Applied()
     return log, applied, GroupCommit(log, applied.durable, applied.lost, **options)
 
@@ -63,7 +65,7 @@ def hold(applied: Applied, commit: GroupCommit) -> Future[int]:
 def test_records_are_handed_on_in_order_and_acknowledged_with_their_sequences(tmp_path):
     log, applied, commit = opened(tmp_path)
     futures = [commit.submit(1, [b"h", bytes([n])], n) for n in range(50)]
-    assert [future.result(10) for future in futures] == list(range(50))
+    assert [future.result() for future in futures] == list(range(50))
     assert applied.tokens == list(range(50))
     commit.close()
     assert [record.body.to_pybytes() for record in log.read()] == [bytes([n]) for n in range(50)]
@@ -76,7 +78,7 @@ def test_those_that_wait_share_one_fsync(tmp_path):
     futures = [commit.submit(1, [b"h"], n) for n in range(20)]
     applied.gate.set()
     for future in futures:
-        future.result(10)
+        future.result()
     assert [len(group) for group in applied.groups] == [1, 20]
     commit.close()
     log.close()
@@ -108,15 +110,15 @@ def test_too_many_bytes_on_their_way_are_refused_and_then_taken_again(tmp_path):
     with pytest.raises(Overloaded, match="100 bytes wait for the disk; 1 more"):
         commit.submit(1, [b"x"])
     applied.gate.set()
-    assert waiting.result(10) == 1
-    assert commit.submit(1, [bytes(100)]).result(10) == 2
+    assert waiting.result() == 1
+    assert commit.submit(1, [bytes(100)]).result() == 2
     commit.close()
     log.close()
 
 
 def test_one_record_over_the_limit_is_taken_when_nothing_else_waits(tmp_path):
     log, _, commit = opened(tmp_path, bytes_max=10)
-    assert commit.submit(1, [bytes(1000)]).result(10) == 0
+    assert commit.submit(1, [bytes(1000)]).result() == 0
     commit.close()
     log.close()
 
@@ -134,37 +136,37 @@ def test_close_drains_and_then_refuses(tmp_path):
 
 
 def test_a_full_disk_fails_all_that_wait_behind_it_and_then_goes_on(tmp_path):
-    log, applied, commit = opened(tmp_path)
+    files = PowerFiles(tmp_path)
+    log, applied, commit = opened(tmp_path, files)
     hold(applied, commit)
     futures = [commit.submit(1, [b"h"], n) for n in range(3)]
-    files = log._files
-    files._fail_at, files._error = files.calls + 1, errno.ENOSPC  # the second of the three
+    files.fail_in(1, errno.ENOSPC)  # the second of the three
     applied.gate.set()
-    assert futures[0].result(10) == 1
+    assert futures[0].result() == 1
     for future in futures[1:]:
         with pytest.raises(DiskFull):
-            future.result(10)
+            future.result()
     ((lost, error),) = applied.failed
     assert [entry.token for entry in lost] == [1, 2]
     assert isinstance(error, DiskFull)
     assert applied.tokens == ["first", 0]
-    assert commit.submit(1, [b"h"], "after").result(10) == 2
+    assert commit.submit(1, [b"h"], "after").result() == 2
     commit.close()
     log.close()
 
 
 def test_a_failed_fsync_acknowledges_nothing_and_stops_the_log(tmp_path):
-    log, applied, commit = opened(tmp_path)
+    files = PowerFiles(tmp_path)
+    log, applied, commit = opened(tmp_path, files)
     hold(applied, commit)
     futures = [commit.submit(1, [b"h"], n) for n in range(2)]
-    files = log._files
     files.fail_next("sync")
     applied.gate.set()
     for future in futures:
         with pytest.raises(StorageFailed, match="fsync failed"):
-            future.result(10)
+            future.result()
     with pytest.raises(StorageFailed, match="ingest has stopped"):
-        commit.submit(1, [b"h"]).result(10)
+        commit.submit(1, [b"h"]).result()
     assert applied.tokens == ["first"]
     assert len(applied.failed) == 2
     commit.close()
@@ -180,7 +182,7 @@ def test_what_was_handed_in_cannot_be_cancelled(tmp_path):
     future = commit.submit(1, [b"h"])
     assert not future.cancel()
     applied.gate.set()
-    assert future.result(10) == 1
+    assert future.result() == 1
     commit.close()
     log.close()
 
@@ -194,7 +196,7 @@ def test_a_bug_in_the_handler_stops_the_thread_and_everyone_is_told(tmp_path):
 
     commit = GroupCommit(log, broken)
     with pytest.raises(ZeroDivisionError):
-        commit.submit(1, [b"h"]).result(10)
+        commit.submit(1, [b"h"]).result()
     with pytest.raises(StorageFailed, match="ZeroDivisionError"):
         commit.submit(1, [b"h"])
     commit.close()
@@ -203,12 +205,13 @@ def test_a_bug_in_the_handler_stops_the_thread_and_everyone_is_told(tmp_path):
 
 @pytest.mark.parametrize("own_thread", [True, False])
 def test_who_writes_waits_until_it_is_durable_behind_what_waited(tmp_path, own_thread):
-    log, applied, commit = opened(tmp_path, own_thread=own_thread)
+    files = PowerFiles(tmp_path)
+    log, applied, commit = opened(tmp_path, files, own_thread=own_thread)
     first = commit.submit(1, [b"h", b"first"], "first")
     assert commit.write(1, [b"h", b"second"], "second") == 1
     assert first.result(0) == 0
     assert applied.tokens == ["first", "second"]
-    log._files.fail_next("sync", errno.ENOSPC)
+    files.fail_next("sync", errno.ENOSPC)
     with pytest.raises((DiskFull, StorageFailed)):
         commit.write(1, [b"h", b"third"], "third")
     assert applied.tokens == ["first", "second"]

@@ -1,5 +1,6 @@
 """Compartments: runs span little event time, so that what is too old goes in time."""
 
+from concurrent.futures import Executor
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from shedder.archive.records import Batch, Kind
 from shedder.archive.store import Store
 from shedder.archive.tail import Piece, Tail
 from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import positions, recover
@@ -91,20 +93,37 @@ def test_a_bulk_load_becomes_a_run_for_each_compartment(tmp_path):
     assert check(tmp_path).damages == []
 
 
+class WatchedMachine(Machine):
+    """This machine, whose background workers are waited for until they have nothing to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pools: list[Executor] = []
+
+    def pool(self, name: str) -> Executor:
+        self.pools.append(super().pool(name))
+        return self.pools[-1]
+
+    def finish_background(self) -> None:
+        for pool in self.pools:
+            pool.submit(int).result()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 40])
 def test_an_engine_keeps_little_more_than_it_has_to(tmp_path, batches):
     """An hour of 64,000 requests, of which the last ten minutes are kept."""
     retain_s = 600
     rows = 64_000 if batches == 1 else 16_000
-    with Engine.open(tmp_path, checkpoint_seconds=1e6) as engine:
+    machine = WatchedMachine()
+    with Engine.open(tmp_path, machine=machine, checkpoint_seconds=1e6) as engine:
         engine.execute(f"{CREATE} RETAIN INTERVAL '{retain_s}' SECOND")
         table = requests(rows, 1, seconds=3_600)
         size = rows // batches
         for first in range(0, rows, size):
             engine.push("requests", table.slice(first, size))
             engine.core.actor.call(engine.core.cutter.cut_what_is_due).result()
-            engine.core._background.submit(int).result()
+            machine.finish_background()
         engine.heartbeat("requests", START_US + 3_600 * SECOND)
         engine.core.actor.call(engine.core.checkpoints.tidy).result()
         store = engine.core.store

@@ -201,8 +201,7 @@ def test_pages_that_a_failed_fsync_left_clean_are_written_again_at_the_next_open
     log.append(1, [b"h", body(0)])
     log.sync()
     log.append(1, [b"h", body(1)])
-    (inode,) = files._durable.values()
-    inode.dirty.clear()  # what a failed fsync does; the process is killed before it can cut
+    files.forget_unsynced()  # As a failed fsync does; the process is killed before it can cut.
     second = Log.open(tmp_path, files=files)
     assert recovered(second) == [0, 1]  # served from now on, so it has to be durable
     files.crash_into(tmp_path / "after", 1)

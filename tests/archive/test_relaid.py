@@ -12,6 +12,7 @@ from shedder.archive.layouts.parts import part_of
 from shedder.archive.store import Store
 from shedder.cql.layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed
+from tests.archive.full_catalog import CatalogPages
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import (
@@ -288,17 +289,17 @@ def test_a_full_disk_at_every_call_of_a_rewrite_leaves_all_as_it_was(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_under_the_catalog_leaves_the_old_runs(tmp_path):
+def test_a_full_disk_under_the_catalog_leaves_the_old_runs(tmp_path, monkeypatch):
+    pages = CatalogPages(monkeypatch)
     store = opened(tmp_path, Plain(), *[100] * 6)
     store.set_layout(1, Eager(tuple(n / 16 for n in range(16))))
-    run_sql = store.catalog._connection.execute
-    run_sql(f"PRAGMA max_page_count = {run_sql('PRAGMA page_count').fetchone()[0]}")
+    pages.leave(0)
     with pytest.raises(DiskFull):
         rewrite(store)
     assert 0 < len(store.unlike(1)) <= 6
     assert names(tmp_path) == known(store)
     assert positions(store) == list(range(600))
-    run_sql("PRAGMA max_page_count = 100000")
+    pages.leave(100_000)
     rewrite(store)
     assert store.unlike(1) == []
     assert names(tmp_path) == known(store)

@@ -41,8 +41,13 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def files(tmp_path):
-    return RunFiles(CountingFiles(), tmp_path, verify=True)
+def disk():
+    return CountingFiles()
+
+
+@pytest.fixture
+def files(disk, tmp_path):
+    return RunFiles(disk, tmp_path, verify=True)
 
 
 def read(files, run, numbers, wanted=WANTED):
@@ -51,12 +56,12 @@ def read(files, run, numbers, wanted=WANTED):
     return blocks
 
 
-def test_they_are_read_once_and_cost_the_same_bytes_each_time(files, run):
+def test_they_are_read_once_and_cost_the_same_bytes_each_time(disk, files, run):
     numbers = [5, 1, 2]
     first = read(files, run, numbers)
-    count = len(files._files.reads)
+    count = len(disk.reads)
     again = read(files, run, numbers)
-    assert len(files._files.reads) == count
+    assert len(disk.reads) == count
     assert [b.table for b in again] == [b.table for b in first]
     assert [b.rows for b in again] == [b.rows for b in first]
     footer = run.size_bytes - run.footer.offset
@@ -74,24 +79,23 @@ def test_they_are_read_once_and_cost_the_same_bytes_each_time(files, run):
     ],
     ids=str,
 )
-def test_what_was_not_read_before_is_read(files, run, numbers, wanted):
+def test_what_was_not_read_before_is_read(disk, files, run, tmp_path, numbers, wanted):
     read(files, run, [5])
-    count = len(files._files.reads)
+    count = len(disk.reads)
     tables = [block.table for block in read(files, run, numbers, wanted)]
-    assert len(files._files.reads) > count
-    fresh = RunFiles(OsFiles(), files._directory, verify=True)
+    assert len(disk.reads) > count
+    fresh = RunFiles(OsFiles(), tmp_path, verify=True)
     assert tables == [block.table for block in read(fresh, run, numbers, wanted)]
 
 
-def test_large_ones_and_those_beside_them_are_read_each_time(tmp_path):
+def test_large_ones_and_those_beside_them_are_read_each_time(disk, files, tmp_path):
     rows = 7 * (SMALL_ROWS + 1)
     run = write(tmp_path, Hybrid(7, 100), [shuffled(50, rows)])[1]
-    files = RunFiles(CountingFiles(), tmp_path, verify=True)
     assert int(run.block_sizes[0]) > SMALL_ROWS
     read(files, run, [0])
-    count = len(files._files.reads)
+    count = len(disk.reads)
     read(files, run, [0])
-    assert len(files._files.reads) > count
+    assert len(disk.reads) > count
 
 
 @pytest.mark.parametrize("how", ["distrusted", "removed", "set aside"])
@@ -108,19 +112,17 @@ def test_who_lets_go_of_a_file_lets_go_of_them(files, run, tmp_path, how):
         case "set aside":
             (tmp_path / "quarantine").mkdir()
             assert files.set_aside(run)
-            files._footers.forget()
     with pytest.raises(CorruptData):
         read(files, run, [5])
 
 
 def test_a_run_that_was_written_anew_under_its_name_is_another_one(files, run, tmp_path):
     read(files, run, [5])
-    files._open.forget(run.file)  # As whoever removes a file does.
     changed = shuffled(50, 3_000)
     changed = changed.set_column(
         ARROW.names.index("serial"), ARROW.field("serial"), changed["serial"][::-1]
     )
-    (tmp_path / "runs" / run.file).unlink()
+    files.remove([run.file])
     _, other = write(tmp_path, Hybrid(7, 100), [changed])
     assert (other.file, other.crc != run.crc) == (run.file, True)
     [block] = read(files, other, [5])
@@ -152,23 +154,23 @@ def test_those_of_the_run_that_was_not_used_for_the_longest_time_go_first(tmp_pa
     assert tiny.find(runs[2], [0], WANTED, lambda _: 7) is None
 
 
-def test_the_smallest_blocks_of_a_run_that_was_opened_ahead_need_no_read(files, tmp_path):
+def test_the_smallest_blocks_of_a_run_that_was_opened_ahead_need_no_read(disk, files, tmp_path):
     run = write(tmp_path, Hybrid(7, 100), [shuffled(50, 30_000)])[1]
     files.open_ahead(run)
-    count = len(files._files.reads)
+    count = len(disk.reads)
     numbers, sizes = run.small_blocks.tolist(), run.block_sizes
     ahead = [n for at, n in enumerate(numbers) if sizes[numbers[: at + 1]].sum() <= AHEAD_ROWS]
     assert len(ahead) >= 2
-    fresh = RunFiles(OsFiles(), files._directory, verify=True)
+    fresh = RunFiles(OsFiles(), tmp_path, verify=True)
     for columns in (("serial",), ("sensor", "ts"), (POSITION, "site", "serial")):
         wanted = Wanted("ts", columns)
         found, expected = read(files, run, ahead, wanted), read(fresh, run, ahead, wanted)
         assert [b.table for b in found] == [b.table for b in expected]
         again = read(fresh, run, ahead, wanted)
         assert [b.bytes_read for b in found] == [b.bytes_read for b in again]
-    assert len(files._files.reads) == count
+    assert len(disk.reads) == count
     read(files, run, [numbers[len(ahead)]], Wanted("ts", ("serial",)))
-    assert len(files._files.reads) > count
+    assert len(disk.reads) > count
 
 
 def test_a_damaged_run_is_opened_ahead_without_a_word_and_found_by_who_asks(files, run, tmp_path):

@@ -15,6 +15,7 @@ from shedder.cql.parse import parse
 from shedder.cql.render import POSITION
 from shedder.errors import DiskFull, StorageFailed
 from shedder.streams.batches import decode, encode
+from tests.archive.full_catalog import CatalogPages
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.archive.schemas import SCHEMA, batch
 
@@ -253,12 +254,12 @@ def test_a_run_that_cannot_be_written_leaves_the_tail_as_it_was(tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_a_full_disk_under_the_catalog_leaves_the_tail_and_no_file(tmp_path):
+def test_a_full_disk_under_the_catalog_leaves_the_tail_and_no_file(tmp_path, monkeypatch):
+    pages = CatalogPages(monkeypatch)
     store = recover(tmp_path, PowerFiles(tmp_path))
     store.create_stream(SCHEMA)
     store.add(1, 0, batch(0, 50_000), sequence=0)
-    pages = store.catalog._connection.execute("PRAGMA page_count").fetchone()[0]
-    store.catalog._connection.execute(f"PRAGMA max_page_count = {pages + 4}")
+    pages.leave(4)
 
     def fill() -> None:
         for number in range(1000):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedder.archive.files import OsFiles
-from shedder.archive.value_index import _PAIR, BLOCK_PAIRS, Fences, Stale, keys_of, to_parts
+from shedder.archive.value_index import BLOCK_PAIRS, PAIR, Fences, Stale, keys_of, to_parts
 from shedder.cql.types import ColumnType
 
 INTS = st.integers(-(2**63), 2**63 - 1)
@@ -111,7 +111,7 @@ def test_pairs_are_each_key_with_each_of_its_groups_in_order(high):
     """Keys in a narrow range are sorted together with their groups, others before."""
     random = np.random.default_rng(high)
     groups = [random.integers(-high, high, n) for n in (50, 0, 300, 1)] + [np.array([-high, high])]
-    pairs = np.frombuffer(b"".join(to_parts(groups, 7)[3:]), _PAIR)  # Behind head and fences.
+    pairs = np.frombuffer(b"".join(to_parts(groups, 7)[3:]), PAIR)  # Behind head and fences.
     found = list(zip(pairs["key"].tolist(), pairs["group"].tolist(), strict=True))
     assert sorted(found) == sorted({(k, n) for n, keys in enumerate(groups) for k in keys.tolist()})
     assert pairs["key"].tolist() == sorted(pairs["key"].tolist())
