@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from shedder.streams.text_first_last import GroupedTextFirstLast
+from synopses.first_last import GroupedFirstLast
+from synopses.first_last_kernels import CELLS
 from tests import laws, truth
 from tests.laws import Part, Subject
 
@@ -54,7 +56,9 @@ def test_images_whose_times_are_metadata_are_read_too() -> None:
     texts = pa.array(["b", "a", "c"], pa.string())
     summary.update(np.array([0, 2, 2], np.int32), np.array([5, 1, 9]), np.arange(3), texts)
     table = pa.ipc.open_stream(summary.to_bytes()).read_all()
-    ends = summary._ends.to_bytes()
+    held = b"".join(cell.as_buffer() for cell in table["ends"])
+    cells = np.frombuffer(held, np.int64).reshape(3, CELLS).copy()
+    ends = GroupedFirstLast.of_cells(cells, integer=True).to_bytes()
     older = table.drop_columns(["ends"]).replace_schema_metadata({"ends": ends})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, older.schema) as writer:

@@ -26,6 +26,7 @@ from synopses.header import Kind, seal
 from synopses.log_buckets import GroupedLogBuckets
 from tests import truth
 from tests.laws import Part, resizing_commutes_with_merging
+from tests.synopses.counted_cells import counted_in_cells, cut
 from tests.synopses.subjects import LINEAR
 
 SHIFTS = (SHIFT_MIN, SHIFT_MIN + 1, 49, SHIFT_MAX)
@@ -55,11 +56,11 @@ def test_counts_are_those_of_sorting_whatever_the_batches(groups: int, batch: in
     values = mixed(groups, 20_000)
     ids = np.random.default_rng(batch).zipf(1.5, values.size).clip(1, groups).astype(np.int32) - 1
     buckets = GroupedLogBuckets(groups)
-    for start in range(0, values.size, batch):
-        rows = slice(start, start + batch)
-        buckets.update(None if groups == 1 else ids[rows], values[rows])
-    assert buckets._cells.pages is not None
-    for found, exact in zip(buckets._cells.entries(), counted(ids, values), strict=True):
+    batches = [(None if groups == 1 else own, some) for own, some in cut(ids, values, batch)]
+    for own, some in batches:
+        buckets.update(own, some)
+    assert counted_in_cells(groups, batches).pages is not None
+    for found, exact in zip(buckets.buckets(), counted(ids, values), strict=True):
         np.testing.assert_array_equal(found, exact)
     present = ~np.isnan(values)
     assert buckets.counts.tolist() == np.bincount(ids[present], minlength=groups).tolist()
@@ -135,11 +136,12 @@ def test_many_values_of_one_group_are_counted_as_sorting_counts_them(drawn: str)
     rng = np.random.default_rng(7)
     values = DRAWN[drawn](rng)
     buckets = GroupedLogBuckets(1)
-    buckets.update(None, rng.lognormal(0, 1, 4096))  # So there are pages.
+    first = rng.lognormal(0, 1, 4096)  # So there are pages.
+    buckets.update(None, first)
     before = buckets.select(np.array([0]))
     for _ in range(3):
         buckets.update(None, values)
-    assert buckets._cells.pages is not None
+    assert counted_in_cells(1, [(None, first)]).pages is not None
     _, cells, counts = counted(np.zeros(ROWS, np.int32), values)
     found = buckets.subtract(before).buckets()
     np.testing.assert_array_equal(found[1], cells)
@@ -157,7 +159,7 @@ def test_extremes_move_within_their_bucket_and_by_one(least: float, most: float)
     inside = signs * np.exp(rng.uniform(np.log(1.2), np.log(1e3), 4 * ROWS_MIN))
     buckets = GroupedLogBuckets(1)
     buckets.update(None, np.append(inside, [least, most]))
-    assert buckets._cells.pages is not None
+    assert counted_in_cells(1, [(None, inside)]).pages is not None
     for step in (2.0**-40, 2.0**-7):
         for turn in range(6):
             if turn % 2:
@@ -174,15 +176,14 @@ def test_a_histogram_of_many_values_takes_less_than_a_map_would() -> None:
     ids = np.random.default_rng(1).integers(0, 100, values.size).astype(np.int32)
     buckets = GroupedLogBuckets(100)
     buckets.update(ids, values)
-    entries = buckets._cells.entries()[0].size
-    assert buckets._cells.size_bytes < 16 * entries
+    beside = 100 * 3 * 8  # Bytes: a count and two ends of each group.
+    assert buckets.size_bytes - beside < 16 * buckets.buckets()[0].size
 
 
 def test_few_values_of_many_groups_stay_in_the_map() -> None:
     values = truth.draw("lognormal-2", 1, 5000)
-    buckets = GroupedLogBuckets(1000)
-    buckets.update((np.arange(5000) % 1000).astype(np.int32), values)
-    assert buckets._cells.pages is None
+    ids = (np.arange(5000) % 1000).astype(np.int32)
+    assert counted_in_cells(1000, [(ids, values)]).pages is None
 
 
 def test_parts_held_in_different_layouts_merge_and_subtract() -> None:
@@ -195,7 +196,7 @@ def test_parts_held_in_different_layouts_merge_and_subtract() -> None:
     both = GroupedLogBuckets.from_bytes(left.to_bytes()).merge(right)
     assert both.to_bytes() == whole.to_bytes()
     rest = both.subtract(left)
-    for found, exact in zip(rest._cells.entries(), right._cells.entries(), strict=True):
+    for found, exact in zip(rest.buckets(), right.buckets(), strict=True):
         np.testing.assert_array_equal(found, exact)
 
 
@@ -206,7 +207,7 @@ def test_counts_of_billions_are_exact() -> None:
     for _ in range(33):
         buckets.merge(buckets)
     buckets.update(None, values)
-    _, _, counts = buckets._cells.entries()
+    _, _, counts = buckets.buckets()
     assert int(counts.sum()) == int(buckets.counts[0]) == 1000 * (2**33 + 1)
     assert counts.max() > 2**32
     again = GroupedLogBuckets.from_bytes(buckets.to_bytes())
@@ -225,12 +226,12 @@ def test_counters_that_go_round_are_carried(groups: int) -> None:
         whole.merge(part)
     left = np.concatenate((ids[:1000].repeat(3), ids[1000:150_000].repeat(2), ids[150_000:]))
     twice = np.concatenate((values[:1000].repeat(3), np.full(2 * 149_000, 3.25), values[150_000:]))
-    for found, exact in zip(whole._cells.entries(), counted(left, twice), strict=True):
+    for found, exact in zip(whole.buckets(), counted(left, twice), strict=True):
         np.testing.assert_array_equal(found, exact)
     once = whole.subtract(part)
     mine = slice(0, 1000), slice(1000, 150_000)
     kept = [np.concatenate([column[rows] for rows in (mine[0], *mine)]) for column in (ids, values)]
-    for found, exact in zip(once._cells.entries(), counted(*kept), strict=True):
+    for found, exact in zip(once.buckets(), counted(*kept), strict=True):
         np.testing.assert_array_equal(found, exact)
 
 
@@ -241,7 +242,7 @@ def test_zeros_among_numbers_of_one_group_are_counted_in_a_counter_that_goes_rou
     for start in range(0, values.size, 40_000):
         buckets.update(None, values[start : start + 40_000])
     for found, exact in zip(
-        buckets._cells.entries(), counted(np.zeros(values.size, np.int32), values), strict=True
+        buckets.buckets(), counted(np.zeros(values.size, np.int32), values), strict=True
     ):
         np.testing.assert_array_equal(found, exact)
     assert buckets.counts[0] == np.count_nonzero(~np.isnan(values))
@@ -253,9 +254,10 @@ def test_a_long_batch_gives_pages_at_once_to_the_groups_whose_values_differ() ->
     order = np.random.default_rng(3).permutation(ids.size)
     buckets = GroupedLogBuckets(200)
     buckets.update(ids[order], values[order])
-    assert buckets._cells.pages is not None
-    assert np.sort(buckets._cells.pages.held).tolist() == list(range(0, 200, 2))
-    for found, exact in zip(buckets._cells.entries(), counted(ids, values), strict=True):
+    pages = counted_in_cells(200, [(ids[order], values[order])]).pages
+    assert pages is not None
+    assert np.sort(pages.held).tolist() == list(range(0, 200, 2))
+    for found, exact in zip(buckets.buckets(), counted(ids, values), strict=True):
         np.testing.assert_array_equal(found, exact)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from synopses.bucket_cells import cells_of
 from synopses.cell_spans import Misses
 from synopses.log_buckets import GroupedLogBuckets
+from tests.synopses.counted_cells import counted_in_cells, cut, has_spans
 
 ROWS = 40_000
 GROUPS = 20
@@ -64,13 +65,8 @@ def holds(buckets: GroupedLogBuckets, ids: NDArray[np.int32], values: Doubles) -
 
 
 def fed(buckets: GroupedLogBuckets, ids: NDArray[np.int32], values: Doubles, batch: int) -> None:
-    for first in range(0, values.size, batch):
-        buckets.update(ids[first : first + batch], values[first : first + batch])
-
-
-def laid(buckets: GroupedLogBuckets) -> bool:
-    pages = buckets._cells.pages
-    return pages is not None and pages.spans is not None and bool(pages.spans.inner.any())
+    for own, some_values in cut(ids, values, batch):
+        buckets.update(own, some_values)
 
 
 @pytest.mark.parametrize("mantissa_bits", [7, 3, 0])
@@ -87,16 +83,14 @@ def test_counts_and_extremes_are_those_of_sorting(
     fed(buckets, ids, values, batch)
     holds(buckets, np.tile(ids, 2), np.tile(values, 2))
     if drawn in FOUND and mantissa_bits == 7:
-        assert laid(buckets)
+        assert has_spans(counted_in_cells(GROUPS, [*cut(ids, values, batch)] * 2))
 
 
 def test_most_values_find_their_counters_side_by_side() -> None:
     rng = np.random.default_rng(1)
     ids = rng.integers(0, GROUPS, 4 * ROWS).astype(np.int32)
     values = rng.lognormal(0, 1, ids.size) * 2.0**ids  # Each group has a range of its own.
-    buckets = GroupedLogBuckets(GROUPS)
-    fed(buckets, ids, values, ROWS)
-    pages = buckets._cells.pages
+    pages = counted_in_cells(GROUPS, cut(ids, values, ROWS)).pages
     assert pages is not None
     rest, _ = pages.tally_spans(ids, values, np.zeros(GROUPS, np.int64))
     assert rest.size < values.size // 100
@@ -110,7 +104,7 @@ def test_counters_that_go_round_are_carried_on() -> None:
     buckets = GroupedLogBuckets(3)
     fed(buckets, ids, values, ROWS)
     fed(buckets, ids, values, ROWS)
-    assert laid(buckets)
+    assert has_spans(counted_in_cells(3, [*cut(ids, values, ROWS)] * 2))
     holds(buckets, np.tile(ids, 2), np.tile(values, 2))
     assert buckets.buckets()[2].max() > 1 << 16
 
@@ -123,7 +117,8 @@ def test_a_group_that_was_emptied_has_extremes_of_its_own_again(mantissa_bits: i
     values = rng.normal(0, 1, ROWS)
     buckets, first = GroupedLogBuckets(GROUPS).resize(mantissa_bits), GroupedLogBuckets(GROUPS)
     fed(buckets, ids, values, ROWS // 2)
-    assert laid(buckets)
+    batches = cut(ids, values, ROWS // 2)
+    assert has_spans(counted_in_cells(GROUPS, batches, shift=52 - mantissa_bits))
     first.update(ids[ids == 0], values[ids == 0])
     buckets.subtract(first)
     few = values[ids == 0][:50] / 4
@@ -146,7 +141,7 @@ def test_whatever_is_done_between_updates(steps: list[tuple[str, str, int]]) -> 
     ids, values = rng.integers(0, groups, 4000).astype(np.int32), rng.normal(0, 1, 4000)
     buckets = GroupedLogBuckets(groups)
     buckets.update(ids, values)
-    assert laid(buckets)
+    assert has_spans(counted_in_cells(groups, [(ids, values)]))
     for step, drawn, seed in steps:
         rng = np.random.default_rng(seed)
         rows = 20 if step == "few" else 2000
@@ -215,11 +210,9 @@ def test_spans_that_most_values_find_stay() -> None:
     """Also where some batches find them and the others do not."""
     rng = np.random.default_rng(4)
     ids = rng.integers(0, GROUPS, ROWS).astype(np.int32)
-    buckets = GroupedLogBuckets(GROUPS)
-    buckets.update(ids, rng.uniform(1, 8, ROWS))
-    buckets.update(ids, rng.uniform(3, 5, ROWS))
-    buckets.update(ids[: ROWS // 4], np.zeros(ROWS // 4))
-    assert laid(buckets)
+    batches = [(ids, rng.uniform(1, 8, ROWS)), (ids, rng.uniform(3, 5, ROWS))]
+    batches.append((ids[: ROWS // 4], np.zeros(ROWS // 4)))
+    assert has_spans(counted_in_cells(GROUPS, batches))
 
 
 def test_spans_that_most_values_miss_are_of_no_use() -> None:

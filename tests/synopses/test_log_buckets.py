@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synopses.bucket_bytes import packed
 from synopses.bucket_cells import cell_ends, cells_of
 from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.estimate import Bound
+from synopses.header import Kind, seal
 from synopses.log_buckets import GroupedLogBuckets
 from tests import truth
+from tests.synopses.counted_cells import counted_in_cells
 
 DOUBLES = st.floats(allow_nan=False, allow_infinity=True)
 QUANTILES = (0.0, 0.001, 0.07, 0.5, 0.9, 0.99, 1.0)
@@ -144,14 +149,20 @@ def test_memory_does_not_depend_on_whether_wide_values_came_first() -> None:
 
 def test_what_is_cut_out_of_wide_values_says_all_that_it_holds() -> None:
     rng = np.random.default_rng(1)
-    summary = GroupedLogBuckets(1)
-    summary.update(None, rng.integers(0, 2**63, 20_000).view(np.float64))
-    pages = summary._cells.pages
+    values = rng.integers(0, 2**63, 20_000).view(np.float64)
+    pages = counted_in_cells(1, [(None, values)]).pages
     assert pages is not None
     tables = pages.columns, pages.rows, pages.held, pages.stretches
     held = sum(table.nbytes for table in (*tables, pages.counters, pages.directory))
     assert pages.size_bytes == held
     assert pages.stretches.nbytes > 0
+
+
+def with_ends(summary: GroupedLogBuckets, ends: list[tuple[float, float]]) -> bytes:
+    """The bytes of a histogram, with other least and largest values of its groups."""
+    parameters = struct.pack("<qi", summary.groups, 52 - summary.mantissa_bits)
+    buckets = packed(summary.buckets(), summary.groups)
+    return seal(Kind.LOG_BUCKETS, parameters, [buckets, np.array(ends)])
 
 
 @pytest.mark.parametrize(
@@ -160,18 +171,18 @@ def test_what_is_cut_out_of_wide_values_says_all_that_it_holds() -> None:
 def test_ends_that_cannot_be_are_refused(ends: tuple[float, float]) -> None:
     summary = GroupedLogBuckets(1)
     summary.update(None, np.array([1.0, 2.0]))
-    summary._extremes[0] = ends
     with pytest.raises(CorruptSynopsis, match="ends of group 0"):
-        GroupedLogBuckets.from_bytes(summary.to_bytes())
+        GroupedLogBuckets.from_bytes(with_ends(summary, [ends]))
 
 
 def test_ends_of_an_empty_group_are_none() -> None:
     summary = GroupedLogBuckets(2)
     summary.update(np.ones(3, np.int32), np.array([1.0, 2.0, 3.0]))
     assert GroupedLogBuckets.from_bytes(summary.to_bytes()).counts.tolist() == [0, 3]
-    summary._extremes[0] = 1.0, 2.0
+    kept = with_ends(summary, [(np.inf, -np.inf), (1.0, 3.0)])
+    assert kept == summary.to_bytes()
     with pytest.raises(CorruptSynopsis, match="ends of group 0"):
-        GroupedLogBuckets.from_bytes(summary.to_bytes())
+        GroupedLogBuckets.from_bytes(with_ends(summary, [(1.0, 2.0), (1.0, 3.0)]))
 
 
 def test_buckets_are_as_wide_where_no_group_is_left() -> None:

@@ -13,6 +13,7 @@ from synopses import moment_kernels as kernels
 from synopses.counts import GroupedCount
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
 from synopses.estimate import Bound
+from synopses.header import Kind, seal, unseal
 from synopses.moments import GroupedMoments
 from tests import truth
 
@@ -282,9 +283,13 @@ def test_a_constant_has_no_variance_however_large_it_is(constant: float) -> None
 def test_counts_below_zero_are_refused(what: str) -> None:
     summary = GroupedMoments(2, integer=False, variance=True)
     summary.update(np.array([0, 1], np.int32), np.array([1.0, np.inf]))
+    body = unseal(summary.to_bytes(), Kind.MOMENTS)
+    cells = body.array(np.int64, (2, kernels.CELLS)).copy()
+    infinite = body.array(np.int64, (2, 2)).copy()
+    assert seal(Kind.MOMENTS, body.parameters, [cells, infinite]) == summary.to_bytes()
     if what == "count":
-        summary._ints[1, kernels.COUNT] = -1
+        cells[1, kernels.COUNT] = -1
     else:
-        summary._infinite[0, 1] = -1
+        infinite[0, 1] = -1
     with pytest.raises(CorruptSynopsis, match=f"{what} is -1, expected '0 or more'"):
-        GroupedMoments.from_bytes(summary.to_bytes())
+        GroupedMoments.from_bytes(seal(Kind.MOMENTS, body.parameters, [cells, infinite]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet, ref
 
 import numpy as np
 import pytest
@@ -40,13 +41,26 @@ class Letters:
         return self
 
 
-def letters_of(leaves: int) -> WindowMerges[Letters]:
-    return WindowMerges(Letters, lambda letters: np.array([len(letters.numbers)]), leaves)
+class LettersMade:
+    """Makes the summaries that merges begin with, and counts those that are still in use."""
+
+    def __init__(self) -> None:
+        self._alive: WeakSet[Letters] = WeakSet()
+
+    def empty(self) -> Letters:
+        letters = Letters()
+        self._alive.add(letters)
+        return letters
+
+    @property
+    def kept(self) -> list[Letters]:
+        """The merges in use; of those that the test got, it must hold none."""
+        return list(self._alive)
 
 
-def kept_in(merges: WindowMerges[Any]) -> list[Any]:
-    kept = [m for some in (merges._blocks, merges._cores, merges._suffixes) for m in some.values()]
-    return kept if merges._newest is None else [*kept, merges._newest]
+def letters_of(leaves: int, made: LettersMade | None = None) -> WindowMerges[Letters]:
+    empty = Letters if made is None else made.empty
+    return WindowMerges(empty, lambda letters: np.array([len(letters.numbers)]), leaves)
 
 
 def numbers_of(letters: Letters | None) -> tuple[int, ...]:
@@ -64,7 +78,8 @@ class Sliding(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.merges = letters_of(1)
+        self.made = LettersMade()
+        self.merges = letters_of(1, self.made)
         self.leaves: dict[int, tuple[int, ...]] = {}
         self.newest = -700
         self.dropped = -1_000
@@ -73,7 +88,7 @@ class Sliding(RuleBasedStateMachine):
 
     @initialize(leaves=st.sampled_from([1, 60, 100, 400, 7_000]))
     def begin(self, leaves: int) -> None:
-        self.merges = letters_of(leaves)
+        self.merges = letters_of(leaves, self.made)
 
     @rule(gaps=st.lists(st.sampled_from([1, 1, 1, 1, 2, 9, 70, 5_000]), min_size=1, max_size=40))
     def append(self, gaps: list[int]) -> None:
@@ -133,12 +148,11 @@ class Sliding(RuleBasedStateMachine):
 
     @invariant()
     def the_size_is_that_of_the_merges(self) -> None:
-        merges = self.merges
-        held = kept_in(merges)
-        leaves = {id(leaf) for leaf in merges._leaves.values()}
-        parts = {id(part): part for h in held for part in h.parts}
-        own = [len(s.numbers) for key, s in parts.items() if key not in leaves]
-        assert merges.size.tolist() == [sum(own)]
+        told = [(ref(letters), expected) for letters, expected in self.told if letters is not None]
+        self.told = []
+        own = [len(letters.numbers) for letters in self.made.kept]
+        self.told = [(letters, expected) for of, expected in told if (letters := of()) is not None]
+        assert self.merges.size.tolist() == [sum(own)]
         assert self.room is None or sum(own) <= self.room
 
 
@@ -149,8 +163,8 @@ TestSliding.settings = settings(max_examples=40, stateful_step_count=25, deadlin
 @pytest.mark.slow
 @pytest.mark.parametrize("leaves", [1, 2, 7, 8, 9, 16, 63, 64, 65, 300, 511, 600, 1_000, 4_000])
 def test_no_slide_costs_more_than_a_few_merges_and_these_take_bounded_room(leaves: int) -> None:
-    merges = letters_of(leaves)
-    costs = []
+    made = LettersMade()
+    merges, costs = letters_of(leaves, made), []
     for number in range(-leaves, 2 * leaves + 600):
         merges.add(number, Letters((number,)))
         merges.drop_before(number - leaves + 1)
@@ -158,7 +172,7 @@ def test_no_slide_costs_more_than_a_few_merges_and_these_take_bounded_room(leave
         assert numbers_of(merges.merged(number - leaves + 1, number + 1))[-1] == number
         if number >= 0:
             costs.append(Letters.merges)
-        assert sum(held.size is not None for held in kept_in(merges)) <= merges_max(leaves)
+        assert len(made.kept) <= merges_max(leaves)
     assert max(costs) <= (12 if leaves > 64 else 15)
     assert np.mean(costs) <= (8 if leaves > 64 else 9)
 
@@ -166,7 +180,8 @@ def test_no_slide_costs_more_than_a_few_merges_and_these_take_bounded_room(leave
 @pytest.mark.slow
 @pytest.mark.parametrize("slide", [2, 3, 10, 31, 32, 33, 100])
 def test_a_slide_of_several_leaves_costs_little_more_than_these(slide: int) -> None:
-    merges, costs = letters_of(1_000), []
+    made = LettersMade()
+    merges, costs = letters_of(1_000, made), []
     for number in range(4_000):
         merges.add(number, Letters((number,)))
         if number % slide:
@@ -176,17 +191,18 @@ def test_a_slide_of_several_leaves_costs_little_more_than_these(slide: int) -> N
         merges.merged(number - 999, number + 1)
         if number >= 1_000:
             costs.append(Letters.merges)
-        assert sum(held.size is not None for held in kept_in(merges)) <= merges_max(1_000 + slide)
+        assert len(made.kept) <= merges_max(1_000 + slide)
     assert np.mean(costs) <= 7 + 4 * slide
 
 
 def test_a_window_of_a_day_with_two_tuples_costs_nothing_for_its_gap() -> None:
-    merges = letters_of(60)
+    made = LettersMade()
+    merges = letters_of(60, made)
     merges.add(5, Letters((5,)))
     merges.add(5 + (1 << 40), Letters((6,)))
     assert numbers_of(merges.merged(0, 1 << 41)) == (5, 6)
     assert numbers_of(merges.stretch(0, 1 << 41)) == (5, 6)
-    assert len(kept_in(merges)) <= 5
+    assert len(made.kept) <= 5
 
 
 def panes_of(subject: Subject, count: int, seed: int) -> list[Any]:
