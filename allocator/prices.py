@@ -22,7 +22,7 @@ from allocator.mixture import Mixture
 from allocator.part_way import that_free
 
 _PLANES_MAX = 60
-_GUESSED_FROM = 2_000  # synopses
+GUESSED_FROM = 2_000  # synopses
 _GUESSED_BY_LOSS = 250
 _GUESSED_OF_REST = 500
 _GUESSED_GAP = 1e-2
@@ -121,6 +121,7 @@ def find_prices(
     gap: float = GAP,
     needed: Floats | None = None,
     near: Prices | None = None,
+    guessed_from: int = GUESSED_FROM,
 ) -> Prices:
     """The prices that maximise the dual, up to a relative gap.
 
@@ -130,6 +131,7 @@ def find_prices(
       budget: what there is.
       needed: `least` of these, if it is known.
       near: prices that are perhaps not far off, with a bound that is of the same size.
+      guessed_from: number of synopses from which on prices are guessed, where none is near.
     """
     needed = least(objective, options) if needed is None else needed
     if is_over(needed, budget):
@@ -137,7 +139,7 @@ def find_prices(
     dual = _Dual(objective, options, budget)
     if dual.add((0.0, 0.0)):
         return dual.found
-    many = len(objective) >= _GUESSED_FROM
+    many = len(objective) >= guessed_from
     guess = _guess(dual, objective, options, budget, needed) if many and near is None else near
     if guess is None:
         for prices in dual.forbidding:

@@ -47,7 +47,7 @@ def _type_of(column: str) -> pa.DataType:
     return pa.int64() if column in _NUMBERS else pa.float64()
 
 
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [(column, _type_of(column)) for column in _COLUMNS], metadata={LAYOUT: ALLOCATION}
 )
 
@@ -88,7 +88,7 @@ def allocation_table(
     rows = list(_rows(found, present, quotes, of_cpu))
     taken = sum(row["size_bytes"] for row in rows)
     rows.append({"synopsis": "free", "size_bytes": budget_bytes - taken})
-    return pa.Table.from_pylist(rows, _SCHEMA)
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def _rows(

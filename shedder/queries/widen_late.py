@@ -342,12 +342,12 @@ def _with_ends(column: Estimates, low: NDArray[np.float64], high: NDArray[np.flo
     gone = bool((bound == Bound.NONE).any())
     reason = column.reason or (_REASON if gone else "")
     if column.value.dtype.kind == "i" and not np.isinf(low).any() and not np.isinf(high).any():
-        whole = _outward_int(low, -1), _outward_int(high, 1)
+        whole = outward_int(low, -1), outward_int(high, 1)
         return replace(column, low=whole[0], high=whole[1], bound=bound, reason=reason)
     return replace(column, low=low, high=high, bound=bound, reason=reason)
 
 
-def _outward_int(ends: NDArray[np.float64], step: int) -> NDArray[np.int64]:
+def outward_int(ends: NDArray[np.float64], step: int) -> NDArray[np.int64]:
     """Whole ends, one float64 step (at most 1,024 in int64) outward where floats have gaps."""
     limited = np.clip(ends, -_INT64_END, _INT64_END)
     whole = (np.floor(limited) if step < 0 else np.ceil(limited)).astype(np.int64)

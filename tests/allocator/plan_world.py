@@ -150,17 +150,17 @@ class PlanMaker:
 
     def selected(self, it, share):
         size = it.size * share
-        return self._node("select", Selection(share), (it,), size, it.one_by_one, share)
+        return self.node("select", Selection(share), (it,), size, it.one_by_one, share)
 
     def united(self, left, right):
         size = left.size + right.size
         one_by_one = left.one_by_one and right.one_by_one
-        return self._node("union", Union(left.size / size), (left, right), size, one_by_one)
+        return self.node("union", Union(left.size / size), (left, right), size, one_by_one)
 
     def joined(self, left, right):
         keys = max(1, int(left.size * right.size / 800))
         join, size = Join(1 / left.size, 1 / right.size), left.size * right.size / keys
-        return self._node("join", join, (left, right), size, False, keys=keys)
+        return self.node("join", join, (left, right), size, False, keys=keys)
 
     def distinct(self, it):
         keys = max(8, int(it.size / self.rng.uniform(0.5, 3)))
@@ -169,7 +169,7 @@ class PlanMaker:
         copies = poisson.pmf(np.arange(1, 60), per_key) / present
         absent = 1 - present
         operator = DuplicateElimination(copies / copies.sum(), absent, absent / present)
-        return self._node("distinct", operator, (it,), keys * present, True, keys=keys)
+        return self.node("distinct", operator, (it,), keys * present, True, keys=keys)
 
     def without(self, left, right):
         keys = max(8, int(right.size / self.rng.uniform(0.2, 1.5)))
@@ -177,9 +177,9 @@ class PlanMaker:
         matches /= matches.sum()  # Results are of keys without a match.
         operator = Difference(matches, 1 / (keys * matches[0]))
         size = left.size * matches[0]
-        return self._node("difference", operator, (left, right), size, False, keys=keys)
+        return self.node("difference", operator, (left, right), size, False, keys=keys)
 
-    def _node(self, kind, operator, inputs, size, one_by_one, selectivity=1.0, keys=0):
+    def node(self, kind, operator, inputs, size, one_by_one, selectivity=1.0, keys=0):
         number = next(self.names)
         step = Step(f"{kind}{number}", operator, tuple(it.step for it in inputs))
         return Node(step, size, one_by_one, kind, inputs, 100 * number, selectivity, keys)

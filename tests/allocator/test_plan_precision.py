@@ -139,7 +139,7 @@ def test_what_a_join_invents_varies_with_the_pairs_that_arrive_whatever_their_ke
     left, right = maker.base(), maker.base()
     keys = int(left.size * right.size / results)
     join, size = Join(1 / left.size, 1 / right.size), left.size * right.size / keys
-    node = maker._node("join", join, (left, right), size, False, keys=keys)
+    node = maker.node("join", join, (left, right), size, False, keys=keys)
     own = {node.step.name: Precision.of(0.9, 0.6)}
     it = precision_of(node.step, own)
     correct, produced, spurious = observed(node, maker.bases, own, rng, 1_500).T

@@ -55,7 +55,7 @@ def test_a_mixture_is_the_optimum_of_the_linear_program(columns, budget, ends):
 
 
 @pytest.mark.parametrize("share", [(0.05, 0.3), (0.3, 0.2), (0.01, 0.9), (1.0, 1.0)])
-def test_prices_from_a_guess_are_as_good_as_those_from_nothing(share, monkeypatch):
+def test_prices_from_a_guess_are_as_good_as_those_from_nothing(share):
     demands = power_law_problem(2_500, seed=3, sizes=8, levels=4)
     size_bytes, cost_ns = whole_need(demands)
     budget = Budget(int(size_bytes * share[0]), cost_ns * share[1])
@@ -65,8 +65,7 @@ def test_prices_from_a_guess_are_as_good_as_those_from_nothing(share, monkeypatc
     _, paid = best_response(loss, demands.options, found.per_byte, found.per_ns)
     bound = paid.sum() - found.per_byte * budget.size_bytes - found.per_ns * budget.cost_ns
     assert found.bound == pytest.approx(bound, rel=1e-9)
-    monkeypatch.setattr("allocator.prices._GUESSED_FROM", 1 << 30)
-    plain = find_prices(loss, demands.options, budget)
+    plain = find_prices(loss, demands.options, budget, guessed_from=1 << 30)
     assert found.bound == pytest.approx(plain.bound, rel=3 * GAP)
 
 

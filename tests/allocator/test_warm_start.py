@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from allocator import prices
 from allocator.allocate import allocate
-from allocator.demands import Budget
+from allocator.demands import Budget, Options
 from tests.allocator.problems import fits, power_law_problem, whole_need
 
 COUNTS = (300, 2_500)  # Below and above where prices are guessed from a part.
@@ -47,17 +48,28 @@ def test_prices_that_are_far_off_cost_time_and_nothing_else(n, off):
     assert found.bound == pytest.approx(anew.bound, rel=3 * prices.GAP)
 
 
-def test_near_a_known_solution_prices_are_not_guessed_from_a_part(monkeypatch):
+class WatchedOptions(Options):
+    """Options that note how many synopses a part has that is taken of them."""
+
+    parts: ClassVar[list[int]] = []
+
+    def only(self, rows):
+        self.parts.append(len(rows))
+        return super().only(rows)
+
+
+def test_near_a_known_solution_prices_are_not_guessed_from_a_part():
     demands = power_law_problem(2_500, seed=3, sizes=8, levels=4)
+    of = demands.options
+    watched = WatchedOptions(of.names, of.size_bytes, of.cost_ns, of.error)
+    demands = replace(demands, options=watched)
     size_bytes, cost_ns = whole_need(demands)
     last = allocate(demands, Budget(int(size_bytes * 0.05), cost_ns * 0.3))
-    guessed = []
-    guess = prices._guess
-    monkeypatch.setattr(prices, "_guess", lambda *of: (guessed.append(of), guess(*of))[1])
+    watched.parts.clear()
     allocate(demands, Budget(int(size_bytes * 0.045), cost_ns * 0.3), last)
-    assert not guessed
+    assert not watched.parts
     allocate(demands, Budget(int(size_bytes * 0.02), cost_ns * 0.3), last)  # It is another one.
-    assert guessed
+    assert watched.parts
 
 
 def test_a_solution_within_no_limit_of_cpu_says_where_prices_are_within_one_of_bytes():

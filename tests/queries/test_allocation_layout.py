@@ -7,10 +7,10 @@ import json
 import pyarrow as pa
 
 from shedder.cli import output
-from shedder.engine.explain_allocation import _SCHEMA
+from shedder.engine.explain_allocation import SCHEMA
 from shedder.queries.answer import Answer
 
-NONE = dict.fromkeys(_SCHEMA.names)
+NONE = dict.fromkeys(SCHEMA.names)
 LONG = "a_name_of_a_query_that_is_as_long_as_names_of_queries_ever_are_in_practice"
 ROWS = [
     {
@@ -41,7 +41,7 @@ ROWS = [
 
 
 def answer(rows):
-    return Answer(pa.Table.from_pylist([NONE | row for row in rows], _SCHEMA))
+    return Answer(pa.Table.from_pylist([NONE | row for row in rows], SCHEMA))
 
 
 def test_a_query_is_a_paragraph_and_its_bytes_add_up():

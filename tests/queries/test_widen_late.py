@@ -16,7 +16,7 @@ from shedder.queries.finish import finish
 from shedder.queries.known_range import known_range
 from shedder.queries.lacking import allow_for, of_the_others
 from shedder.queries.late_quantiles import late_quantile
-from shedder.queries.widen_late import _outward_int, widen_late
+from shedder.queries.widen_late import outward_int, widen_late
 from shedder.streams.basics import ColumnBasics
 from synopses.estimate import Bound, Estimates
 from synopses.frequent import GroupedFrequent
@@ -218,7 +218,7 @@ def test_what_the_source_knows_keeps_averages_and_quantiles_narrow():
 def test_ends_at_the_edge_of_int64_reach_the_edge():
     least, greatest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     ends = np.array([float(least), -(2.0**62), 5.0, float(greatest)])
-    lows, highs = _outward_int(ends, -1), _outward_int(ends, 1)
+    lows, highs = outward_int(ends, -1), outward_int(ends, 1)
     assert lows[0] == least
     assert highs[-1] == greatest
     for low, exact, high in zip(lows, (least, -(2**62), 5, greatest), highs, strict=True):
