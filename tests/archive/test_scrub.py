@@ -136,8 +136,7 @@ def test_a_scrub_keeps_to_its_rate_and_ends_when_called_off(store):
             self.cancel()
 
     waits: list[float] = []
-    progress = Progress("scrub", "bytes")
-    progress.__class__ = Waited
+    progress = Waited("scrub", "bytes")
     with pytest.raises(Cancelled, match="scrub was cancelled"):
         scrub(store, progress=progress, bytes_per_second=1.0, clock=lambda: 0.0)
     assert waits == [store.runs(1)[0].size_bytes]

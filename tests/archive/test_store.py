@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from shedder.archive.directory import DirectoryLock
+from shedder.archive.files import OsFiles
 from shedder.archive.store import Store
 from shedder.errors import (
     BadSetting,
@@ -23,9 +25,26 @@ from tests.archive.schemas import PLAIN, SCHEMA, batch
 from tests.archive.worlds import ingest, positions, recover
 
 
+class WatchedFiles(OsFiles):
+    """The real file system; `placed` is set when a run has its name."""
+
+    def __init__(self):
+        self.placed = threading.Event()
+
+    def rename(self, source, target):
+        super().rename(source, target)
+        if target.suffix == ".parquet":
+            self.placed.set()
+
+
+@pytest.fixture
+def files():
+    return WatchedFiles()
+
+
 @pytest.fixture(params=[SCHEMA, PLAIN], ids=["hybrid", "plain"])
-def store(tmp_path, request):
-    store = Store.open(tmp_path / "data")
+def store(tmp_path, request, files):
+    store = Store.open(tmp_path / "data", files=files)
     store.create_stream(request.param)
     yield store
     store.close()
@@ -161,28 +180,23 @@ def test_adding_and_cutting_at_once_loses_nothing(store):
 
 
 @pytest.mark.slow
-def test_a_cut_that_waits_for_a_transaction_keeps_nobody_waiting(store):
+def test_a_cut_that_waits_for_a_transaction_keeps_nobody_waiting(store, files):
     """A checkpoint may write for long; batches that arrive and readers go on meanwhile."""
     ingest(store, 0, 1000)
-    runs = store.directory / "runs"
-    done = threading.Event()
 
     def go_on() -> None:
-        while not any(runs.rglob("*.parquet")):  # Its file is there: the cut is at the catalog.
-            store.snapshot(1)
+        files.placed.wait()  # The run's file is there: the cut is at the catalog.
         for first in range(1000, 2000):
             store.tail_bytes()
             store.add(1, first, batch(first, 1), sequence=first)
             assert store.snapshot(1).end_position == first + 1
-        done.set()
 
-    with store.catalog.transaction():
-        cutting = threading.Thread(target=store.cut, args=(1,))
-        cutting.start()
-        threading.Thread(target=go_on, daemon=True).start()
-        assert done.wait(30)
-        assert store.runs(1) == []
-    cutting.join()
+    with ThreadPoolExecutor(2) as pool:
+        with store.catalog.transaction():
+            cutting = pool.submit(store.cut, 1)
+            pool.submit(go_on).result()
+            assert store.runs(1) == []
+        cutting.result()
     assert [run.rows for run in store.runs(1)] == [1000]
 
 

@@ -210,7 +210,7 @@ def test_a_sample_of_no_rows_is_refused(sample):
         sample(4).resize(-1)
 
 
-@pytest.mark.timeout(60, method="thread")
+@pytest.mark.timeout(300, method="thread")
 @pytest.mark.parametrize("value", [0, 1000])
 def test_a_hash_sample_of_one_low_hash_says_that_it_knows_almost_nothing(value: int) -> None:
     sample = HashSample(4)

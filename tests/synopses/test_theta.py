@@ -343,7 +343,7 @@ def test_hostile_images_end_in_an_error_or_a_sketch(seed: int) -> None:
     assert 1_000 < refused < 2_500
 
 
-@pytest.mark.timeout(60, method="thread")
+@pytest.mark.timeout(300, method="thread")
 @pytest.mark.parametrize("level", [52, 55, 62])
 def test_what_is_thinned_to_almost_nothing_says_that_it_knows_almost_nothing(level: int) -> None:
     thinned = GroupedTheta(1, 5)
