@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import cross_moment_kernels as kernels
+from synopses.counter_entries import COUNTED_MAX
+from synopses.errors import CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
@@ -217,6 +219,10 @@ class GroupedCrossMoments:
         cells = body.array(np.int64, (groups, kernels.CELLS))
         infinite = body.array(np.int64, (groups,))
         body.end()
+        for name, column in (("pairs", cells[:, kernels.COUNT]), ("infinite pairs", infinite)):
+            wrong = (column < 0) | (column >= COUNTED_MAX)
+            if wrong.any():  # Sums of two would wrap, to 0 at worst, which merging divides by.
+                raise CorruptSynopsis(name, int(column[wrong][0]), "0 or more and below 2^62")
         return cls._with(cells, infinite)
 
 

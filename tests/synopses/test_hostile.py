@@ -15,6 +15,7 @@ from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
 from synopses.count_min import GroupedCountMin
 from synopses.count_sketch import GroupedCountSketch
 from synopses.counts import GroupedCount
+from synopses.cross_moment_kernels import COUNT
 from synopses.cross_moments import GroupedCrossMoments
 from synopses.distinct import GroupedDistinct
 from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis, SynopsisError
@@ -35,6 +36,8 @@ from synopses.theta import GroupedTheta
 from synopses.theta_sets import Compared
 from synopses.threshold import Promise
 from tests.laws import Part
+from tests.scale import scaled
+from tests.seeds import seed
 from tests.synopses.hostile import memory_bounded, survive
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
 from tests.truth import draw
@@ -42,7 +45,10 @@ from tests.truth import draw
 # A kernel that does not end cannot be interrupted, only the process ended.
 pytestmark = pytest.mark.timeout(300, method="thread")
 
-MUTATIONS = 100_000
+# A summary reads 8 % or more of its mutations: that none of 5,000 is used has no chance.
+MUTATIONS = scaled(5_000, 100_000)
+MUTATIONS_OF_IMAGES = scaled(2_000, 20_000)
+USED_EVERY = scaled(17, 97)
 MORE_BYTES = 128 << 20
 
 
@@ -183,6 +189,13 @@ def frequent(count: int, late: int, error: int, total: int) -> bytes:
     return seal(Kind.FREQUENT, struct.pack("<qqB", 2, 8, 0), body)
 
 
+def pairs(count: int, infinite: int) -> bytes:
+    """Cross moments of one group, of so many pairs."""
+    cells = np.zeros((1, 8), np.int64)
+    cells[0, COUNT] = count
+    return seal(Kind.CROSS_MOMENTS, struct.pack("<q", 1), [cells, np.array([infinite])])
+
+
 CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
     "a count below 0": (
         GroupedCount,
@@ -202,6 +215,9 @@ CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
             ],
         ),
     ),
+    "pairs below 0": (GroupedCrossMoments, pairs(-(2**63), 0)),
+    "pairs that wrap": (GroupedCrossMoments, pairs(2**62, 0)),
+    "infinite pairs below 0": (GroupedCrossMoments, pairs(1, -1)),
     "counters that wrap": (GroupedCountMin, counters([2**62, 2**62])),
     "a counter below 0": (GroupedCountMin, counters([-1, 2])),
     "rows of other sums": (GroupedCountMin, counters([1, 2], [2, 2])),
@@ -266,7 +282,15 @@ def test_images_of_others_are_refused_or_read(name: str) -> None:
     data = whole.image(0)
     use(read(data))
     with memory_bounded(MORE_BYTES):
-        ends = survive(read, use, data, count=20_000, seed=2, used_every=97, sealed=False)
+        ends = survive(
+            read,
+            use,
+            data,
+            count=MUTATIONS_OF_IMAGES,
+            seed=seed("hostile images", name),
+            used_every=USED_EVERY,
+            sealed=False,
+        )
     assert min(ends["read"], ends["refused"], ends["used"]) > 0, ends
 
 
@@ -276,7 +300,12 @@ def attack(name: str, *, count: int, used_every: int) -> None:
     use(type(whole).from_bytes(data))  # What is compiled now is not what the bytes ask for.
     with memory_bounded(MORE_BYTES):
         ends = survive(
-            type(whole).from_bytes, use, data, count=count, seed=1, used_every=used_every
+            type(whole).from_bytes,
+            use,
+            data,
+            count=count,
+            seed=seed("hostile bytes", name, count),
+            used_every=used_every,
         )
     assert ends["read"] + ends["refused"] == count
     assert min(ends["read"], ends["refused"], ends["used"]) > 0, ends
@@ -289,5 +318,5 @@ def test_bytes_with_a_right_checksum_are_refused_or_read(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "frequent, all"])
-def test_so_are_a_hundred_thousand(name: str) -> None:
-    attack(name, count=MUTATIONS, used_every=97)
+def test_so_are_many_more(name: str) -> None:
+    attack(name, count=MUTATIONS, used_every=USED_EVERY)
