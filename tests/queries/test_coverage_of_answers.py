@@ -18,10 +18,15 @@ from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from tests.queries.all_outputs import GROUPED, OUTPUTS, SELECTIVITIES, Truth, population, query_of
 from tests.queries.asking import SCHEMA
+from tests.scale import scaled
+from tests.seeds import seed
 from tests.truth import gate
 
-POPULATION, ROWS, TRIALS = 6_000, 400, 40
-CONFIDENCE, POOLED_SLACK, POOLED_TRIALS_MIN = 0.95, 0.01, 1_000
+POPULATION, ROWS = 6_000, 400
+# Samples of each population: a run of a change draws those of even or of odd numbers.
+NUMBERS = scaled(range(seed("samples") % 2, 40, 2), range(40))
+TRIALS = len(NUMBERS)
+CONFIDENCE, POOLED_SLACK, POOLED_TRIALS_MIN = 0.95, 0.01, scaled(500, 1_000)
 DRAWN = ("uniform", "normal", "zipf", "lognormal-2", "constant", "adversarial")
 KINDS = ("uniform", "every kind")
 
@@ -68,7 +73,7 @@ def measured() -> dict[Cell, Score]:
         data = population(name, POPULATION)
         asked = [(s, g, query_of(s, g)) for s in SELECTIVITIES for g in GROUPED]
         truths = [Truth.of(query, data) for _, _, query in asked]
-        for trial in range(TRIALS):
+        for trial in NUMBERS:
             view = view_of(data, ROWS, seed=1_000 * number + trial)
             for kind in KINDS:
                 for (selectivity, grouped, query), known in zip(asked, truths, strict=True):

@@ -15,6 +15,8 @@ from shedder.queries.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from tests.queries.asking import ARROW, SCHEMA, ask, truth
+from tests.scale import scaled
+from tests.seeds import seed
 from tests.truth import draw, gate
 
 STRATA = {("domain",): ("bytes",)}
@@ -80,24 +82,35 @@ def asked(text: str, view: SampleView) -> Answer:
     return finish(query, evidence_from_sample(query, view))
 
 
+DISTRIBUTIONS = ["normal", "lognormal-2", "zipf", "constant", "spike"]
+ASKED = [("", "domain"), (" WHERE ok", "domain"), ("", "domain, ok")]
+
+
 @pytest.mark.slow
 @pytest.mark.coverage_gate
-@pytest.mark.parametrize("distribution", ["normal", "lognormal-2", "zipf", "constant", "spike"])
-@pytest.mark.parametrize(
-    ("where", "keys"), [("", "domain"), (" WHERE ok", "domain"), ("", "domain, ok")]
-)
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("distribution", range(5), ids=DISTRIBUTIONS)
+@pytest.mark.parametrize("asked_for", range(3), ids=["all", "some", "two keys"])
+@pytest.mark.parametrize("turn", range(scaled(1, 2)))
 def test_intervals_hold_the_truth_as_often_as_they_say(
-    distribution: str, where: str, keys: str, weighted: bool
+    distribution: int, asked_for: int, turn: int
 ) -> None:
+    """In a change, every two of distribution, query and kind of sample come together."""
+    intervals_hold(
+        DISTRIBUTIONS[distribution],
+        *ASKED[asked_for],
+        weighted=bool((distribution + asked_for + seed("kinds") + turn) % 2),
+    )
+
+
+def intervals_hold(distribution: str, where: str, keys: str, *, weighted: bool) -> None:
     data = population(distribution, 6_000)
     text = f"{keys}, {SELECTED} FROM requests{where} GROUP BY {keys} WITHIN 5 PERCENT"
     query = ask(text)
     names = keys.split(", ")
     exact = {tuple(row[k] for k in names): row for row in finish(query, truth(query, data)).rows()}
     held: dict[str, list[bool]] = defaultdict(list)
-    for seed in range(12):
-        answer = asked(text, view_of(data, 400, seed, weighted=weighted))
+    for number in range(12):
+        answer = asked(text, view_of(data, 400, number, weighted=weighted))
         assert answer.sources == ("stratified sample",)
         found = set()
         for at, row in enumerate(answer.rows()):
