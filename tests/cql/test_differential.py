@@ -18,6 +18,7 @@ from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 from tests.cql.exact_answers import plain
 from tests.cql.trees import batches, bound_expression, expressions
+from tests.scale import scaled
 
 _CONNECTION = duckdb.connect(config={"threads": 1})
 
@@ -34,17 +35,7 @@ def duckdb_values(batch: pa.RecordBatch, bound: list[Expression]) -> list[list[A
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
 def test_evaluate_and_duckdb_agree_on_every_value(kind: ColumnType) -> None:
-    _agree(kind, examples=12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", list(ColumnType), ids=lambda kind: kind.value)
-def test_evaluate_and_duckdb_agree_on_many_more(kind: ColumnType) -> None:
-    _agree(kind, examples=250)
-
-
-def _agree(kind: ColumnType, examples: int) -> None:
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=scaled(50, 250), suppress_health_check=list(HealthCheck))
     @given(batch=batches(), nodes=st.lists(expressions(kind), min_size=2, max_size=6))
     def agree(batch: pa.RecordBatch, nodes: list[Expression]) -> None:
         bound = [bound_expression(node) for node in nodes]
