@@ -10,16 +10,28 @@ commit).
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shedder.archive.files import Bytes, OsFiles, OsWriteFile, ReadFile, WriteFile
+from tests.scale import scaled
+from tests.seeds import seed
 
 SECTOR = 512
+
+
+def moments(every: int, name: str, first: int = 0) -> Iterator[int]:
+    """The calls at which power or a call fails: all of them nightly, from the first on.
+
+    A run of a change takes one of `every` calls, and begins with another one in each run.
+    """
+    step = scaled(every, 1)
+    return itertools.count(first + seed(name) % step, step)
 
 
 class PowerFailed(Exception):

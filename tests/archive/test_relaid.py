@@ -1,7 +1,6 @@
 """Runs that are written anew: nothing is lost or read twice, whoever reads, whatever fails."""
 
 import dataclasses
-import itertools
 import threading
 
 import pytest
@@ -13,7 +12,7 @@ from shedder.archive.store import Store
 from shedder.cql.layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed
 from tests.archive.full_catalog import CatalogPages
-from tests.archive.power import PowerFailed, PowerFiles
+from tests.archive.power import PowerFailed, PowerFiles, moments
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import (
     cancelled_after,
@@ -25,9 +24,10 @@ from tests.archive.worlds import (
     positions,
     recover,
 )
+from tests.scale import scaled
+from tests.seeds import seed
 
 LAYOUTS = [Plain(), Hybrid(4, 3), Hybrid(2, 3), Eager((0.5,)), Eager((0.25, 0.75)), Lazy()]
-CHANGES = list(itertools.permutations(LAYOUTS, 2))
 ENOSPC = 28
 
 
@@ -36,8 +36,12 @@ def rewrite(store: Store) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("old", "new"), CHANGES, ids=layout_text)
-def test_any_layout_becomes_any_other(tmp_path, old, new):
+@pytest.mark.parametrize("number", range(len(LAYOUTS)), ids=map(layout_text, LAYOUTS))
+@pytest.mark.parametrize("turn", range(scaled(1, len(LAYOUTS) - 1)))
+def test_any_layout_becomes_any_other(tmp_path, number, turn):
+    """In a change, each layout is the old one of a pair and the new one of another pair."""
+    further = 1 + (seed("layouts") + turn) % (len(LAYOUTS) - 1)
+    old, new = LAYOUTS[number], LAYOUTS[(number + further) % len(LAYOUTS)]
     store = opened(tmp_path, old, 30, 1, 40)
     before = content(store)
     store.set_layout(1, new)
@@ -233,7 +237,7 @@ def reopened(directory, files: PowerFiles) -> Store:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_power_loss_at_every_call_of_a_rewrite_loses_nothing(tmp_path):
-    for power_at in itertools.count():
+    for power_at in moments(8, "power fails in a rewrite"):
         root = tmp_path / f"{power_at}"
         root.mkdir()
         files = PowerFiles(root, power_at=power_at)
@@ -244,7 +248,7 @@ def test_power_loss_at_every_call_of_a_rewrite_loses_nothing(tmp_path):
         except PowerFailed:
             pass
         target = tmp_path / f"{power_at}-dark"
-        files.crash_into(target, power_at)
+        files.crash_into(target, seed("crash of a rewrite", power_at))
         if (target / "FORMAT").exists():
             assert check(target).damages == []
         store = reopened(target, PowerFiles(target))
@@ -263,8 +267,8 @@ def test_power_loss_at_every_call_of_a_rewrite_loses_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_full_disk_at_every_call_of_a_rewrite_leaves_all_as_it_was(tmp_path):
-    count = 0
-    for fail_at in itertools.count(60):
+    last = 0
+    for fail_at in moments(6, "a rewrite's disk is full", first=60):
         root = tmp_path / f"{fail_at}"
         root.mkdir()
         files = PowerFiles(root, fail_at=fail_at, error=ENOSPC)
@@ -274,7 +278,7 @@ def test_a_full_disk_at_every_call_of_a_rewrite_leaves_all_as_it_was(tmp_path):
             work.work(store)
         except (DiskFull, StorageFailed):
             assert positions(store) == list(range(store.end_position(1)))
-            count += 1
+            last = fail_at
         else:
             if files.failed is None:
                 store.close()
@@ -287,7 +291,7 @@ def test_a_full_disk_at_every_call_of_a_rewrite_leaves_all_as_it_was(tmp_path):
         assert store.unlike(1) == []
         store.close()
         assert check(root).damages == []
-    assert count > 100
+    assert last > 160
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Power loss in the whole store: runs, catalog, checkpoint and log together lose nothing."""
 
-import itertools
 from errno import EIO, ENOSPC
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from shedder.cql.render import POSITION
 from shedder.errors import DiskFull, StorageFailed
 from shedder.streams.batches import decode, encode
 from tests.archive.full_catalog import CatalogPages
-from tests.archive.power import PowerFailed, PowerFiles
+from tests.archive.power import PowerFailed, PowerFiles, moments
 from tests.archive.schemas import SCHEMA, batch
+from tests.seeds import seed
 
 ROWS = 8
 ROLLUP = parse("SELECT COUNT(*), SUM(serial) FROM s [RANGE 1 SECOND SLIDE 1 SECOND]")
@@ -84,7 +84,7 @@ def assert_nothing_lost(store: Store, ingest: Ingest) -> None:
 
 @pytest.mark.slow
 def test_power_loss_at_every_call_of_the_store_loses_nothing(tmp_path):
-    for power_at in itertools.count():
+    for power_at in moments(4, "power fails in a store"):
         root = tmp_path / f"{power_at}"
         root.mkdir()
         files = PowerFiles(root, power_at=power_at)
@@ -95,7 +95,7 @@ def test_power_loss_at_every_call_of_the_store_loses_nothing(tmp_path):
         except PowerFailed:
             pass
         target = tmp_path / f"{power_at}-dark"
-        files.crash_into(target, power_at)
+        files.crash_into(target, seed("crash of a store", power_at))
         if (target / "FORMAT").exists():
             assert check(target).damages == []
         store = recover(target, PowerFiles(target))
