@@ -59,7 +59,7 @@ def test_spark_and_duckdb_give_the_same_exact_answers(spark: SparkSession, group
     key, by = ("b, ", " GROUP BY b") if grouped else ("", "")
     query = bound_query(f"SELECT {key}{AGGREGATES} FROM stream WHERE l % 3 <> 1{by}")
 
-    @settings(_DRAWN, max_examples=scaled(3, 6))
+    @settings(_DRAWN, max_examples=scaled(2, 6))
     @given(batch=batches(rows_max=20))
     def agree(batch: pa.RecordBatch) -> None:
         sql = exact_sql(query, "stream", SqlDialect.SPARK, -(1 << 60), 1 << 60)
