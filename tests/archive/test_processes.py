@@ -10,11 +10,13 @@ from shedder.archive.log import Log
 from shedder.archive.records import Kind
 from tests.archive.children import fill_the_log, ingest_for_ever
 from tests.archive.worlds import positions, recover
+from tests.scale import scaled
+from tests.seeds import seed
 from tests.warm_process import WarmProcess
 
 
-def kill_and_recover(directory, kills: int, seed: int) -> None:
-    chance, acknowledged = random.Random(seed), 0
+def kill_and_recover(directory, kills: int, chance: random.Random) -> None:
+    acknowledged = 0
     for _ in range(kills):
         with WarmProcess(ingest_for_ever, directory) as process:
             for _ in range(chance.randint(1, 40)):
@@ -32,13 +34,8 @@ def kill_and_recover(directory, kills: int, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path):
-    kill_and_recover(tmp_path, kills=2, seed=1)
-
-
-@pytest.mark.slow
-def test_thirty_kills_lose_nothing_that_was_acknowledged(tmp_path):
-    kill_and_recover(tmp_path, kills=30, seed=2)
+def test_killed_processes_lose_nothing_that_they_acknowledged(tmp_path):
+    kill_and_recover(tmp_path, kills=scaled(8, 30), chance=random.Random(seed("kills")))
 
 
 @pytest.mark.slow
