@@ -17,7 +17,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.ownership import Asker, check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
 from shedder.queries.database import Receipt
-from shedder.server.calls import Drain, settled
+from shedder.server.calls import CALL_LIMITS, CallLimits, Drain, settled
 from shedder.server.lines import Line
 from shedder.server.metrics import Metrics
 from shedder.v1 import ingest_pb2
@@ -28,7 +28,6 @@ from shedder.wire.left_out import left_out_from_wire
 CREDITS_MIN = 2  # One in line, one on its way.
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.
 HELLO_S_MAX = 10.0
-PATIENCE_S = 5.0  # How long a batch waits for room before the call is refused.
 LOOK_S = 1.0  # Whoever stands in line looks again so soon: things may have got better.
 LOOK_MS_MIN, LOOK_MS_MAX = 5, 50
 
@@ -59,8 +58,10 @@ class AppendCall:
         hello: ingest_pb2.AppendStreamRequest.Hello,
         asker: Asker,
         line: Line,
+        limits: CallLimits = CALL_LIMITS,
     ) -> None:
         self._engine = engine
+        self._limits = limits
         self._metrics = metrics
         self._drain = drain
         self._line = line
@@ -119,7 +120,7 @@ class AppendCall:
         if self._line.is_empty:
             with suppress(Overloaded):
                 return self._hand_over(carrying, arrived)
-        patience_s = None if self._engine.blocks(self._stream) else PATIENCE_S
+        patience_s = None if self._engine.blocks(self._stream) else self._limits.append_patience_s
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s), self._line.first():
                 while True:

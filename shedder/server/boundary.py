@@ -19,16 +19,13 @@ import structlog
 
 from shedder.errors import InternalError, ShedderError, Unauthenticated
 from shedder.errors import PermissionDenied as Denied
+from shedder.server.calls import CALL_LIMITS, CallLimits
 from shedder.server.gate import ANYBODY, SCOPES, Gate
 from shedder.server.identity import caller
 from shedder.server.metrics import Metrics
 from shedder.server.places import Places
 from shedder.wire.batches import read_append, read_append_stream
 from shedder.wire.status import code_of, to_abort
-
-# In flight at once, of each kind: none keeps another one out, a tenant has three quarters of them
-# at most, and neither probes nor whoever is in control are counted or refused.
-CALLS_MAX = 1_334
 
 STAYS_OPEN = frozenset(
     {
@@ -72,12 +69,12 @@ Result = TypeVar("Result")
 class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic when it runs
     """Wraps every method: admission, identity, errors, metrics, one log line per call."""
 
-    def __init__(self, gate: Gate, metrics: Metrics) -> None:
+    def __init__(self, gate: Gate, metrics: Metrics, limits: CallLimits = CALL_LIMITS) -> None:
         self._gate = gate
         self._metrics = metrics
-        self._soon = Places(CALLS_MAX, "calls")
-        self._brings = Places(CALLS_MAX, "appends")
-        self._open = Places(CALLS_MAX, "open calls")
+        self._soon = Places(limits.calls_max, "calls")
+        self._brings = Places(limits.calls_max, "appends")
+        self._open = Places(limits.calls_max, "open calls")
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}  # of the methods called
         self._debug = _log.bind().debug  # Looked up once: at most levels it does nothing.
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -22,6 +23,26 @@ SEND_BYTES_MAX = 64 << 20  # Of one message to a client.
 THREADS = 16
 PART = 0.75  # Of the threads, that one of several tenants may have.
 WAITING_MAX = 86  # Blocking calls, running or waiting for a thread; above it they are refused.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """Limits of a server's calls.
+
+    calls_max: calls in flight, of each of three kinds: questions, appends, open calls. One tenant
+      has at most three quarters of a kind. Health probes and control calls are not counted.
+    append_patience_s: time that a batch of an AppendStream waits for room before the call fails; s.
+    answer_bytes_max: size of one answer's message.
+    quiet_look_s: period after which a subscription without answers looks for its query; s.
+    """
+
+    calls_max: int = 1_334
+    append_patience_s: float = 5.0
+    answer_bytes_max: int = SEND_BYTES_MAX - (1 << 10)
+    quiet_look_s: float = 2.0
+
+
+CALL_LIMITS = CallLimits()
 
 
 class Workers:

@@ -23,7 +23,7 @@ from shedder.server.append_stream import (
     next_of,
     read_hello,
 )
-from shedder.server.calls import Drain, Workers, settled
+from shedder.server.calls import CALL_LIMITS, CallLimits, Drain, Workers, settled
 from shedder.server.health import Health
 from shedder.server.identity import caller
 from shedder.server.lines import Lines
@@ -52,6 +52,7 @@ class Ingest(IngestServicer):
         drain: Drain,
         metrics: Metrics,
         health: Health,
+        limits: CallLimits = CALL_LIMITS,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -59,7 +60,8 @@ class Ingest(IngestServicer):
         self._drain = drain
         self._metrics = metrics
         self._health = health
-        self._lines = Lines()
+        self._lines = Lines(engine.core.machine.monotonic_s)
+        self._limits = limits
 
     async def Append(  # type: ignore[override]  # the boundary lets it read its request itself
         self, requests: Appended, context: Context
@@ -137,7 +139,9 @@ class Ingest(IngestServicer):
         credits_now = credits_in(line)
         await context.write(ingest_pb2.AppendStreamResponse(welcome=welcome, credits=credits_now))
         asker = caller.get().asker
-        call = AppendCall(self._engine, self._metrics, self._drain, hello, asker, line)
+        call = AppendCall(
+            self._engine, self._metrics, self._drain, hello, asker, line, self._limits
+        )
         try:
             await call.serve(request_iterator, context)
         except StorageFailed:

@@ -58,12 +58,14 @@ class Line:
 class Lines:
     """A line per stream, as long as somebody has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """clock_s: of the lines."""
+        self._clock_s = clock_s
         self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()
 
     def of(self, stream: str) -> Line:
         """The line of a stream."""
         line = self._lines.get(stream)
         if line is None:
-            line = self._lines[stream] = Line()
+            line = self._lines[stream] = Line(self._clock_s)
         return line

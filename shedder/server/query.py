@@ -42,7 +42,14 @@ from shedder.errors import (
 )
 from shedder.queries.answer import Answer
 from shedder.queries.database import Params, Receipt, StandingQuery
-from shedder.server.calls import SEND_BYTES_MAX, Attention, Drain, Workers, time_left_s
+from shedder.server.calls import (
+    CALL_LIMITS,
+    Attention,
+    CallLimits,
+    Drain,
+    Workers,
+    time_left_s,
+)
 from shedder.server.identity import Identity, Scope, caller
 from shedder.server.mailbox import Mailbox
 from shedder.v1 import query_pb2
@@ -51,9 +58,7 @@ from shedder.wire.answers import answer_to_wire
 from shedder.wire.parameters import parameters_from_wire
 
 WRITTEN_MAX = 256  # Answers kept as they are sent, so that one is written once for all readers.
-ANSWER_BYTES_MAX = SEND_BYTES_MAX - (1 << 10)
 PERIOD_S_MIN = 0.05  # Between two reports of how far some work is.
-LOOK_AGAIN_S = 2.0  # How soon a quiet subscription notices that its query was dropped.
 
 _DEFINES = (
     CreateStream
@@ -86,10 +91,18 @@ class _Written:
 class Query(QueryServicer):
     """Answers questions; what blocks runs on threads."""
 
-    def __init__(self, engine: Engine, *, workers: Workers, drain: Drain) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        workers: Workers,
+        drain: Drain,
+        limits: CallLimits = CALL_LIMITS,
+    ) -> None:
         self._engine = engine
         self._workers = workers
         self._drain = drain
+        self._limits = limits
         self._written: OrderedDict[str, _Written] = OrderedDict()
 
     async def Execute(
@@ -125,7 +138,7 @@ class Query(QueryServicer):
             client.leave()
             work.cancel()
             raise
-        yield query_pb2.ExecuteResponse(answer=_message_of(answer))
+        yield query_pb2.ExecuteResponse(answer=self._message_of(answer))
 
     async def Register(
         self, request: query_pb2.RegisterRequest, context: Context
@@ -166,7 +179,7 @@ class Query(QueryServicer):
         try:
             await context.send_initial_metadata(())  # Now it listens; the client waits for this.
             while True:
-                news = await self._drain.race(mailbox.get(), LOOK_AGAIN_S)
+                news = await self._drain.race(mailbox.get(), self._limits.quiet_look_s)
                 if news is not None:
                     yield self._slide(name, *news)
                 elif self._query(name).text != text:
@@ -212,12 +225,21 @@ class Query(QueryServicer):
         """The answer as it is sent, written once per answer."""
         kept = self._written.get(name)
         if kept is None or kept.answer is not answer:
-            message = _message_of(answer)
+            message = self._message_of(answer)
             invoked = query_pb2.InvokeResponse(answer=message).SerializeToString()
             kept = self._written[name] = _Written(answer, message, invoked)
             if len(self._written) > WRITTEN_MAX:
                 self._written.popitem(last=False)
         return kept
+
+    def _message_of(self, answer: Answer) -> query_pb2.Answer:
+        message = answer_to_wire(answer)
+        size, most = message.ByteSize(), self._limits.answer_bytes_max
+        if size > most:
+            raise ResourceExhausted(
+                f"the answer has {size} bytes, one may have {most}; ask with LIMIT"
+            )
+        return message
 
 
 def check_scopes(identity: Identity, sql: str, params: Params | None) -> None:
@@ -239,16 +261,6 @@ def check_scopes(identity: Identity, sql: str, params: Params | None) -> None:
             f"{identity.name!r} lacks the scope define (or admin), which changes streams, "
             "thinning, weights, indexes, rollups, deletes or purges rows"
         )
-
-
-def _message_of(answer: Answer) -> query_pb2.Answer:
-    message = answer_to_wire(answer)
-    size = message.ByteSize()
-    if size > ANSWER_BYTES_MAX:
-        raise ResourceExhausted(
-            f"the answer has {size} bytes, one may have {ANSWER_BYTES_MAX}; ask with LIMIT"
-        )
-    return message
 
 
 def _period_s(request: query_pb2.ExecuteRequest) -> float | None:

@@ -17,9 +17,9 @@ from shedder.engine.engine import Engine
 from shedder.scheduling import run_soon
 from shedder.server.audit import Audit
 from shedder.server.backfill import Backfill
-from shedder.server.boundary import CALLS_MAX, Boundary
+from shedder.server.boundary import Boundary
 from shedder.server.by_name import ByName
-from shedder.server.calls import SEND_BYTES_MAX, Drain, Workers
+from shedder.server.calls import CALL_LIMITS, SEND_BYTES_MAX, CallLimits, Drain, Workers
 from shedder.server.control import Control
 from shedder.server.gate import Gate
 from shedder.server.health import Health
@@ -70,10 +70,13 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
 class Server:
     """An engine, served. Lives on the event loop that starts it; the engine stays its maker's."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(
+        self, engine: Engine, settings: Settings, limits: CallLimits = CALL_LIMITS
+    ) -> None:
         checked_address(settings)
         keep_big_blocks()
         self._settings = settings
+        self._limits = limits
         self._workers = Workers()
         self._controllers = Workers(CONTROL_THREADS, waiting_max=sys.maxsize)
         self._drain = Drain()
@@ -82,9 +85,9 @@ class Server:
         self._metrics.registry.register(ControlGauges(engine.control))
         self._gate = Gate(settings)
         self._server = grpc.aio.server(
-            interceptors=[Boundary(self._gate, self._metrics)],
+            interceptors=[Boundary(self._gate, self._metrics, limits)],
             options=channel_options(settings),
-            maximum_concurrent_rpcs=6 * CALLS_MAX,  # Behind the boundary's own limits.
+            maximum_concurrent_rpcs=6 * limits.calls_max,  # Behind the boundary's own limits.
         )
         self._add_services(engine)
         self._stop_metrics: Callable[[], None] = lambda: None
@@ -137,9 +140,11 @@ class Server:
             drain=drain,
             metrics=self._metrics,
             health=self._health,
+            limits=self._limits,
         )
         add_IngestServicer_to_server(ingest, server)
-        add_QueryServicer_to_server(Query(engine, workers=workers, drain=drain), server)
+        query = Query(engine, workers=workers, drain=drain, limits=self._limits)
+        add_QueryServicer_to_server(query, server)
         synopses = Synopses(
             engine,
             workers=workers,
@@ -210,7 +215,9 @@ async def _serve(engine: Engine, settings: Settings, ready: Callable[[Address], 
 
 
 @contextmanager
-def running(engine: Engine, settings: Settings) -> Iterator[Address]:
+def running(
+    engine: Engine, settings: Settings, limits: CallLimits = CALL_LIMITS
+) -> Iterator[Address]:
     """A server on a thread of this process, for as long as the block lasts.
 
     Raises:
@@ -221,7 +228,7 @@ def running(engine: Engine, settings: Settings) -> Iterator[Address]:
     thread.start()
 
     async def start() -> tuple[Server, Address]:
-        server = Server(engine, settings)
+        server = Server(engine, settings, limits)
         return server, await server.start()
 
     try:
