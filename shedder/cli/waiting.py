@@ -48,10 +48,13 @@ def shown(work: Work) -> Iterator[None]:
 class Bar(Progress):
     """A bar that reads pieces of work as often as it is drawn; nobody has to tell it."""
 
-    def __init__(self, console: Console) -> None:
-        """It leaves nothing on the screen when it is done."""
+    def __init__(self, console: Console, patience_s: float = PATIENCE_S) -> None:
+        """It leaves nothing on the screen when it is done.
+
+        patience_s: time before the bar is shown.
+        """
         self._works: dict[TaskID, Work] = {}
-        self._shown_from = time.monotonic() + PATIENCE_S
+        self._shown_from = time.monotonic() + patience_s
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(),

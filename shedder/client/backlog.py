@@ -40,7 +40,8 @@ class Backlog:
     failure: why nothing is sent any more. trouble: why nothing is sent now; it is tried again.
     """
 
-    def __init__(self, spill: Spill, epoch: int) -> None:
+    def __init__(self, spill: Spill, epoch: int, hold_s: float = HOLD_S) -> None:
+        """hold_s: time that a batch waits for room in memory before it is spilled."""
         self.changed = threading.Condition()
         self.spill = spill
         self.receipts = 0
@@ -48,6 +49,7 @@ class Backlog:
         self.failure: ShedderError | None = None
         self.trouble: ShedderError | None = None
         self._epoch = epoch
+        self._hold_s = hold_s
         self._memory: deque[tuple[int, pa.RecordBatch]] = deque()
 
     def __bool__(self) -> bool:
@@ -66,7 +68,7 @@ class Backlog:
                 raise FailedPrecondition("the producer is closed")
             if not self.spill:
                 self.changed.wait_for(
-                    lambda: self.failure or self.trouble or self._has_room, HOLD_S
+                    lambda: self.failure or self.trouble or self._has_room, self._hold_s
                 )
                 self.raise_failure()
             if self.spill or not self._has_room:

@@ -49,7 +49,9 @@ class Backoff:
     first. Where nobody gave a time the wait itself gets longer, up to eight times.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        """uniform: draws a number between two."""
+        self._uniform = uniform
         self._tries = 0
 
     def wait_s(self, error: ShedderError) -> float:
@@ -66,7 +68,7 @@ class Backoff:
         least_s = wait_ms / 1000
         if not isinstance(error, Overloaded):
             least_s, longer = max(least_s, min(least_s * longer, LONGEST_S)), 1
-        return least_s * random.uniform(1.0, 1.0 + LATER * longer)  # noqa: S311
+        return least_s * self._uniform(1.0, 1.0 + LATER * longer)
 
 
 class Patience:

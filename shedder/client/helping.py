@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from shedder.archive.files import Files
 from shedder.client.connection import Connection
 from shedder.client.outbox import epoch_after
 from shedder.client.spill import Spill
@@ -44,12 +45,14 @@ class Helper:
         *,
         directory: Path,
         thinning: str = "1",
+        files: Files | None = None,
     ) -> None:
         """Go on with what is on disk.
 
         Args:
           schema: of the stream. name: the producer's. directory: of its spill.
           thinning: the share of the rows that is read here, where the server does not read less.
+          files: the file system below `directory`; None means the machine's.
 
         Raises:
           BadSetting: there is no such share.
@@ -65,7 +68,7 @@ class Helper:
         self._promised: int | None = None  # The batch whose rows are on disk, and no summary sent.
         self.wanted = False
         self._epoch, followed = epoch_after(self._describe(self._rows_name), self._rows_name, None)
-        self.waiting = Spill(directory, schema, self._rows_name)
+        self.waiting = Spill(directory, schema, self._rows_name, files)
         try:
             self._next = self._go_on(followed)
         except BaseException:

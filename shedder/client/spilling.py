@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from shedder.client.backlog import Backlog, SpillState
+from shedder.archive.files import Files
+from shedder.client.backlog import HOLD_S, Backlog, SpillState
 from shedder.client.connection import Connection
 from shedder.client.helping import Helper
 from shedder.client.producer import Producer
@@ -42,10 +43,14 @@ class SpillingProducer:
         spill: Path,
         helps: bool = False,
         thinning: str = "1",
+        hold_s: float = HOLD_S,
+        files: Files | None = None,
     ) -> None:
         """Look up the stream, and go on with what is on disk.
 
         helps, thinning: see `Client.producer`.
+        hold_s: time that a batch waits for room in memory before it is spilled.
+        files: the file system below `spill`; None means the machine's.
 
         Raises:
           StaleEpoch: a newer incarnation has written. BadSetting: there is no such share.
@@ -58,18 +63,25 @@ class SpillingProducer:
             connection, stream, name, epoch=epoch, patience_s=patience_s, thinning=thinning
         )
         self._inner.patience_s = 0.0  # From now on this one waits.
-        waiting = Spill(spill, self._inner.schema, name)
+        waiting = Spill(spill, self._inner.schema, name, files)
         try:
             self._next = found_to = self._go_on(waiting)
             self._helper = (
-                Helper(connection, self._inner.schema, name, directory=spill, thinning=thinning)
+                Helper(
+                    connection,
+                    self._inner.schema,
+                    name,
+                    directory=spill,
+                    thinning=thinning,
+                    files=files,
+                )
                 if helps
                 else None
             )
         except BaseException:
             waiting.close()
             raise
-        self._backlog = Backlog(waiting, self.epoch)
+        self._backlog = Backlog(waiting, self.epoch, hold_s)
         self._sender = Sender(self._inner, self._helper, self._backlog, found_to=found_to)
         self._thread = threading.Thread(
             target=self._sender.run, name=f"shedder-producer-{name}", daemon=True
