@@ -7,13 +7,13 @@ import pytest
 import trustme
 
 import shedder
+from shedder.engine.machine import Machine
+from shedder.server.calls import CallLimits
 from shedder.server.identity import Scope, new_token
 from shedder.server.server import running
 from shedder.settings import Settings
+from tests.server.worlds import CREATE, CREATE_TRADES, connection_to
 
-CREATE_TRADES = (
-    "CREATE STREAM trades (ts TIMESTAMP NOT NULL, key BIGINT, value DOUBLE) TIMESTAMP BY ts"
-)
 PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -23,15 +23,40 @@ def settings():
 
 
 @pytest.fixture
-def engine(tmp_path, settings):
-    with shedder.open(tmp_path / "data", settings) as engine:
+def machine():
+    """What the engine runs on."""
+    return Machine()
+
+
+@pytest.fixture
+def engine(tmp_path, settings, machine):
+    with shedder.open(tmp_path / "data", settings, machine=machine) as engine:
         yield engine
 
 
 @pytest.fixture
-def address(engine, settings):
-    with running(engine, settings) as address:
+def front(engine):
+    """What the server is given: the engine; in some modules one with faults."""
+    return engine
+
+
+@pytest.fixture
+def limits():
+    return CallLimits()
+
+
+@pytest.fixture
+def address(front, settings, limits):
+    with running(front, settings, limits) as address:
         yield str(address)
+
+
+@pytest.fixture
+def connection(address):
+    """What a client speaks through, for calls that no client makes."""
+    connection = connection_to(address)
+    yield connection
+    connection.close()
 
 
 @pytest.fixture
@@ -49,6 +74,21 @@ def database(request, engine):
     else:
         engine.execute(CREATE_TRADES)
         yield engine
+
+
+ASKED = (
+    "SELECT COUNT(*) AS n, SUM(key) AS s, MIN(value) AS l, MAX(value) AS h, "
+    "COUNT(DISTINCT key) AS d, QUANTILE(value, 0.9) AS q FROM {}"
+)
+
+
+@pytest.fixture
+def twins(client):
+    """Two streams of the same tuples, of which one comes as summaries."""
+    client.execute(CREATE.format("twins"))
+    for name in ("trades", "twins"):
+        client.register(f"of_{name}", ASKED.format(name))
+    return client
 
 
 class Authority:

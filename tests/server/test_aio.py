@@ -1,16 +1,16 @@
 """The asynchronous client speaks the same words."""
 
 import asyncio
-import threading
 
 import pyarrow as pa
 import pytest
 
 from shedder import errors
-from shedder.archive.log import Log
 from shedder.client import connect_async
-from shedder.server.server import Server
-from tests.server.conftest import CREATE_TRADES
+from shedder.client.aio_connection import AsyncConnection
+from shedder.client.aio_producer import AsyncProducer
+from shedder.server.server import Server, running
+from tests.server.worlds import CREATE_TRADES, PATIENCE_S, Holding, Listened, again, target_of
 from tests.streams.streams import trades
 
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '1' SECOND SLIDE INTERVAL '1' SECOND]"
@@ -61,59 +61,72 @@ async def test_a_producer_goes_on_and_bad_rows_stop_it(address):
             await resumed.flush()
 
 
-async def test_who_gives_up_waiting_for_receipts_gets_them_later(address, monkeypatch):
-    disk_goes_on, sync = threading.Event(), Log.sync
+async def test_who_gives_up_waiting_for_receipts_gets_them_later(engine, settings):
+    front = Holding(engine)
+    with running(front, settings) as address:
+        async with await connect_async(str(address)) as client:
+            await client.execute(CREATE_TRADES)
+            producer = await client.producer("trades", "p")
+            await producer.push(trades(10, 1))
+            await producer.flush()
+            front.holds = True
+            await producer.push(trades(10, 2))
+            flushing = asyncio.ensure_future(producer.flush())
+            await asyncio.to_thread(front.came.acquire)  # It is at the server, without a receipt.
+            flushing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await flushing
+            await producer.push(trades(10, 3))
+            front.let_go()
+            assert (await producer.flush()).position == 30
+            await producer.close()
 
-    def slow(log: Log) -> None:
-        disk_goes_on.wait(10.0)
-        sync(log)
 
-    async with await connect_async(address) as client:
-        await client.execute(CREATE_TRADES)
-        producer = await client.producer("trades", "p")
-        await producer.push(trades(10, 1))
-        await producer.flush()
-        monkeypatch.setattr(Log, "sync", slow)
-        await producer.push(trades(10, 2))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.flush(), 0.2)
-        await producer.push(trades(10, 3))
-        disk_goes_on.set()
-        assert (await producer.flush()).position == 30
-        await producer.close()
+class Remembering(AsyncConnection):
+    """A connection that remembers the call that was opened last."""
+
+    def open(self, method, request=None, timeout_s=None):
+        self.opened = super().open(method, request, timeout_s)
+        return self.opened
 
 
 async def test_a_producer_goes_on_when_the_server_has_ended_its_call(engine, settings):
+    engine.execute(CREATE_TRADES)
     server = Server(engine, settings)
     address = await server.start()
-    async with await connect_async(str(address)) as client:
-        await client.execute(CREATE_TRADES)
-        producer = await client.producer("trades", "p")
-        await producer.push(trades(10, 1))
-        await producer.flush()
-        await server.stop(0)
-        await asyncio.sleep(0.2)  # The end of the call has come.
-        await producer.push(trades(10, 2))
-        again = Server(engine, settings.model_copy(update={"listen": str(address)}))
-        await again.start()
-        assert (await producer.flush()).position == 20
-        await producer.close()
-        await again.stop(0)
+    connection = Remembering(target_of(address))
+    producer = await AsyncProducer(connection, "trades", "p", patience_s=PATIENCE_S).begin(None)
+    await producer.push(trades(10, 1))
+    await producer.flush()
+    await server.stop(0)
+    await connection.opened.code()  # Known when the end of the call has come.
+    await producer.push(trades(10, 2))
+    started = Server(engine, again(settings, address))
+    await started.start()
+    assert (await producer.flush()).position == 20
+    await producer.close()
+    await connection.close()
+    await started.stop(0)
 
 
-async def test_a_subscription_of_which_nothing_was_read_ends_with_its_reader(address, engine):
+async def test_a_subscription_of_which_nothing_was_read_ends_with_its_reader(engine, settings):
+    front = Listened(engine)
+    with running(front, settings) as address:
+        await subscribe_and_leave(str(address), front)
+
+
+async def subscribe_and_leave(address, front):
     async with await connect_async(address) as client:
         await client.execute(CREATE_TRADES)
         query = await client.register("counts", COUNTS)
-        listeners = engine.core.published("counts")[1].listeners
+        listeners = front.core.published("counts")[1].listeners
         for _ in range(3):
             slides = await query.subscribe()
             await slides.aclose()
             with pytest.raises(StopAsyncIteration):
                 await anext(slides)
-        async with asyncio.timeout(10.0):
-            while len(listeners):
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(front.left.acquire)
+        assert len(listeners) == 0
 
 
 async def test_nobody_there_is_said_to_be_unreachable():

@@ -15,7 +15,7 @@ from shedder.errors import PermissionDenied, RateExceeded, UnknownStream
 from shedder.server.identity import Scope, new_token
 from shedder.server.server import running
 from spark_ingest.parts import send_part
-from tests.server.test_tenants import CREATE
+from tests.server.worlds import CREATE
 
 SECOND = 1_000_000
 OWN = [Scope.INGEST, Scope.QUERY, Scope.DEFINE]

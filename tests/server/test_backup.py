@@ -1,6 +1,7 @@
 """Backups that a server makes for clients who may ask for them, and who may go away."""
 
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from queue import SimpleQueue
 
 import pytest
 
@@ -8,11 +9,13 @@ import shedder
 from shedder.cli.backup import backup
 from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
-from shedder.errors import BadSetting, PermissionDenied
+from shedder.errors import BadSetting, Cancelled, PermissionDenied
 from shedder.server import query as server_query
 from shedder.server.identity import Identity, Scope
+from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.v1 import query_pb2
+from tests.server.worlds import PATIENCE_S, Front, connection_to
 from tests.streams.streams import trades
 
 
@@ -36,21 +39,38 @@ def test_a_server_is_not_told_how_to_copy(address, tmp_path):
     assert not (tmp_path / "backups").exists()
 
 
-def test_a_client_that_goes_away_ends_its_backup(client, engine, tmp_path):
-    """The backup waits for the catalog, which somebody holds; then its client leaves."""
+class Watched(Front):
+    """An engine that says which long pieces of work begin, and when their statements end."""
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.begun, self.ended = SimpleQueue(), SimpleQueue()
+
+    def execute(self, *args, watch, **named):
+        def begins(progress):
+            self.begun.put(progress)
+            watch(progress)
+
+        try:
+            return self.engine.execute(*args, watch=begins, **named)
+        except Cancelled as error:
+            self.ended.put(error)
+            raise
+
+
+def test_a_client_that_goes_away_ends_its_backup(client, engine, settings, tmp_path):
+    """The backup waits for the catalog, which the test holds; then its client leaves."""
     client.push("trades", trades(1_000))
     request = query_pb2.ExecuteRequest(sql="BACKUP TO 'monday'")
-    connection = client._connection
-    with engine.core.store.catalog.turn():
-        call = connection.open(connection.query.Execute, request)
-        with ThreadPoolExecutor(1) as other:
-            while not (begun := list(engine.tasks._running.values())):
-                other.submit(client.control, "task").result()
+    front = Watched(engine)
+    with running(front, settings) as address, closing(connection_to(address)) as connection:
+        with engine.core.store.catalog.turn():
+            call = connection.open(connection.query.Execute, request)
+            backup = front.begun.get()
             call.cancel()
-            while not begun[0]._cancelled.is_set():
-                other.submit(client.control, "task").result()
-    while engine.tasks.facts():
-        client.control("task")
+            backup.wait(PATIENCE_S)  # Until it is called off.
+        assert "backup" in str(front.ended.get())
+    assert engine.tasks.facts() == []
     assert list((tmp_path / "backups").iterdir()) == []
 
 

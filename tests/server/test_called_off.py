@@ -18,6 +18,7 @@ from shedder.archive.check import check
 from shedder.archive.progress import Progress
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded
 from shedder.v1 import query_pb2
+from tests.server.worlds import connection_to
 from tests.server_process import ServerProcess
 
 COUNT = "SELECT COUNT(*) AS n FROM trades"
@@ -53,6 +54,13 @@ def client(server):
         yield client
 
 
+@pytest.fixture
+def connection(server):
+    connection = connection_to(server.address)
+    yield connection
+    connection.close()
+
+
 def tasks(client) -> list[str]:
     return [row["value"] for row in client.control("task").to_pylist() if row["key"] == "what"]
 
@@ -68,12 +76,11 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_question_whose_client_leaves_takes_its_scan_along(server, client):
+def test_a_question_whose_client_leaves_takes_its_scan_along(server, client, connection):
     """The scan hangs, as its worker is stopped; the cancel kills it, and the next has a new one."""
     assert client.execute(COUNT).rows()[0]["n"] == 20_000
     (worker,) = children(server.pid)
     os.kill(worker, signal.SIGSTOP)
-    connection = client._connection
 
     def ask_and_leave() -> None:
         call = connection.open(connection.query.Execute, query_pb2.ExecuteRequest(sql=COUNT))
@@ -138,8 +145,7 @@ def test_a_statement_that_ends_soon_has_an_answer_and_no_news(client):
     assert all(work.what for work in begun)
 
 
-def test_a_period_that_would_keep_the_server_busy_is_refused(client):
-    connection = client._connection
+def test_a_period_that_would_keep_the_server_busy_is_refused(client, connection):
     request = query_pb2.ExecuteRequest(sql=COUNT, progress_period_s=0.001)
     with pytest.raises(BadSetting, match="a period of"):
         connection.read(connection.open(connection.query.Execute, request))

@@ -4,12 +4,13 @@ import pytest
 
 import shedder
 from shedder import errors
+from shedder.server.calls import CallLimits
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import encode
 from shedder.v1 import control_pb2
 from shedder.wire import tables
-from tests.server.conftest import CREATE_TRADES
+from tests.server.worlds import CREATE_TRADES
 from tests.streams.streams import TRADES, every_type, trades
 
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"
@@ -34,8 +35,8 @@ def test_the_schema_comes_as_it_was_created(client):
     assert (schema.columns, schema.time_column) == (TRADES.columns, "ts")
 
 
-def test_a_subscription_ends_when_its_query_is_dropped(client, monkeypatch):
-    monkeypatch.setattr("shedder.server.query.LOOK_AGAIN_S", 0.05)
+@pytest.mark.parametrize("limits", [CallLimits(quiet_look_s=0.05)])
+def test_a_subscription_ends_when_its_query_is_dropped(client):
     slides = client.register("counts", COUNTS).subscribe()
     client.execute("DROP QUERY counts")
     with pytest.raises(errors.UnknownQuery):
@@ -105,29 +106,29 @@ def test_a_stale_epoch_is_refused(client):
         client.producer("trades", "p", epoch=1)
 
 
-def test_hostile_bytes_are_refused_and_counted(client, engine):
+def test_hostile_bytes_are_refused_and_counted(client, connection):
     from shedder.v1 import ingest_pb2
 
-    stub, payload = client._connection.ingest, encode(trades(10))
+    stub, payload = connection.ingest, encode(trades(10))
     for arrow in (b"", b"junk", payload[:100], payload[:-100] + b"\xff" * 100):
         request = ingest_pb2.AppendRequest(
             stream="trades", batch=ingest_pb2.Batch(arrow=arrow, rows=10)
         )
         with pytest.raises(errors.BadBatch):
-            client._connection.call(stub.Append, request)
+            connection.call(stub.Append, request)
     ledger = client.ledger("trades")
     assert (ledger.applied, ledger.refused_batches) == (0, 4)
 
 
 @pytest.mark.slow
-def test_a_message_above_the_limit_is_refused(client):
+def test_a_message_above_the_limit_is_refused(client, connection):
     from shedder.v1 import ingest_pb2
 
     request = ingest_pb2.AppendRequest(
         stream="trades", batch=ingest_pb2.Batch(arrow=bytes(17 << 20))
     )
     with pytest.raises(errors.ResourceExhausted):
-        client._connection.call(client._connection.ingest.Append, request)
+        connection.call(connection.ingest.Append, request)
 
 
 def test_nobody_there_is_said_to_be_unreachable():
@@ -135,23 +136,27 @@ def test_nobody_there_is_said_to_be_unreachable():
         shedder.connect("127.0.0.1:1")
 
 
-def test_the_control_table_can_be_watched(client):
-    stub = client._connection.control
+def test_the_control_table_can_be_watched(client, connection):
+    stub = connection.control
     request = control_pb2.WatchRequest(entity="stream", period_s=0.1)
-    call = client._connection.open(stub.Watch, request)
+    call = connection.open(stub.Watch, request)
     for _ in range(2):
-        response = client._connection.read(call)
+        response = connection.read(call)
         assert "trades" in tables.from_bytes(response.table)["name"].to_pylist()
     call.cancel()
-    too_often = client._connection.open(stub.Watch, control_pb2.WatchRequest(period_s=1e-3))
+    too_often = connection.open(stub.Watch, control_pb2.WatchRequest(period_s=1e-3))
     with pytest.raises(errors.BadSetting, match=r"0\.001"):
-        client._connection.read(too_often)
+        connection.read(too_often)
 
 
 @pytest.mark.slow
-def test_an_answer_above_the_limit_says_what_to_do(client, monkeypatch):
-    monkeypatch.setattr("shedder.server.query.ANSWER_BYTES_MAX", 10)
-    with pytest.raises(errors.ResourceExhausted, match="LIMIT"):
+def test_an_answer_above_the_limit_says_what_to_do(engine, settings):
+    engine.execute(CREATE_TRADES)
+    with (
+        running(engine, settings, CallLimits(answer_bytes_max=10)) as address,
+        shedder.connect(str(address)) as client,
+        pytest.raises(errors.ResourceExhausted, match="one may have 10; ask with LIMIT"),
+    ):
         client.execute(TOTAL)
 
 

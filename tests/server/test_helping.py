@@ -1,31 +1,68 @@
 """A producer that helps: summaries while the server asks for it, their rows later, once each."""
 
-from dataclasses import replace
+import errno
+import threading
+from contextlib import suppress
 
 import pytest
 
 from shedder import errors
-from shedder.client import backlog
 from shedder.client.helping import Helper
-from shedder.client.spill import Spill
-from shedder.overload.controller import NORMAL, STRETCH_MAX
-from tests.server.test_spilling import pushed, stored
-from tests.server.test_summarising import answers, twins
+from shedder.v1.synopses_pb2 import MergeRequest
+from tests.server.worlds import (
+    DISK_ERRNOS,
+    Asking,
+    FullDisk,
+    Wire,
+    answers,
+    interrupt,
+    overloaded,
+    pushed,
+    spilling,
+    stored,
+)
 from tests.streams.streams import TRADES, trades
 
-__all__ = ["twins"]  # A fixture.
 BATCHES = 40
 
 
-@pytest.fixture(autouse=True)
-def no_patience(monkeypatch):
-    """Batches are spilled as soon as there is no room."""
-    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
+class Helped(Asking):
+    """An engine that asks for help, counts it, and may lose or refuse it.
+
+    losses: for each merge, whether its receipt gets lost. plans_change: every merge is refused.
+    rows_wait: rows that follow are refused.
+    """
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.losses = iter(())
+        self.plans_change = False
+        self.rows_wait = False
+        self.merged = threading.Semaphore(0)
+        self.merges = 0
+        self.summarised = []  # Of each batch that came: whether its summary came before.
+
+    def merge(self, *args, **named):
+        if self.plans_change:
+            raise errors.PlansChanged("queries come and go")
+        receipt = self.engine.merge(*args, **named)
+        self.merges += 1
+        self.merged.release()
+        if next(self.losses, False):
+            raise errors.Draining("the receipt got lost")
+        return receipt
+
+    def append(self, *args, **named):
+        summarised = named.get("summarised", False)
+        if summarised and self.rows_wait:
+            raise overloaded(5)
+        self.summarised.append(summarised)
+        return super().append(*args, **named)
 
 
-def asks(engine, *, help_wanted):
-    """From now on receipts say so."""
-    engine.overload.state = replace(NORMAL, stretch=STRETCH_MAX if help_wanted else 1)
+@pytest.fixture
+def front(engine):
+    return Helped(engine)
 
 
 def helped(client, producer, seeds):
@@ -36,35 +73,25 @@ def helped(client, producer, seeds):
 
 
 @pytest.fixture
-def producer(twins, tmp_path):
+def producer(twins, connection, tmp_path):
     """Of a server that looks at no load: it asks for help when the test says so."""
     twins.set_control("overload", "", "mode", "off")
-    with twins.producer("trades", "p", spill=tmp_path / "spill", helps=True) as producer:
+    with spilling(connection, tmp_path / "spill", helps=True) as producer:
         yield producer
 
 
 @pytest.mark.slow
-def test_while_help_is_wanted_summaries_go_and_their_rows_follow(twins, engine, producer, tmp_path):
-    followed = []
-    merge, append = engine.merge, engine.append
-
-    def watching(*args, **kwargs):
-        followed.append(kwargs.get("summarised", False))
-        return append(*args, **kwargs)
-
-    engine.append = watching
-    merged = []
-    engine.merge = lambda *args, **kwargs: merged.append(1) or merge(*args, **kwargs)
+def test_while_help_is_wanted_summaries_go_and_their_rows_follow(twins, front, producer, tmp_path):
     for seed in range(3 * BATCHES):
-        asks(engine, help_wanted=BATCHES <= seed < 2 * BATCHES)
+        front.help_wanted = BATCHES <= seed < 2 * BATCHES
         producer.push(trades(10, seed))
         twins.push("twins", trades(10, seed))
         if seed % BATCHES < 3:
             producer.flush()
     producer.flush()
-    assert 3 <= len(merged) <= 3 * BATCHES
-    assert followed.count(True) == len(merged)
-    assert followed.count(False) == 3 * BATCHES - len(merged) + 3 * BATCHES
+    assert 3 <= front.merges <= 3 * BATCHES
+    assert front.summarised.count(True) == front.merges
+    assert front.summarised.count(False) == 3 * BATCHES - front.merges + 3 * BATCHES
     assert producer.to_follow.batches == 0
     assert stored(twins) == pushed(range(3 * BATCHES))
     assert answers(twins, "trades").equals(answers(twins, "twins"))
@@ -75,56 +102,55 @@ def test_while_help_is_wanted_summaries_go_and_their_rows_follow(twins, engine, 
 
 
 @pytest.mark.slow
-def test_answers_know_what_was_summarised_before_its_rows_follow(
-    twins, engine, producer, monkeypatch
-):
-    def not_now(helper):
-        raise errors.Overloaded("full")
-
-    asks(engine, help_wanted=True)
+def test_answers_know_what_was_summarised_before_its_rows_follow(twins, front, producer):
+    front.help_wanted = True
     helped(twins, producer, [0])
-    monkeypatch.setattr(Helper, "follow", not_now)
-    monkeypatch.setattr(producer, "_patience_s", 0.2)
+    front.rows_wait = True
     for seed in range(1, 4):
         producer.push(trades(10, seed))
-    for _ in range(100):
-        with pytest.raises(errors.Overloaded):
-            producer.flush()
-        if twins.ledger("trades").to_follow == 30:
-            break
+    for _ in range(3):
+        front.merged.acquire()
     assert producer.to_follow.rows == 30
     assert answers(twins, "trades")["n"].to_pylist() == [40]
     assert twins.ledger("trades").to_follow == 30
-    monkeypatch.undo()
+    front.rows_wait = False
     producer.flush()
     assert stored(twins) == pushed(range(4))
 
 
 @pytest.mark.slow
-def test_receipts_that_get_lost_store_nothing_twice(twins, engine, producer):
-    merge, losses = engine.merge, iter([True, False, True, True])
+def test_a_flush_is_told_that_rows_cannot_follow(twins, front, connection, tmp_path):
+    twins.set_control("overload", "", "mode", "off")
+    front.help_wanted = True
+    producer = spilling(connection, tmp_path, patience_s=0.2, helps=True)
+    producer.push(trades(10, 0))  # Its receipt asks for help.
+    while not producer.help_wanted:
+        with suppress(errors.Overloaded):
+            producer.flush()
+    front.rows_wait = True
+    producer.push(trades(10, 1))
+    with pytest.raises(errors.Overloaded):
+        producer.flush()
+    interrupt(producer)
+    front.rows_wait = False
+    spilling(connection, tmp_path, helps=True).close()
+    assert stored(twins) == pushed(range(2))
 
-    def lossy(*args, **kwargs):
-        receipt = merge(*args, **kwargs)
-        if next(losses, False):
-            raise errors.Draining("the receipt got lost")
-        return receipt
 
-    engine.merge = lossy
-    asks(engine, help_wanted=True)
+@pytest.mark.slow
+def test_receipts_that_get_lost_store_nothing_twice(twins, front, producer):
+    front.losses = iter([True, False, True, True])
+    front.help_wanted = True
     helped(twins, producer, range(6))
     assert stored(twins) == pushed(range(6))
     assert twins.ledger("trades").applied == 60
 
 
 @pytest.mark.slow
-def test_what_cannot_be_summarised_is_sent_as_it_is(twins, engine, producer):
-    def refusing(*args, **kwargs):
-        raise errors.PlansChanged("queries come and go")
-
-    asks(engine, help_wanted=True)
+def test_what_cannot_be_summarised_is_sent_as_it_is(twins, front, producer):
+    front.help_wanted = True
     helped(twins, producer, [0])
-    engine.merge = refusing
+    front.plans_change = True
     helped(twins, producer, range(1, 4))
     assert producer.to_follow.batches == 0
     assert stored(twins) == pushed(range(4))
@@ -134,12 +160,11 @@ def test_what_cannot_be_summarised_is_sent_as_it_is(twins, engine, producer):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_after_a_crash_rows_follow_when_the_server_has_their_summary(
-    twins, tmp_path, monkeypatch, is_stored
+    twins, connection, tmp_path, is_stored
 ):
     """The crash comes behind the rows on disk, before or behind the summary at the server."""
-
-    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
-    again = Helper(twins._connection, TRADES, "p", directory=tmp_path)
+    died_at(1, connection, tmp_path, is_stored=is_stored)
+    again = Helper(connection, TRADES, "p", directory=tmp_path)
     if not is_stored:
         help_with(again, 1)
     assert again.waiting.rows == 20
@@ -155,19 +180,29 @@ def help_with(helper, sequence):
     helper.summarise(trades(10, sequence), epoch=0, sequence=sequence)
 
 
-def died_at(sequence, twins, directory, monkeypatch, *, is_stored):
+class Dying(Wire):
+    """The process dies when it sends the next summary: before or after it is stored."""
+
+    def __init__(self, connection, *, is_stored):
+        super().__init__(connection)
+        self.dies = False
+        self._is_stored = is_stored
+
+    def call(self, method, request, timeout_s=None):
+        if self.dies and isinstance(request, MergeRequest):
+            if self._is_stored:
+                self.connection.call(method, request, timeout_s)
+            raise KeyboardInterrupt
+        return self.connection.call(method, request, timeout_s)
+
+
+def died_at(sequence, connection, directory, *, is_stored):
     """A helper summarised the batches before, and died when this one's rows were on disk."""
-    helper = Helper(twins._connection, TRADES, "p", directory=directory)
+    wire = Dying(connection, is_stored=is_stored)
+    helper = Helper(wire, TRADES, "p", directory=directory)
     for before in range(sequence):
         help_with(helper, before)
-    merge = helper._merge
-
-    def dying(*args):
-        if is_stored:
-            merge(*args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(helper, "_merge", dying)
+    wire.dies = True
     with pytest.raises(KeyboardInterrupt):
         help_with(helper, sequence)
     helper.close()
@@ -175,11 +210,11 @@ def died_at(sequence, twins, directory, monkeypatch, *, is_stored):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_after_a_crash_it_goes_on_in_a_new_epoch(twins, engine, tmp_path, monkeypatch, is_stored):
+def test_after_a_crash_it_goes_on_in_a_new_epoch(twins, front, connection, tmp_path, is_stored):
     twins.set_control("overload", "", "mode", "off")
-    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
-    asks(engine, help_wanted=True)
-    with twins.producer("trades", "p", epoch=1, spill=tmp_path, helps=True) as producer:
+    died_at(1, connection, tmp_path, is_stored=is_stored)
+    front.help_wanted = True
+    with spilling(connection, tmp_path, epoch=1, helps=True) as producer:
         assert producer.to_follow.batches == 1 + is_stored
         helped(twins, producer, range(1 + is_stored, 5))
     assert stored(twins) == pushed(range(5))
@@ -190,12 +225,12 @@ def test_after_a_crash_it_goes_on_in_a_new_epoch(twins, engine, tmp_path, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_what_is_owed_of_an_older_epoch_follows_and_nothing_else(
-    twins, tmp_path, monkeypatch, is_stored
+    twins, connection, tmp_path, is_stored
 ):
     """The producer has gone on in another epoch meanwhile, without its spill."""
-    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
+    died_at(1, connection, tmp_path, is_stored=is_stored)
     twins.push("trades", trades(10, 2), producer="p", epoch=3)
-    again = Helper(twins._connection, TRADES, "p", directory=tmp_path)
+    again = Helper(connection, TRADES, "p", directory=tmp_path)
     while again.owes:
         again.follow()
     again.close()
@@ -206,16 +241,16 @@ def test_what_is_owed_of_an_older_epoch_follows_and_nothing_else(
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_rows_that_are_declared_lost_keep_nobody_from_going_on(
-    twins, tmp_path, monkeypatch, is_stored
+    twins, connection, tmp_path, is_stored
 ):
     """The newest of them, of which nobody can tell any more whether they were to follow."""
-    died_at(1, twins, tmp_path, monkeypatch, is_stored=is_stored)
+    died_at(1, connection, tmp_path, is_stored=is_stored)
     newest = sorted(tmp_path.glob("*/*.arrow"))[-1]
     newest.write_bytes(b"")
     with pytest.raises(errors.CorruptData, match=newest.name):
-        Helper(twins._connection, TRADES, "p", directory=tmp_path)
+        Helper(connection, TRADES, "p", directory=tmp_path)
     newest.rename(newest.with_name(f"{newest.name}.lost"))
-    again = Helper(twins._connection, TRADES, "p", directory=tmp_path)
+    again = Helper(connection, TRADES, "p", directory=tmp_path)
     if not is_stored:
         help_with(again, 1)
     while again.owes:
@@ -226,44 +261,51 @@ def test_rows_that_are_declared_lost_keep_nobody_from_going_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [errors.DiskFull, errors.StorageFailed])
+@pytest.mark.parametrize("problem", DISK_ERRNOS, ids=errno.errorcode.get)
 def test_what_its_own_disk_does_not_take_is_sent_as_it_is(
-    twins, engine, producer, monkeypatch, error
+    twins, front, connection, tmp_path, problem
 ):
-    def no_room(spill, *args, **kwargs):
-        raise error("of the client")
-
-    asks(engine, help_wanted=True)
-    helped(twins, producer, [0, 1])
-    monkeypatch.setattr(Spill, "write", no_room)
-    helped(twins, producer, range(2, 5))
-    monkeypatch.undo()
-    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
-    merged = engine.merge
-    engine.merge = lambda *args, **kwargs: helpful.append(1) or merged(*args, **kwargs)
-    helpful = []
-    helped(twins, producer, range(5, 7))
-    assert helpful  # It helps again as soon as there is room.
+    twins.set_control("overload", "", "mode", "off")
+    disk = FullDisk()
+    front.help_wanted = True
+    with spilling(connection, tmp_path, helps=True, files=disk) as producer:
+        helped(twins, producer, [0, 1])
+        assert front.merges == 1
+        disk.errno = problem
+        helped(twins, producer, range(2, 5))
+        assert front.merges == 1
+        disk.errno = None
+        helped(twins, producer, range(5, 7))
+        assert front.merges > 1  # It helps again as soon as there is room.
     assert stored(twins) == pushed(range(7))
 
 
 @pytest.mark.slow
-def test_whatever_ends_the_sending_thread_is_told_to_who_pushes(twins, monkeypatch, tmp_path):
-    def broken():
-        raise ZeroDivisionError("a bug")
-
-    producer = twins.producer("trades", "p", spill=tmp_path, helps=True)
+def test_whatever_ends_the_sending_thread_is_told_to_who_pushes(twins, connection, tmp_path):
+    wire = Broken(connection)
+    producer = spilling(wire, tmp_path, helps=True)
     producer.push(trades(10, 0))
     producer.flush()
-    monkeypatch.setattr(producer._sender, "_step", broken)
+    wire.is_broken = True
     producer.push(trades(10, 1))
     for call in (producer.flush, lambda: producer.push(trades(10, 2)), producer.close):
         with pytest.raises(errors.InternalError, match="ZeroDivisionError"):
             call()
     assert producer.spilled.batches == 1
-    with twins.producer("trades", "p", spill=tmp_path) as again:
+    with spilling(connection, tmp_path) as again:
         again.push(trades(10, 2))
     assert stored(twins) == pushed(range(3))
+
+
+class Broken(Wire):
+    """A connection with a bug that shows when the next receipt is read."""
+
+    is_broken = False
+
+    def read(self, call):
+        if self.is_broken:
+            raise ZeroDivisionError("a bug")
+        return self.connection.read(call)
 
 
 def test_to_help_a_producer_needs_a_disk(client):

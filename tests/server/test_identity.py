@@ -19,17 +19,9 @@ from shedder.server.identity import (
 )
 from shedder.server.listening import checked_address
 from shedder.settings import Settings
-from shedder.v1 import audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
+from tests.server.worlds import METHODS, SERVICES
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-SERVICES = [
-    service
-    for module in (audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2)
-    for service in module.DESCRIPTOR.services_by_name.values()
-]
-METHODS = [
-    f"/{service.full_name}/{method.name}" for service in SERVICES for method in service.methods
-]
 
 
 def test_a_new_token_is_known_by_its_entry_alone():

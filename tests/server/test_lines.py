@@ -7,33 +7,60 @@ import time
 import pytest
 
 import shedder
-from shedder import errors
 from shedder.engine.overload import BACKLOG_MS, BACKLOG_MS_CALM
-from shedder.overload.controller import AGE_MS, NORMAL, State
+from shedder.overload.controller import AGE_MS, NORMAL
 from shedder.server.append_stream import CREDITS, CREDITS_MIN
+from shedder.server.calls import CallLimits
 from shedder.server.lines import RECENT_S, Line, Lines
+from shedder.server.server import running
+from tests.server.worlds import (
+    FLOOD,
+    PATIENCE_S,
+    Front,
+    SteeredMachine,
+    overloaded,
+    ticks_until,
+)
 from tests.streams.streams import trades
 
 CLIENTS, BATCHES = 6, 12
 
 
+class Seldom(Front):
+    """An engine with room for one batch, at every third question."""
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.order = []  # Of producers whose batches came in.
+        self._lock = threading.Lock()
+        self._asked = 0
+
+    def append(self, *args, **named):
+        with self._lock:
+            self._asked += 1
+            if self._asked % 3:
+                raise overloaded(2)
+            self.order.append(named["producer"])
+        return self.engine.append(*args, **named)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("limits", [CallLimits(append_patience_s=PATIENCE_S)])
 def test_when_there_is_room_for_one_at_a_time_nobody_is_passed_over(
-    client, engine, address, monkeypatch
+    client, engine, settings, limits
 ):
-    append, lock, asked, order = engine.append, threading.Lock(), [0], []
+    front = Seldom(engine)
+    with running(front, settings, limits) as address:
+        push_together(str(address))
+    assert client.ledger("trades").applied == 10 * CLIENTS * (BATCHES + 1)
+    # While all of them waited, nobody had several turns more than anybody else.
+    contended = front.order[CLIENTS : CLIENTS + CLIENTS * (BATCHES // 2)]
+    turns = [contended.count(f"p{number}") for number in range(CLIENTS)]
+    assert max(turns) - min(turns) <= BATCHES // 4, turns
 
-    def seldom(*args, **kwargs):
-        """Room for one batch, at every third question."""
-        with lock:
-            asked[0] += 1
-            if asked[0] % 3:
-                error = errors.Overloaded("full")
-                error.retry_after_ms = 2
-                raise error
-            order.append(kwargs["producer"])
-        return append(*args, **kwargs)
 
+def push_together(address):
+    """Clients push all at the same time, once each of them is connected."""
     everybody = threading.Barrier(CLIENTS)
 
     def push(number):
@@ -47,17 +74,11 @@ def test_when_there_is_room_for_one_at_a_time_nobody_is_passed_over(
             for _ in range(BATCHES):
                 producer.push(trades(10, number))
 
-    monkeypatch.setattr(engine, "append", seldom)
     threads = [threading.Thread(target=push, args=(number,)) for number in range(CLIENTS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert client.ledger("trades").applied == 10 * CLIENTS * (BATCHES + 1)
-    # While all of them waited, nobody had several turns more than anybody else.
-    contended = order[CLIENTS : CLIENTS + CLIENTS * (BATCHES // 2)]
-    turns = [contended.count(f"p{number}") for number in range(CLIENTS)]
-    assert max(turns) - min(turns) <= BATCHES // 4, turns
 
 
 def test_a_line_is_as_long_as_it_was_of_late_and_its_first_goes_first():
@@ -100,71 +121,80 @@ def test_calls_of_one_stream_stand_in_one_line():
     assert lines.of("trades") is one is not lines.of("quotes")
 
 
+class Standing(SteeredMachine):
+    """A steered machine whose clock stands, so that lines stay as long as they were."""
+
+    def monotonic_s(self):
+        return 0.0
+
+
+class Lining(Front):
+    """An engine that says when a batch is about to stand in line."""
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.lined_up = threading.Semaphore(0)
+
+    def blocks(self, stream):
+        self.lined_up.release()
+        return self.engine.blocks(stream)
+
+
 @pytest.mark.slow
-def test_calls_that_wait_share_the_credits_of_one(client, address, engine, monkeypatch):
-    engine.overload.start()
-    meter = engine.core.meter = Slow(engine.core.meter)
+@pytest.mark.parametrize("machine", [Standing()])
+def test_calls_that_wait_share_the_credits_of_one(client, engine, settings, machine):
+    front = Lining(engine)
     with (
-        client.producer("trades", "one") as one,
-        client.producer("trades", "other") as other,
+        running(front, settings, CallLimits(append_patience_s=PATIENCE_S)) as address,
+        shedder.connect(str(address)) as own,
+        own.producer("trades", "one") as one,
+        own.producer("trades", "other") as other,
     ):
+        engine.overload.start()
+        machine.told_ms = 0.0
         one.push(trades(10, 1))
         one.flush()
-        assert one._outbox.credits == CREDITS
-        monkeypatch.setattr("shedder.server.append_stream.LOOK_MS_MAX", 5)
-        monkeypatch.setattr("shedder.server.append_stream.PATIENCE_S", 1.0)
-        meter.told_ms = BACKLOG_MS_CALM + 1  # Both wait, until they are let in all the same.
+        assert one.outbox.credits == CREDITS
+        machine.told_ms = BACKLOG_MS_CALM + 1  # Both wait.
         for producer in (one, other):
             producer.push(trades(10, 2))
+            front.lined_up.acquire()
+        machine.told_ms = 0.0
         for producer in (one, other):
             producer.flush()
-        assert {one._outbox.credits, other._outbox.credits} == {CREDITS // 2}
+        assert {one.outbox.credits, other.outbox.credits} == {CREDITS // 2}
         assert CREDITS_MIN < CREDITS // 2
-        with client.producer("trades", "third") as third:  # Who comes meanwhile has no more.
+        with own.producer("trades", "third") as third:  # It comes later, and has no more.
             third.push(trades(1, 3))
-            assert third._outbox.credits == CREDITS // 2
-            meter.told_ms = 0.0
-
-
-class Slow:
-    """A meter whose queue takes as long as it is told."""
-
-    def __init__(self, meter):
-        self._meter = meter
-        self.told_ms = 0.0
-
-    def drain_ms(self, more_bytes, *, one_run=0.0):
-        return self.told_ms
-
-    def __getattr__(self, name):
-        return getattr(self._meter, name)
+            third.flush()
+            assert third.outbox.credits == CREDITS // 2
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("machine", [SteeredMachine()])
+@pytest.mark.parametrize("limits", [CallLimits(append_patience_s=0.2)])
 def test_while_what_has_come_takes_long_open_calls_wait_and_nobody_is_refused(
-    client, engine, monkeypatch
+    client, engine, machine
 ):
-    monkeypatch.setattr("shedder.server.append_stream.PATIENCE_S", 0.2)
-    meter = engine.core.meter = Slow(engine.core.meter)
     engine.overload.start()
     with client.producer("trades", "p") as producer:
-        meter.told_ms = BACKLOG_MS_CALM + 1
+        machine.told_ms = BACKLOG_MS_CALM + 1
         began = time.monotonic()
         producer.push(trades(10, 1))
         assert producer.flush().position == 10  # It was held back, and then taken all the same.
         assert time.monotonic() - began >= 0.2
-        meter.told_ms = BACKLOG_MS_CALM
+        machine.told_ms = BACKLOG_MS_CALM
         producer.push(trades(10, 2))
         assert producer.flush().position == 20
     ledger = client.ledger("trades")
     assert (ledger.applied, ledger.refused_batches) == (20, 0)
 
 
+@pytest.mark.parametrize("machine", [SteeredMachine()])
 @pytest.mark.parametrize("policy", ["DROP", "DROP OLDEST"])
-def test_where_tuples_are_dropped_nobody_is_held_back(client, engine, policy):
-    meter = engine.core.meter = Slow(engine.core.meter)
+def test_where_tuples_are_dropped_nobody_is_held_back(client, engine, machine, policy):
     engine.overload.start()
-    meter.told_ms = 2 * BACKLOG_MS
+    machine.told_ms = 2 * BACKLOG_MS
     assert engine.overload.backlog_ms("trades") == 2 * BACKLOG_MS
     client.execute(f"ALTER STREAM trades SET ON OVERLOAD {policy}")
     assert engine.overload.backlog_ms("trades") == 0
@@ -173,8 +203,10 @@ def test_where_tuples_are_dropped_nobody_is_held_back(client, engine, policy):
     assert engine.overload.backlog_ms("trades") == 0
 
 
-def test_work_is_shed_before_anybody_waits(engine):
-    engine.overload.state = NORMAL
+@pytest.mark.parametrize("machine", [SteeredMachine()])
+def test_work_is_shed_before_anybody_waits(engine, machine):
+    assert engine.overload.state == NORMAL
     assert engine.overload.backlog_ms_max == BACKLOG_MS_CALM > AGE_MS * 4
-    engine.overload.state = State(budget_ns=100.0)
+    machine.load = FLOOD
+    ticks_until(engine, lambda state: state.overloaded)
     assert engine.overload.backlog_ms_max == BACKLOG_MS

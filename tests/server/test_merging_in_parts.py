@@ -25,7 +25,7 @@ from shedder.v1.synopses_pb2 import MergeInPartsRequest, MergeRequest
 from shedder.v1.synopses_pb2_grpc import SynopsesStub
 from shedder.wire.status import from_call
 from shedder.wire.summaries import PART_BYTES, merge_in_parts
-from tests.server.conftest import CREATE_TRADES
+from tests.server.worlds import CREATE_TRADES
 from tests.server_process import ServerProcess
 from tests.streams.streams import trades
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -13,12 +14,11 @@ from hypothesis import strategies as st
 import shedder
 from shedder.engine.ownership import Asker
 from shedder.errors import Overloaded
-from shedder.server import boundary
+from shedder.server.calls import CallLimits
 from shedder.server.identity import Scope, new_token
 from shedder.server.places import Places
 from shedder.server.server import running
-from tests.server.conftest import CREATE_TRADES
-from tests.server.test_resilience import health_of
+from tests.server.worlds import CREATE_TRADES, PATIENCE_S, Front, health_of, overloaded
 from tests.streams.streams import trades
 
 COUNT = "SELECT COUNT(*) AS n FROM trades"
@@ -50,23 +50,27 @@ def test_who_leaves_makes_room():
                 places.take("c")
 
 
+class Waiting(Front):
+    """An engine without room until `room` is set; `arrived` counts the producers that asked."""
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.room = threading.Event()
+        self.arrived = threading.Semaphore(0)
+        self._waits = set()
+
+    def append(self, *args, **named):
+        if named["producer"] not in self._waits:  # Each asks again and again.
+            self._waits.add(named["producer"])
+            self.arrived.release()
+        if not self.room.is_set():
+            raise overloaded(20)
+        return self.engine.append(*args, **named)
+
+
 @contextmanager
-def waiting(engine, connect, calls):
+def waiting(front, connect, calls):
     """So many pushes, one of each client, which wait for room until the block ends."""
-    room, arrived, waits = threading.Event(), threading.Semaphore(0), set()
-    append = engine.append
-
-    def full(*args, **kwargs):
-        if kwargs["producer"] not in waits:  # Each asks again and again.
-            waits.add(kwargs["producer"])
-            arrived.release()
-        if not room.is_set():
-            error = Overloaded("full")
-            error.retry_after_ms = 20
-            raise error
-        return append(*args, **kwargs)
-
-    engine.append = full
     clients = [connect() for _ in range(calls)]
     pushes = [
         threading.Thread(target=client.push, args=("trades", trades(10, seed)))
@@ -76,31 +80,28 @@ def waiting(engine, connect, calls):
         for push in pushes:
             push.start()
         for _ in pushes:
-            assert arrived.acquire(timeout=30)
+            front.arrived.acquire()
         yield
     finally:
-        room.set()
+        front.room.set()
         for push in pushes:
-            push.join(30)
+            push.join()
         for client in clients:
             client.close()
-        engine.append = append
 
 
 @pytest.mark.slow
-def test_while_all_places_for_appends_are_taken_an_operator_gets_through(
-    engine, settings, monkeypatch
-):
+def test_while_all_places_for_appends_are_taken_an_operator_gets_through(engine, settings):
     """A stream that blocks holds its appends as long as it is full."""
-    monkeypatch.setattr(boundary, "CALLS_MAX", 4)
     engine.execute(CREATE_TRADES)
     engine.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
-    with running(engine, settings) as address:
+    front = Waiting(engine)
+    with running(front, settings, CallLimits(calls_max=4)) as address:
 
         def connect():
-            return shedder.connect(str(address), patience_s=60)
+            return shedder.connect(str(address), patience_s=PATIENCE_S)
 
-        with waiting(engine, connect, 3):
+        with waiting(front, connect, 3):
             client = shedder.connect(str(address), patience_s=0)
             with pytest.raises(Overloaded, match="3 appends are in flight, 3 of tenant 'default'"):
                 client.push("trades", trades(10))
@@ -110,38 +111,62 @@ def test_while_all_places_for_appends_are_taken_an_operator_gets_through(
         assert client.execute(COUNT).rows()[0]["n"] == 30
 
 
-def test_above_the_limit_of_calls_probes_and_control_still_pass(engine, settings, monkeypatch):
-    monkeypatch.setattr(boundary, "CALLS_MAX", 0)
+class Slow(Front):
+    """An engine whose ledger takes until `go_on` is set."""
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def ledger(self, stream):
+        self.asked.set()
+        self.go_on.wait()
+        return self.engine.ledger(stream)
+
+
+def test_above_the_limit_of_calls_probes_and_control_still_pass(engine, settings):
     engine.execute(CREATE_TRADES)
-    with running(engine, settings) as address:
-        client = shedder.connect(str(address), patience_s=0)
-        with pytest.raises(Overloaded):
-            client.execute(COUNT)
-        client.set_control("overload", "", "mode", "off")
-        assert client.control().num_rows > 0
-        assert health_of(str(address), "") == health_pb2.HealthCheckResponse.SERVING
+    front = Slow(engine)
+    with (
+        running(front, settings, CallLimits(calls_max=1)) as address,
+        shedder.connect(str(address), patience_s=0) as client,
+        ThreadPoolExecutor(1) as other,
+    ):
+        ledger = other.submit(client.ledger, "trades")
+        front.asked.wait()
+        try:
+            with pytest.raises(Overloaded, match="1 calls are in flight"):
+                client.execute(COUNT)
+            client.set_control("overload", "", "mode", "off")
+            assert client.control().num_rows > 0
+            assert health_of(str(address), "") == health_pb2.HealthCheckResponse.SERVING
+        finally:
+            front.go_on.set()
+        assert ledger.result().applied == 0
 
 
 @pytest.mark.slow
-def test_one_tenants_waiting_appends_leave_places_to_another(tmp_path, authority, monkeypatch):
-    monkeypatch.setattr(boundary, "CALLS_MAX", 4)
+def test_one_tenants_waiting_appends_leave_places_to_another(tmp_path, authority):
     tokens = {}
     for name in ("acme", "bolt"):
         tokens[name], entry = new_token(name, [Scope.INGEST, Scope.QUERY], tenant=name)
         with authority.tokens_file.open("a") as file:
             file.write("\n" + entry)
     settings = authority.settings(tokens_file=authority.tokens_file)
-    with shedder.open(tmp_path / "data", settings) as engine, running(engine, settings) as address:
+    with (
+        shedder.open(tmp_path / "data", settings) as engine,
+        running(front := Waiting(engine), settings, CallLimits(calls_max=4)) as address,
+    ):
         engine.execute(CREATE_TRADES, asker=Asker("acme"))
         engine.execute(CREATE_TRADES.replace("trades", "clicks"), asker=Asker("bolt"))
         engine.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
 
-        def connect(name="acme", patience_s=60):
+        def connect(name="acme", patience_s=PATIENCE_S):
             return shedder.connect(
                 str(address), token=tokens[name], ca=authority.ca_pem, patience_s=patience_s
             )
 
-        with waiting(engine, connect, 3):
+        with waiting(front, connect, 3):
             acme, bolt = connect(patience_s=0), connect("bolt", patience_s=0)
             with pytest.raises(Overloaded, match="3 of tenant 'acme'"):
                 acme.push("trades", trades(10))

@@ -3,7 +3,7 @@
 import pytest
 
 import shedder
-from tests.server.conftest import CREATE_TRADES
+from tests.server.worlds import CREATE_TRADES
 from tests.server_process import ServerProcess
 from tests.streams.streams import trades
 
@@ -16,7 +16,7 @@ def test_a_server_that_is_told_to_stop_drains_and_ends_with_zero(tmp_path):
         producer = client.producer("trades", "p")
         for seed in range(50):
             producer.push(trades(1_000, seed))
-        acknowledged = producer._outbox.receipt.position
+        acknowledged = producer.outbox.receipt.position
         assert server.stop() == 0
     assert "leaked" not in (tmp_path / "server.log").read_text()  # DuckDB's word for what is left.
     with shedder.open(tmp_path / "data") as engine:

@@ -2,36 +2,35 @@
 
 import re
 import socket
-import time
 import urllib.request
 from concurrent.futures import Future
+from contextlib import ExitStack, closing
 
-import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from structlog.testing import capture_logs
 
 import shedder
 from shedder import errors
+from shedder.server.calls import CallLimits
 from shedder.server.health import INGEST, QUERY
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import encode
-from tests.server.conftest import CREATE_TRADES
+from tests.server.worlds import (
+    CREATE_TRADES,
+    Front,
+    Holding,
+    Listened,
+    again,
+    connection_to,
+    health_of,
+    overloaded,
+)
 from tests.streams.streams import trades
 
 COUNT = "SELECT COUNT(*) AS n FROM trades"
 SECRET = "the key is under the mat in /etc/shadow"
-
-
-def health_of(address: str, service: str) -> int:
-    with grpc.insecure_channel(address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        return stub.Check(health_pb2.HealthCheckRequest(service=service)).status
-
-
-def again(settings: Settings, address) -> Settings:
-    return settings.model_copy(update={"listen": str(address)})
 
 
 @pytest.mark.slow
@@ -98,29 +97,43 @@ def test_open_calls_are_told_that_the_server_stops(engine, settings):
     client.close()
 
 
-def test_a_flood_is_waited_for_and_then_refused(client, engine, monkeypatch):
-    append, refusals = engine.append, iter(range(3))
+class FullAtFirst(Front):
+    """An engine without room for the next `refusals` batches."""
 
-    def full_at_first(*args, **kwargs):
-        if next(refusals, None) is not None:
-            error = errors.Overloaded("full")
-            error.retry_after_ms = 1
-            raise error
-        return append(*args, **kwargs)
+    refusals = 0.0
 
-    monkeypatch.setattr(engine, "append", full_at_first)
-    with client.producer("trades", "p") as producer:
-        producer.push(trades(10))
-        assert producer.flush().position == 10
-    refusals = iter(range(2))
-    assert client.push("trades", trades(10)).position == 20
-    refusals = iter(range(10**9))
-    monkeypatch.setattr("shedder.server.append_stream.PATIENCE_S", 0.01)
-    client._patience_s = 0.01
-    for push in (client.push, lambda *_: _flush(client.producer("trades", "q"))):
-        with pytest.raises(errors.Overloaded) as raised:
-            push("trades", trades(10))
-        assert raised.value.retry_after_ms == 1
+    def append(self, *args, **named):
+        if self.refusals > 0:
+            self.refusals -= 1
+            raise overloaded(1)
+        return self.engine.append(*args, **named)
+
+
+def test_a_flood_is_waited_for(engine, settings):
+    engine.execute(CREATE_TRADES)
+    front = FullAtFirst(engine)
+    with running(front, settings) as address, shedder.connect(str(address)) as client:
+        front.refusals = 3
+        with client.producer("trades", "p") as producer:
+            producer.push(trades(10))
+            assert producer.flush().position == 10
+        front.refusals = 2
+        assert client.push("trades", trades(10)).position == 20
+    assert front.refusals == 0
+
+
+def test_a_flood_that_lasts_is_refused(engine, settings):
+    engine.execute(CREATE_TRADES)
+    front = FullAtFirst(engine)
+    front.refusals = float("inf")
+    with (
+        running(front, settings, CallLimits(append_patience_s=0.01)) as address,
+        shedder.connect(str(address), patience_s=0.01) as client,
+    ):
+        for push in (client.push, lambda *_: _flush(client.producer("trades", "q"))):
+            with pytest.raises(errors.Overloaded) as raised:
+                push("trades", trades(10))
+            assert raised.value.retry_after_ms == 1
 
 
 def _flush(producer):
@@ -128,12 +141,46 @@ def _flush(producer):
     producer.flush()
 
 
-def test_a_bug_is_a_correlation_id_and_nothing_else(client, engine, monkeypatch):
-    def broken(*_args, **_kwargs):
+class Broken(Front):
+    """An engine in which four methods have a bug."""
+
+    def broken(self, *_args, **_named):
         raise ValueError(SECRET)
 
-    for name in ("ledger", "execute", "append", "control"):
-        monkeypatch.setattr(engine, name, broken)
+    ledger = execute = append = control = broken
+
+
+class Halted(Front):
+    """An engine that has halted."""
+
+    def ledger(self, *_args, **_named):
+        raise errors.InternalError(SECRET)
+
+
+class FailedDisk(Front):
+    """An engine whose log cannot be written."""
+
+    def append(self, *_args, **_named):
+        failed: Future = Future()
+        failed.set_exception(errors.StorageFailed("fsync: input/output error"))
+        return failed
+
+
+@pytest.fixture
+def served(engine, settings):
+    """A client of a server that is given the engine behind a front; and the server's address."""
+    engine.execute(CREATE_TRADES)
+    with ExitStack() as stack:
+
+        def serve(front):
+            address = str(stack.enter_context(running(front, settings)))
+            return stack.enter_context(shedder.connect(address)), address
+
+        yield serve
+
+
+def test_a_bug_is_a_correlation_id_and_nothing_else(engine, served):
+    client, _ = served(Broken(engine))
     for ask in (
         lambda: client.ledger("trades"),
         lambda: client.execute(COUNT),
@@ -150,20 +197,15 @@ def test_a_bug_is_a_correlation_id_and_nothing_else(client, engine, monkeypatch)
 
 
 @pytest.mark.slow
-def test_an_internal_error_of_the_engine_is_not_shown_either(client, engine, monkeypatch):
-    def halted(*_args, **_kwargs):
-        raise errors.InternalError(SECRET)
-
-    monkeypatch.setattr(engine, "ledger", halted)
+def test_an_internal_error_of_the_engine_is_not_shown_either(engine, served):
+    client, _ = served(Halted(engine))
     with pytest.raises(errors.InternalError, match=r"internal error [0-9a-f]{16}"):
         client.ledger("trades")
 
 
 @pytest.mark.slow
-def test_a_failing_disk_stops_ingest_and_says_so_to_probes(client, engine, address, monkeypatch):
-    failed: Future = Future()
-    failed.set_exception(errors.StorageFailed("fsync: input/output error"))
-    monkeypatch.setattr(engine, "append", lambda *_, **__: failed)
+def test_a_failing_disk_stops_ingest_and_says_so_to_probes(engine, served):
+    client, address = served(FailedDisk(engine))
     assert health_of(address, INGEST) == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(errors.StorageFailed):
         client.push("trades", trades(1))
@@ -181,13 +223,13 @@ def test_a_second_server_does_not_get_the_port(engine, settings, address):
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan")])
-def test_a_timeout_that_makes_no_sense_is_refused(client, timeout_s):
+def test_a_timeout_that_makes_no_sense_is_refused(client, connection, timeout_s):
     from shedder.v1 import query_pb2
 
     request = query_pb2.ExecuteRequest(sql=COUNT, timeout_s=timeout_s)
-    call = client._connection.open(client._connection.query.Execute, request)
+    call = connection.open(connection.query.Execute, request)
     with pytest.raises((errors.BadSetting, errors.DeadlineExceeded)):
-        client._connection.read(call)
+        connection.read(call)
 
 
 @pytest.mark.slow
@@ -213,26 +255,23 @@ def test_prometheus_finds_what_was_counted(engine):
     assert any(line.startswith("shedder_control{") and '"trades"' in line for line in lines)
 
 
-def test_a_call_that_is_given_up_neither_undoes_nor_breaks_its_batch(client, engine, monkeypatch):
+def test_a_call_that_is_given_up_neither_undoes_nor_breaks_its_batch(engine, served):
     from shedder.v1 import ingest_pb2
 
-    append, held = engine.append, []
-
-    def hold(*args, **kwargs):
-        future = append(*args, **kwargs)
-        held.append(Future())
-        future.add_done_callback(lambda done: held.append(done.result()))
-        return held[0]
-
-    monkeypatch.setattr(engine, "append", hold)
+    front = Holding(engine)
+    client, address = served(front)
+    front.holds = True
     request = ingest_pb2.AppendRequest(
         stream="trades", batch=ingest_pb2.Batch(arrow=encode(trades(10)), rows=10)
     )
-    with pytest.raises(errors.DeadlineExceeded):
-        client._connection.call(client._connection.ingest.Append, request, timeout_s=0.05)
-    monkeypatch.undo()
+    with closing(connection_to(address)) as connection:
+        call = connection.ingest.Append.future(request)
+        front.came.acquire()
+        call.cancel()
     assert client.ledger("trades").applied == 10
-    assert not held[0].cancelled()
+    ((_, waits),) = front.held
+    assert not waits.cancelled()
+    front.let_go()
 
 
 @pytest.mark.slow
@@ -247,14 +286,15 @@ def test_a_connection_lost_with_batches_in_flight_loses_and_doubles_nothing(clie
     assert client.last_sequence("trades", "p") == (0, 59)
 
 
-def test_a_subscriber_that_leaves_is_not_told_any_more(client, engine):
+def test_a_subscriber_that_leaves_is_not_told_any_more(engine, served):
+    front = Listened(engine)
+    client, _ = served(front)
     query = client.register("count", COUNT)
     subscriptions = [query.subscribe() for _ in range(5)]
     listeners = engine.core.published("count")[1].listeners
     assert len(listeners) == 5
     for slides in subscriptions:
         slides.close()
-    until = time.monotonic() + 10
-    while len(listeners) and time.monotonic() < until:
-        client.execute("SHOW QUERIES")
+    for _ in subscriptions:
+        front.left.acquire()
     assert len(listeners) == 0

@@ -17,8 +17,7 @@ from shedder.server.gate import SCOPES
 from shedder.server.identity import Scope
 from shedder.server.server import running
 from shedder.wire.status import from_call
-from tests.server.conftest import CREATE_TRADES
-from tests.server.test_identity import METHODS, SERVICES
+from tests.server.worlds import CREATE_TRADES, METHODS, SERVICES
 from tests.streams.streams import trades
 
 DESCRIPTORS = {

@@ -1,20 +1,26 @@
 """A producer that spills never waits, loses nothing, and sends nothing twice, whoever dies."""
 
+import errno
 import signal
 import sys
-import threading
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-import shedder
 from shedder import errors
-from shedder.client import backlog
-from shedder.client.spill import Spill
 from shedder.server.server import running
-from tests.server.conftest import CREATE_TRADES
-from tests.server.test_resilience import again
+from tests.server.worlds import (
+    CREATE_TRADES,
+    Full,
+    FullDisk,
+    again,
+    connection_to,
+    interrupt,
+    pushed,
+    spilling,
+    stored,
+)
 from tests.server_process import ServerProcess
 from tests.streams.streams import TRADES, trades
 from tests.warm_process import WarmProcess
@@ -22,36 +28,9 @@ from tests.warm_process import WarmProcess
 BATCHES = 60
 
 
-@pytest.fixture(autouse=True)
-def no_patience(monkeypatch):
-    """Batches are spilled as soon as there is no room."""
-    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
-
-
 @pytest.fixture
-def full(engine, monkeypatch):
-    """While it is set, the server has no room."""
-    append, is_full = engine.append, threading.Event()
-
-    def full_or_not(*args, **kwargs):
-        if is_full.is_set():
-            error = errors.Overloaded("full")
-            error.retry_after_ms = 5
-            raise error
-        return append(*args, **kwargs)
-
-    monkeypatch.setattr(engine, "append", full_or_not)
-    return is_full
-
-
-def stored(client):
-    """How often each value is in the archive; those of `trades` are all different."""
-    table = client.execute("SELECT value, COUNT(*) AS n FROM trades GROUP BY value").table
-    return dict(zip(table["value"].to_pylist(), table["n"].to_pylist(), strict=True))
-
-
-def pushed(seeds, rows=10):
-    return {value: 1 for seed in seeds for value in trades(rows, seed)["value"].to_pylist()}
+def front(engine):
+    return Full(engine)
 
 
 def push_all(producer, seeds):
@@ -61,16 +40,16 @@ def push_all(producer, seeds):
 
 @pytest.mark.slow
 def test_while_the_server_is_full_batches_go_to_disk_and_later_to_the_server(
-    client, full, tmp_path
+    client, front, connection, tmp_path
 ):
-    with client.producer("trades", "p", spill=tmp_path / "spill") as producer:
-        full.set()
+    with spilling(connection, tmp_path / "spill") as producer:
+        front.full.set()
         for seed in range(BATCHES):
             assert producer.push(trades(10, seed)) == seed + 1
         state = producer.spilled
         assert state.batches == BATCHES
         assert state.rows == 10 * BATCHES
-        full.clear()
+        front.full.clear()
         assert producer.flush().position == 10 * BATCHES
         assert producer.spilled.batches == 0
         producer.push(trades(10, BATCHES))
@@ -82,8 +61,8 @@ def test_while_the_server_is_full_batches_go_to_disk_and_later_to_the_server(
 def test_what_is_left_when_the_server_is_gone_is_sent_by_the_next(engine, settings, tmp_path):
     engine.execute(CREATE_TRADES)
     with running(engine, settings) as address:
-        client = shedder.connect(str(address), patience_s=0.2)
-        producer = client.producer("trades", "p", spill=tmp_path)
+        connection = connection_to(address)
+        producer = spilling(connection, tmp_path, patience_s=0.2)
         producer.push(trades(10, 0))
         producer.flush()
     for seed in range(1, 30):
@@ -92,90 +71,81 @@ def test_what_is_left_when_the_server_is_gone_is_sent_by_the_next(engine, settin
         producer.flush()
     producer.close()
     assert producer.spilled.batches == 29
-    client._patience_s = 30.0
     with running(engine, again(settings, address)):
-        producer = client.producer("trades", "p", spill=tmp_path)
+        producer = spilling(connection, tmp_path)
         assert producer.next_sequence == 30
         producer.push(trades(10, 30))
         assert producer.flush().position == 310
         producer.close()
-        assert stored(client) == pushed(range(31))
-        client.close()
+        assert stored(engine) == pushed(range(31))
+    connection.close()
 
 
 @pytest.mark.slow
-def test_after_its_end_a_producer_takes_nothing_that_nobody_would_send(client, full, tmp_path):
-    client._patience_s = 0.2
-    producer = client.producer("trades", "p", spill=tmp_path)
-    full.set()
+def test_after_its_end_a_producer_takes_nothing_that_nobody_would_send(
+    client, front, connection, tmp_path
+):
+    front.full.set()
+    producer = spilling(connection, tmp_path, patience_s=600.0)
     producer.push(trades(10, 0))
-    producer.close()
+    interrupt(producer)
     with pytest.raises(errors.FailedPrecondition, match="is closed"):
         producer.push(trades(10, 1))
     assert (producer.next_sequence, producer.spilled.batches) == (1, 1)
-    producer._patience_s = 600.0
-    producer.close()  # There is nobody to wait for.
-    full.clear()
-    with client.producer("trades", "p", spill=tmp_path) as producer:
+    producer.close()  # It has ended, and waits for no receipt.
+    front.full.clear()
+    with spilling(connection, tmp_path) as producer:
         assert producer.next_sequence == 1
     assert stored(client) == pushed([0])
 
 
 @pytest.mark.slow
-def test_numbers_that_were_taken_are_not_taken_again(client, full, tmp_path):
-    with client.producer("trades", "p", spill=tmp_path) as producer:
-        full.set()
+def test_numbers_that_were_taken_are_not_taken_again(client, front, connection, tmp_path):
+    with spilling(connection, tmp_path) as producer:
+        front.full.set()
         producer.push(trades(10, 0))
         producer.push(trades(10, 1), sequence=1)
         assert producer.push(trades(10, 0), sequence=0) == 2
         with pytest.raises(errors.SequenceGap):
             producer.push(trades(10, 3), sequence=3)
-        full.clear()
+        front.full.clear()
     assert stored(client) == pushed(range(2))
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_says_so_and_takes_nothing(client, full, tmp_path, monkeypatch):
-    write = Spill.write
-
-    def no_room(self, batch, *, epoch, sequence):
-        if sequence >= 20:
-            raise errors.DiskFull("no room")
-        write(self, batch, epoch=epoch, sequence=sequence)
-
-    with client.producer("trades", "p", spill=tmp_path) as producer:
-        full.set()
-        monkeypatch.setattr(Spill, "write", no_room)
+def test_a_disk_that_is_full_says_so_and_takes_nothing(client, front, connection, tmp_path):
+    disk = FullDisk()
+    with spilling(connection, tmp_path, files=disk) as producer:
+        front.full.set()
+        push_all(producer, range(20))  # Too many for memory: all of them are on disk.
+        disk.errno = errno.ENOSPC
         with pytest.raises(errors.DiskFull):
-            push_all(producer, range(BATCHES))
-        taken = producer.next_sequence
-        assert taken >= 20
-        monkeypatch.setattr(Spill, "write", write)
-        push_all(producer, range(taken, BATCHES))
-        full.clear()
+            push_all(producer, range(20, BATCHES))
+        assert producer.next_sequence == 20
+        disk.errno = None
+        push_all(producer, range(20, BATCHES))
+        front.full.clear()
     assert stored(client) == pushed(range(BATCHES))
 
 
 @pytest.mark.slow
-def test_a_damaged_file_stops_the_producer_and_is_named(client, full, tmp_path):
-    client._patience_s = 0.1
-    producer = client.producer("trades", "p", spill=tmp_path)
-    full.set()
+def test_a_damaged_file_stops_the_producer_and_is_named(client, front, connection, tmp_path):
+    producer = spilling(connection, tmp_path, patience_s=0.1)
+    front.full.set()
     for seed in range(30):
         producer.push(trades(10, seed))
     producer.close()
-    full.clear()
+    front.full.clear()
     path = sorted(tmp_path.glob("*/*.arrow"))[5]
     path.write_bytes(b"rubbish")
-    client._patience_s = 30.0
-    producer = client.producer("trades", "p", spill=tmp_path)
+    producer = spilling(connection, tmp_path)
     with pytest.raises(errors.CorruptData, match=path.name):
         producer.flush()
     with pytest.raises(errors.CorruptData, match=path.name):
         producer.close()
     assert path.exists()
     path.rename(path.with_name(path.name + ".lost"))
-    with client.producer("trades", "p", spill=tmp_path) as producer:
+    with spilling(connection, tmp_path) as producer:
         producer.push(trades(10, 30))
     assert stored(client) == pushed([seed for seed in range(31) if seed != 5])
 
@@ -192,21 +162,19 @@ def test_two_producers_of_one_name_notice_each_other(client, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_spill_of_another_epoch_is_sent_first(client, full, tmp_path):
-    client._patience_s = 0.1
-    producer = client.producer("trades", "p", epoch=1, spill=tmp_path)
+def test_a_spill_of_another_epoch_is_sent_first(client, front, connection, tmp_path):
+    producer = spilling(connection, tmp_path, epoch=1, patience_s=0.1)
     producer.push(trades(10, 0))
     producer.flush()
-    full.set()
+    front.full.set()
     for seed in range(1, 30):
         producer.push(trades(10, seed))
     producer.close()
     with pytest.raises(errors.FailedPrecondition, match="batches of epoch 1, not 2"):
-        client.producer("trades", "p", epoch=2, spill=tmp_path)
-    client._patience_s = 30.0
-    full.clear()
-    client.producer("trades", "p", spill=tmp_path).close()
-    with client.producer("trades", "p", epoch=2, spill=tmp_path) as producer:
+        spilling(connection, tmp_path, epoch=2)
+    front.full.clear()
+    spilling(connection, tmp_path).close()
+    with spilling(connection, tmp_path, epoch=2) as producer:
         assert producer.next_sequence == 0
         producer.push(trades(10, 30))
     assert stored(client) == pushed(range(31))
@@ -214,9 +182,7 @@ def test_a_spill_of_another_epoch_is_sent_first(client, full, tmp_path):
 
 def push_when_told(address, spill):
     """A client: prints its next number, then pushes a batch for each line that somebody writes."""
-    backlog.HOLD_S = 0.0
-    client = shedder.connect(address, insecure=True, patience_s=60)
-    producer = client.producer("trades", "p", spill=spill)
+    producer = spilling(connection_to(address), spill)
     print(producer.next_sequence, flush=True)
     for _ in sys.stdin:
         print(producer.push(trades(200, producer.next_sequence)), flush=True)

@@ -1,33 +1,22 @@
 """A client that sends what rows come to: the same answers, and an archive that becomes whole."""
 
-from dataclasses import replace
-
 import pytest
 
+import shedder
 from shedder import errors
-from shedder.overload.controller import NORMAL, STRETCH_MAX
-from tests.server.conftest import CREATE_TRADES
+from shedder.server.server import running
+from shedder.settings import Settings
+from tests.server.worlds import (
+    CALM,
+    FLOOD,
+    Front,
+    SteeredMachine,
+    answers,
+    ticks_until,
+)
 from tests.streams.streams import trades
 
-ASKED = (
-    "SELECT COUNT(*) AS n, SUM(key) AS s, MIN(value) AS l, MAX(value) AS h, "
-    "COUNT(DISTINCT key) AS d, QUANTILE(value, 0.9) AS q FROM {}"
-)
 ONCE = "SELECT COUNT(*) AS n, SUM(key) AS s FROM trades"
-
-
-@pytest.fixture
-def twins(client):
-    """Two streams of the same tuples, of which one comes as summaries."""
-    client.execute(CREATE_TRADES.replace("STREAM trades", "STREAM twins"))
-    for name in ("trades", "twins"):
-        client.register(f"of_{name}", ASKED.format(name))
-    return client
-
-
-def answers(client, name):
-    client.ledger(name)
-    return client.query(f"of_{name}").answer().table
 
 
 @pytest.mark.slow
@@ -75,17 +64,26 @@ def test_a_producer_thins_at_the_source_and_what_was_offered_travels_along(twins
 
 
 @pytest.mark.slow
-def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, monkeypatch):
-    old = twins.plans("trades")
-    twins.register("later", "SELECT AVG(value) AS a FROM trades")
-    plans = iter([old])
-    ask = twins.plans
-    monkeypatch.setattr(twins, "plans", lambda stream: next(plans, None) or ask(stream))
-    twins.summarise("trades", iter([trades(100, 1)]))
+def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, engine, settings):
+    """A query is registered right after the plans were asked for, once."""
+    with (
+        running(Registering(engine), settings) as address,
+        shedder.connect(str(address)) as client,
+    ):
+        client.summarise("trades", iter([trades(100, 1)]))
     assert {(q.query, q.read) for q in twins.ledger("trades").queries} == {
         ("of_trades", 100),
         ("later", 100),
     }
+
+
+class Registering(Front):
+    """An engine that gets another query right after it said what its plans are."""
+
+    def plans(self, stream):
+        plans = self.engine.plans(stream)
+        self.engine.register("later", "SELECT AVG(value) AS a FROM trades")  # Once, by its name.
+        return plans
 
 
 @pytest.mark.slow
@@ -101,11 +99,17 @@ def test_what_follows_nothing_is_refused_and_kept_nowhere(client):
 
 
 @pytest.mark.slow
-def test_receipts_ask_for_help_before_the_door_is_held(client, engine, tmp_path):
+@pytest.mark.parametrize("machine", [SteeredMachine()])
+@pytest.mark.parametrize(
+    "settings", [Settings(listen="127.0.0.1:0", insecure=True, drain_s=5, overload="off")]
+)
+def test_receipts_ask_for_help_before_the_door_is_held(client, engine, machine, tmp_path):
     client.register("q", ONCE)
     open_ones = [client.producer("trades", "p"), client.producer("trades", "s", spill=tmp_path)]
-    for stretch, wanted in ((1, False), (STRETCH_MAX, True), (8, False)):
-        engine.overload.state = replace(NORMAL, budget_ns=1.0, stretch=stretch)
+    for load, wanted in ((CALM, False), (FLOOD, True), (CALM, False)):
+        machine.load = load
+        ticks_until(engine, lambda state, wanted=wanted: state.asks_help is wanted)
+        assert not engine.core.door.held
         for producer in open_ones:
             producer.push(trades(10))
             producer.flush()

@@ -15,9 +15,9 @@ from shedder.errors import (
 from shedder.server.gate import Gate
 from shedder.server.identity import Scope, new_token, parse_certificates, parse_tokens
 from shedder.server.server import running
+from tests.server.worlds import CREATE
 from tests.streams.streams import trades
 
-CREATE = "CREATE STREAM {} (ts TIMESTAMP NOT NULL, key BIGINT, value DOUBLE) TIMESTAMP BY ts"
 OWN = [Scope.INGEST, Scope.QUERY, Scope.DEFINE]
 CERTIFICATE = """
 [[certificate]]

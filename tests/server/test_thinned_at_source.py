@@ -2,22 +2,33 @@
 
 import asyncio
 import signal
+from contextlib import closing
 
 import pytest
 
 from shedder import errors
-from shedder.client import backlog, connect_async
+from shedder.client import connect_async
 from shedder.client.failures import Patience, patiently
-from shedder.client.producer import Producer
-from tests.server.conftest import CREATE_TRADES
-from tests.server.test_helping import asks
-from tests.server.test_spilling import full, stored
+from tests.server.worlds import (
+    CREATE_TRADES,
+    PATIENCE_S,
+    Asking,
+    Wire,
+    connection_to,
+    interrupt,
+    spilling,
+    stored,
+)
 from tests.server_process import ServerProcess
 from tests.streams.streams import trades
 
-__all__ = ["full"]  # A fixture.
 ROWS = 1_000
 STANDING = "SELECT COUNT(*) AS n, SUM(key) AS s, MAX(value) AS h FROM trades"
+
+
+@pytest.fixture
+def front(engine):
+    return Asking(engine)
 
 
 @pytest.fixture
@@ -37,18 +48,18 @@ def pushed(producer, seeds):
 @pytest.mark.slow
 @pytest.mark.parametrize("spills", [False, True])
 def test_while_help_is_wanted_a_share_is_sent_and_the_rest_is_counted(
-    client, engine, standing, tmp_path, spills
+    client, front, standing, tmp_path, spills
 ):
     where = {"spill": tmp_path / "spill"} if spills else {}
     with client.producer("trades", "p", thinning="1/8", **where) as producer:
         pushed(producer, range(5))
         assert producer.left_out == 0  # Nobody has asked for it.
-        asks(engine, help_wanted=True)
+        front.help_wanted = True
         pushed(producer, [5])  # Its receipt asks.
         receipt = pushed(producer, range(6, 16))
         assert receipt.rows + receipt.dropped == ROWS
         assert 0.7 * ROWS < receipt.dropped < ROWS
-        asks(engine, help_wanted=False)
+        front.help_wanted = False
         pushed(producer, range(16, 18))
         gone = producer.left_out
     assert 0.8 * 11 * ROWS < gone < 0.95 * 11 * ROWS
@@ -64,8 +75,8 @@ def test_while_help_is_wanted_a_share_is_sent_and_the_rest_is_counted(
 
 
 @pytest.mark.slow
-def test_who_did_not_opt_in_sends_everything(client, engine, standing):
-    asks(engine, help_wanted=True)
+def test_who_did_not_opt_in_sends_everything(client, front, standing):
+    front.help_wanted = True
     with client.producer("trades", "p") as producer:
         pushed(producer, range(3))
     assert client.ledger("trades").dropped == 0
@@ -73,7 +84,7 @@ def test_who_did_not_opt_in_sends_everything(client, engine, standing):
 
 
 @pytest.mark.slow
-def test_on_an_event_loop_too(client, engine, standing, address):
+def test_on_an_event_loop_too(client, front, standing, address):
     async def push():
         async with (
             await connect_async(address) as db,
@@ -84,7 +95,7 @@ def test_on_an_event_loop_too(client, engine, standing, address):
                 await producer.flush()
             return producer.left_out
 
-    asks(engine, help_wanted=True)
+    front.help_wanted = True
     gone = asyncio.run(push())
     assert 0.6 * 3 * ROWS < gone < 0.9 * 3 * ROWS
     ledger = client.ledger("trades")
@@ -92,8 +103,8 @@ def test_on_an_event_loop_too(client, engine, standing, address):
 
 
 @pytest.mark.slow
-def test_what_is_summarised_is_read_in_part_and_its_rows_follow(client, engine, standing, tmp_path):
-    asks(engine, help_wanted=True)
+def test_what_is_summarised_is_read_in_part_and_its_rows_follow(client, front, standing, tmp_path):
+    front.help_wanted = True
     helping = {"spill": tmp_path, "helps": True, "thinning": "1/8"}
     with client.producer("trades", "p", **helping) as producer:
         pushed(producer, range(4))
@@ -106,22 +117,15 @@ def test_what_is_summarised_is_read_in_part_and_its_rows_follow(client, engine, 
 
 
 @pytest.mark.slow
-def test_after_a_crash_nothing_is_counted_twice_and_no_receipt_lied(tmp_path, monkeypatch):
+def test_after_a_crash_nothing_is_counted_twice_and_no_receipt_lied(tmp_path):
     """The server is killed while thinned batches are on their way, which then come again."""
-    send = Producer.send
-
-    def asked(producer, *args):
-        producer.help_wanted = True
-        send(producer, *args)
-
-    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
-    monkeypatch.setattr(Producer, "send", asked)
     server = ServerProcess(tmp_path / "data")
     try:
-        with server.connect(patience_s=30) as client:
+        with server.connect(patience_s=PATIENCE_S) as client:
             client.execute(CREATE_TRADES)
             client.register("q", STANDING)
-            with client.producer("trades", "p", spill=tmp_path / "s", thinning="1/4") as producer:
+            wire = Asked(connection_to(server.address))
+            with closing(wire), spilling(wire, tmp_path / "s", thinning="1/4") as producer:
                 for seed in range(60):
                     producer.push(trades(ROWS, seed))
                     if seed in (20, 40):
@@ -129,34 +133,43 @@ def test_after_a_crash_nothing_is_counted_twice_and_no_receipt_lied(tmp_path, mo
                         server.start_again()
                 producer.flush()
                 gone = producer.left_out
-            ledger = patiently(lambda: client.ledger("trades"), Patience(30))
+            ledger = patiently(lambda: client.ledger("trades"), Patience(PATIENCE_S))
             assert ledger.applied + ledger.dropped == 60 * ROWS
             assert ledger.dropped <= gone
             assert ledger.accepted == ledger.applied + ledger.duplicate
             server.stop(signal.SIGKILL)
             server.start_again()
-            after = patiently(lambda: client.ledger("trades"), Patience(30))
+            after = patiently(lambda: client.ledger("trades"), Patience(PATIENCE_S))
             assert (after.applied, after.dropped) == (ledger.applied, ledger.dropped)
             assert set(stored(client).values()) == {1}
     finally:
         server.stop(signal.SIGKILL)
 
 
+class Asked(Wire):
+    """A connection on which every receipt asks for help."""
+
+    def read(self, call):
+        response = self.connection.read(call)
+        if response is not None:
+            response.help_wanted = True
+        return response
+
+
 @pytest.mark.slow
 def test_what_waited_on_disk_is_sent_whole_or_thinned_under_one_number(
-    client, engine, standing, full, tmp_path, monkeypatch
+    client, front, connection, standing, tmp_path
 ):
     """A batch whose receipt got lost with its producer comes again, thinned otherwise or not."""
-    monkeypatch.setattr(backlog, "HOLD_S", 0.0)
-    asks(engine, help_wanted=True)
-    producer = client.producer("trades", "p", spill=tmp_path, thinning="1/2")
+    front.help_wanted = True
+    producer = spilling(connection, tmp_path, thinning="1/2")
     pushed(producer, range(2))
-    full.set()
+    front.full.set()
     for seed in range(2, 6):
         producer.push(trades(ROWS, seed))
-    producer._end()  # As a process that goes down does.
-    full.clear()
-    with client.producer("trades", "p", spill=tmp_path, thinning="1/2") as found:
+    interrupt(producer)
+    front.full.clear()
+    with spilling(connection, tmp_path, thinning="1/2") as found:
         pushed(found, [6])
     ledger = client.ledger("trades")
     assert ledger.applied + ledger.dropped == 7 * ROWS
