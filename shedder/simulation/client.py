@@ -189,16 +189,10 @@ class Client:
             self._tally.given_up += parcel.rows
         self._pauses = True
         self._tries += 1
-        self._agenda.after(self._pause_us(hint_us), self._go_on)
+        self._agenda.after(self._pause(hint_us), self._go_on)
 
-    def _pause_us(self, hint_us: int | None) -> int:
-        """As the library's clients: never before the hint, and a little later each time."""
-        if self._group.retry == "greedy":
-            return _GREEDY_US
-        longer = min(1 << min(self._tries - 1, 16), 8)
-        least_us = min(DOWN_US * longer, LONGEST_US) if hint_us is None else hint_us
-        later = LATER * (1 if hint_us is None else longer)
-        return round(least_us * self._rng.uniform(1.0, 1.0 + later))
+    def _pause(self, hint_us: int | None) -> int:
+        return pause_us(self._group.retry, hint_us, self._tries, self._rng)
 
     def _go_on(self) -> None:
         self._pauses = False
@@ -234,4 +228,17 @@ class Client:
         if not self._pauses:
             self._pauses = True
             self._tries += 1
-            self._agenda.after(self._pause_us(None), self._go_on)
+            self._agenda.after(self._pause(None), self._go_on)
+
+
+def pause_us(retry: str, hint_us: int | None, tries: int, rng: np.random.Generator) -> int:
+    """Return how long a client waits after so many refusals in a row, in microseconds.
+
+    As the library's clients: never shorter than the server's hint, and a little longer each time.
+    """
+    if retry == "greedy":
+        return _GREEDY_US
+    longer = min(1 << min(tries - 1, 16), 8)
+    least_us = min(DOWN_US * longer, LONGEST_US) if hint_us is None else hint_us
+    later = LATER * (1 if hint_us is None else longer)
+    return round(least_us * rng.uniform(1.0, 1.0 + later))
