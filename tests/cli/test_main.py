@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shedder.version import __version__
+import shedder
 
 _CALLED = "import sys; sys.argv[1:] = {arguments!r}; from shedder.cli.main import main; main()"
 _WHEN_LOADED = """
@@ -57,7 +57,10 @@ def test_a_port_in_use_is_said_before_the_directory_is_touched(tmp_path, host):
 
 @pytest.mark.slow
 def test_what_was_left_for_the_end_is_done_and_no_module_is_taken_apart():
-    assert process(_LEFT).stdout.splitlines() == [f"shedder {__version__}", "done at the end"]
+    assert process(_LEFT).stdout.splitlines() == [
+        f"shedder {shedder.__version__}",
+        "done at the end",
+    ]
 
 
 def test_ctrl_c_while_modules_are_loaded_ends_it_without_a_word():
@@ -71,7 +74,7 @@ def test_ctrl_c_while_modules_are_loaded_ends_it_without_a_word():
 def test_who_ignores_ctrl_c_goes_on_ignoring_it():
     ignored = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
     ended = process(ignored, _CTRL_C)
-    assert (ended.returncode, ended.stdout) == (0, f"shedder {__version__}\n")
+    assert (ended.returncode, ended.stdout) == (0, f"shedder {shedder.__version__}\n")
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from shedder.archive.progress import Progress
-from shedder.cli import waiting
 from shedder.cli.waiting import Bar
 
 
@@ -24,9 +23,8 @@ def console() -> Console:
     return Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
 
 
-def test_it_shows_how_far_the_work_is_without_being_told(console, monkeypatch):
-    monkeypatch.setattr(waiting, "PATIENCE_S", -1.0)
-    bar, work = Bar(console), Progress("answer from requests", "tuples", total=400)
+def test_it_shows_how_far_the_work_is_without_being_told(console):
+    bar, work = Bar(console, patience_s=0.0), Progress("answer from requests", "tuples", total=400)
     bar.follow(work)
     assert "0%" in drawn(bar, console)
     work.done = 100
@@ -40,6 +38,6 @@ def test_it_shows_how_far_the_work_is_without_being_told(console, monkeypatch):
 
 
 def test_an_answer_that_comes_soon_shows_no_bar(console):
-    bar = Bar(console)
+    bar = Bar(console, patience_s=1e9)
     bar.follow(Progress("answer from requests", "tuples", total=10, done=9))
     assert drawn(bar, console) == ""

@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from shedder.client import failures
 from shedder.client.failures import Backoff, Patience
 from shedder.client.target import Target
 from shedder.errors import BadSetting, Draining, Overloaded, SequenceGap, Unreachable
@@ -58,12 +57,12 @@ def test_where_nobody_gives_a_time_waits_get_longer_up_to_eight_times():
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("clients", [2, 10])
-def test_clients_of_one_held_door_take_turns(seed, clients, monkeypatch):
+def test_clients_of_one_held_door_take_turns(seed, clients):
     """Each has its share of what is let in, and hardly one is refused in vain."""
-    monkeypatch.setattr(failures, "random", random.Random(seed))
+    uniform = random.Random(seed).uniform
     door, events = Door(), [(0.001 * client, client) for client in range(clients)]
     door.hold(1e6, {"s": 1.0}, 0.0, 0.1)
-    came, refused, backoffs = [0] * clients, 0, [Backoff() for _ in range(clients)]
+    came, refused, backoffs = [0] * clients, 0, [Backoff(uniform) for _ in range(clients)]
     error = Overloaded("full")
     while events[0][0] < 60.0:
         now_s, client = heapq.heappop(events)
@@ -73,7 +72,7 @@ def test_clients_of_one_held_door_take_turns(seed, clients, monkeypatch):
             heapq.heappush(events, (now_s + backoffs[client].wait_s(error), client))
         else:
             came[client] += 1
-            backoffs[client] = Backoff()
+            backoffs[client] = Backoff(uniform)
             heapq.heappush(events, (now_s + 0.001, client))
     assert sum(came) >= 0.95 * 600
     assert max(came) <= 1.2 * min(came)

@@ -8,8 +8,9 @@ import pytest
 
 from shedder.errors import BudgetExceeded, Overloaded
 from shedder.overload.load import Machine
+from shedder.overload.machine import MachineReader
 from shedder.overload.memory import GROW_S, HALVINGS_MAX, NONE, SHRINK_S, Pressure, next_pressure
-from tests.engine.flooded import Flooded
+from tests.engine.flooded import Flooded, Priced
 
 
 def of(share: float) -> Machine:
@@ -44,22 +45,35 @@ def test_the_door_is_narrow_only_at_the_limit():
     assert next_pressure(NONE, of(0.96), 0.0).full
 
 
+class Short(Priced):
+    """A machine of whose memory a share is taken."""
+
+    share = 0.0
+
+    def reader(self) -> MachineReader:
+        return Taken(self)
+
+
+class Taken(MachineReader):
+    def __init__(self, machine: Short) -> None:
+        self.machine = machine
+
+    def read(self, at_s: float) -> Machine:
+        return of(self.machine.share)
+
+
 @pytest.fixture
 def flooded(tmp_path):
-    world = Flooded(tmp_path / "db")
+    world = Flooded(tmp_path / "db", machine=Short())
     yield world
     world.engine.close()
-
-
-def set_memory(world: Flooded, share: float) -> None:
-    world.engine.overload._machine.read = lambda _: of(share)
 
 
 @pytest.mark.slow
 def test_under_pressure_the_budget_shrinks_and_no_query_is_taken(flooded):
     core = flooded.engine.core
     whole = core.synopsis_bytes
-    set_memory(flooded, 0.9)
+    flooded.machine.share = 0.9
     for _ in range(12):
         flooded.tick(1)
     assert core.synopsis_bytes == whole // 2
@@ -67,7 +81,7 @@ def test_under_pressure_the_budget_shrinks_and_no_query_is_taken(flooded):
     with pytest.raises(BudgetExceeded, match="near its limit of memory"):
         flooded.engine.register("more", "SELECT COUNT(*) AS n FROM s")
     assert flooded.rows("wide")[0]["n"] == core.stream("s").applied
-    set_memory(flooded, 0.5)
+    flooded.machine.share = 0.5
     for _ in range(10 * int(GROW_S) + 12):
         flooded.tick()
     assert core.synopsis_bytes == whole
@@ -75,7 +89,7 @@ def test_under_pressure_the_budget_shrinks_and_no_query_is_taken(flooded):
 
 
 def test_at_the_limit_batches_come_in_one_by_one_and_never_not_at_all(flooded):
-    set_memory(flooded, 1.0)
+    flooded.machine.share = 1.0
     for _ in range(12):
         flooded.tick()
     for _ in range(5):

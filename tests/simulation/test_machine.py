@@ -93,7 +93,8 @@ def test_runs_are_written_later_and_a_seal_waits_for_them(tmp_path):
 def test_levels_are_in_force_behind_what_was_logged_before_them(tmp_path):
     engine, machine = virtual(tmp_path)
     engine.execute(CREATE)
-    published = engine.register("q", QUERY)._published
+    engine.register("q", QUERY)
+    _, published = engine.core.published("q")
     table = requests(1_000, seed=3, seconds=5.0)
     append(engine, table.slice(0, 500), 500)
     core = engine.core
