@@ -36,7 +36,7 @@ class ServerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit status."""
         self._process.send_signal(number)
-        return self._process.wait(30)
+        return self._process.wait()
 
     def start_again(self) -> None:
         """After `stop`: the same directory, at the same address."""
@@ -44,7 +44,7 @@ class ServerProcess:
 
     def connect(self, **options: Any) -> Client:
         """A client of it."""
-        return shedder.connect(self.address, insecure=True, **options)
+        return shedder.connect(self.address, **{"insecure": True, "timeout_s": 120.0} | options)
 
     def _started(self) -> WarmProcess:
         arguments = ["serve", "--insecure"]

@@ -34,7 +34,7 @@ def test_the_floor_under_ingest_takes_batches_and_applies_none() -> None:
     """It has what the services ask of an engine, whatever they have come to ask."""
     with (
         server(bare=True) as running,
-        shedder.connect(running.address, insecure=True) as client,
+        shedder.connect(running.address, insecure=True, timeout_s=120.0) as client,
     ):
         with client.producer("trades", "p") as producer:
             for batch in batches(2 * BATCH_ROWS):

@@ -56,7 +56,10 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
             engine.execute(CREATE)
             yield engine
             return
-        with running(engine, settings) as address, shedder.connect(str(address)) as client:
+        with (
+            running(engine, settings) as address,
+            shedder.connect(str(address), timeout_s=120.0) as client,
+        ):
             client.execute(CREATE)
             yield client
 

@@ -81,9 +81,9 @@ def test_clients_of_one_held_door_take_turns(seed, clients):
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), Draining("stopping")])
 def test_a_server_that_is_gone_may_come_back(error):
-    assert Patience(10.0).wait_s(error) > 0
+    assert Patience(10.0, Clock()).wait_s(error) > 0
     with pytest.raises(type(error)):
-        Patience(0.0).wait_s(error)
+        Patience(0.0, Clock()).wait_s(error)
 
 
 def test_what_does_not_get_better_is_not_tried_again():

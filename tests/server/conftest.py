@@ -12,7 +12,7 @@ from shedder.server.calls import CallLimits
 from shedder.server.identity import Scope, new_token
 from shedder.server.server import running
 from shedder.settings import Settings
-from tests.server.worlds import CREATE, CREATE_TRADES, connection_to
+from tests.server.worlds import CREATE, CREATE_TRADES, connect, connection_to
 
 PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
@@ -61,7 +61,7 @@ def connection(address):
 
 @pytest.fixture
 def client(address):
-    with shedder.connect(address) as client:
+    with connect(address) as client:
         client.execute(CREATE_TRADES)
         yield client
 

@@ -6,11 +6,18 @@ import pyarrow as pa
 import pytest
 
 from shedder import errors
-from shedder.client import connect_async
 from shedder.client.aio_connection import AsyncConnection
 from shedder.client.aio_producer import AsyncProducer
 from shedder.server.server import Server, running
-from tests.server.worlds import CREATE_TRADES, PATIENCE_S, Holding, Listened, again, target_of
+from tests.server.worlds import (
+    CREATE_TRADES,
+    PATIENCE_S,
+    Holding,
+    Listened,
+    again,
+    connect_async,
+    target_of,
+)
 from tests.streams.streams import trades
 
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '1' SECOND SLIDE INTERVAL '1' SECOND]"
@@ -131,4 +138,4 @@ async def subscribe_and_leave(address, front):
 
 async def test_nobody_there_is_said_to_be_unreachable():
     with pytest.raises(errors.Unreachable):
-        await connect_async("127.0.0.1:1")
+        await connect_async("127.0.0.1:1", timeout_s=5.0)

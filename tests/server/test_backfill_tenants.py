@@ -16,6 +16,7 @@ from shedder.server.identity import Scope, new_token
 from shedder.server.server import running
 from spark_ingest.parts import send_part
 from tests.server.worlds import CREATE
+from tests.server.worlds import connect as connect_to
 
 SECOND = 1_000_000
 OWN = [Scope.INGEST, Scope.QUERY, Scope.DEFINE]
@@ -54,7 +55,7 @@ def connect(tmp_path: Path, authority) -> Iterator[Callable[[str], Client]]:
 
         def connect(name: str) -> Client:
             who = {"token": tokens[name], "ca": authority.ca_pem}
-            opened.append(shedder.connect(str(address), **who, patience_s=0))
+            opened.append(connect_to(address, **who, patience_s=0))
             return opened[-1]
 
         yield connect

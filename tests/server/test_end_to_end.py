@@ -10,7 +10,7 @@ from shedder.settings import Settings
 from shedder.streams.batches import encode
 from shedder.v1 import control_pb2
 from shedder.wire import tables
-from tests.server.worlds import CREATE_TRADES
+from tests.server.worlds import CREATE_TRADES, connect
 from tests.streams.streams import TRADES, every_type, trades
 
 COUNTS = "SELECT COUNT(*) AS n FROM trades [RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"
@@ -62,7 +62,7 @@ def pair(tmp_path_factory):
     with (
         shedder.open(tmp_path_factory.mktemp("pair") / "data", settings) as engine,
         running(engine, settings) as address,
-        shedder.connect(str(address)) as client,
+        connect(address) as client,
     ):
         engine.execute(CREATE_TRADES)
         yield engine, client
@@ -154,7 +154,7 @@ def test_an_answer_above_the_limit_says_what_to_do(engine, settings):
     engine.execute(CREATE_TRADES)
     with (
         running(engine, settings, CallLimits(answer_bytes_max=10)) as address,
-        shedder.connect(str(address)) as client,
+        connect(address) as client,
         pytest.raises(errors.ResourceExhausted, match="one may have 10; ask with LIMIT"),
     ):
         client.execute(TOTAL)

@@ -2,7 +2,6 @@
 
 import errno
 import threading
-from contextlib import suppress
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.server.worlds import (
     FullDisk,
     Wire,
     answers,
+    flushed,
     interrupt,
     overloaded,
     pushed,
@@ -124,9 +124,7 @@ def test_a_flush_is_told_that_rows_cannot_follow(twins, front, connection, tmp_p
     front.help_wanted = True
     producer = spilling(connection, tmp_path, patience_s=0.2, helps=True)
     producer.push(trades(10, 0))  # Its receipt asks for help.
-    while not producer.help_wanted:
-        with suppress(errors.Overloaded):
-            producer.flush()
+    flushed(producer)
     front.rows_wait = True
     producer.push(trades(10, 1))
     with pytest.raises(errors.Overloaded):

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-import shedder
 from shedder.engine.overload import BACKLOG_MS, BACKLOG_MS_CALM
 from shedder.overload.controller import AGE_MS, NORMAL
 from shedder.server.append_stream import CREDITS, CREDITS_MIN
@@ -18,6 +17,7 @@ from tests.server.worlds import (
     PATIENCE_S,
     Front,
     SteeredMachine,
+    connect,
     overloaded,
     ticks_until,
 )
@@ -65,7 +65,7 @@ def push_together(address):
 
     def push(number):
         with (
-            shedder.connect(address) as own,
+            connect(address) as own,
             own.producer("trades", f"p{number}") as producer,
         ):
             producer.push(trades(10, number))
@@ -146,7 +146,7 @@ def test_calls_that_wait_share_the_credits_of_one(client, engine, settings, mach
     front = Lining(engine)
     with (
         running(front, settings, CallLimits(append_patience_s=PATIENCE_S)) as address,
-        shedder.connect(str(address)) as own,
+        connect(address) as own,
         own.producer("trades", "one") as one,
         own.producer("trades", "other") as other,
     ):

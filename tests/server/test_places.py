@@ -18,7 +18,7 @@ from shedder.server.calls import CallLimits
 from shedder.server.identity import Scope, new_token
 from shedder.server.places import Places
 from shedder.server.server import running
-from tests.server.worlds import CREATE_TRADES, PATIENCE_S, Front, health_of, overloaded
+from tests.server.worlds import CREATE_TRADES, PATIENCE_S, Front, connect, health_of, overloaded
 from tests.streams.streams import trades
 
 COUNT = "SELECT COUNT(*) AS n FROM trades"
@@ -98,11 +98,11 @@ def test_while_all_places_for_appends_are_taken_an_operator_gets_through(engine,
     front = Waiting(engine)
     with running(front, settings, CallLimits(calls_max=4)) as address:
 
-        def connect():
-            return shedder.connect(str(address), patience_s=PATIENCE_S)
+        def patient():
+            return connect(address, patience_s=PATIENCE_S)
 
-        with waiting(front, connect, 3):
-            client = shedder.connect(str(address), patience_s=0)
+        with waiting(front, patient, 3):
+            client = connect(address, patience_s=0)
             with pytest.raises(Overloaded, match="3 appends are in flight, 3 of tenant 'default'"):
                 client.push("trades", trades(10))
             client.set_control("overload", "", "mode", "off")
@@ -129,7 +129,7 @@ def test_above_the_limit_of_calls_probes_and_control_still_pass(engine, settings
     front = Slow(engine)
     with (
         running(front, settings, CallLimits(calls_max=1)) as address,
-        shedder.connect(str(address), patience_s=0) as client,
+        connect(address, patience_s=0) as client,
         ThreadPoolExecutor(1) as other,
     ):
         ledger = other.submit(client.ledger, "trades")
@@ -161,13 +161,11 @@ def test_one_tenants_waiting_appends_leave_places_to_another(tmp_path, authority
         engine.execute(CREATE_TRADES.replace("trades", "clicks"), asker=Asker("bolt"))
         engine.execute("ALTER STREAM trades SET ON OVERLOAD BLOCK")
 
-        def connect(name="acme", patience_s=PATIENCE_S):
-            return shedder.connect(
-                str(address), token=tokens[name], ca=authority.ca_pem, patience_s=patience_s
-            )
+        def of(name="acme", patience_s=PATIENCE_S):
+            return connect(address, token=tokens[name], ca=authority.ca_pem, patience_s=patience_s)
 
-        with waiting(front, connect, 3):
-            acme, bolt = connect(patience_s=0), connect("bolt", patience_s=0)
+        with waiting(front, of, 3):
+            acme, bolt = of(patience_s=0), of("bolt", patience_s=0)
             with pytest.raises(Overloaded, match="3 of tenant 'acme'"):
                 acme.push("trades", trades(10))
             with pytest.raises(Overloaded, match="full"):  # It was let in, and told by the engine.

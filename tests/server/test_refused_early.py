@@ -19,7 +19,7 @@ from shedder.wire.declared import KEY, declared_metadata
 from tests.streams.streams import trades
 
 METHOD = "/shedder.v1.Ingest/Append"
-WAIT_S = 30.0
+WAIT_S = 250.0  # A call that hangs ends before pytest ends the test.
 ROWS = 1_000
 ARROW = encode(trades(ROWS))
 REQUEST = AppendRequest(stream="trades", batch=Batch(rows=ROWS, arrow=ARROW))
@@ -177,17 +177,14 @@ def test_who_leaves_before_he_sends_gives_his_place_back(client, engine, channel
 
     call = channel.stream_unary(METHOD).future(requests(), timeout=WAIT_S, metadata=[DECLARED])
     rates = engine.core.tenants.rates
-    ends = time.monotonic() + WAIT_S
-    while time.monotonic() < ends and not rates.wait_ms(DEFAULT_TENANT, 0, 0, time.monotonic()):
+    while not rates.wait_ms(DEFAULT_TENANT, 0, 0, time.monotonic()):
         pass  # It was let in when nobody else is.
-    assert rates.wait_ms(DEFAULT_TENANT, 0, 0, time.monotonic())
     call.cancel()
     never.set()
     receipt = None
-    while receipt is None and time.monotonic() < ends:
+    while receipt is None:  # Until the place is given back.
         with suppress(errors.RateExceeded):
             receipt = append()
-    assert receipt is not None
     assert client.ledger("trades").applied == ROWS
 
 

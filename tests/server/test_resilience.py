@@ -10,7 +10,6 @@ import pytest
 from grpc_health.v1 import health_pb2
 from structlog.testing import capture_logs
 
-import shedder
 from shedder import errors
 from shedder.server.calls import CallLimits
 from shedder.server.health import INGEST, QUERY
@@ -23,6 +22,7 @@ from tests.server.worlds import (
     Holding,
     Listened,
     again,
+    connect,
     connection_to,
     health_of,
     overloaded,
@@ -37,7 +37,7 @@ SECRET = "the key is under the mat in /etc/shadow"
 def test_a_producer_goes_on_when_the_server_is_restarted(engine, settings):
     engine.execute(CREATE_TRADES)
     with running(engine, settings) as address:
-        client = shedder.connect(str(address))
+        client = connect(address)
         producer = client.producer("trades", "p")
         for seed in range(3):
             producer.push(trades(100, seed))
@@ -56,7 +56,7 @@ def test_a_producer_goes_on_when_the_server_is_restarted(engine, settings):
 def test_a_push_that_finds_no_server_for_long_says_so(engine, settings):
     engine.execute(CREATE_TRADES)
     with running(engine, settings) as address:
-        client = shedder.connect(str(address), patience_s=0.2)
+        client = connect(address, patience_s=0.2)
     with client, pytest.raises(errors.Unreachable):
         client.push("trades", trades(1))
 
@@ -84,7 +84,7 @@ def test_open_calls_are_told_that_the_server_stops(engine, settings):
     engine.execute(CREATE_TRADES)
     engine.register("count", COUNT)
     with running(engine, settings) as address:
-        client = shedder.connect(str(address), patience_s=0)
+        client = connect(address, patience_s=0)
         slides = client.query("count").subscribe()
         producer = client.producer("trades", "p")
         producer.push(trades(10))
@@ -112,7 +112,7 @@ class FullAtFirst(Front):
 def test_a_flood_is_waited_for(engine, settings):
     engine.execute(CREATE_TRADES)
     front = FullAtFirst(engine)
-    with running(front, settings) as address, shedder.connect(str(address)) as client:
+    with running(front, settings) as address, connect(address) as client:
         front.refusals = 3
         with client.producer("trades", "p") as producer:
             producer.push(trades(10))
@@ -128,7 +128,7 @@ def test_a_flood_that_lasts_is_refused(engine, settings):
     front.refusals = float("inf")
     with (
         running(front, settings, CallLimits(append_patience_s=0.01)) as address,
-        shedder.connect(str(address), patience_s=0.01) as client,
+        connect(address, patience_s=0.01) as client,
     ):
         for push in (client.push, lambda *_: _flush(client.producer("trades", "q"))):
             with pytest.raises(errors.Overloaded) as raised:
@@ -174,7 +174,7 @@ def served(engine, settings):
 
         def serve(front):
             address = str(stack.enter_context(running(front, settings)))
-            return stack.enter_context(shedder.connect(address)), address
+            return stack.enter_context(connect(address)), address
 
         yield serve
 
@@ -240,7 +240,7 @@ def test_prometheus_finds_what_was_counted(engine):
     settings = Settings(
         listen="127.0.0.1:0", insecure=True, metrics_listen=f"127.0.0.1:{port}", drain_s=5
     )
-    with running(engine, settings) as address, shedder.connect(str(address)) as client:
+    with running(engine, settings) as address, connect(address) as client:
         client.execute(CREATE_TRADES)
         client.push("trades", trades(10), producer="p", sequence=0)
         client.push("trades", trades(10), producer="p", sequence=0)

@@ -17,7 +17,8 @@ from shedder.server.gate import SCOPES
 from shedder.server.identity import Scope
 from shedder.server.server import running
 from shedder.wire.status import from_call
-from tests.server.worlds import CREATE_TRADES, METHODS, SERVICES
+from tests.server.worlds import CREATE_TRADES, METHODS, PATIENCE_S, SERVICES
+from tests.server.worlds import connect as connect_to
 from tests.streams.streams import trades
 
 DESCRIPTORS = {
@@ -27,7 +28,7 @@ DESCRIPTORS = {
 }
 
 
-def call(channel: grpc.Channel, method: str, metadata=(), request=b""):
+def call(channel: grpc.Channel, method: str, metadata=(), request=b"", timeout_s=PATIENCE_S):
     """Call a method with these bytes, in the way that its descriptor says."""
     descriptor = DESCRIPTORS[method]
     kind = {
@@ -38,7 +39,7 @@ def call(channel: grpc.Channel, method: str, metadata=(), request=b""):
     }[descriptor.client_streaming, descriptor.server_streaming]
     multicallable = kind(method)
     sent = iter([request]) if descriptor.client_streaming else request
-    response = multicallable(sent, metadata=metadata, timeout=2)
+    response = multicallable(sent, metadata=metadata, timeout=timeout_s)
     return list(islice(response, 2)) if descriptor.server_streaming else response
 
 
@@ -123,7 +124,7 @@ def test_reflection_is_not_offered_unless_asked_for_and_then_only_to_the_known(
 @pytest.mark.slow
 def test_each_scope_does_its_own_work(served, authority):
     def connect(name):
-        return shedder.connect(served, ca=authority.ca_pem, token=authority.tokens[name])
+        return connect_to(served, ca=authority.ca_pem, token=authority.tokens[name])
 
     with connect("admin") as admin, connect("ingest") as ingest, connect("query") as query:
         admin.execute(CREATE_TRADES)
@@ -145,7 +146,7 @@ def test_each_scope_does_its_own_work(served, authority):
 @pytest.mark.slow
 def test_an_unknown_token_and_a_foreign_server_are_told_apart(served, authority):
     with (
-        shedder.connect(served, ca=authority.ca_pem, token="x" * 43) as stranger,
+        connect_to(served, ca=authority.ca_pem, token="x" * 43) as stranger,
         pytest.raises(Unauthenticated, match="not known"),
     ):
         stranger.execute("SHOW STREAMS")
@@ -168,8 +169,8 @@ def test_a_client_certificate_of_the_right_authority_is_enough(engine, authority
 
     def connect(address, issued):
         chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
-        return shedder.connect(
-            str(address), ca=authority.ca_pem, cert=chain, key=issued.private_key_pem.bytes()
+        return connect_to(
+            address, ca=authority.ca_pem, cert=chain, key=issued.private_key_pem.bytes()
         )
 
     with running(engine, authority.settings(tls_client_ca=clients)) as address:
@@ -184,7 +185,7 @@ def test_a_client_certificate_of_the_right_authority_is_enough(engine, authority
 def test_a_renewed_certificate_is_taken_over_without_a_restart(served, authority):
     authority.renew(authority.rival.issue_cert("127.0.0.1", "localhost"))
     token = authority.tokens["admin"]
-    with shedder.connect(served, ca=authority.rival.cert_pem.bytes(), token=token) as client:
+    with connect_to(served, ca=authority.rival.cert_pem.bytes(), token=token) as client:
         assert client.execute("SHOW STREAMS").rows() == []
     with pytest.raises(Unreachable):
         shedder.connect(served, ca=authority.ca_pem, token=token)
@@ -196,7 +197,7 @@ def test_junk_in_any_method_ends_in_an_error_and_leaves_the_server_healthy(chann
     for method in METHODS:
         for size in (1, 10, 1_000):
             with contextlib.suppress(grpc.RpcError):
-                call(channel, method, admin, draw.randbytes(size))
+                call(channel, method, admin, draw.randbytes(size), timeout_s=2.0)
     assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"") == b"\x08\x01"
 
 

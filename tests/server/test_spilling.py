@@ -16,6 +16,7 @@ from tests.server.worlds import (
     FullDisk,
     again,
     connection_to,
+    flushed,
     interrupt,
     pushed,
     spilling,
@@ -64,7 +65,7 @@ def test_what_is_left_when_the_server_is_gone_is_sent_by_the_next(engine, settin
         connection = connection_to(address)
         producer = spilling(connection, tmp_path, patience_s=0.2)
         producer.push(trades(10, 0))
-        producer.flush()
+        flushed(producer)
     for seed in range(1, 30):
         producer.push(trades(10, seed))
     with pytest.raises((errors.Unreachable, errors.Draining)):
@@ -165,7 +166,7 @@ def test_two_producers_of_one_name_notice_each_other(client, tmp_path):
 def test_a_spill_of_another_epoch_is_sent_first(client, front, connection, tmp_path):
     producer = spilling(connection, tmp_path, epoch=1, patience_s=0.1)
     producer.push(trades(10, 0))
-    producer.flush()
+    flushed(producer)
     front.full.set()
     for seed in range(1, 30):
         producer.push(trades(10, seed))

@@ -2,7 +2,6 @@
 
 import pytest
 
-import shedder
 from shedder import errors
 from shedder.server.server import running
 from shedder.settings import Settings
@@ -12,6 +11,7 @@ from tests.server.worlds import (
     Front,
     SteeredMachine,
     answers,
+    connect,
     ticks_until,
 )
 from tests.streams.streams import trades
@@ -68,7 +68,7 @@ def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, engine, set
     """A query is registered right after the plans were asked for, once."""
     with (
         running(Registering(engine), settings) as address,
-        shedder.connect(str(address)) as client,
+        connect(address) as client,
     ):
         client.summarise("trades", iter([trades(100, 1)]))
     assert {(q.query, q.read) for q in twins.ledger("trades").queries} == {

@@ -16,6 +16,7 @@ from shedder.server.gate import Gate
 from shedder.server.identity import Scope, new_token, parse_certificates, parse_tokens
 from shedder.server.server import running
 from tests.server.worlds import CREATE
+from tests.server.worlds import connect as connect_to
 from tests.streams.streams import trades
 
 OWN = [Scope.INGEST, Scope.QUERY, Scope.DEFINE]
@@ -50,7 +51,7 @@ def connect(tmp_path, authority, tokens):
         opened = []
 
         def connect(name):
-            opened.append(shedder.connect(str(address), token=tokens[name], ca=authority.ca_pem))
+            opened.append(connect_to(address, token=tokens[name], ca=authority.ca_pem))
             return opened[-1]
 
         yield connect

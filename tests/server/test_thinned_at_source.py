@@ -7,13 +7,13 @@ from contextlib import closing
 import pytest
 
 from shedder import errors
-from shedder.client import connect_async
 from shedder.client.failures import Patience, patiently
 from tests.server.worlds import (
     CREATE_TRADES,
     PATIENCE_S,
     Asking,
     Wire,
+    connect_async,
     connection_to,
     interrupt,
     spilling,

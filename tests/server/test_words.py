@@ -48,7 +48,7 @@ def test_a_standing_query_is_registered_found_invoked_explained_and_dropped(data
     assert query.granted
     assert query.explain()
     receipt = database.push("trades", trades(10))
-    assert query.answer(after=receipt, timeout_s=10).rows()[0]["n"] == 10
+    assert query.answer(after=receipt, timeout_s=200).rows()[0]["n"] == 10
     latest = query.latest()
     assert latest is not None
     assert latest.position == 10
@@ -208,7 +208,7 @@ def test_answers_are_audited_and_say_so_here_and_from_afar(database, engine):
     text = "SELECT SUM(value) AS total, COUNT(DISTINCT key) AS keys FROM trades"
     query = database.register("total", text)
     receipt = database.push("trades", trades(1_000))
-    query.answer(after=receipt, timeout_s=10)
+    query.answer(after=receipt, timeout_s=200)
     while query.answer().certified is None:  # A server's own audit may be looking at it now.
         engine.audit.look()
     assert query.answer().certified is True

@@ -6,12 +6,14 @@ import errno
 import os
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from shedder import errors
+import shedder
+from shedder import client, errors
 from shedder.archive.files import OsFiles
 from shedder.client.connection import Connection
 from shedder.client.spilling import SpillingProducer
@@ -221,6 +223,16 @@ class Wire:
         return getattr(self.connection, name)
 
 
+def connect(address, **options):
+    """A client of a server that is there, however long the first contact takes."""
+    return shedder.connect(str(address), **{"timeout_s": PATIENCE_S} | options)
+
+
+async def connect_async(address, **options):
+    """As `connect`, for the running event loop."""
+    return await client.connect_async(str(address), **{"timeout_s": PATIENCE_S} | options)
+
+
 def target_of(address):
     """A server on this machine, in plain text."""
     nothing = dict.fromkeys(("token", "ca", "cert", "key"))
@@ -244,6 +256,13 @@ def spilling(connection, spill, *, patience_s=PATIENCE_S, epoch=None, **options)
         hold_s=0.0,
         **options,
     )
+
+
+def flushed(producer):
+    """Flush a producer whose patience is short, however long that takes."""
+    while True:
+        with suppress(errors.Overloaded):
+            return producer.flush()
 
 
 def interrupt(producer):
