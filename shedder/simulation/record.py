@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from shedder.simulation.verdict import Verdict, gate, gate_of_draws
+from shedder.simulation.verdict import FALSE_ALARM, Verdict, gate, gate_of_draws
 
 Row = dict[str, float | int | None]
 
@@ -84,8 +84,13 @@ class Answers:
     @property
     def is_covered(self) -> bool:
         """Whether as many held as chance allows for honest intervals, and all that was exact is."""
-        apart = self.held >= gate(self.intervals, self.confidence)
-        return not self.wrong and apart and gate_of_draws(self.draws.values(), self.confidence)
+        return self.covers(FALSE_ALARM)
+
+    def covers(self, alarm: float) -> bool:
+        """As `is_covered`; alarm: the probability that honest intervals miss too often."""
+        apart = self.held >= gate(self.intervals, self.confidence, alarm)
+        drawn = gate_of_draws(self.draws.values(), self.confidence, alarm)
+        return not self.wrong and apart and drawn
 
 
 @dataclass(slots=True)

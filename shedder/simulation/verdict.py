@@ -14,7 +14,7 @@ from shedder.queries.answer import Answer
 
 ROUNDING = 1e-9  # Of the value: floats are added in another order here.
 _NUMBERS = frozenset({"int64", "int32", "double"})
-_FALSE_ALARM = 1e-6
+FALSE_ALARM = 1e-6  # Probability that honest intervals of one world fall below their gate.
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +92,21 @@ def _list_error(told: list[Any] | None, true: list[Any] | None) -> float:
     return math.fsum(min(abs(n - got) / n, 1.0) for n, got in wanted) / max(len(wanted), 1)
 
 
-def gate_of_draws(draws: Collection[tuple[int, int]], confidence: float) -> bool:
+def gate_of_draws(
+    draws: Collection[tuple[int, int]], confidence: float, alarm: float = FALSE_ALARM
+) -> bool:
     """Whether enough draws were good, each of which many intervals share.
 
     A draw is bad when more than half of its intervals missed. Of honest ones at most 1 - confidence
     miss in the mean, so by Markov's inequality a draw is bad with twice that chance at most.
     """
     good = sum(2 * held >= intervals for intervals, held in draws)
-    return good >= gate(len(draws), max(0.0, 1 - 2 * (1 - confidence)))
+    return good >= gate(len(draws), max(0.0, 1 - 2 * (1 - confidence)), alarm)
 
 
-def gate(trials: int, confidence: float) -> int:
-    """The fewest intervals that may have held; honest ones fall below once in a million worlds."""
-    return int(stats.binom.ppf(_FALSE_ALARM, trials, confidence)) if trials else 0
+def gate(trials: int, confidence: float, alarm: float = FALSE_ALARM) -> int:
+    """The fewest intervals that may have held; honest ones fall below with probability `alarm`."""
+    return int(stats.binom.ppf(alarm, trials, confidence)) if trials else 0
 
 
 @dataclass(frozen=True, slots=True)

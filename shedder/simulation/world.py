@@ -29,7 +29,7 @@ from shedder.simulation.record import Answers, Row, Series
 from shedder.simulation.scenario import Force, Scenario
 from shedder.simulation.server import Server
 from shedder.simulation.truth import Truth
-from shedder.simulation.verdict import judge
+from shedder.simulation.verdict import FALSE_ALARM, judge
 
 EPOCH_US = 1_750_000_000_000_000
 """When every world begins."""
@@ -45,11 +45,19 @@ class World:
     """One run of a scenario. The same seed gives the same world.
 
     keep_all: the truth keeps every tuple, to be compared with the archive at the end.
+    alarm: probability that honest intervals are a problem, for each gate.
     truths, tallies, ledgers: by stream; there is a ledger when the world has ended.
     answers: by query; thinned_answers: those of them that were given while it was thinned.
     """
 
-    def __init__(self, scenario: Scenario, directory: Path, *, keep_all: bool = False) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        directory: Path,
+        *,
+        keep_all: bool = False,
+        alarm: float = FALSE_ALARM,
+    ) -> None:
         self.scenario = scenario
         self.machine = VirtualMachine(
             scenario.seed, EPOCH_US, VirtualDisk(), CostModel(scenario.costs, scenario.machine)
@@ -76,6 +84,7 @@ class World:
         self.ledgers: dict[str, Ledger] = {}
         self.replays = True  # No synopsis tosses coins of its own.
         self._keep_all = keep_all
+        self._alarm = alarm
         self._clients = self._make_clients()
         self._last: dict[str, int] = {}
         self._starts: dict[str, int] = {}
@@ -301,7 +310,7 @@ class World:
             self._look_at_the_ledger(name, ledger)
         for kind, answers in (("", self.answers), (", thinned", self.thinned_answers)):
             for name, of_query in answers.items():
-                if not of_query.is_covered:
+                if not of_query.covers(self._alarm):
                     intervals, held = of_query.compared
                     self._problem(
                         f"{name}{kind}: {held} of {intervals} intervals held and {of_query.wrong} "

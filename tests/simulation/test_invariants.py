@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from shedder.simulation.verdict import Verdict
+from tests.scale import scaled
+from tests.seeds import seed
 from tests.simulation.invariants import Found, look, scenario_of
 from tests.simulation.worlds import run
+
+WORLDS = 250
 
 
 def check(first: int, count: int) -> None:
@@ -16,23 +20,20 @@ def check(first: int, count: int) -> None:
     assert found.worlds == count
     assert found.thinned > count // 10
     assert found.crashed > count // 20
-    assert found.of_tenants > count // 10
+    assert found.of_tenants > count // 12
     assert found.merges >= count // 20
-    assert found.left_out >= count // 100
-    assert found.slowest_s <= 10
+    assert found.left_out >= count // 200
+    assert found.slowest_s <= 5
+    assert found.slowest_after_load_s <= 10
     assert found.replayed >= count // 25
     assert found.thinned_intervals > count // 4
 
 
 @pytest.mark.slow
-def test_a_few_random_worlds():
-    check(0, 8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(1_000, 3_000, 250))
-def test_two_thousand_random_worlds(first):
-    check(first, 250)
+@pytest.mark.parametrize("block", range(scaled(1, 8)))
+def test_two_hundred_and_fifty_random_worlds(block):
+    """Of seeds of the run. By chance, a count in `check` is too low in 3 of a million runs."""
+    check(seed("worlds", block), WORLDS)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 
 from shedder.simulation.result import Result
 from shedder.simulation.scenario import Scenario
+from shedder.simulation.verdict import FALSE_ALARM
 from shedder.simulation.world import World
 
 MEMORY = Path("/dev/shm")  # A tmpfs, where there is one: nothing of a world is to last.
@@ -32,11 +33,13 @@ def scenario(**changes: Any) -> Scenario:
     return Scenario.of(values | changes)
 
 
-def run(asked: Scenario, *, keep_all: bool = True) -> tuple[World, Result]:
+def run(
+    asked: Scenario, *, keep_all: bool = True, alarm: float = FALSE_ALARM
+) -> tuple[World, Result]:
     """A world that has ended, and what came out."""
     directory = tempfile.mkdtemp(prefix="shedder-world-", dir=MEMORY if MEMORY.is_dir() else None)
     try:
-        world = World(asked, Path(directory), keep_all=keep_all)
+        world = World(asked, Path(directory), keep_all=keep_all, alarm=alarm)
         world.run()
         return world, Result.of(world)
     finally:
