@@ -50,7 +50,9 @@ MINUTE = "[RANGE INTERVAL '1' MINUTE SLIDE INTERVAL '10' SECOND]"
 
 @pytest.fixture(params=["open", "connect"])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    settings = Settings(listen="127.0.0.1:0", insecure=True, sample_rows=1_000, drain_s=5)
+    settings = Settings(
+        listen="127.0.0.1:0", insecure=True, sample_rows=1_000, drain_s=5, overload="off"
+    )
     with shedder.open(tmp_path / "data", settings) as engine:
         if request.param == "open":
             engine.execute(CREATE)

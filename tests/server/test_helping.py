@@ -74,8 +74,6 @@ def helped(client, producer, seeds):
 
 @pytest.fixture
 def producer(twins, connection, tmp_path):
-    """Of a server that looks at no load: it asks for help when the test says so."""
-    twins.set_control("overload", "", "mode", "off")
     with spilling(connection, tmp_path / "spill", helps=True) as producer:
         yield producer
 
@@ -120,7 +118,6 @@ def test_answers_know_what_was_summarised_before_its_rows_follow(twins, front, p
 
 @pytest.mark.slow
 def test_a_flush_is_told_that_rows_cannot_follow(twins, front, connection, tmp_path):
-    twins.set_control("overload", "", "mode", "off")
     front.help_wanted = True
     producer = spilling(connection, tmp_path, patience_s=0.2, helps=True)
     producer.push(trades(10, 0))  # Its receipt asks for help.
@@ -209,7 +206,6 @@ def died_at(sequence, connection, directory, *, is_stored):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_after_a_crash_it_goes_on_in_a_new_epoch(twins, front, connection, tmp_path, is_stored):
-    twins.set_control("overload", "", "mode", "off")
     died_at(1, connection, tmp_path, is_stored=is_stored)
     front.help_wanted = True
     with spilling(connection, tmp_path, epoch=1, helps=True) as producer:
@@ -263,7 +259,6 @@ def test_rows_that_are_declared_lost_keep_nobody_from_going_on(
 def test_what_its_own_disk_does_not_take_is_sent_as_it_is(
     twins, front, connection, tmp_path, problem
 ):
-    twins.set_control("overload", "", "mode", "off")
     disk = FullDisk()
     front.help_wanted = True
     with spilling(connection, tmp_path, helps=True, files=disk) as producer:

@@ -43,6 +43,11 @@ def flood(address, producer, enough):
     raise AssertionError
 
 
+@pytest.fixture
+def settings(settings):
+    return settings.model_copy(update={"overload": "on"})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_flood_over_the_wire_is_thinned_answered_and_over(engine, client, address):

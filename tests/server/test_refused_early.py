@@ -80,7 +80,6 @@ def announce(channel):
 
 def shut(engine):
     """The door lets nothing in for a long time."""
-    engine.overload.close()  # Else it is held as the load is.
     core = engine.core
     core.door.hold(1.0, {"trades": 1.0}, core.machine.monotonic_s(), 0.1)
     while core.door.wait_ms("trades", 1 << 40, core.machine.monotonic_s()):

@@ -268,8 +268,9 @@ def test_a_call_that_is_given_up_neither_undoes_nor_breaks_its_batch(engine, ser
         call = connection.ingest.Append.future(request)
         front.came.acquire()
         call.cancel()
+    ((appended, waits),) = front.held
+    assert appended.result().position == 10
     assert client.ledger("trades").applied == 10
-    ((_, waits),) = front.held
     assert not waits.cancelled()
     front.let_go()
 

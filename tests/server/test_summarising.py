@@ -4,7 +4,6 @@ import pytest
 
 from shedder import errors
 from shedder.server.server import running
-from shedder.settings import Settings
 from tests.server.worlds import (
     CALM,
     FLOOD,
@@ -100,9 +99,6 @@ def test_what_follows_nothing_is_refused_and_kept_nowhere(client):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", [SteeredMachine()])
-@pytest.mark.parametrize(
-    "settings", [Settings(listen="127.0.0.1:0", insecure=True, drain_s=5, overload="off")]
-)
 def test_receipts_ask_for_help_before_the_door_is_held(client, engine, machine, tmp_path):
     client.register("q", ONCE)
     open_ones = [client.producer("trades", "p"), client.producer("trades", "s", spill=tmp_path)]

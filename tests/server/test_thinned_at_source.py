@@ -33,8 +33,6 @@ def front(engine):
 
 @pytest.fixture
 def standing(client, engine):
-    """Of a server that looks at no load: it asks for help when the test says so."""
-    client.set_control("overload", "", "mode", "off")
     return client.register("q", STANDING)
 
 
