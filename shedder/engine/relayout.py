@@ -64,6 +64,10 @@ class Relayouts:
         if progress is not None:
             progress.cancel()
 
+    def settle(self) -> None:
+        """Return when everything that was asked for before this call is done."""
+        self._worker.submit(int).result()
+
     def close(self) -> None:
         """Return when the thread has ended; call off its work first."""
         self._worker.shutdown(cancel_futures=True)

@@ -9,12 +9,12 @@ import pytest
 import shedder
 from shedder.archive.check import check
 from shedder.cql.layout import Hybrid
-from shedder.engine import housekeeping
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from shedder.errors import BadQuery, UnknownStream
 from tests.archive.bad_disk import BadDisk
 from tests.archive.power import PowerFiles
+from tests.engine.query_worlds import GatedFiles, Supervised
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts ARCHIVE plain"
 SQL = "SELECT COUNT(*) AS n, SUM(v) AS s, FIRST(v) AS f, LAST(v) AS l FROM s"
@@ -25,8 +25,8 @@ def rows(first: int, end: int) -> pa.Table:
     return pa.table({"ts": pa.array([n * 1000 for n in numbers], pa.timestamp("us")), "v": numbers})
 
 
-def filled(directory, runs: int = 5):
-    db = shedder.open(directory)
+def filled(directory, runs: int = 5, machine: Machine | None = None):
+    db = Engine.open(directory, machine=machine)
     db.execute(CREATE)
     for number in range(runs):
         db.push("s", rows(number * 100, number * 100 + 100))
@@ -34,14 +34,13 @@ def filled(directory, runs: int = 5):
     return db
 
 
+class GatedPower(GatedFiles, PowerFiles):
+    """A disk on which calls can fail, behind a gate."""
+
+
 def archive(db) -> tuple[str, float]:
     (row,) = db.execute("SHOW STREAMS").table.to_pylist()
     return row["archive"], row["relaid"]
-
-
-def wait(db) -> None:
-    """Until the background thread has done what it was woken for."""
-    db.relayouts._worker.submit(lambda: None).result()
 
 
 def truth(db) -> tuple:
@@ -61,7 +60,7 @@ def test_a_layout_changes_in_the_background(tmp_path):
         assert "5 runs are being rewritten" in str(said.table.to_pylist())
         db.push("s", rows(500, 600))
         assert truth(db) == expected(600)
-        wait(db)
+        db.relayouts.settle()
         assert archive(db) == ("hybrid(blocks=4, block_rows=10)", 1.0)
         assert [run.blocks for run in db.core.store.runs(1)] == [4] * 5
         assert truth(db) == expected(600)
@@ -75,18 +74,19 @@ def test_a_layout_changes_in_the_background(tmp_path):
 
 @pytest.mark.slow
 def test_a_rewrite_that_was_cancelled_goes_on_after_a_restart(tmp_path):
-    db = filled(tmp_path)
-    entered, go = threading.Event(), threading.Event()
-    db.relayouts._worker.submit(lambda: (entered.set(), go.wait()))
-    entered.wait()
-    db.execute("ALTER STREAM s SET ARCHIVE eager(0.5)")
-    assert archive(db) == ("eager(0.5)", 0.0)
-    closer = threading.Thread(target=db.close)
-    closer.start()
-    go.set()
+    machine = Supervised()
+    db = filled(tmp_path, machine=machine)
+    with machine.held("shedder-relayout"):
+        db.execute("ALTER STREAM s SET ARCHIVE eager(0.5)")
+        assert archive(db) == ("eager(0.5)", 0.0)
+        called_off = machine.called_off("shedder-relayout")
+        closer = threading.Thread(target=db.close)
+        closer.start()
+        called_off.wait()
     closer.join()
+    assert len(list((tmp_path / "runs" / "1").iterdir())) == 5  # No run has its copy.
     with shedder.open(tmp_path) as db:
-        wait(db)
+        db.relayouts.settle()
         assert archive(db) == ("eager(0.5)", 1.0)
         assert [len(run.copies) for run in db.core.store.runs(1)] == [1] * 5
         assert truth(db) == expected(500)
@@ -98,8 +98,8 @@ def test_a_second_change_takes_the_place_of_the_first(tmp_path):
     with filled(tmp_path, 12) as db:
         for layout in ("hybrid(blocks=2, block_rows=1)", "lazy", "eager(0.9)", "plain"):
             db.execute(f"ALTER STREAM s SET ARCHIVE {layout}")
-        wait(db)
-        wait(db)
+        db.relayouts.settle()
+        db.relayouts.settle()
         assert archive(db) == ("plain", 1.0)
         assert truth(db) == expected(1200)
         assert {str(run.layout) for run in db.core.store.runs(1)} == {"Plain()"}
@@ -108,19 +108,19 @@ def test_a_second_change_takes_the_place_of_the_first(tmp_path):
 
 @pytest.mark.slow
 def test_a_rewrite_is_a_task_that_can_be_called_off(tmp_path):
-    with filled(tmp_path) as db:
-        with db.core.store._state(1).rewriting:  # it waits with its first run
+    files = GatedFiles()
+    with filled(tmp_path, machine=Supervised(files=files)) as db:
+        with files.shut() as reached:  # It stops at its first run.
             db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-            while not db.tasks.facts():
-                pass
+            reached.wait()
             (task,) = [row for row in db.control().to_pylist() if row["key"] == "what"]
             assert task["value"] == "rewrite of s"
             db.tasks.cancel(task["name"])
-        wait(db)
+        db.relayouts.settle()
         assert archive(db)[1] == 0.0
         assert truth(db) == expected(500)
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        wait(db)
+        db.relayouts.settle()
         assert archive(db)[1] == 1.0
         assert truth(db) == expected(500)
 
@@ -131,50 +131,47 @@ def test_damage_is_met_by_quarantine_and_the_rest_is_rewritten(tmp_path):
     path.write_bytes(path.read_bytes()[:-9] + b"x" * 9)
     with shedder.open(tmp_path) as db:
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        wait(db)
+        db.relayouts.settle()
         ((run, _),) = db.core.store.quarantined(1)
         assert run.first_position == 100
         assert sum(run.blocks == 4 for run in db.core.store.runs(1)) == 4
 
 
 @pytest.mark.slow
-def test_a_run_that_cannot_be_read_keeps_no_other_waiting_and_is_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+def test_a_run_that_cannot_be_read_keeps_no_other_waiting_and_is_tried_again(tmp_path):
     filled(tmp_path).close()
     disk = BadDisk(errno.EACCES)
-    with Engine.open(tmp_path, machine=Machine(files=disk)) as db:
+    with Engine.open(tmp_path, machine=Supervised(files=disk, ticks=False)) as db:
         disk.bad.add(db.core.store.runs(1)[1].file.rpartition("/")[2])
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        wait(db)
+        db.relayouts.settle()
         assert archive(db)[1] == 0.8
         assert db.core.store.quarantined(1) == []
         disk.bad.clear()
         db.housekeeping.tick()
-        wait(db)
+        db.relayouts.settle()
         assert archive(db)[1] == 1.0
         assert truth(db) == expected(500)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_what_a_full_disk_has_stopped_goes_on_by_itself(tmp_path, monkeypatch, is_cancelled):
-    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+def test_what_a_full_disk_has_stopped_goes_on_by_itself(tmp_path, is_cancelled):
     filled(tmp_path).close()
-    disk = PowerFiles(tmp_path)
-    with Engine.open(tmp_path, machine=Machine(files=disk)) as db:
+    disk = GatedPower(tmp_path)
+    with Engine.open(tmp_path, machine=Supervised(files=disk, ticks=False)) as db:
         disk.fail_next("create", errno.ENOSPC)
         db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        wait(db)
+        db.relayouts.settle()
         assert archive(db)[1] == 0.0
         if is_cancelled:
-            with db.core.store._state(1).rewriting:
+            with disk.shut() as reached:
                 db.relayouts.wake("s")
-                while not db.tasks.facts():
-                    pass
+                reached.wait()
                 db.relayouts.stop("s")
-            wait(db)
+            db.relayouts.settle()
         db.housekeeping.tick()
-        wait(db)
+        db.relayouts.settle()
         assert archive(db)[1] == (0.0 if is_cancelled else 1.0)
         assert truth(db) == expected(500)
 
@@ -205,7 +202,7 @@ def test_deleted_rows_and_indexes_outlive_a_change(tmp_path):
         kept = [n for n in range(500) if not 100 <= n < 250]
         for layout in ("hybrid(blocks=4, block_rows=10)", "eager(0.5)", "lazy", "plain"):
             db.execute(f"ALTER STREAM s SET ARCHIVE {layout}")
-            wait(db)
+            db.relayouts.settle()
             assert archive(db) == (layout, 1.0)
             assert truth(db) == (len(kept), sum(kept), 0, 499)
             for value, found in ((300, 1), (120, 0), (777, 0)):
@@ -220,10 +217,10 @@ def test_a_run_that_was_begun_before_the_layout_changed_is_laid_out_when_it_is_t
     """Whoever writes runs anew has looked by then, and saw nothing of it."""
     with filled(tmp_path, runs=2) as db:
         db.core.store.set_layout(1, Hybrid(blocks=4, block_rows=10))
-        wait(db)
+        db.relayouts.settle()
         assert len(db.core.store.unlike(1)) == 2
         db.push("s", rows(200, 300))
         db.seal("s")
-        wait(db)
+        db.relayouts.settle()
         assert not db.core.store.unlike(1)
         assert truth(db) == expected(300)
