@@ -120,7 +120,7 @@ class ArchiveWalk:
     def settle(self) -> None:
         """Until what is done in the background is done."""
         for _ in range(2):  # What an index was made of may have been laid out anew meanwhile.
-            self.engine.relayouts._worker.submit(int).result()
+            self.engine.relayouts.settle()
             self.engine.core.indexer.settle()
 
     # --- what is done to it ---

@@ -137,3 +137,21 @@ class Flooded:
         """Of the control table."""
         table = self.engine.control().to_pylist()
         return {r["key"]: r["value"] for r in table if (r["entity"], r["name"]) == (entity, name)}
+
+
+def strides(world):
+    """How many tuples of the stream each step of the apply thread applies, until all are."""
+    stream, found = world.engine.core.streams["s"], []
+    while world.machine.applier.waiting is not None:
+        before = stream.applied
+        world.machine.applier.step()
+        found.append(stream.applied - before)
+    return [stride for stride in found if stride]
+
+
+LOOKED = 10  # Ticks from one look at costs and rates to the next.
+
+
+def run(world, ticks):
+    for _ in range(ticks):
+        world.tick(1)

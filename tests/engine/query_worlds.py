@@ -1,87 +1,74 @@
-"""Machines, files and streams that several test modules of the engine share."""
+"""A stream of one batch per second, and what its standing queries were granted."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from shedder.archive.files import Files, OsFiles, WriteFile
+import numpy as np
+import pyarrow as pa
+
+import shedder
+from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 
-
-class Supervised(Machine):
-    """This machine; the test can wait for its background pools, hold them, and stop its tickers."""
-
-    def __init__(
-        self,
-        clock_us: Callable[[], int] | None = None,
-        files: Files | None = None,
-        *,
-        ticks: bool = True,
-    ) -> None:
-        """Args: clock_us, files: as of any machine. ticks: False makes every ticker silent."""
-        super().__init__(clock_us, files)
-        self._ticks = ticks
-        self._pools: dict[str, Executor] = {}
-
-    def pool(self, name: str) -> Executor:
-        self._pools[name] = super().pool(name)
-        return self._pools[name]
-
-    def ticker(
-        self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0
-    ) -> Callable[[], None]:
-        if self._ticks:
-            return super().ticker(name, period_s, tick, niceness=niceness)
-        return lambda: None
-
-    def settle(self, pool: str) -> None:
-        """Return when the pool has done everything that was submitted before this call."""
-        self._pools[pool].submit(int).result()
-
-    @contextmanager
-    def held(self, pool: str) -> Iterator[None]:
-        """Keep the pool's worker busy until the block ends."""
-        entered, go = threading.Event(), threading.Event()
-        self._pools[pool].submit(lambda: (entered.set(), go.wait()))
-        entered.wait()
-        try:
-            yield
-        finally:
-            go.set()
-
-    def called_off(self, pool: str) -> threading.Event:
-        """An event that is set when what waits in a held pool is done or called off."""
-        event = threading.Event()
-        self._pools[pool].submit(int).add_done_callback(lambda _: event.set())
-        return event
+SECOND = 1_000_000
+START = 1_700_000_000
+CREATE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts"
+WINDOW = "[RANGE INTERVAL '8' SECOND SLIDE INTERVAL '1' SECOND]"
 
 
-class GatedFiles(OsFiles):
-    """Real files; while the gate is shut, threads of one pool stop where they create a file."""
+def second(number: int, rows: int = 1_000) -> pa.Table:
+    """One second of the stream."""
+    rng = np.random.default_rng(number)
+    times = (START + number) * SECOND + np.sort(rng.integers(0, SECOND, rows))
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us")),
+            "k": rng.integers(0, 20_000, rows),
+            "v": rng.random(rows),
+        }
+    )
 
-    def __init__(self, *args: Path, pool: str = "shedder-relayout") -> None:
-        super().__init__(*args)
-        self._pool = pool
-        self._open = threading.Event()
-        self._open.set()
-        self._reached = threading.Event()
 
-    @contextmanager
-    def shut(self) -> Iterator[threading.Event]:
-        """Shut the gate until the block ends; the event is set when a thread stops at the gate."""
-        self._reached.clear()
-        self._open.clear()
-        try:
-            yield self._reached
-        finally:
-            self._open.set()
+def opened(directory: Path) -> Engine:
+    engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
+    assert isinstance(engine, Engine)
+    return engine
 
-    def create(self, path: Path) -> WriteFile:
-        if threading.current_thread().name.startswith(self._pool) and not self._open.is_set():
-            self._reached.set()
-            self._open.wait()
-        return super().create(path)
+
+def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
+    """The tuples in an answer's window."""
+    whole = pa.concat_tables(pushed)
+    times = np.asarray(whole["ts"].cast(pa.int64()))
+    return whole.filter(pa.array((times >= answer.start_us) & (times < answer.end_us)))
+
+
+def log_registers(db: Engine) -> dict[str, int]:
+    """The size of each query's last synopsis, once all records of sizes are in force."""
+    while db.core.actor.call(db.core.shrinks).result():
+        pass
+    db.heartbeat("s", START * SECOND)  # Behind them in the log.
+    return {
+        name: published.standing.plan.parts[-1].size
+        for name, published in db.core.streams["s"].queries.items()
+    }
+
+
+def explained(db: Engine, name: str, synopsis: str) -> dict[str, Any]:
+    [row] = [
+        row
+        for row in db.execute("EXPLAIN ALLOCATION").table.to_pylist()
+        if row["query"] == name and row["synopsis"].startswith(synopsis)
+    ]
+    return row
+
+
+class Advanced(Machine):
+    """This machine, with a clock that is moved on by hand."""
+
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s

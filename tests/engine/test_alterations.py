@@ -17,7 +17,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from shedder.errors import BudgetExceeded, DiskFull
 from tests.archive.power import PowerFiles
-from tests.engine.test_resizing import CREATE, SECOND, START, WINDOW, second
+from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, second
 
 QUERY = f"SELECT COUNT(DISTINCT k) AS d FROM s {WINDOW} WITHIN 5 PERCENT"
 TENANT = "default"

@@ -11,7 +11,7 @@ import pytest
 
 from shedder.engine.ownership import Asker
 from shedder.errors import ShedderError
-from tests.engine.test_resizing import START, opened, second
+from tests.engine.query_worlds import START, opened, second
 
 TENANTS = ("acme", "bolt", "cog")
 WINDOWS = (

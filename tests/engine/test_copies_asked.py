@@ -14,7 +14,6 @@ from shedder.archive.scrub import scrub
 from shedder.cql.layout import Eager
 from tests.archive.schemas import SCHEMA
 from tests.archive.worlds import opened
-from tests.engine.test_relayout import wait
 
 ROWS = 60_000
 VALUES = np.random.default_rng(5).normal(100.0, 20.0, ROWS)
@@ -57,7 +56,7 @@ def test_a_lazy_stream_is_read_by_what_earlier_questions_left(tmp_path):
     with filled(tmp_path, "lazy") as db:
         first = answered(db)
         assert first.archive is None or first.archive.bytes_read > 0.9 * first.archive.bytes_stored
-        wait(db)
+        db.relayouts.settle()
         assert [run.copies[0].reduction for run in db.core.store.runs(1)] == [0.75] * 3
         second = answered(db).archive
         assert second.bytes_read < 0.5 * second.bytes_stored
@@ -92,7 +91,7 @@ def test_a_damaged_copy_changes_no_answer(tmp_path):
         assert scrub(db.core.store).damaged == []
         assert [run.copies for run in db.core.store.runs(1)] == [()] * 3
         db.relayouts.wake("s")
-        wait(db)
+        db.relayouts.settle()
         assert answered(db).archive.bytes_read < 0.5 * part.bytes_stored
 
 

@@ -19,34 +19,14 @@ from shedder.cql.render import POSITION
 from shedder.engine.deleted import NOTED_MAX
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, Cancelled, CorruptData, UnknownColumn, UnknownStream
+from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said
 from tests.engine.world import CREATE, START_US, requests
-
-ROWS = 3_000
-QUESTION = """SELECT domain, COUNT(*) AS n, COUNT(bytes) AS nb, SUM(hits) AS s, MIN(ts) AS first,
-    FIRST(hits) AS f, LAST(hits) AS l, QUANTILE(bytes, 0.5) AS q
-    FROM requests GROUP BY domain ORDER BY domain"""
-
-
-def filled(directory, layout: str) -> Engine:
-    """Three runs and a tail."""
-    engine = Engine.open(directory, purge_share=1.0)  # Runs are purged where a test says so.
-    engine.execute(f"{CREATE} ARCHIVE {layout}")
-    table = requests(ROWS, 1, disorder_s=5)
-    for first in range(0, ROWS, 800):
-        engine.push("requests", table.slice(first, 800))
-        if first < 2_400:
-            engine.seal("requests")
-    return engine
 
 
 @pytest.fixture(params=["plain", "hybrid(blocks=4)"])
 def engine(tmp_path, request):
     with filled(tmp_path / "data", request.param) as engine:
         yield engine
-
-
-def said(engine: Engine, text: str) -> str:
-    return engine.execute(text).table["status"][0].as_py()
 
 
 def truth_without(tmp_path, keep) -> list:
@@ -56,11 +36,6 @@ def truth_without(tmp_path, keep) -> list:
         table = requests(ROWS, 1, disorder_s=5)
         engine.push("requests", table.filter(pa.array(keep(table))))
         return engine.execute(QUESTION).rows()
-
-
-def bad(table: pa.Table) -> np.ndarray:
-    hits = np.asarray(table["hits"])
-    return hits < 25
 
 
 @pytest.mark.slow

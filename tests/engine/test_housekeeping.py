@@ -10,7 +10,7 @@ from shedder.archive.files import OsFiles, ReadFile
 from shedder.engine import housekeeping
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
-from tests.engine.test_relayout import CREATE, rows
+from tests.engine.relaid import CREATE, rows
 
 DAY_US = 86_400_000_000
 START_US = 1_700_000_000_000_000

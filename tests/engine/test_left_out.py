@@ -16,8 +16,7 @@ from shedder.errors import BadBatch, SequenceReused
 from shedder.streams.batches import encode
 from shedder.streams.dropped import Dropped
 from shedder.streams.frame import Frame
-from tests.engine.flooded import ROWS, START, Flooded, batch_of
-from tests.engine.test_together import strides
+from tests.engine.flooded import ROWS, START, Flooded, batch_of, strides
 
 BATCHES = 40
 

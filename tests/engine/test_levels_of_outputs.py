@@ -15,7 +15,7 @@ from shedder.cql.shares import LEVEL_MAX
 from shedder.engine.engine import Engine
 from shedder.engine.thinning import with_levels
 from shedder.errors import BadSetting, InvalidRequest
-from tests.engine.test_thinning import CREATE, SECOND, rows
+from tests.engine.thinned_streams import CREATE, SECOND, rows
 
 TEXT = """SELECT COUNT(*) AS n, SUM(x) AS sx, AVG(x) AS ax, AVG(k) AS ak, MEDIAN(x) AS mx,
   SUM(k) / COUNT(x) AS r FROM s"""

@@ -15,7 +15,7 @@ from shedder.engine.measured import Measured, half_width, predictions, skipping_
 from shedder.queries.evidence import Evidence
 from synopses.estimate import Bound, Estimates
 from tests.engine.allocation_world import bound, standing
-from tests.engine.test_resizing import CREATE, WINDOW, second
+from tests.engine.query_worlds import CREATE, WINDOW, second
 
 TUPLES = 1e6
 TEXT = "SELECT COUNT(DISTINCT k) AS d FROM s [RANGE INTERVAL '8' SECOND] WITHIN 2 PERCENT"

@@ -12,8 +12,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.grant_facts import percent
 from shedder.engine.passing import Passing
 from shedder.engine.thinnable import Costs, units_of
-from tests.engine.test_resizing import CREATE, WINDOW, second
-from tests.engine.test_sharing import Advanced, explained, log_registers
+from tests.engine.query_worlds import CREATE, WINDOW, Advanced, explained, log_registers, second
 
 BY_RANK = f"SELECT MEDIAN(v) AS m FROM s {WINDOW} WITHIN 0.02 RANK"
 SELECTIVE = BY_RANK.replace("WITHIN", "WHERE k % 50 = 0 WITHIN")  # One tuple in fifty passes.

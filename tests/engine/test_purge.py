@@ -14,8 +14,7 @@ from shedder.engine.machine import Machine
 from shedder.engine.relayout import PURGED_AFTER_QUIETS
 from shedder.errors import Cancelled, DiskFull, UnknownStream
 from tests.archive.power import PowerFiles
-from tests.engine.test_delete import QUESTION, ROWS, bad, filled, said
-from tests.engine.test_rollups import settled
+from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said
 from tests.engine.world import CREATE, requests
 
 LAYOUTS = ["plain", "hybrid(blocks=4, block_rows=50)", "eager(0.5)", "lazy"]
@@ -83,10 +82,10 @@ def test_rollups_are_right_before_and_after(tmp_path):
         kept = "SELECT domain, COUNT(*), SUM(hits) FROM requests [RANGE 1 MINUTE] GROUP BY domain"
         asked = "SELECT domain, COUNT(*) AS n, SUM(hits) AS s FROM requests GROUP BY domain"
         engine.execute(f"CREATE ROLLUP minutes AS {kept}")
-        settled(engine)
+        engine.relayouts.settle()
         engine.execute("DELETE FROM requests WHERE hits < 25")
         expected = sorted(map(str, engine.execute(asked).rows()))
-        settled(engine)
+        engine.relayouts.settle()
         engine.execute("PURGE STREAM requests")
         answer = engine.execute(asked)
         assert sorted(map(str, answer.rows())) == expected
@@ -100,10 +99,10 @@ def test_what_is_deleted_to_a_large_share_goes_by_itself(tmp_path):
         engine.execute(CREATE)
         engine.push("requests", requests(ROWS, 1, disorder_s=5))
         engine.execute("DELETE FROM requests WHERE hits < 0")  # A twentieth.
-        settled(engine)
+        engine.relayouts.settle()
         assert purged(engine) == 0
         engine.execute("DELETE FROM requests WHERE hits < 25")
-        settled(engine)
+        engine.relayouts.settle()
         assert purged(engine) == GONE
 
 
@@ -117,11 +116,11 @@ def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path, later_us):
         engine.execute("DELETE FROM requests WHERE hits < 0")
         now[0] += 59_000_000
         engine.housekeeping.tick()
-        settled(engine)
+        engine.relayouts.settle()
         assert purged(engine) == 0
         now[0] += later_us
         engine.housekeeping.tick()
-        settled(engine)
+        engine.relayouts.settle()
         hits = np.asarray(requests(ROWS, 1, disorder_s=5)["hits"])
         assert purged(engine) == (hits < 0).sum()
 
@@ -141,14 +140,14 @@ def test_deletions_that_never_cease_do_not_keep_rows_in_files(tmp_path, again):
     for minute in range(PURGED_AFTER_QUIETS + 2):
         assert (purged(engine) > 0) == (minute > PURGED_AFTER_QUIETS), minute
         said(engine, f"DELETE FROM requests WHERE hits = {minute}")
-        settled(engine)
+        engine.relayouts.settle()
         if again:
             engine.close()
             engine = opened()
         deleted = engine.ledger("requests").deleted
         now[0] += 59_999_999
         engine.housekeeping.tick()
-        settled(engine)
+        engine.relayouts.settle()
     assert 0 < purged(engine) <= deleted
     (row,) = engine.execute("SELECT COUNT(*) AS n FROM requests").rows()
     assert row["n"] == ROWS - deleted

@@ -8,7 +8,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.queue_shares import QueueShares
 from shedder.errors import BadBatch, Overloaded
 from shedder.simulation.machine import VirtualMachine
-from tests.engine.test_tenants import ACME, BOLT, CREATE, SEND, START, batch
+from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import errno
 import threading
 
-import pyarrow as pa
 import pytest
 
 import shedder
@@ -14,15 +13,10 @@ from shedder.engine.machine import Machine
 from shedder.errors import BadQuery, UnknownStream
 from tests.archive.bad_disk import BadDisk
 from tests.archive.power import PowerFiles
-from tests.engine.query_worlds import GatedFiles, Supervised
+from tests.engine.relaid import CREATE, rows
+from tests.engine.supervised import GatedFiles, Supervised
 
-CREATE = "CREATE STREAM s (ts TIMESTAMP, v BIGINT) TIMESTAMP BY ts ARCHIVE plain"
 SQL = "SELECT COUNT(*) AS n, SUM(v) AS s, FIRST(v) AS f, LAST(v) AS l FROM s"
-
-
-def rows(first: int, end: int) -> pa.Table:
-    numbers = list(range(first, end))
-    return pa.table({"ts": pa.array([n * 1000 for n in numbers], pa.timestamp("us")), "v": numbers})
 
 
 def filled(directory, runs: int = 5, machine: Machine | None = None):

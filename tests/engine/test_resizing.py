@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,10 @@ from shedder.engine.pane import Pane
 from shedder.engine.plan import with_sizes
 from shedder.engine.resizing import size_of
 from tests.engine.allocation_world import standing
+from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, inside, opened, second
 from tests.engine.resized import changed, resize
 from tests.truth import gate
 
-SECOND = 1_000_000
-START = 1_700_000_000
-CREATE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts"
-WINDOW = "[RANGE INTERVAL '8' SECOND SLIDE INTERVAL '1' SECOND]"
 SKETCHES = f"""SELECT COUNT(*) AS n, SUM(k) AS total, COUNT(DISTINCT k) AS d,
   SELF_JOIN_SIZE(k) AS f2, DISTINCT_BOTH(k, v > 0.5, v < 0.8) AS both, TOP(k, 3) AS top
   FROM s {WINDOW}"""
@@ -35,37 +32,11 @@ FOLDED = (
 RANKS = f"SELECT QUANTILE(v, 0.5) AS m, QUANTILE(v, 0.99) AS p FROM s {WINDOW} WITHIN 0.02 RANK"
 
 
-def second(number: int, rows: int = 1_000) -> pa.Table:
-    """One second of the stream."""
-    rng = np.random.default_rng(number)
-    times = (START + number) * SECOND + np.sort(rng.integers(0, SECOND, rows))
-    return pa.table(
-        {
-            "ts": pa.array(times, pa.timestamp("us")),
-            "k": rng.integers(0, 20_000, rows),
-            "v": rng.random(rows),
-        }
-    )
-
-
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Engine]:
     with opened(tmp_path) as engine:
         engine.execute(CREATE)
         yield engine
-
-
-def opened(directory: Path) -> Engine:
-    engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
-    assert isinstance(engine, Engine)
-    return engine
-
-
-def inside(answer: Any, pushed: Sequence[pa.Table]) -> pa.Table:
-    """The tuples in an answer's window."""
-    whole = pa.concat_tables(pushed)
-    times = np.asarray(whole["ts"].cast(pa.int64()))
-    return whole.filter(pa.array((times >= answer.start_us) & (times < answer.end_us)))
 
 
 def check_exactly(row: dict[str, Any], tuples: pa.Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from shedder.archive.check import check
 from shedder.archive.marks import SCANS_MIN
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, RollupExists, UnknownColumn, UnknownRollup, UnknownStream
+from tests.engine.supervised import GatedFiles, Supervised
 
 MINUTE_US = 60_000_000
 COLUMNS = "(ts TIMESTAMP, g VARCHAR, f DOUBLE, x DOUBLE, i BIGINT, b BOOLEAN, d DATE)"
@@ -46,11 +48,6 @@ def table_of(rows: list[tuple]) -> pa.Table:
             "d": pa.array([us // 86_400_000_000 for us in times], pa.int32()).cast(pa.date32()),
         }
     )
-
-
-def settled(engine: Engine) -> None:
-    """Return when the background has done what it was woken for."""
-    engine.relayouts._worker.submit(int).result()
 
 
 def same(one: object, other: object) -> bool:
@@ -159,12 +156,12 @@ def test_a_rollup_answers_what_all_tuples_would(
                 engine.push(name, table.slice(begin, end - begin))
             if at + 2 < len(places):
                 engine.seal(name)
-    settled(engine)
+    engine.relayouts.settle()
     if deleted is not None:
         for name in streams:
             engine.execute(f"DELETE FROM {name} WHERE {deleted}")
         if rebuilt:
-            settled(engine)
+            engine.relayouts.settle()
     for question in asked:
         assert_same(engine, question, *streams)
     for name in streams:
@@ -187,9 +184,9 @@ def numbered(first: int, end: int) -> pa.Table:
     )
 
 
-def filled(directory, *, runs: int = 3, more: str = "") -> Engine:
+def filled(directory, *, runs: int = 3, more: str = "", files: GatedFiles | None = None) -> Engine:
     """Streams s and p of the same rows, the first with a rollup."""
-    engine = Engine.open(directory)
+    engine = Engine.open(directory, machine=Supervised(files=files))
     for name in ("s", "p"):
         engine.execute(f"CREATE STREAM {name} {COLUMNS} TIMESTAMP BY ts ARCHIVE plain {more}")
     engine.execute(CREATE_ROLLUP.format("m", "COUNT(*), SUM(i)", "s"))
@@ -198,6 +195,13 @@ def filled(directory, *, runs: int = 3, more: str = "") -> Engine:
             engine.push(name, numbered(at * 3_000, at * 3_000 + 3_000))
             engine.seal(name)
     return engine
+
+
+def held(engine: Engine) -> AbstractContextManager[None]:
+    """Let nothing be written in the background until the block ends."""
+    machine = engine.core.machine
+    assert isinstance(machine, Supervised)
+    return machine.held("shedder-relayout")
 
 
 def shown(engine: Engine) -> dict:
@@ -254,12 +258,12 @@ def test_late_tuples_are_in_the_run_in_which_they_came(tmp_path):
 @pytest.mark.slow
 def test_what_is_deleted_is_in_no_answer(tmp_path):
     with filled(tmp_path) as engine:
-        with engine.core.store._state(1).rewriting:  # The background waits.
+        with held(engine):  # The background waits.
             for name in ("s", "p"):
                 engine.execute(f"DELETE FROM {name} WHERE i < 0")
             assert shown(engine)["runs_rolled"] == 0
             assert assert_same(engine, COUNT, "s", "p").sources == ("archive",)
-        settled(engine)
+        engine.relayouts.settle()
         assert shown(engine)["runs_rolled"] == 3
         assert assert_same(engine, COUNT, "s", "p").sources == ("rollup m",)
     assert check(tmp_path).notes == []
@@ -301,7 +305,7 @@ def test_a_damaged_file_is_left_aside_and_made_anew(tmp_path, harm):
         answer = assert_same(engine, COUNT, "s", "p")
         assert answer.sources == ("rollup m", "archive")
         assert answer.notes[0] == "rollup m is damaged in 1 runs, which were read themselves"
-        settled(engine)
+        engine.relayouts.settle()
         answer = assert_same(engine, COUNT, "s", "p")
         assert (answer.sources, len(answer.notes)) == (("rollup m",), 1)
     report = check(tmp_path)
@@ -314,7 +318,7 @@ def test_a_scrub_drops_what_is_damaged(tmp_path):
     with filled(tmp_path) as engine:
         path = sorted((tmp_path / "runs" / "1").glob("*-w1.parquet"))[0]
         path.write_bytes(path.read_bytes()[:-3] + b"abc")
-        with engine.core.store._state(1).rewriting:
+        with held(engine):
             engine.execute("SCRUB")
             assert shown(engine)["runs_rolled"] == 2
             assert assert_same(engine, COUNT, "s", "p").sources == ("rollup m", "archive")
@@ -322,21 +326,21 @@ def test_a_scrub_drops_what_is_damaged(tmp_path):
 
 @pytest.mark.slow
 def test_older_runs_get_theirs_in_the_background_and_after_a_restart(tmp_path):
-    with filled(tmp_path) as engine:
-        with engine.core.store._state(1).rewriting:
+    files = GatedFiles()
+    with filled(tmp_path, files=files) as engine:
+        with files.shut() as reached:
             engine.execute(CREATE_ROLLUP.format("late", "COUNT(*), MAX(i)", "s"))
-            while not engine.tasks.facts():
-                pass
+            reached.wait()
             (task,) = [row for row in engine.control().to_pylist() if row["key"] == "what"]
             assert task["value"] == "rollup late"
             engine.tasks.cancel(task["name"])
-        settled(engine)
+        engine.relayouts.settle()
         (_, row) = engine.execute("SHOW ROLLUPS").table.to_pylist()
         assert (row["rollup"], row["runs_rolled"]) == ("late", 0)
         question = "SELECT g AS k, MAX(i) AS n FROM {} GROUP BY g"
         assert assert_same(engine, question, "s", "p").sources == ("archive",)
     with Engine.open(tmp_path) as engine:
-        settled(engine)
+        engine.relayouts.settle()
         assert assert_same(engine, question, "s", "p").sources == ("rollup late",)
         engine.execute("DROP ROLLUP late")
         assert assert_same(engine, question, "s", "p").sources == ("archive",)
@@ -354,31 +358,31 @@ def test_a_lazy_one_is_kept_of_runs_that_were_read_for_it(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("DROP ROLLUP m")
         engine.execute(CREATE_ROLLUP.format("m", KEPT, "s").replace("ROLLUP", "LAZY ROLLUP"))
-        settled(engine)
+        engine.relayouts.settle()
         row = shown(engine)
         assert (row["lazy"], row["runs_rolled"], row["runs"]) == (True, 0, 3)
         other = "SELECT QUANTILE(i, 0.5) AS q FROM s"
         engine.execute(other)
         engine.execute(question.format("s") + " WITHIN 50 PERCENT")  # From the live sample.
-        settled(engine)
+        engine.relayouts.settle()
         assert shown(engine)["runs_rolled"] == 0
         assert assert_same(engine, early, "s", "p").sources == ("archive",)
-        settled(engine)
+        engine.relayouts.settle()
         assert shown(engine)["runs_rolled"] == 1
         assert assert_same(engine, early, "s", "p").sources == ("rollup m",)
         assert assert_same(engine, question, "s", "p").sources == ("rollup m", "archive")
-        settled(engine)
+        engine.relayouts.settle()
         assert shown(engine)["runs_rolled"] == 3
     with Engine.open(tmp_path) as engine:
         assert assert_same(engine, question, "s", "p").sources == ("rollup m",)
         for name in ("s", "p"):
             engine.push(name, numbered(9_000, 12_000))
             engine.seal(name)
-        settled(engine)
+        engine.relayouts.settle()
         row = shown(engine)
         assert (row["lazy"], row["runs_rolled"], row["runs"]) == (True, 3, 4)
         assert assert_same(engine, question, "s", "p").sources == ("rollup m", "archive")
-        settled(engine)
+        engine.relayouts.settle()
         assert assert_same(engine, question, "s", "p").sources == ("rollup m",)
         engine.execute("DROP STREAM s")
         assert engine.execute("SHOW ROLLUPS").table.num_rows == 0
@@ -392,23 +396,23 @@ def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_p
         engine.execute("CREATE LAZY ROLLUP hours AS SELECT MAX(i) FROM s [RANGE 1 HOUR]")
         largest = "SELECT MAX(i) AS x FROM {}"
         assert assert_same(engine, largest, "s", "p").sources == ("archive",)
-        settled(engine)
+        engine.relayouts.settle()
         for asked in (largest, missed, largest, missed, largest):  # As many as not: they stay.
             engine.execute(asked.format("s"))
-            settled(engine)
+            engine.relayouts.settle()
             assert rolled_of(engine) == {"m": 3, "hours": 3}
         engine.execute(COUNT.format("s"))  # From the other rollup: that is no scan.
         engine.execute(missed.format("s"))
-        settled(engine)
+        engine.relayouts.settle()
         assert rolled_of(engine) == {"m": 3, "hours": 3}
         engine.execute(missed.format("s"))
-        settled(engine)
+        engine.relayouts.settle()
         assert rolled_of(engine) == {"m": 3, "hours": 0}  # What is written on arrival stays.
         assert not list((tmp_path / "runs" / "1").glob("*-w2.parquet"))
         for _ in range(SCANS_MIN):
             engine.execute(missed.format("s"))
         assert assert_same(engine, largest, "s", "p").sources == ("archive",)
-        settled(engine)
+        engine.relayouts.settle()
         assert rolled_of(engine) == {"m": 3, "hours": 3}  # Counted anew since they were made.
         assert assert_same(engine, largest, "s", "p").sources == ("rollup hours",)
     assert check(tmp_path).notes == []
@@ -418,12 +422,12 @@ def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_p
 def test_a_lazy_one_is_not_made_where_an_eager_one_answers(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("CREATE LAZY ROLLUP hours AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]")
-        with engine.core.store._state(1).rewriting:  # The eager one is of no use for now.
+        with held(engine):  # The eager one is of no use for now.
             for name in ("s", "p"):
                 engine.execute(f"DELETE FROM {name} WHERE i = 1")
             answer = assert_same(engine, "SELECT COUNT(*) AS n FROM {}", "s", "p")
             assert answer.sources == ("archive",)
-        settled(engine)
+        engine.relayouts.settle()
         (_, lazy) = engine.execute("SHOW ROLLUPS").table.to_pylist()
         assert (lazy["rollup"], lazy["runs_rolled"]) == ("hours", 0)
 
@@ -433,7 +437,7 @@ def test_another_layout_keeps_them(tmp_path):
     with filled(tmp_path) as engine:
         files = sorted(path.name for path in (tmp_path / "runs" / "1").glob("*-w1.parquet"))
         engine.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
-        settled(engine)
+        engine.relayouts.settle()
         assert {run.blocks - run.halvings for run in engine.core.store.runs(1)} == {4}
         assert sorted(p.name for p in (tmp_path / "runs" / "1").glob("*-w1.parquet")) == files
         assert assert_same(engine, COUNT, "s", "p").sources == ("rollup m",)
@@ -458,7 +462,7 @@ def test_a_run_that_cannot_be_read_is_missing_only_where_it_is_needed(tmp_path):
 def test_the_finer_of_two_is_not_read_where_the_coarser_does(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("CREATE ROLLUP hours AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]")
-        settled(engine)
+        engine.relayouts.settle()
         count = "SELECT COUNT(*) AS n FROM {}"
         assert assert_same(engine, count, "s", "p").sources == ("rollup hours",)
         assert assert_same(engine, count + " WHERE g = 'a'", "s", "p").sources == ("rollup m",)

@@ -21,7 +21,18 @@ from shedder.engine.thinnable import Costs, units_of
 from shedder.errors import BadSetting, BudgetExceeded, PrecisionUnavailable, UnknownQuery
 from shedder.overload.memory import NONE, Pressure
 from shedder.overload.steps import Steps
-from tests.engine.test_resizing import CREATE, SECOND, START, WINDOW, inside, second
+from tests.engine.query_worlds import (
+    CREATE,
+    SECOND,
+    START,
+    WINDOW,
+    Advanced,
+    explained,
+    inside,
+    log_registers,
+    opened,
+    second,
+)
 
 DISTINCT = f"SELECT COUNT(DISTINCT k) AS d FROM s {WINDOW} WITHIN 1 PERCENT"
 FREE = f"SELECT COUNT(DISTINCT v) AS d FROM s {WINDOW}"
@@ -35,35 +46,9 @@ def db(tmp_path: Path) -> Iterator[Engine]:
         yield engine
 
 
-def opened(directory: Path) -> Engine:
-    engine = shedder.open(directory, checkpoint_seconds=1e6, allocation_seconds=1e6)
-    assert isinstance(engine, Engine)
-    return engine
-
-
-def log_registers(db: Engine) -> dict[str, int]:
-    """The size of each query's last synopsis, once all records of sizes are in force."""
-    while db.core.actor.call(db.core.shrinks).result():
-        pass
-    db.heartbeat("s", START * SECOND)  # Behind them in the log.
-    return {
-        name: published.standing.plan.parts[-1].size
-        for name, published in db.core.streams["s"].queries.items()
-    }
-
-
 def bytes_of(db: Engine, name: str) -> int:
     rows = db.allocation().to_pylist()
     return sum(row["size_bytes"] for row in rows if row["query"] == name)
-
-
-def explained(db: Engine, name: str, synopsis: str) -> dict[str, Any]:
-    [row] = [
-        row
-        for row in db.execute("EXPLAIN ALLOCATION").table.to_pylist()
-        if row["query"] == name and row["synopsis"].startswith(synopsis)
-    ]
-    return row
 
 
 def check_sum(db: Engine) -> None:
@@ -499,15 +484,6 @@ class Slow(Machine):
     def monotonic_s(self) -> float:
         if threading.current_thread().name == "shedder-apply":
             self.now_s += self.step_s
-        return self.now_s
-
-
-class Advanced(Machine):
-    """This machine, with a clock that is moved on by hand."""
-
-    now_s = 0.0
-
-    def monotonic_s(self) -> float:
         return self.now_s
 
 

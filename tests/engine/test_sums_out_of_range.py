@@ -44,7 +44,7 @@ def answers_of(values: list[float], directory: Path) -> dict[str, dict[str, Any]
             engine.push(stream, pa.table(columns))
         answers = {name: handle.answer() for name, handle in handles.items()}
         engine.seal("rolled")
-        engine.relayouts._worker.submit(int).result()
+        engine.relayouts.settle()
         answers |= {
             "archive": engine.execute(QUESTION),
             "sample": engine.execute(f"{QUESTION} WITHIN 99 PERCENT"),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shedder.engine.ownership import Asker
-from tests.engine.flooded import CREATE, Flooded
-
-LOOKED = 10  # Ticks from one look at costs and rates to the next.
+from tests.engine.flooded import CREATE, LOOKED, Flooded, run
 
 
 @pytest.fixture
@@ -16,11 +14,6 @@ def world(tmp_path):
     run(world, 12 * LOOKED)  # Until rates and costs are known.
     yield world
     world.engine.close()
-
-
-def run(world, ticks):
-    for _ in range(ticks):
-        world.tick(1)
 
 
 @pytest.mark.slow

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.ownership import Asker
 from shedder.errors import (
     BadBatch,
     BadQuery,
@@ -19,17 +16,7 @@ from shedder.errors import (
     UnknownTenant,
 )
 from shedder.simulation.machine import VirtualMachine
-from shedder.streams.batches import encode
-
-ACME, BOLT = Asker("acme"), Asker("bolt")
-CREATE = "CREATE STREAM {} (ts TIMESTAMP, x DOUBLE) TIMESTAMP BY ts"
-SEND = {"producer": "", "epoch": 0, "sequence": None}
-START = 1_000_000_000
-
-
-def batch(rows):
-    times = pa.array(np.full(rows, START), pa.timestamp("us"))
-    return encode(pa.record_batch({"ts": times, "x": np.arange(rows, dtype=float)}))
+from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch
 
 
 class Clocked(VirtualMachine):

@@ -18,11 +18,9 @@ from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, UnknownQuery
 from shedder.queries.answer import Answer
 from synopses.intervals.missing import missing_group_rows
+from tests.engine.thinned_streams import CREATE, SECOND, rows
 from tests.truth import gate
 
-SECOND = 1_000_000
-CREATE = """CREATE STREAM s (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)
-TIMESTAMP BY ts LATENESS INTERVAL '1' SECOND"""
 VALUES = """COUNT(*) AS n, COUNT(x) AS nx, SUM(x) AS sx, AVG(x) AS ax, MIN(x) AS lx, MAX(x) AS hx,
   VAR(x) AS vx, STDDEV(x) AS dx, SUM(k) AS sk, MIN(k) AS lk, MAX(k) AS hk"""
 WHOLE = f"SELECT {VALUES} FROM s"
@@ -39,20 +37,6 @@ QUERIES = {
     "sketches": f"SELECT {SKETCHES} FROM s WHERE k > 3",
     "by_group": f"SELECT g, {SKETCHES} FROM s GROUP BY g",
 }
-
-
-def rows(count: int, seed: int, begin_s: float = 0.0, seconds: float = 10.0) -> pa.Table:
-    rng = np.random.default_rng(seed)
-    times = np.sort(rng.uniform(begin_s * SECOND, (begin_s + seconds) * SECOND, count))
-    values = rng.lognormal(1, 1, count)
-    return pa.table(
-        {
-            "ts": pa.array(times.astype(np.int64), pa.timestamp("us")),
-            "k": rng.integers(-5, 30, count),
-            "g": rng.choice(list("abcd"), count, p=[0.6, 0.3, 0.08, 0.02]),
-            "x": pa.array(values, pa.float64(), mask=rng.random(count) < 0.05),
-        }
-    )
 
 
 def opened(directory: Path, **settings: Any) -> Engine:

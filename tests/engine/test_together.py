@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shedder.overload.meter import ROWS_MAX
 from shedder.streams.batches import encode
-from tests.engine.flooded import ROWS, SECOND, START, Flooded
+from tests.engine.flooded import ROWS, SECOND, START, Flooded, strides
 
 WINDOWED = "SELECT g, COUNT(*) AS n, SUM(x) AS s, MAX(x) AS m FROM s {} GROUP BY g"
 WINDOWS = {
@@ -24,16 +24,6 @@ WINDOWS = {
 FAR = st.tuples(st.floats(0, 12), st.floats(0, 3), st.integers(1, 30))
 NEAR = st.tuples(st.floats(5, 7.5), st.floats(0, 1), st.integers(1, 30))
 BATCHES = st.lists(FAR, min_size=2, max_size=12) | st.lists(NEAR, min_size=2, max_size=12)
-
-
-def strides(world):
-    """How many tuples of the stream each step of the apply thread applies, until all are."""
-    stream, found = world.engine.core.streams["s"], []
-    while world.machine.applier.waiting is not None:
-        before = stream.applied
-        world.machine.applier.step()
-        found.append(stream.applied - before)
-    return [stride for stride in found if stride]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from shedder.errors import BadBatch
 from shedder.queries.database import Receipt
 from shedder.streams.batches import encode
 from shedder.streams.conform import conform
-from tests.engine.test_summaries import (
+from tests.engine.summary_world import (
     answers,
     built,
     created,

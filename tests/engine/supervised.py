@@ -1,0 +1,87 @@
+"""A machine and files with which a test holds what the engine does in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+
+from shedder.archive.files import Files, OsFiles, WriteFile
+from shedder.engine.machine import Machine
+
+
+class Supervised(Machine):
+    """This machine; the test can wait for its background pools, hold them, and stop its tickers."""
+
+    def __init__(
+        self,
+        clock_us: Callable[[], int] | None = None,
+        files: Files | None = None,
+        *,
+        ticks: bool = True,
+    ) -> None:
+        """Args: clock_us, files: as of any machine. ticks: False makes every ticker silent."""
+        super().__init__(clock_us, files)
+        self._ticks = ticks
+        self._pools: dict[str, Executor] = {}
+
+    def pool(self, name: str) -> Executor:
+        self._pools[name] = super().pool(name)
+        return self._pools[name]
+
+    def ticker(
+        self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0
+    ) -> Callable[[], None]:
+        if self._ticks:
+            return super().ticker(name, period_s, tick, niceness=niceness)
+        return lambda: None
+
+    def settle(self, pool: str) -> None:
+        """Return when the pool has done everything that was submitted before this call."""
+        self._pools[pool].submit(int).result()
+
+    @contextmanager
+    def held(self, pool: str) -> Iterator[None]:
+        """Keep the pool's worker busy until the block ends."""
+        entered, go = threading.Event(), threading.Event()
+        self._pools[pool].submit(lambda: (entered.set(), go.wait()))
+        entered.wait()
+        try:
+            yield
+        finally:
+            go.set()
+
+    def called_off(self, pool: str) -> threading.Event:
+        """An event that is set when what waits in a held pool is done or called off."""
+        event = threading.Event()
+        self._pools[pool].submit(int).add_done_callback(lambda _: event.set())
+        return event
+
+
+class GatedFiles(OsFiles):
+    """Real files; while the gate is shut, threads of one pool stop where they create a file."""
+
+    def __init__(self, *args: Path, pool: str = "shedder-relayout") -> None:
+        super().__init__(*args)
+        self._pool = pool
+        self._open = threading.Event()
+        self._open.set()
+        self._reached = threading.Event()
+
+    @contextmanager
+    def shut(self) -> Iterator[threading.Event]:
+        """Shut the gate until the block ends; the event is set when a thread stops at the gate."""
+        self._reached.clear()
+        self._open.clear()
+        try:
+            yield self._reached
+        finally:
+            self._open.set()
+
+    def create(self, path: Path) -> WriteFile:
+        if threading.current_thread().name.startswith(self._pool) and not self._open.is_set():
+            self._reached.set()
+            self._open.wait()
+        return super().create(path)
