@@ -218,6 +218,12 @@ class RunFiles:
         with self._lock:
             self._pins.update(names)
 
+    @property
+    def pinned(self) -> frozenset[str]:
+        """The files that are pinned now: they stay when they are removed."""
+        with self._lock:
+            return frozenset(+self._pins)
+
     def unpin(self, names: Sequence[str]) -> None:
         """Let go of files; those that were removed meanwhile go now."""
         with self._lock:

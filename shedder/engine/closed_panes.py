@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.engine.own_groups import are_few
+from shedder.engine.own_groups import SPAN_MIN, are_few
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Plan
 from synopses.grouped import grown
@@ -33,6 +33,7 @@ class ClosedPanes:
         cells: tuple[int, ...],
         grains: tuple[int, ...] = (1,),
         bounds: Sequence[int] | None = None,
+        own_span_min: int = SPAN_MIN,
     ) -> None:
         """Make it empty.
 
@@ -42,10 +43,12 @@ class ClosedPanes:
           cells: how many cells of each rung a window has, about.
           grains: how many panes a cell of each rung has; the first is 1.
           bounds: the last ones that the panes which are going to be added were folded at.
+          own_span_min: panes of fewer groups have rows for all of them.
         """
         self._plan = plan
         self._groups_least = 0 if grouped else 1
         self._grains = grains
+        self._own_span_min = own_span_min
         self._rungs = [WindowMerges(self._empty, _merge_bytes_of, some) for some in cells]
         self.bounds = None if bounds is None else tuple(bounds)
         self._bytes: dict[int, NDArray[np.int64]] = {}
@@ -67,7 +70,9 @@ class ClosedPanes:
     def had_few_of(self, groups: int) -> bool:
         """Whether the newest pane has few of so many groups: so may those that come."""
         newest = self._rungs[0].newest
-        return newest is not None and are_few(newest.rows, groups)
+        if newest is None:
+            return False
+        return are_few(newest.rows, groups, span_min=self._own_span_min)
 
     def numbers_in(self, first: int, stop: int) -> list[int]:
         """The panes first <= number < stop that are not folded, ascending."""
@@ -81,7 +86,7 @@ class ClosedPanes:
         assert number not in self._bytes
         assert number % self._grains[rung] == 0
         pane.grow(self._groups_least)  # A pane that was read thinned may have no group yet.
-        pane.end()
+        pane.end(own_span_min=self._own_span_min)
         self._bytes[number] = _bytes_of(pane)
         self._sum += self._bytes[number]
         self._heaviest = None
@@ -99,7 +104,7 @@ class ClosedPanes:
     def replace(self, number: int, old: Pane, pane: Pane) -> None:
         """Put another version of a pane, of the same tuples, in its place."""
         pane.grow(self._groups_least)
-        pane.end()
+        pane.end(own_span_min=self._own_span_min)
         self._count(old, -1)
         self._count(pane, 1)
         self._sum -= self._bytes[number]

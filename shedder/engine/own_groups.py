@@ -16,9 +16,9 @@ _SPARSE = 4  # Of so many groups a pane has one: rows for all would cost more th
 _DENSE = 2  # Of so many it has one: rows for all cost less than telling which.
 
 
-def are_few(groups: int, span: int) -> bool:
+def are_few(groups: int, span: int, *, span_min: int = SPAN_MIN) -> bool:
     """Whether a pane is to have rows for its own groups only, of all up to there."""
-    return span >= SPAN_MIN and _SPARSE * groups <= span
+    return span >= span_min and _SPARSE * groups <= span
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.engine.own_groups import OwnGroups, are_few
+from shedder.engine.own_groups import SPAN_MIN, OwnGroups, are_few
 from shedder.engine.part_input import PartInput
 from shedder.engine.part_synopsis import class_of, make, make_thinned, thinned_size
 from shedder.engine.plan import BY_HASH, Kind, Part, Plan
@@ -192,15 +192,18 @@ class Pane:
         thinned = [int(segment.synopsis.groups) for segment in self.segments.values()]
         return max([int(synopsis.groups) for synopsis in self.parts] + thinned)
 
-    def end(self) -> None:
+    def end(self, *, own_span_min: int = SPAN_MIN) -> None:
         """Nothing more is counted: where most groups have nothing here, rows are of those that do.
 
         Else keys that are new in every pane would have rows in all that come after.
+
+        Args:
+          own_span_min: with fewer groups, there are rows for all.
         """
         if self.own is None:
-            if are_few(0, self.rows):
+            if are_few(0, self.rows, span_min=own_span_min):
                 rows = np.flatnonzero(self._present)
-                if are_few(len(rows), self.rows):
+                if are_few(len(rows), self.rows, span_min=own_span_min):
                     self._take_rows(rows)
                     self.own = OwnGroups(rows.astype(np.int32))
         elif self.own.places is not None:

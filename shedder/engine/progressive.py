@@ -44,7 +44,8 @@ class Scan:
 
     stretch: of event time; narrow: whether runs reach beyond it, so that rows must be filtered.
     position: after the last tuple that there is. part_runs, part_rows: that are read, both at
-    least, before the r-UDF is asked again. asked: what was wanted last, of each run.
+    least, before the r-UDF is asked again. bytes_max: of tuples held; above it, everything is read
+    instead. asked: what was wanted last, of each run.
     """
 
     query: BoundQuery
@@ -57,6 +58,7 @@ class Scan:
     rng: np.random.Generator
     part_runs: int = PART_RUNS
     part_rows: int = PART_ROWS
+    bytes_max: int = BYTES_MAX
     asked: list[float] = field(default_factory=list)
 
     def read(self, before: Look | None) -> Look | None:
@@ -173,7 +175,7 @@ class Scan:
         if all(share >= 1.0 for share in shares):
             return True
         width = _VALUE_BYTES * max(1, len(self.sample.columns))
-        if rows * width > BYTES_MAX:
+        if rows * width > self.bytes_max:
             return True
         return self.reduction.reads_on and rows > WORTH_A_PART * self.sample.run_rows
 

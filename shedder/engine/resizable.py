@@ -15,7 +15,7 @@ from shedder.engine.group_cap import groups_max
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Kind, Part, Plan, opened, with_sizes
 from shedder.engine.resizing import size_of
-from shedder.engine.shrinking import Shrinking
+from shedder.engine.shrinking import SLICE_BYTES, Shrinking
 from shedder.engine.synopsis_curves import SIZED
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.windows import PaneGrid
@@ -111,8 +111,12 @@ class Resizable(ABC):
         """Whether panes are left that are to shrink."""
         return bool(self._to_shrink)
 
-    def shrink_some(self) -> None:
-        """Shrink some groups of one of the panes that are to, the newest first."""
+    def shrink_some(self, *, slice_bytes: int = SLICE_BYTES) -> None:
+        """Shrink some groups of one of the panes that are to, the newest first.
+
+        Args:
+          slice_bytes: of a synopsis, that a step takes about.
+        """
         number, limit = next(reversed(self._to_shrink.items()))
         pane, at_it = self.panes.get(number), self._shrinking
         if pane is None or not pane.is_larger_than(limit):  # It was dropped or replaced meanwhile.
@@ -120,7 +124,9 @@ class Resizable(ABC):
             return
         is_open = number in self._open
         if at_it is None or not at_it.is_still(pane, limit, closed=not is_open):
-            at_it = self._shrinking = Shrinking(pane, limit, closed=not is_open)
+            at_it = self._shrinking = Shrinking(
+                pane, limit, closed=not is_open, slice_bytes=slice_bytes
+            )
         if at_it.step():
             return
         smaller = at_it.finish(_least(self.opened_plan if is_open else self.plan, limit))

@@ -12,7 +12,7 @@ from shedder.engine.part_input import PartInput
 from shedder.engine.plan import Plan
 from shedder.engine.resizing import settle, shrunk
 
-_SLICE_BYTES = 32 << 10  # Of a synopsis at a time, which takes a millisecond or two at most.
+SLICE_BYTES = 32 << 10  # Of a synopsis at a time, which takes a millisecond or two at most.
 
 
 @dataclass(slots=True, eq=False)
@@ -21,13 +21,14 @@ class _Smaller:
 
     source: Any
     size: int
+    slice_bytes: int
     made: Any = field(init=False)
     groups: int = field(init=False, default=0)
     _groups_at_once: int = field(init=False)
 
     def __post_init__(self) -> None:
         groups, size_bytes = self.source.groups, max(1, int(self.source.size_bytes))
-        self._groups_at_once = max(1, groups * _SLICE_BYTES // size_bytes)
+        self._groups_at_once = max(1, groups * self.slice_bytes // size_bytes)
         self.made = shrunk(self.source, self.size, range(0))
         self.made.grow(self.source.groups)
 
@@ -55,13 +56,17 @@ class Shrinking:
     more before it was folded, so that it makes no difference when a group had its turn.
     """
 
-    def __init__(self, pane: Pane, limit: Plan, *, closed: bool) -> None:
+    def __init__(
+        self, pane: Pane, limit: Plan, *, closed: bool, slice_bytes: int = SLICE_BYTES
+    ) -> None:
         """Begin with no group.
 
         Args:
           pane: to be replaced. limit: the plan that nothing is larger than.
           closed: whether it counts nothing more.
+          slice_bytes: of a synopsis, that a step takes about.
         """
+        self._slice_bytes = slice_bytes
         self.pane = pane
         self.limit = limit
         self.closed = closed
@@ -84,7 +89,7 @@ class Shrinking:
         for place, synopsis, size in self.pane.larger_than(self.limit):
             each = self._made.get(place)
             if each is None:
-                each = self._made[place] = _Smaller(synopsis, size)
+                each = self._made[place] = _Smaller(synopsis, size, self._slice_bytes)
             if not each.whole:
                 each.take(closed=self.closed)
                 return True

@@ -22,6 +22,7 @@ from shedder.engine.feeding import (
 from shedder.engine.group_cap import BucketWidths, groups_max
 from shedder.engine.known import known_of
 from shedder.engine.late_panes import LatePanes
+from shedder.engine.own_groups import SPAN_MIN
 from shedder.engine.pane import Pane
 from shedder.engine.panes_to_store import PanesToStore, Storing
 from shedder.engine.part_input import PartInput
@@ -74,11 +75,20 @@ class Standing(Weighed, Versions, Resizable, Storing):
     asked_from_us: the end of a window that the watermark has passed after the frame that is read
     next, before which no other window is asked for; None: any may be. A batch may span any number
     of panes: those before this window are not made, and old ones in it are made as cells.
+    own_span_min: panes of fewer groups than these have rows for all of them.
     feed: who reads tuples for this query. takers: for whom this one does. failed: what was read
     is not whole. passing: how many of the tuples that it read itself passed its WHERE.
     """
 
-    def __init__(self, name: str, query: BoundQuery, plan: Plan, *, part_bytes_max: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        query: BoundQuery,
+        plan: Plan,
+        *,
+        part_bytes_max: int,
+        own_span_min: int = SPAN_MIN,
+    ) -> None:
         self.name = name
         self.query = query
         self.plan = plan
@@ -108,6 +118,7 @@ class Standing(Weighed, Versions, Resizable, Storing):
         self._roomy: tuple[object, ...] | None = None
         self._to_shrink: dict[int, Plan] = {}
         self._shrinking: Shrinking | None = None
+        self.own_span_min = own_span_min
         self.closed = self._none_closed()
         self.widths = BucketWidths.of(query, plan)
         self._open: set[int] = set()
@@ -276,7 +287,7 @@ class Standing(Weighed, Versions, Resizable, Storing):
         take(self, first_open, watermark_us)
         for pane in sorted(p for p in self._open if p < first_open):
             self._open.remove(pane)
-            self.panes[pane].end()
+            self.panes[pane].end(own_span_min=self.own_span_min)
             self.panes[pane].settle(self.plan, shrinks=self.keys is None)
             self.closed.add(pane, self.panes[pane])
             self.shrink_to(pane, self.plan)  # Many groups at once would be waited for.

@@ -31,6 +31,7 @@ class Weighed(ABC):
     widths: BucketWidths
     takers: Sequence[Weighed]
     part_bytes_max: int
+    own_span_min: int
     _cells_max: NDArray[np.int64]
     _open: set[int]
     _roomy: tuple[object, ...] | None
@@ -104,6 +105,7 @@ class Weighed(ABC):
             cells=grid.cells_live,
             grains=grid.coarsening.grains,
             bounds=bounds,
+            own_span_min=self.own_span_min,
         )
 
     def _open_bytes(self) -> NDArray[np.int64]:

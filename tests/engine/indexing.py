@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shedder.archive.files import OsFiles, OsReadFile, ReadFile, WriteFile
+from shedder.archive.value_index import index_name
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from tests.engine.world import CREATE, requests
@@ -139,7 +140,7 @@ def wanted_files(engine: Engine) -> set[str]:
     store = engine.core.store
     if not store.streams():
         return set()
-    return {store._path(run, name).name for run in store.runs(1) for name in store.indexes(1)}
+    return {index_name(run.file, name) for run in store.runs(1) for name in store.indexes(1)}
 
 
 def assert_tidy(engine: Engine) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -100,14 +99,18 @@ def test_what_was_left_out_is_still_known_after_a_stop_with_and_without_a_checkp
 
 @pytest.mark.slow
 def test_thinned_batches_that_wait_are_read_together_as_they_are_one_by_one(tmp_path):
-    told = []
+    told, thinning = [], Thinning("1/8")
+    batches = [batch_of(number, START + number * 1_000) for number in range(BATCHES)]
+    divided = [
+        (batch, None) if number % 2 else thinning.divide(batch, "ts")
+        for number, batch in enumerate(batches)
+    ]
     for together in (False, True):
         world = Flooded(tmp_path / str(together), overload="off")
         source = Source(world)
-        source.thinning._rng = np.random.default_rng(3)
         world.engine.core.durable.together = together
-        for number in range(BATCHES):
-            source.send(thinned=number % 2 == 0)
+        for number, (kept, gone) in enumerate(divided):
+            source.again(kept, gone, sequence=number)
         found = strides(world)
         drops = world.engine.core.streams["s"].drops
         told.append((drops.to_json(), world.rows("groups"), world.engine.ledger("s")))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.engine import owed as module
 from shedder.engine.owed import Owed, rows_name
+from shedder.engine.producers import PRODUCERS_MAX
 from shedder.errors import BadBatch
 
 NAMES = st.sampled_from(["a", "b", "b+rows", "+rows"])
@@ -50,11 +50,10 @@ def test_what_a_version_owed_that_told_no_producers_apart_may_come_from_any() ->
     assert Owed.from_json(None, 0).to_json() == {}
 
 
-def test_only_so_many_producers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PRODUCERS_MAX", 2)
-    owed = Owed({"a": 1, "b": 1})
-    owed.check_promise("a")
-    with pytest.raises(BadBatch, match="tuples of 2 producers are waited for already"):
+def test_only_so_many_producers_are_waited_for() -> None:
+    owed = Owed({f"p{number}": 1 for number in range(PRODUCERS_MAX)})
+    owed.check_promise("p0")
+    with pytest.raises(BadBatch, match=f"tuples of {PRODUCERS_MAX:,} producers are waited for al"):
         owed.check_promise("c")
-    owed.settle("b+rows", 1)
+    owed.settle("p1+rows", 1)
     owed.check_promise("c")

@@ -36,7 +36,7 @@ AGGREGATES = {
 MERGED_ALIKE = ("moments", "ends", "texts", "medians", "distinct", "sets", "counters")
 
 
-def standing(name: str) -> Standing:
+def standing(name: str, *, own_span_min: int = 64) -> Standing:
     """A query by a key that is new for most tuples, with late tuples."""
     query = bound(
         f"SELECT CASE WHEN v < 0.2 THEN k % 9 ELSE k END AS g, {AGGREGATES[name]} FROM s {WINDOW} "
@@ -44,7 +44,13 @@ def standing(name: str) -> Standing:
     )
     query = replace(query, schema=replace(query.schema, lateness_us=2 * SECOND))
     granted = negotiate(query, 512 * MIB, group_bytes_max=64 * MIB)
-    return Standing(name, query, plan(query, granted.sizes), part_bytes_max=64 * MIB)
+    return Standing(
+        name,
+        query,
+        plan(query, granted.sizes),
+        part_bytes_max=64 * MIB,
+        own_span_min=own_span_min,
+    )
 
 
 def frames(seconds: int) -> Iterator[Frame]:
@@ -101,17 +107,15 @@ def window_bytes(query: Standing, number: int) -> tuple[list[int], list[bytes], 
 @pytest.mark.parametrize("levels", [(), (1, 1), (0, 2)], ids=["full", "thinned", "in part"])
 @pytest.mark.parametrize("name", AGGREGATES)
 def test_rows_for_own_groups_only_change_nothing_but_bytes(
-    name: str, levels: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    name: str, levels: tuple[int, ...]
 ) -> None:
     """Panes, windows and what is stored; while keys are new, come back, and old ones go."""
-    few, all_groups = standing(name), standing(name)
+    few, all_groups = standing(name), standing(name, own_span_min=1 << 30)
     feeds = feed(few, levels), feed(all_groups, levels)
     own, saved = 0, 0.0
     for number in range(55):
-        monkeypatch.setattr("shedder.engine.own_groups.SPAN_MIN", 64)
         next(feeds[0])
         mine = window_bytes(few, number) if number % LOOK == LOOK - 1 else None
-        monkeypatch.setattr("shedder.engine.own_groups.SPAN_MIN", 1 << 30)
         next(feeds[1])
         theirs = window_bytes(all_groups, number) if mine is not None else None
         assert all(pane.own is None for pane in all_groups.panes.values())
@@ -129,11 +133,8 @@ def test_rows_for_own_groups_only_change_nothing_but_bytes(
     assert saved > 0.2
 
 
-def test_stored_panes_of_few_groups_are_taken_back_with_rows_for_these(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stored_panes_of_few_groups_are_taken_back_with_rows_for_these() -> None:
     """The bytes of a pane do not say how it was held."""
-    monkeypatch.setattr("shedder.engine.own_groups.SPAN_MIN", 64)
     before, after = standing("moments"), standing("moments")
     for _ in feed(before):
         if len(before.panes) == 14:

@@ -95,7 +95,7 @@ def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, group
         times = newest - np.sort(rng.integers(0, 1_500 * MS, int(rng.integers(1, 60))))[::-1]
         # Keys come and go, so that ids are compacted; some tuples are too late.
         answer = db.query("q").answer(after=db.push("s", tuples(rng, times, 40 * number, 60)))
-        standing = db.query("q")._published.standing
+        standing = db.core.published("q")[1].standing
         check_window(standing, answer)
         assert len(standing.panes) <= standing.grid.panes_max(SECOND) + panes
         if number % 13 == 12:
@@ -105,7 +105,7 @@ def test_a_window_equals_the_merge_of_its_panes(tmp_path: Path, seed: int, group
                 db.core.checkpoints.now()
                 db.close()
             db = open_at(tmp_path / "data")
-            check_window(db.query("q")._published.standing, db.query("q").answer())
+            check_window(db.core.published("q")[1].standing, db.query("q").answer())
     assert standing.merge_bytes.sum() > 0 or not standing.panes
     db.close()
 
@@ -137,7 +137,7 @@ def test_a_batch_over_100_000_panes_makes_those_that_answers_need(
         assert (row["n"], row["n_bound"]) == (100, "exact")
         assert row["total"] == keys[-101:-1].sum()
         assert peak < 60e6  # All panes at once take 105 MB; answers that are told, 10 KB each.
-        standing = query._published.standing
+        standing = db.core.published("q")[1].standing
         assert len(standing.panes) <= 200
         assert (standing.timely, standing.late) == (rows, 0)
         if listened:
@@ -156,7 +156,7 @@ def test_late_tuples_are_told_from_those_that_no_answer_needs(tmp_path: Path) ->
         db.push("s", tuples(rng, np.array([50 * SECOND]), 0, 1))
         mixed = np.array([3, 51, 52, 90, 99, 100]) * SECOND
         answer = query.answer(after=db.push("s", tuples(rng, mixed, 0, 1)))
-        standing = query._published.standing
+        standing = db.core.published("q")[1].standing
         assert (standing.timely, standing.late) == (6, 1)
         assert sorted(standing.panes) == [NOW_US // SECOND + s for s in (90, 99, 100)]
         assert answer.rows()[0]["n"] == 2

@@ -12,7 +12,6 @@ import pytest
 from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.by_load import ByLoad
 from shedder.archive.reductions.reduction import BlockStatistics, Reduction
-from shedder.engine import progressive
 from shedder.engine.progressive import Scan
 from shedder.errors import BadReduction
 from shedder.queries.finish import finish
@@ -109,10 +108,10 @@ def test_whatever_the_load_does_meanwhile_the_interval_holds():
     assert held >= gate(100, 0.95)
 
 
-def test_when_it_comes_to_want_more_than_fits_everything_is_read_instead(monkeypatch):
-    scan = scanning(Wants(lambda block: 0.9 if not block.scan.rows_read else 0.1))
-    width = 16 * len(scan.sample.columns)
-    monkeypatch.setattr(progressive, "BYTES_MAX", width * RUNS * ROWS // 2)
+def test_when_it_comes_to_want_more_than_fits_everything_is_read_instead():
+    wants = Wants(lambda block: 0.9 if not block.scan.rows_read else 0.1)
+    width = 16 * len(scanning(wants).sample.columns)
+    scan = replace(scanning(wants), bytes_max=width * RUNS * ROWS // 2)
     assert scan.read(None) is None
     assert 0 < scan.sample.rows_read < RUNS * ROWS / 2
     assert set(scan.asked) == {0.9, 0.1}  # Of a lazy run this is what it is marked by.

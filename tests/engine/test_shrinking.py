@@ -23,18 +23,13 @@ from tests.engine.resized import changed
 
 SECOND = 1_000_000
 ROWS = 600
+SLICE_BYTES = 4 << 10  # So that a pane of 23 groups takes many turns.
 WINDOW = "[RANGE INTERVAL '3' SECOND SLIDE INTERVAL '1' SECOND]"
 SKETCHES = """COUNT(*) AS n, COUNT(DISTINCT k) AS d, SELF_JOIN_SIZE(k) AS f2,
   DISTINCT_BOTH(k, v > 0.5, v < 0.8) AS both, TOP(k, 3) AS top, QUANTILE(v, 0.5) AS m"""
 GROUPED = f"SELECT k % 23 AS g, {SKETCHES} FROM s {WINDOW} GROUP BY k % 23 WITHIN 0.02 RANK"
 EVER = f"SELECT k % 23 AS g, {SKETCHES} FROM s GROUP BY k % 23 WITHIN 0.02 RANK"
 RANDOM = (Kind.KLL, Kind.FREQUENT)  # Sketches that toss coins, or depend on what came when.
-
-
-@pytest.fixture(autouse=True)
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a pane of 23 groups takes many turns."""
-    monkeypatch.setattr("shedder.engine.shrinking._SLICE_BYTES", 4 << 10)
 
 
 def started(text: str) -> Standing:
@@ -86,7 +81,7 @@ def run(query: Standing, steps: list[tuple[str, int]], *, at_once: bool) -> Stan
             case "slices" if not at_once:
                 for _ in range(amount):
                     if query.shrinks:
-                        query.shrink_some()
+                        query.shrink_some(slice_bytes=SLICE_BYTES)
         if at_once:
             query.shrink_all()
     query.shrink_all()
@@ -134,17 +129,21 @@ def test_while_groups_shrink_a_pane_is_asked_stored_and_merged_as_it_was() -> No
     query.set_sizes(changed(query, -3), query.part_bytes_max)
     window = query.merged(Span(0, 3 * SECOND))
     turns = 0
-    while len(query._to_shrink) == len(before):  # The first pane has not been replaced yet.
-        query.shrink_some()
+
+    def all_are_larger() -> bool:
+        return all(pane.is_larger_than(query.plan) for pane in query.panes.values())
+
+    while all_are_larger():  # The first pane has not been replaced yet.
+        query.shrink_some(slice_bytes=SLICE_BYTES)
         turns += 1
-        if len(query._to_shrink) == len(before):
+        if all_are_larger():
             assert {number: query.pane_bytes(number) for number in query.panes} == before
             assert query.merged(Span(0, 3 * SECOND)).pane.counts.tolist() == (
                 window.pane.counts.tolist()
             )
     assert turns > 10
     while query.shrinks:
-        query.shrink_some()
+        query.shrink_some(slice_bytes=SLICE_BYTES)
         mixed = query.merged(Span(0, 3 * SECOND)).pane
         assert mixed.counts.tolist() == window.pane.counts.tolist()
         distinct = mixed.parts[1].distinct(0.999)
@@ -182,7 +181,7 @@ def test_what_shrinks_counts_as_memory_while_there_are_two() -> None:
     before = query.size_bytes
     query.set_sizes(changed(query, -3), query.part_bytes_max)
     for _ in range(6):
-        query.shrink_some()
+        query.shrink_some(slice_bytes=SLICE_BYTES)
     assert query.shrinks
     assert query.size_bytes > before
     query.shrink_all()
