@@ -72,7 +72,7 @@ def batch_of(number, at):
 class Flooded:
     """An engine in virtual time with standing queries, and a producer that does not wait."""
 
-    def __init__(self, directory, machine=None, **settings):
+    def __init__(self, directory, *, machine=None, **settings):
         self.machine = machine or Priced()
         self.directory = directory
         self.settings = {"overload": "on"} | settings

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.summaries import Summaries
 from shedder.engine.summarise import Plans, Summariser, built_of
@@ -45,9 +44,7 @@ def rows(count: int, seed: int, begin_s: float = 0.0, seconds: float = 20.0) -> 
 
 
 def opened(directory: Path, **settings: Any) -> Engine:
-    engine = shedder.open(directory, clock_us=lambda: 10_000 * SECOND, **settings)
-    assert isinstance(engine, Engine)
-    return engine
+    return Engine.open(directory, clock_us=lambda: 10_000 * SECOND, **settings)
 
 
 def created(directory: Path, queries: dict[str, str] = QUERIES, **settings: Any) -> Engine:

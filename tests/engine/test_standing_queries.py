@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import shedder
+from shedder.engine.actor import Actor
 from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
 from shedder.errors import DeadlineExceeded
 from tests.engine.world import CREATE, SECOND, START_US, Truth, between, requests
 
@@ -37,18 +41,47 @@ def db(tmp_path: Path) -> Iterator[Engine]:
         yield engine
 
 
-def test_what_nobody_waits_for_any_more_is_not_done(db: Engine) -> None:
+class Recording(Machine):
+    """This machine; the test sees the futures of what is asked of the apply thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Future[Any]] = []
+
+    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
+        return RecordingActor(name, idle, self.asked)
+
+
+class RecordingActor(Actor):
+    def __init__(
+        self, name: str, idle: Callable[[], float | None], asked: list[Future[Any]]
+    ) -> None:
+        super().__init__(name, idle)
+        self.asked = asked
+
+    def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:
+        future = super().call(work, ahead=ahead)
+        self.asked.append(future)
+        return future
+
+
+def test_what_nobody_waits_for_any_more_is_not_done(tmp_path: Path) -> None:
     """Whoever asks again and again, each time for a moment, had all of it done in the end."""
-    standing = db.register("all", "SELECT COUNT(*) AS n FROM requests")
-    held, made = threading.Event(), []
-    standing._fresh = lambda _: made.append(1)
-    db.core.actor.post(lambda: held.wait(10))
-    for _ in range(3):
-        with pytest.raises(DeadlineExceeded):
-            standing.answer(timeout_s=0.01)
-    held.set()
-    db.core.actor.call(lambda: None).result(10)
-    assert not made
+    machine = Recording()
+    with Engine.open(tmp_path, machine=machine) as db:
+        db.execute(CREATE)
+        standing = db.register("all", "SELECT COUNT(*) AS n FROM requests")
+        held = threading.Event()
+        db.core.actor.post(held.wait)
+        before = len(machine.asked)
+        for _ in range(3):
+            with pytest.raises(DeadlineExceeded):
+                standing.answer(timeout_s=0.01)
+        asked = machine.asked[before:]
+        held.set()
+        db.core.actor.call(lambda: None).result()
+    assert len(asked) == 3
+    assert all(future.cancelled() for future in asked)
 
 
 def check_row(row: dict, rows: pa.Table) -> None:

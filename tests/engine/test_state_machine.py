@@ -35,6 +35,7 @@ from tests.engine.oracle import (
     OracleStream,
 )
 from tests.engine.resized import resize
+from tests.engine.supervised import Supervised
 
 YEAR_9999_US = 253_402_300_799 * SECOND
 
@@ -101,6 +102,7 @@ class EngineMachine(RuleBasedStateMachine):
     """Everything a user can do to one engine, in any order."""
 
     engine: Engine
+    machine: Supervised
     directory: Path
 
     def __init__(self) -> None:
@@ -114,9 +116,10 @@ class EngineMachine(RuleBasedStateMachine):
 
     def open(self, directory: Path) -> None:
         self.directory = directory
+        self.machine = Supervised(lambda: self.clock_us)
         self.engine = Engine.open(
             directory,
-            clock_us=lambda: self.clock_us,
+            machine=self.machine,
             sample_rows=64,
             run_rows=40,
             checkpoint_seconds=1e6,
@@ -345,7 +348,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.lives += 1
         directory = self.directory
         if not clean:
-            self.engine.core._background.submit(int).result()  # no run is half copied
+            self.machine.settle("shedder-runs")  # no run is half copied
             directory = self.root / str(self.lives)
             shutil.copytree(self.directory, directory)
         self.engine.close()

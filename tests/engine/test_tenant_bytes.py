@@ -16,7 +16,10 @@ WINDOW = "[RANGE INTERVAL '10' SECOND SLIDE INTERVAL '5' SECOND]"
 
 @pytest.fixture
 def db(tmp_path):
-    with shedder.open(tmp_path / "data", checkpoint_seconds=1e6, allocation_seconds=1e6) as engine:
+    quotas = tmp_path / "tenants.toml"
+    quotas.touch()
+    settings = {"checkpoint_seconds": 1e6, "allocation_seconds": 1e6, "tenants_file": quotas}
+    with shedder.open(tmp_path / "data", **settings) as engine:
         for tenant in ("acme", "bolt"):
             engine.execute(
                 f"CREATE STREAM {tenant} (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts",
@@ -115,8 +118,7 @@ def test_a_quota_below_the_smallest_synopses_is_refused_and_one_in_a_file_harms_
     db.share_out()
     settled(db)
     assert taken(db) == before
-    db.core.tenants.path = tmp_path / "tenants.toml"
-    db.core.tenants.path.write_text("[tenant.acme]\nsynopsis_bytes = '1KiB'\n")
+    (tmp_path / "tenants.toml").write_text("[tenant.acme]\nsynopsis_bytes = '1KiB'\n")
     db.refresh_tenants()
     db.share_out()  # As small as it can be; the others as they were.
     settled(db)

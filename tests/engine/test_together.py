@@ -11,9 +11,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shedder.overload.meter import ROWS_MAX
+from shedder.overload.meter import ROWS_MAX, Meter
 from shedder.streams.batches import encode
-from tests.engine.flooded import ROWS, SECOND, START, Flooded, strides
+from tests.engine.flooded import ROWS, SECOND, START, Flooded, Priced, strides
 
 WINDOWED = "SELECT g, COUNT(*) AS n, SUM(x) AS s, MAX(x) AS m FROM s {} GROUP BY g"
 WINDOWS = {
@@ -24,6 +24,23 @@ WINDOWS = {
 FAR = st.tuples(st.floats(0, 12), st.floats(0, 3), st.integers(1, 30))
 NEAR = st.tuples(st.floats(5, 7.5), st.floats(0, 1), st.integers(1, 30))
 BATCHES = st.lists(FAR, min_size=2, max_size=12) | st.lists(NEAR, min_size=2, max_size=12)
+
+
+class RunMeter(Meter):
+    """A meter that notes the tuples of each run of batches that are applied as one."""
+
+    def __init__(self, clock_ns, cpu_ns):
+        super().__init__(clock_ns, cpu_ns)
+        self.runs = []
+
+    def begin(self, tuples):
+        self.runs.append(tuples)
+        super().begin(tuples)
+
+
+class Metered(Priced):
+    def meter(self):
+        return RunMeter(self.monotonic_ns, self.cpu_ns)
 
 
 @pytest.mark.slow
@@ -56,23 +73,22 @@ def test_reading_together_is_reading_one_by_one(tmp_path_factory, batches, seed)
 
 @pytest.mark.parametrize(("begins_s", "most"), [(6.3, 1), (5.3, 2)])
 def test_batches_of_clients_who_waited_are_read_as_one_while_no_pane_of_theirs_has_closed(
-    tmp_path, begins_s, most, monkeypatch
+    tmp_path, begins_s, most
 ):
     """Their tuples are behind the watermark, at 6.9; the pane from 6 to 7 is open."""
-    world = Flooded(tmp_path / "db", overload="off")
+    world = Flooded(tmp_path / "db", machine=Metered(), overload="off")
     for name, window in WINDOWS.items():
         world.engine.register(name, WINDOWED.format(window))
     send(world, [(5.0, 0.0, 100)], 1)
     world.machine.settle()
-    meter, runs = world.engine.core.meter, []
+    meter = world.engine.core.meter
     meter.take()
-    begin = meter.begin
-    monkeypatch.setattr(meter, "begin", lambda tuples: (runs.append(tuples), begin(tuples)))
+    meter.runs.clear()
     world.engine.core.durable.together = True
     send(world, [(7.9, 0.0, 5), (begins_s, 0.1, 5)] * 5, 2)
     world.machine.settle()
-    assert len(runs) == most
-    assert sum(runs) == 50
+    assert len(meter.runs) == most
+    assert sum(meter.runs) == 50
     stream = world.engine.core.streams["s"]
     lost = 0 if most == 1 else 25
     assert stream.late == 25

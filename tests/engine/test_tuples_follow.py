@@ -15,6 +15,7 @@ from shedder.queries.database import Receipt
 from shedder.streams.batches import encode
 from shedder.streams.conform import conform
 from tests.engine.summary_world import (
+    SECOND,
     answers,
     built,
     created,
@@ -24,6 +25,7 @@ from tests.engine.summary_world import (
     rows,
     same,
 )
+from tests.engine.supervised import Supervised
 
 COUNTED = "SELECT COUNT(*) AS n, SUM(k) AS s FROM s"
 
@@ -49,10 +51,11 @@ def counts(engine: Engine) -> tuple[int, ...]:
 
 
 def repaired(engine: Engine) -> None:
-    """Let the engine repair what it can, now."""
-    engine.repair._may_go = lambda: True
+    """Let the engine repair what it can, now: there is no load."""
+    assert engine.overload.idle
     engine.repair.wake()
-    engine.repair._worker.submit(lambda: None).result()
+    assert isinstance(engine.core.machine, Supervised)
+    engine.core.machine.settle("shedder-repair")
 
 
 @pytest.mark.slow
@@ -164,11 +167,15 @@ def refused_beyond(db: Engine, *, owed: int) -> None:
     assert counts(db) == before
 
 
+def supervised() -> Supervised:
+    return Supervised(lambda: 10_000 * SECOND)
+
+
 def test_thin_panes_are_repaired_once_their_tuples_have_come(tmp_path: Path) -> None:
     text = "SELECT COUNT(*) AS n, SUM(k) AS s, COUNT(DISTINCT k) AS d FROM s"
     table = rows(8_000, 3)
     with (
-        created(tmp_path / "data", {"q": text}) as db,
+        created(tmp_path / "data", {"q": text}, machine=supervised()) as db,
         created(tmp_path / "w", {"q": text}) as whole,
     ):
         pushed(whole, table)
