@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -70,7 +74,12 @@ def batch_of(number, at):
 
 
 class Flooded:
-    """An engine in virtual time with standing queries, and a producer that does not wait."""
+    """An engine in virtual time with standing queries, and a producer that does not wait.
+
+    declared: what the producer says of each batch, as arguments of `Engine.append`.
+    """
+
+    declared: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, directory, *, machine=None, **settings):
         self.machine = machine or Priced()
@@ -88,7 +97,8 @@ class Flooded:
     def send(self, batches=1):
         for _ in range(batches):
             table = batch_of(len(self.sent), START + len(self.sent) * self.spacing_us)
-            self.engine.append("s", encode(table), producer="p", epoch=0, sequence=None)
+            batch = encode(table)
+            self.engine.append("s", batch, producer="p", epoch=0, sequence=None, **self.declared)
             self.sent.append(table)
         self.machine.log.commit(self.machine.log.gather())
 

@@ -23,8 +23,9 @@ NAMES = ("modest", "greedy")
 class Shared:
     """One engine of two tenants; a batch of the modest one each tick, and some of the other."""
 
-    def __init__(self, directory):
-        self.machine = Priced()
+    def __init__(self, directory, *, machine=None, ticks=TICKS):
+        self.machine = machine or Priced()
+        self.ticks = ticks
         self.engine = Engine.open(directory, machine=self.machine, overload="on")
         for name in NAMES:
             self.engine.execute(CREATE.format(name), asker=Asker(name))
@@ -58,7 +59,7 @@ class Shared:
     def waits_s(self, times):
         """How long each of the modest tenant's batches waits to be applied."""
         stream, sent, waits = self.engine.core.stream("modest"), [], []
-        for tick in range(TICKS):
+        for tick in range(self.ticks):
             began_s = START / SECOND + (tick + 1) * TICK_US / SECOND
             for _ in range(times):
                 self.send("greedy")
@@ -71,5 +72,5 @@ class Shared:
             for period_s, tell in self.machine.ticks:
                 if period_s == TICK_US / SECOND:
                     tell()
-        assert len(waits) >= TICKS - 2
+        assert len(waits) >= self.ticks - 2
         return np.array(waits)

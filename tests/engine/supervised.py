@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from shedder.archive.files import Files, OsFiles, WriteFile
+from shedder.engine.actor import Actor
 from shedder.engine.machine import Machine
 
 
@@ -85,3 +87,31 @@ class GatedFiles(OsFiles):
             self._reached.set()
             self._open.wait()
         return super().create(path)
+
+
+class Recording(Machine):
+    """This machine; the test sees what is asked of the apply thread.
+
+    asked: the futures, in order. ahead: set when something is put ahead of all that waits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Future[Any]] = []
+        self.ahead = threading.Event()
+
+    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
+        return _RecordingActor(name, idle, self)
+
+
+class _RecordingActor(Actor):
+    def __init__(self, name: str, idle: Callable[[], float | None], machine: Recording) -> None:
+        super().__init__(name, idle)
+        self.machine = machine
+
+    def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:
+        future = super().call(work, ahead=ahead)
+        self.machine.asked.append(future)
+        if ahead:
+            self.machine.ahead.set()
+        return future

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import collections
-from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from shedder.errors import Overloaded, RateExceeded
-from tests.engine.flooded import ROWS, Flooded, Priced
-from tests.engine.test_greedy_tenant import Shared
-from tests.engine.test_tenant_cpu import LOOKED, run
+from tests.engine.flooded import LOOKED, ROWS, Flooded, Priced, run
+from tests.engine.greedy_world import Shared
 
 ALTER = {
     "thins": "THIN",
@@ -42,10 +41,8 @@ class Pinned(Shared):
     refused: batches, by tenant. seen: levels of the modest tenant's query, tick by tick.
     """
 
-    def __init__(self, directory, what, monkeypatch):
-        monkeypatch.setattr("tests.engine.test_greedy_tenant.Priced", Slow)
-        monkeypatch.setattr("tests.engine.test_greedy_tenant.TICKS", 100)
-        super().__init__(directory)
+    def __init__(self, directory, what):
+        super().__init__(directory, machine=Slow(), ticks=100)
         self.refused = collections.Counter()
         self.seen = []
         self.engine.execute(f"ALTER STREAM greedy SET ON OVERLOAD {ALTER[what]}")
@@ -66,10 +63,8 @@ class Pinned(Shared):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ALTER)
-def test_what_one_tenant_keeps_from_being_thinned_thins_and_delays_nobody_else(
-    tmp_path, monkeypatch, what
-):
-    world = Pinned(tmp_path / "db", what, monkeypatch)
+def test_what_one_tenant_keeps_from_being_thinned_thins_and_delays_nobody_else(tmp_path, what):
+    world = Pinned(tmp_path / "db", what)
     waits = world.waits_s(10)
     assert set(world.levels("modest")) == {0}
     assert set(world.seen[-30:]) == {(0, 0, 0, 0)}
@@ -83,16 +78,13 @@ def test_what_one_tenant_keeps_from_being_thinned_thins_and_delays_nobody_else(
 class Declaring(Flooded):
     """A producer that says how many rows it sends, and is refused by them."""
 
-    refused = 0
+    refused, declared = 0, MappingProxyType({"rows": ROWS})
 
     def send(self, batches=1):
-        append, self.engine.append = self.engine.append, partial(self.engine.append, rows=ROWS)
         try:
             super().send(batches)
         except RateExceeded:
             self.refused += 1
-        finally:
-            self.engine.append = append
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from shedder.engine.engine import Engine
 from shedder.engine.pane import Pane
 from shedder.engine.plan import with_sizes
 from shedder.engine.resizing import size_of
+from shedder.simulation.machine import VirtualMachine
+from shedder.streams.batches import encode
 from tests.engine.allocation_world import standing
 from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, inside, opened, second
 from tests.engine.resized import changed, resize
@@ -121,7 +124,7 @@ def test_what_shrank_is_what_had_always_been_small(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> None:
-    with opened(tmp_path) as db:
+    with opened(tmp_path / "data") as db:
         db.execute(CREATE)
         db.register("q", SKETCHES)
         for number in range(12):
@@ -134,9 +137,8 @@ def test_a_restart_brings_the_same_panes(tmp_path: Path, checkpointed: bool) -> 
             db.push("s", second(number))
         db.heartbeat("s", (START + 11) * SECOND)
         before = facts(db, "q")
-        if not checkpointed:
-            db.core.checkpoints.tidy = lambda: None  # type: ignore[method-assign]  # As if it were killed.
-    with opened(tmp_path) as db:
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    with opened(tmp_path / "killed") as db:
         assert facts(db, "q") == before
         db.push("s", second(12))
         db.heartbeat("s", (START + 12) * SECOND)
@@ -156,31 +158,51 @@ def facts(db: Engine, name: str) -> dict[str, Any]:
     return db.core.actor.call(read).result()
 
 
+class Hurried(VirtualMachine):
+    """A virtual machine on which two milliseconds pass between two looks at the clock."""
+
+    looks = 0
+
+    def monotonic_s(self) -> float:
+        self.looks += 1
+        return super().monotonic_s() + 0.002 * self.looks
+
+
 @pytest.mark.slow
-def test_ingest_goes_on_between_two_panes_that_shrink(
-    db: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shedder.engine.sizes_in_force.SLICE_SECONDS", 0.0)  # One pane at a time.
-    db.register("q", SKETCHES)
-    for number in range(10):
-        db.push("s", second(number))
-    db.heartbeat("s", (START + 10) * SECOND)
-    stream, published = db.core.published("q")
-    standing = published.standing
-    left: list[int] = []
-    shrink = standing.shrink_some
+def test_ingest_goes_on_between_two_panes_that_shrink(tmp_path: Path) -> None:
+    machine = Hurried(1, START * SECOND)
+    with Engine.open(tmp_path, machine=machine, allocation_seconds=1e6, audit="off") as db:
+        db.execute(CREATE)
+        db.register("q", SKETCHES)
 
-    def one() -> None:
-        shrink()
-        left.append(stream.position)
-        if len(left) == 1:  # Posted while panes are being shrunk, read before the next one.
-            db.core.actor.post(lambda: left.append(-1))
+        def log() -> None:
+            group = machine.log.gather()
+            assert group
+            machine.log.commit(group)
 
-    monkeypatch.setattr(type(standing), "shrink_some", lambda _: one())
-    resize(db, "q", -3)
-    assert left[1] == -1
-    assert len(left) > 5
-    assert {size_of(pane.parts[2]) for pane in standing.panes.values()} == {11}
+        def send(number: int) -> None:
+            (batch,) = second(number).combine_chunks().to_batches()
+            db.append("s", encode(batch), producer="p", epoch=0, sequence=None)
+            log()
+
+        for number in range(10):
+            send(number)
+        machine.settle()
+        stream, published = db.core.published("q")
+        standing = published.standing
+        sizes = changed(standing, -3)
+        db.core.submit_sizes(stream, "q", sizes, standing.part_bytes_max)
+        log()
+        machine.applier.step()  # The record of sizes.
+        send(10)
+        seen = []
+        while standing.shrinks:
+            machine.applier.step()
+            seen.append(stream.position)
+        assert seen[0] == 10_000  # One slice of one pane.
+        assert seen[1] == 11_000  # What came meanwhile is read before the next one.
+        assert len(seen) > 5
+        assert {size_of(pane.parts[2]) for pane in standing.panes.values()} == {11}
 
 
 def test_a_window_that_never_slides_shrinks_at_once(db: Engine) -> None:

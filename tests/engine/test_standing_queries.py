@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.engine.actor import Actor
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
 from shedder.errors import DeadlineExceeded
+from tests.engine.supervised import Recording
 from tests.engine.world import CREATE, SECOND, START_US, Truth, between, requests
 
 SELECT_ALL = """SELECT COUNT(*) AS n, COUNT(bytes) AS present, SUM(bytes) AS total,
@@ -39,30 +36,6 @@ def db(tmp_path: Path) -> Iterator[Engine]:
     with shedder.open(tmp_path / "data", sample_rows=1024, run_rows=4_000) as engine:
         engine.execute(CREATE)
         yield engine
-
-
-class Recording(Machine):
-    """This machine; the test sees the futures of what is asked of the apply thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[Future[Any]] = []
-
-    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
-        return RecordingActor(name, idle, self.asked)
-
-
-class RecordingActor(Actor):
-    def __init__(
-        self, name: str, idle: Callable[[], float | None], asked: list[Future[Any]]
-    ) -> None:
-        super().__init__(name, idle)
-        self.asked = asked
-
-    def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:
-        future = super().call(work, ahead=ahead)
-        self.asked.append(future)
-        return future
 
 
 def test_what_nobody_waits_for_any_more_is_not_done(tmp_path: Path) -> None:
