@@ -124,7 +124,7 @@ class Overload:
     def release(self) -> None:
         """Read everything, but what the operator has forced: after a restart, or for good."""
         with self._turn:
-            self._look(self._core.machine.monotonic_s())
+            self.look(self._core.machine.monotonic_s())
             self._let_in(ALL)
             self._core.pressure = NONE
             self._act(NORMAL)
@@ -206,7 +206,7 @@ class Overload:
         load = core.meter.take(machine)
         entering = load.age_ms >= AGE_MS and not self.state.overloaded
         if look or entering:
-            self._look(load.at_s)
+            self.look(load.at_s)
         self.load = load
         self._act(step(self.state, self.load, self._steps.ends))
         self._let_in(self._next_share())
@@ -225,7 +225,7 @@ class Overload:
             _log.warning("memory_pressure", halvings=core.pressure.halvings, load=core.load())
             core.go_share()
 
-    def _look(self, now_s: float) -> None:
+    def look(self, now_s: float) -> None:
         """Learn what synopses cost and who sends how much, and order the steps anew."""
         core = self._core
         elapsed_s = max(now_s - self._looked_s, 1e-3)
@@ -327,7 +327,7 @@ class Overload:
             )
         else:
             core.cpu_door.open()
-        self._set_levels(state.budget_ns)
+        self.set_levels(state.budget_ns)
 
     def _next_share(self) -> Share:
         """What streams that drop at the door may let in."""
@@ -351,7 +351,7 @@ class Overload:
         """Whose each stream is."""
         return {name: it.schema.tenant for name, it in list(self._core.streams.items())}
 
-    def _set_levels(self, budget_ns: float) -> None:
+    def set_levels(self, budget_ns: float) -> None:
         """Whoever is to read otherwise is told so: than it does, after a look; else than before."""
         levels, before = self._steps.levels(budget_ns), self._told
         self._told = levels

@@ -80,6 +80,11 @@ class Repair:
         self._worker = core.machine.pool("shedder-repair")
         self.repaired_panes = 0
 
+    @property
+    def hopeless(self) -> frozenset[str]:
+        """The queries with panes that are not tried again: the archive has not just their rows."""
+        return frozenset(name for name, *_ in self._hopeless)
+
     def wake(self) -> None:
         """See whether there is something to repair, and do it; returns at once."""
         with self._lock:

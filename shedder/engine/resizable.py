@@ -154,7 +154,7 @@ class Resizable(ABC):
             return ()
         newest = self.panes[self.closed.numbers[-1]]  # It does not change any more.
         if self._halved is None or self._halved[0] is not newest:
-            self._halved = newest, tuple(map(_kept_by_halving, self.plan.parts, newest.parts))
+            self._halved = newest, tuple(map(kept_by_halving, self.plan.parts, newest.parts))
         return self._halved[1]
 
     def coarsest(self) -> tuple[int, ...]:
@@ -187,7 +187,8 @@ def _least(plan: Plan, other: Plan) -> Plan:
     return with_sizes(plan, [min(one.size, two.size) for one, two in sizes])
 
 
-def _kept_by_halving(part: Part, synopsis: Any) -> float:
+def kept_by_halving(part: Part, synopsis: Any) -> float:
+    """The share of its bytes that a synopsis of half the size keeps; 1 where none is smaller."""
     if part.kind not in SIZED or not synopsis.groups:
         return 1.0
     half = size_of(synopsis) - 1 if SIZED[part.kind].in_powers else size_of(synopsis) // 2

@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import shutil
 import threading
-import time
 
 import pyarrow as pa
 import pytest
 
 from shedder.archive.records import LevelFrom
 from shedder.engine.engine import Engine
+from shedder.engine.overload import Overload
 from shedder.errors import BadBatch, BadSetting, Overloaded
 from shedder.overload.controller import TICK_S
 from shedder.overload.memory import Pressure
 from shedder.simulation.machine import VirtualMachine
 from tests.engine.flooded import QUERIES, ROWS, SECOND, START, Flooded
+from tests.engine.supervised import Recording
 
 
 @pytest.fixture
@@ -79,20 +80,18 @@ def test_without_overload_everybody_sees_his_own_writes(flooded):
     assert flooded.engine.core.streams["s"].applied == 3 * ROWS
 
 
-def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp_path, monkeypatch):
-    monkeypatch.setattr("shedder.engine.core.LOOK_S", 0.01)
-    blocked, order = threading.Event(), []
-    with Engine.open(tmp_path / "db", overload="on") as engine:
+def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp_path):
+    machine, blocked, order = Recording(), threading.Event(), []
+    with Engine.open(tmp_path / "db", machine=machine, overload="on") as engine:
         engine.overload.close()  # No tick says otherwise.
         core = engine.core
         core.sheds = core.durable.together = True
         core.actor.post(blocked.wait)
         core.actor.post(lambda: order.append("flood"))
+        machine.ahead.clear()
         looking = threading.Thread(target=lambda: core.look(lambda: order.append("look")))
         looking.start()
-        ends = time.monotonic() + 30
-        while core.actor._work[0][1] is None and time.monotonic() < ends:
-            pass  # Still at the end of the line.
+        machine.ahead.wait()  # It was at the end of the line before.
         blocked.set()
         looking.join()
     assert order == ["look", "flood"]
@@ -290,24 +289,45 @@ def test_a_record_of_load_survives_its_bytes():
         assert LevelFrom.from_bytes(level.to_bytes()) == level
 
 
+class Deaf:
+    """An engine's core in which nobody does what the controller wants of levels.
+
+    told: what the controller wanted, call by call.
+    """
+
+    def __init__(self, core):
+        self._core = core
+        self.by_load = self
+        self.told = []
+
+    def __getattr__(self, name):
+        return getattr(self._core, name)
+
+    @property
+    def waits(self):
+        return bool(self.told)
+
+    def want(self, levels):
+        self.told.append(levels)
+
+
 def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_look(flooded):
-    told = []
-    core, overload = flooded.engine.core, flooded.engine.overload
-    core.by_load.want = told.append
+    core = Deaf(flooded.engine.core)
+    overload, told = Overload(core), core.told
     for _ in range(20):
         flooded.send()
-    overload._look(core.machine.monotonic_s())
-    full_ns = overload._steps.ends.full_ns
-    overload._set_levels(0.9 * full_ns)
-    overload._set_levels(0.9 * full_ns)
+    overload.look(core.machine.monotonic_s())
+    full_ns = float(overload.facts()["full_ns_per_tuple"])
+    overload.set_levels(0.9 * full_ns)
+    overload.set_levels(0.9 * full_ns)
     [first] = told
     assert len(first) == 1
-    overload._set_levels(0.0)
+    overload.set_levels(0.0)
     assert set(told[1]) == {("s", "wide"), ("s", "groups")}
-    overload._look(core.machine.monotonic_s())  # Nobody has done what it was told.
-    overload._set_levels(0.0)
+    overload.look(core.machine.monotonic_s())  # Nobody has done what it was told.
+    overload.set_levels(0.0)
     assert told[2] == told[1]
-    overload._set_levels(float("inf"))  # Before anybody has.
+    overload.set_levels(float("inf"))  # Before anybody has.
     assert set(told[3]) == set(told[2])
     assert not any(level for levels in told[3].values() for level in levels.values())
 

@@ -10,9 +10,10 @@ import pytest
 
 from shedder.cql.intervals import timestamp_text
 from shedder.engine.engine import Engine
-from shedder.simulation.machine import VirtualMachine
+from shedder.engine.repair import Repair
+from shedder.simulation.machine import Later, VirtualMachine
 from shedder.streams.batches import encode
-from tests.engine.flooded import SECOND, START, Flooded
+from tests.engine.flooded import SECOND, START, Flooded, Priced
 
 FLOOD, AFTER = 6, 50  # Ticks.
 REPAIRED = {
@@ -37,15 +38,31 @@ def corrected(world, number):
     return us, np.count_nonzero(wrong)
 
 
+class Unrepaired(Priced):
+    """A machine whose engine never comes to its repairs; the test has a `Repair` of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.never = Later()
+
+    def pool(self, name):
+        return self.never.pool() if name == "shedder-repair" else super().pool(name)
+
+
+def repair_of(world, may_go=lambda: True):
+    """A repair whose work the world's machine does."""
+    core = world.engine.core
+    core.machine.never = core.machine.later
+    return Repair(core, world.engine.tasks, may_go)
+
+
 def lived(directory, *, overload="on", repairs=False):
     """An engine after a flood, with what it answered then."""
-    world = Flooded(directory, overload=overload)
+    world = Flooded(directory, machine=None if repairs else Unrepaired(), overload=overload)
     world.spacing_us = SECOND // 10
     world.machine.slowness *= 2  # Else the window of few tuples need not be thinned.
     for name, text in REPAIRED.items():
         world.engine.register(name, text)
-    if not repairs:
-        world.engine.overload.on_idle = lambda: None
     if overload == "off":
         for _ in range(5 + FLOOD * 20 + AFTER):
             world.send()
@@ -84,14 +101,14 @@ def test_repaired_answers_are_those_of_a_run_without_the_flood(tmp_path):
 def test_repair_stops_when_load_returns_and_goes_on_later(tmp_path):
     world, _ = lived(tmp_path / "db")
     world.machine.settle()
-    repair = world.engine.repair
     looks = itertools.chain([True], itertools.repeat(False))
-    repair._may_go = lambda: next(looks)
+    calm = False
+    repair = repair_of(world, lambda: calm or next(looks))
     repair.wake()
     world.machine.settle()
     first = repair.repaired_panes
     assert world.facts("query", "whole")["thinned_panes"] == "1"
-    repair._may_go = lambda: True
+    calm = True
     repair.wake()
     world.machine.settle()
     assert repair.repaired_panes > first
@@ -103,24 +120,28 @@ def test_repair_stops_when_load_returns_and_goes_on_later(tmp_path):
 def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path):
     world, _ = lived(tmp_path / "db")
     world.machine.settle()
-    repair = world.engine.repair
+    repair = repair_of(world)
     world.engine.seal("s")
     world.engine.execute("DELETE FROM s WHERE k = 1")
     before = world.rows("by_group")
-    repair._may_go = lambda: True
     repair.wake()
     world.machine.settle()
     assert world.facts("query", "by_group")["thinned_panes"] == "1"
     assert world.rows("by_group") == before
     repair.wake()
     assert len(world.machine.later) == 0  # It is not tried for ever.
-    assert "by_group" in {name for name, *_ in repair._hopeless}
+    assert {"whole", "by_group"} <= repair.hopeless
     world.engine.execute("DROP QUERY by_group")
-    repair._worker.submit(repair._work)  # As when there is something else to repair.
+    world.flood(FLOOD)  # There is something else to repair then.
+    for _ in range(AFTER):
+        world.tick(1)
     world.machine.settle()
-    known = {name for name, *_ in repair._hopeless}
-    assert "whole" in known
-    assert "by_group" not in known  # Nor is what is no more remembered for ever.
+    repaired = repair.repaired_panes
+    repair.wake()
+    world.machine.settle()
+    assert repair.repaired_panes > repaired
+    assert "whole" in repair.hopeless
+    assert "by_group" not in repair.hopeless  # Nor is what is no more remembered for ever.
     world.engine.close()
 
 
@@ -139,9 +160,9 @@ def test_a_pane_is_not_rebuilt_of_as_many_other_tuples(tmp_path):
     world.machine.settle()
     assert standing.late_panes.by_pane == {number: rows}
     thin = standing.panes[number]
-    world.engine.repair._may_go = lambda: True
-    world.engine.repair.wake()
+    repair = repair_of(world)
+    repair.wake()
     world.machine.settle()
-    assert world.engine.repair.repaired_panes
+    assert repair.repaired_panes
     assert standing.panes[number] is thin
     world.engine.close()
