@@ -15,6 +15,7 @@ from shedder.engine.relayout import PURGED_AFTER_QUIETS
 from shedder.errors import Cancelled, DiskFull, UnknownStream
 from tests.archive.power import PowerFiles
 from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said
+from tests.engine.supervised import Supervised
 from tests.engine.world import CREATE, requests
 
 LAYOUTS = ["plain", "hybrid(blocks=4, block_rows=50)", "eager(0.5)", "lazy"]
@@ -110,7 +111,8 @@ def test_what_is_deleted_to_a_large_share_goes_by_itself(tmp_path):
 @pytest.mark.parametrize("later_us", [2_000_000, -(10**15)], ids=["later", "clock jumps back"])
 def test_the_rest_goes_when_nothing_was_deleted_for_a_while(tmp_path, later_us):
     now = [1_700_000_000_000_000]
-    with Engine.open(tmp_path, clock_us=lambda: now[0], purge_after_s=60.0) as engine:
+    machine = Supervised(lambda: now[0], ticks=False)
+    with Engine.open(tmp_path, machine=machine, purge_after_s=60.0) as engine:
         engine.execute(CREATE)
         engine.push("requests", requests(ROWS, 1, disorder_s=5))
         engine.execute("DELETE FROM requests WHERE hits < 0")
@@ -131,7 +133,8 @@ def test_deletions_that_never_cease_do_not_keep_rows_in_files(tmp_path, again):
     now = [1_700_000_000_000_000]
 
     def opened() -> Engine:
-        return Engine.open(tmp_path, clock_us=lambda: now[0], purge_after_s=60.0)
+        machine = Supervised(lambda: now[0], ticks=False)
+        return Engine.open(tmp_path, machine=machine, purge_after_s=60.0)
 
     engine = opened()
     engine.execute(CREATE)
