@@ -21,6 +21,11 @@ class RetiredRuns(ABC):
     @abstractmethod
     def _state(self, stream: int) -> StreamState: ...
 
+    @property
+    def pinned_files(self) -> frozenset[str]:
+        """The files of runs that are read, or written anew, now: they stay until that has ended."""
+        return self._run_files.pinned
+
     def retained_from_us(self, stream: int) -> int | None:
         """Retention has removed tuples with event times before this; None: it has removed none."""
         with self._lock:

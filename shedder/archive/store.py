@@ -195,11 +195,6 @@ class Store(
         with self.log.kept(), self._run_files.kept():
             yield
 
-    @property
-    def pinned_files(self) -> frozenset[str]:
-        """The files of runs that are read, or written anew, now: they stay until that has ended."""
-        return self._run_files.pinned
-
     def allow(self, version: int) -> None:
         """From now on versions of Shedder that know no format `version` refuse the directory.
 

@@ -92,7 +92,8 @@ class GatedFiles(OsFiles):
 class Recording(Machine):
     """This machine; the test sees what is asked of the apply thread.
 
-    asked: the futures, in order. ahead: set when something is put ahead of all that waits.
+    asked: futures of what the main thread asked, in order. ahead: set when anything is put ahead of
+    all that waits.
     """
 
     def __init__(self) -> None:
@@ -111,7 +112,8 @@ class _RecordingActor(Actor):
 
     def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:
         future = super().call(work, ahead=ahead)
-        self.machine.asked.append(future)
+        if threading.current_thread() is threading.main_thread():
+            self.machine.asked.append(future)
         if ahead:
             self.machine.ahead.set()
         return future

@@ -82,7 +82,7 @@ def test_without_overload_everybody_sees_his_own_writes(flooded):
 
 def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp_path):
     machine, blocked, order = Recording(), threading.Event(), []
-    with Engine.open(tmp_path / "db", machine=machine, overload="on") as engine:
+    with Engine.open(tmp_path / "db", machine=machine, overload="on", audit="off") as engine:
         engine.overload.close()  # No tick says otherwise.
         core = engine.core
         core.sheds = core.durable.together = True

@@ -8,6 +8,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.engine.progressive import ENOUGH_ROWS
+from tests.scale import scaled
 
 RUNS, RUN_ROWS = 3, 40
 AGGREGATES = "COUNT(*) AS n, COUNT(v) AS nv, SUM(v) AS s, AVG(v) AS a, MEDIAN(v) AS m"
@@ -39,7 +40,7 @@ def test_every_aggregate_is_answered_and_holds_the_truth(engine, by, where, redu
     columns, group = (f"{by}, ", f"GROUP BY {by}") if by else ("", "")
     text = f"SELECT {columns}{AGGREGATES} FROM s {where} {group}"
     truths = {row.get("g"): row for row in engine.execute(text).rows()}
-    for _ in range(20):
+    for _ in range(scaled(6, 20)):  # Each draws blocks of its own.
         answer = engine.execute(f"{text} REDUCE BY {reduction} CONFIDENCE 99.9999 PERCENT")
         rows = answer.rows()
         assert len(rows) == len(truths)
