@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -74,14 +70,9 @@ def batch_of(number, at):
 
 
 class Flooded:
-    """An engine in virtual time with standing queries, and a producer that does not wait.
+    """An engine in virtual time with standing queries, and a producer that does not wait."""
 
-    declared: what the producer says of each batch, as arguments of `Engine.append`.
-    """
-
-    declared: Mapping[str, Any] = MappingProxyType({})
-
-    def __init__(self, directory, *, machine=None, **settings):
+    def __init__(self, directory, machine=None, **settings):
         self.machine = machine or Priced()
         self.directory = directory
         self.settings = {"overload": "on"} | settings
@@ -89,6 +80,7 @@ class Flooded:
         self.sent = []
         self.spacing_us = 1_000
         self.ends_s = np.inf  # The newest tick was to end then.
+        self.declared = {}  # What the producer says of each batch, as arguments of `Engine.append`.
         if not self.engine.core.streams:
             self.engine.execute(CREATE)
             for name, text in QUERIES.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -78,7 +77,10 @@ def test_what_one_tenant_keeps_from_being_thinned_thins_and_delays_nobody_else(t
 class Declaring(Flooded):
     """A producer that says how many rows it sends, and is refused by them."""
 
-    refused, declared = 0, MappingProxyType({"rows": ROWS})
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.declared = {"rows": ROWS}
+        self.refused = 0
 
     def send(self, batches=1):
         try:
