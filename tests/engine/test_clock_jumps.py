@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from shedder.archive.check import check
-from shedder.engine import housekeeping
 from shedder.engine.engine import Engine
 from shedder.engine.relayout import due_for_purge
+from tests.engine.machines import ByHand
 
 HOUR_US = 3_600_000_000
 START_US = 472_222 * HOUR_US
@@ -34,7 +34,7 @@ class World:
         self.db.register("busy", STANDING)
 
     def open(self) -> None:
-        self.db = Engine.open(self.directory, clock_us=self.now_us, **SETTINGS)
+        self.db = Engine.open(self.directory, machine=ByHand(self.now_us), **SETTINGS)
 
     def now_us(self) -> int:
         return START_US + (self.hour + 1) * HOUR_US + self.wrong_us
@@ -100,13 +100,11 @@ def undisturbed(tmp_path_factory):
 
 
 def lived(directory, at: int, back_us: int, hours: int) -> dict[str, object]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(housekeeping, "TICK_S", 3_600.0)
-        world = World(directory)
-        try:
-            return world.day(at, back_us, hours)
-        finally:
-            world.db.close()
+    world = World(directory)
+    try:
+        return world.day(at, back_us, hours)
+    finally:
+        world.db.close()
 
 
 @pytest.mark.slow

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from shedder.archive.files import OsFiles, ReadFile
-from shedder.engine import housekeeping
+from shedder.archive.files import OsFiles, OsReadFile, ReadFile
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from tests.engine.machines import ByHand
 from tests.engine.relaid import CREATE, rows
 
 DAY_US = 86_400_000_000
@@ -17,14 +17,25 @@ START_US = 1_700_000_000_000_000
 
 
 class CountedFiles(OsFiles):
-    """Knows which files were opened to be read."""
+    """Knows which files were opened to be read; something may happen when one is read."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
+        self.at_read: Callable[[], None] = lambda: None
 
     def open(self, path: Path) -> ReadFile:
         self.opened.append(path.name)
-        return super().open(path)
+        return CountedFile(path, self)
+
+
+class CountedFile(OsReadFile):
+    def __init__(self, path: Path, files: CountedFiles) -> None:
+        super().__init__(path)
+        self._files = files
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._files.at_read()
+        return super().read(offset, length)
 
 
 class World:
@@ -38,8 +49,8 @@ class World:
 
     def opened(self) -> Engine:
         self.files = CountedFiles()
-        machine = Machine(lambda: self.now_us, self.files)
-        return Engine.open(self.directory, machine=machine, **self.settings)
+        self.machine = ByHand(lambda: self.now_us, self.files)
+        return Engine.open(self.directory, machine=self.machine, **self.settings)
 
     def add(self, number: int) -> None:
         self.db.push("s", rows(number * 100, number * 100 + 100))
@@ -56,10 +67,13 @@ class World:
         table = self.db.control().to_pylist()
         return {row["key"]: int(row["value"]) for row in table if row["entity"] == "scrub"}
 
+    def fill_queue(self, share: float) -> None:
+        """From now on, so much of the queue of what waits to be applied is full."""
+        self.machine.waiting_bytes = int(share * self.db.core.settings.ingest_queue_bytes)
+
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+def world(tmp_path):
     world = World(tmp_path)
     yield world
     world.db.close()
@@ -112,30 +126,38 @@ def test_rot_is_found_by_itself(world):
     assert world.after(8.0, looks=2)["runs"] == 3  # The damaged one is not read again.
 
 
-def test_while_ingest_is_behind_nothing_is_read(world, monkeypatch):
+def test_while_ingest_is_behind_nothing_is_read(world):
     world.add(0)
-    monkeypatch.setattr(world.db.core, "load", lambda: 0.5)
+    world.fill_queue(0.5)
     found = world.after(8.0)
     assert (found["due_runs"], found["runs"]) == (1, 0)
-    monkeypatch.setattr(world.db.core, "load", lambda: 0.0)
+    world.fill_queue(0.0)
     assert world.after(0.0)["runs"] == 1
 
 
 @pytest.mark.slow
-def test_ingest_that_falls_behind_ends_the_reading(world, monkeypatch):
+def test_ingest_that_falls_behind_ends_the_reading(world):
     world.add(0)
-    loads = iter([0.0, 0.5])
-    monkeypatch.setattr(world.db.core, "load", lambda: next(loads, 0.0))
     world.now_us += 8 * DAY_US
-    world.db.housekeeping._look()
+    reads: list[str] = []
+
+    def fall_behind() -> None:
+        reads.append(world.files.opened[-1])
+        world.fill_queue(0.5)
+
+    world.files.at_read = fall_behind
+    world.machine.tick("shedder-housekeeping")
+    (run,) = world.db.core.store.runs(1)
+    assert reads == [Path(run.file).name]
     assert world.facts()["runs"] == 0
     assert world.facts()["due_runs"] == 1
+    world.files.at_read = lambda: None
+    world.fill_queue(0.0)
     assert world.after(0.0)["runs"] == 1
 
 
 @pytest.mark.slow
-def test_it_can_be_turned_off(tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+def test_it_can_be_turned_off(tmp_path):
     world = World(tmp_path, scrub_days=0)
     world.add(0)
     assert world.after(1_000.0) == {"due_runs": 0, "runs": 0, "read_bytes": 0, "damaged_runs": 0}
@@ -143,8 +165,7 @@ def test_it_can_be_turned_off(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_new_runs_are_opened_for_the_first_question_to_a_part_of_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(housekeeping, "TICK_S", 3_600.0)
+def test_new_runs_are_opened_for_the_first_question_to_a_part_of_them(tmp_path):
     asked = "SELECT COUNT(*) AS n FROM s REDUCE BY uniform(0.5)"
     world = World(tmp_path, f"{CREATE.split(' ARCHIVE')[0]} ARCHIVE hybrid(blocks=4, block_rows=1)")
     for _ in range(2):
