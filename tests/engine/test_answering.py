@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
 
 from shedder.engine.answering import SAVED_S_MAX, SHARE, Answering
 from shedder.engine.engine import Engine
+from shedder.engine.published import Published
+from shedder.engine.standing import Standing
+from shedder.engine.stream import Stream
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import arrow_schema, encode
 
@@ -17,129 +22,153 @@ ANSWER_S = 0.02
 BATCH_S = 0.04
 """What a batch takes, beside answers."""
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+START_US = int(START.timestamp() * 1e6)
 
 
-class Told(Answering):
-    """Answers take a while, by a clock of their own; who was answered, when."""
+class Timed:
+    """A standing query whose answers take a while, by the world's clock."""
 
-    def __init__(self):
-        self.s = 0.0
-        self.answers = []
-        super().__init__(lambda: self.s)
+    def __init__(self, query: Published, world: World) -> None:
+        self._query = query
+        self._world = world
+
+    @property
+    def standing(self) -> Standing:
+        return self._query.standing
+
+    @property
+    def stale(self) -> bool:
+        return self._query.stale
+
+    @property
+    def put_off(self) -> int:
+        return self._query.put_off
+
+    @property
+    def failed(self) -> str:
+        return self._query.failed
+
+    def guard(self, work: Callable[[], None]) -> None:
+        self._query.guard(work)
+        assert not self._query.failed
+
+    def windows_closed(self, _: object, stretch: int) -> None:
+        before = self._query.span
+        self._query.windows_closed(self._world.real, stretch)
+        if self._query.span != before:
+            assert self._query.span is not None
+            self._world.s += ANSWER_S
+            self._world.answers.append((self.standing.name, self._query.span.end_us))
+
+    def refresh(self, _: object) -> None:
+        self._query.refresh(self._world.real)
+        self._world.s += ANSWER_S
+        self._world.refreshed.append(self.standing.name)
+
+
+@dataclass
+class World:
+    """The queries of an engine's stream, answered by an `Answering` of the test's own.
+
+    s: the time. answers: which query was answered, and up to when. refreshed: which was answered
+    again.
+    """
+
+    engine: Engine
+    real: Stream
+    s: float = 0.0
+    answers: list[tuple[str, int | None]] = field(default_factory=list)
+    refreshed: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answering = Answering(lambda: self.s)
+        self.id = self.real.id
+        self.queries = {name: Timed(query, self) for name, query in self.real.queries.items()}
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.answers]
+
+    def close(self, second: int) -> None:
+        """The windows before this second are closed, and nobody has been answered."""
+        self.real.watermark.raise_to(START_US + second * 1_000_000)
+        for query in self.real.queries.values():
+            query.standing.close(self.real.watermark_us)
+
+    def push(self, second: int) -> None:
+        """One tuple of this second, which closes the window before it, and is answered."""
+        moment = START + datetime.timedelta(seconds=second)
+        times = pa.array([moment.replace(tzinfo=None)], pa.timestamp("us"))
+        schema = arrow_schema(self.engine.schema("s"))
+        payload = encode(pa.RecordBatch.from_arrays([times], schema=schema))
+        self.engine.append("s", payload, producer="p", epoch=0, sequence=None)
+        self.engine.core.machine.settle()
 
 
 @pytest.fixture
 def world(tmp_path):
-    with Engine.open(
-        tmp_path / "db", machine=VirtualMachine(1, int(START.timestamp() * 1e6))
-    ) as engine:
+    with Engine.open(tmp_path / "db", machine=VirtualMachine(1, START_US)) as engine:
         engine.execute("CREATE STREAM s (ts TIMESTAMP NOT NULL) TIMESTAMP BY ts")
         for number in range(QUERIES):
             engine.register(
                 f"q{number}",
                 "SELECT COUNT(*) AS n FROM s [RANGE INTERVAL '1' SECOND SLIDE INTERVAL '1' SECOND]",
             )
-        told = engine.core.answering = Told()
-        for name, published in engine.core.streams["s"].queries.items():
-
-            def tell(news, name=name, publish=published.tell):
-                told.s += ANSWER_S
-                told.answers.append((name, news.end_us))
-                publish(news)
-
-            published.tell = tell
-        yield engine, told
-
-
-def push(engine, second):
-    """One tuple of this second, which closes the window before it."""
-    moment = START + datetime.timedelta(seconds=second)
-    times = pa.array([moment.replace(tzinfo=None)], pa.timestamp("us"))
-    schema = arrow_schema(engine.schema("s"))
-    payload = encode(pa.RecordBatch.from_arrays([times], schema=schema))
-    engine.append("s", payload, producer="p", epoch=0, sequence=None)
-    engine.core.machine.settle()
+        world = World(engine, engine.core.streams["s"])
+        world.push(0)
+        yield world
 
 
 def test_without_load_all_who_are_due_are_answered_at_once(world):
-    engine, told = world
-    push(engine, 0)
-    told.answers.clear()
-    push(engine, 1)
-    assert [name for name, _ in told.answers] == [f"q{number}" for number in range(QUERIES)]
+    world.close(1)
+    world.answering.after(world, 1, spreads=False)
+    assert world.names == list(world.queries)
 
 
 def test_while_work_is_shed_answers_take_their_share_and_everybody_gets_his_turn(world):
-    engine, told = world
-    core = engine.core
-    core.durable.together = True
-    stream = core.streams["s"]
-    push(engine, 0)
-    began = told.s
+    began = world.s
     for batch in range(1, 200):
-        told.s += BATCH_S
-        before = len(told.answers)
-        stream.watermark.raise_to(int(START.timestamp() * 1e6) + batch * 1_000_000)
-        for published in stream.queries.values():
-            published.standing.close(stream.watermark_us)
-        told.after(stream, 1, spreads=True)
-        assert len(told.answers) - before <= 1 + SAVED_S_MAX / ANSWER_S
-    spent = ANSWER_S * len(told.answers)
-    assert spent / (told.s - began - spent) == pytest.approx(SHARE, rel=0.1)
-    counts = [[name for name, _ in told.answers].count(f"q{at}") for at in range(QUERIES)]
+        world.s += BATCH_S
+        before = len(world.answers)
+        world.close(batch)
+        world.answering.after(world, 1, spreads=True)
+        assert len(world.answers) - before <= 1 + SAVED_S_MAX / ANSWER_S
+    spent = ANSWER_S * len(world.answers)
+    assert spent / (world.s - began - spent) == pytest.approx(SHARE, rel=0.1)
+    counts = [world.names.count(name) for name in world.queries]
     assert max(counts) - min(counts) <= 1
-    ends = [end for _, end in told.answers]
+    ends = [end for _, end in world.answers]
     assert ends == sorted(ends)  # Each is of the newest window there is.
 
 
 def test_who_waits_is_answered_once_nothing_waits_to_be_applied(world):
-    engine, told = world
-    core = engine.core
-    stream = core.streams["s"]
-    push(engine, 0)
-    told.answers.clear()
-    stream.watermark.raise_to(int(START.timestamp() * 1e6) + 1_000_000)
-    for published in stream.queries.values():
-        published.standing.close(stream.watermark_us)
-    told._saved_s = 0.0
-    told.after(stream, 1, spreads=True)
-    assert len(told.answers) == 1
+    world.close(1)
+    world.answering.after(world, 1, spreads=True)
+    assert len(world.answers) == 1
     steps = 0
-    while told.go_on([stream], 1):
+    while world.answering.go_on([world], 1):
         steps += 1
     assert steps == QUERIES - 1
-    assert {name for name, _ in told.answers} == set(stream.queries)
-    assert not told.go_on([], 1)
+    assert set(world.names) == set(world.queries)
+    assert not world.answering.go_on([], 1)
 
 
 def test_while_work_is_shed_what_is_stale_is_answered_again_in_its_turn(world):
     """Tuples that come late make all answers stale; once it was all of them at each refresh."""
-    engine, told = world
-    core, stream = engine.core, engine.core.streams["s"]
-    push(engine, 0)
-    push(engine, 1)
-    core.durable.together = True
-    told.answers.clear()
-    refreshed = []
-    for name, published in stream.queries.items():
-        published.outdated = True
-
-        def refresh(stream, name=name, refresh=published.refresh):
-            told.s += ANSWER_S
-            refreshed.append(name)
-            refresh(stream)
-
-        published.refresh = refresh
-    assert told.refresh([stream], spreads=True, idle=False)
-    assert not refreshed
-    told.s += BATCH_S
-    told.after(stream, 1, spreads=True)
-    assert 1 <= len(refreshed) <= 1 + SAVED_S_MAX / ANSWER_S
-    while told.go_on([stream], 1):
+    world.close(1)
+    world.answering.after(world, 1, spreads=False)
+    for query in world.real.queries.values():
+        query.note_dropped(START_US)
+    assert world.answering.refresh([world], spreads=True, idle=False)
+    assert not world.refreshed
+    world.s += BATCH_S
+    world.answering.after(world, 1, spreads=True)
+    assert 1 <= len(world.refreshed) <= 1 + SAVED_S_MAX / ANSWER_S
+    while world.answering.go_on([world], 1):
         pass
-    assert refreshed == list(stream.queries)
-    assert not any(published.stale for published in stream.queries.values())
-    assert not told.refresh([stream], spreads=True, idle=True)
-    stream.queries["q3"].outdated = True
-    told.refresh([stream], spreads=False, idle=False)  # Without load, at once.
-    assert refreshed[QUERIES:] == ["q3"]
+    assert world.refreshed == list(world.queries)
+    assert not any(query.stale for query in world.queries.values())
+    assert not world.answering.refresh([world], spreads=True, idle=True)
+    world.real.queries["q3"].note_dropped(START_US)
+    world.answering.refresh([world], spreads=False, idle=False)  # Without load, at once.
+    assert world.refreshed[QUERIES:] == ["q3"]
