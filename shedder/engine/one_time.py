@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Container
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,7 +64,7 @@ class OneTime:
     def __init__(self, core: Core, exact: ExactWorker) -> None:
         self._core = core
         self._exact = exact
-        self._slides = ThreadPoolExecutor(1, thread_name_prefix="shedder-exact-slides")
+        self._slides = core.machine.pool("shedder-exact-slides")
         self._slides_lock = threading.Lock()
         self._wanted: dict[Published, _Moment] = {}
         self._closed = False

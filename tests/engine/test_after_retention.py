@@ -8,6 +8,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BeforeRetention
+from tests.engine.supervised import Supervised
 from tests.engine.world import SECOND
 
 MINUTE_US = 60 * SECOND
@@ -49,10 +50,14 @@ def engine(tmp_path):
     with Engine.open(tmp_path / "data", checkpoint_seconds=1e6) as engine:
         engine.execute(CREATE)
         push(engine, *tens(0, 240))
-        kept = engine.execute(COUNTED).rows()[0]["n"]
-        assert 60 <= kept <= 70
-        engine.kept_from = 240 - kept
         yield engine
+
+
+def first_kept(engine: Engine) -> int:
+    """The first minute that is there of those four hours."""
+    kept = engine.execute(COUNTED).rows()[0]["n"]
+    assert 60 <= kept <= 70
+    return 240 - kept
 
 
 @pytest.mark.slow
@@ -69,7 +74,7 @@ def test_a_window_that_begins_before_is_refused_asked_once_or_registered(engine)
 
 @pytest.mark.slow
 def test_one_that_begins_with_what_is_kept_goes_on_from_there(engine):
-    first = engine.kept_from
+    first = first_kept(engine)
     query = engine.register("last", f"{COUNTED} [FROM {at(first)}]")
     push(engine, *tens(240, 260))
     row = query.answer().rows()[0]
@@ -78,7 +83,7 @@ def test_one_that_begins_with_what_is_kept_goes_on_from_there(engine):
 
 @pytest.mark.slow
 def test_a_window_that_moves_says_what_it_lacks_until_it_lacks_nothing(engine, tmp_path):
-    query, kept_from = engine.register("moving", SLIDING), engine.kept_from
+    query, kept_from = engine.register("moving", SLIDING), first_kept(engine)
     for end in range(250, 400, 10):
         if end == 300:
             engine.close()
@@ -116,14 +121,15 @@ def test_a_query_that_was_there_before_lacks_nothing(tmp_path):
 def test_one_without_a_begin_counts_what_is_there_and_tells(engine):
     query = engine.register("ever", f"{COUNTED} [RANGE UNBOUNDED]")
     answer = query.answer()
-    assert answer.rows()[0]["n"] == 240 - engine.kept_from
+    assert answer.rows()[0]["n"] == 240 - first_kept(engine)
     assert any("retention had removed tuples before" in note for note in answer.notes)
 
 
 @pytest.mark.slow
 def test_a_slide_is_not_answered_from_an_archive_that_lacks_a_part_of_it(tmp_path):
     """The panes of a query that was there before have had what is gone."""
-    with Engine.open(tmp_path, checkpoint_seconds=1e6) as engine:
+    machine = Supervised()
+    with Engine.open(tmp_path, machine=machine, checkpoint_seconds=1e6) as engine:
         engine.execute(CREATE)
         text = SLIDING.replace("SUM(v) AS s", "QUANTILE(v, 0.5) AS s")
         query = engine.register("exact", f"{text} WITHIN 0.000001 PERCENT ELSE EXACT")
@@ -131,7 +137,7 @@ def test_a_slide_is_not_answered_from_an_archive_that_lacks_a_part_of_it(tmp_pat
             numbers = np.arange(first, first + 8_000)
             times = pa.array(START_US + numbers * (MINUTE_US // 1_000), pa.timestamp("us"))
             push(engine, pa.table({"ts": times, "v": numbers}))
-            engine._one_time._slides.submit(int).result()
+            machine.settle("shedder-exact-slides")
             engine.core.actor.call(int).result()
         answer = query.answer()
         row, begins = answer.rows()[0], (answer.start_us - START_US) // (MINUTE_US // 1_000)
