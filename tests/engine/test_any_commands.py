@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shedder.engine.engine import Engine
 from shedder.engine.ownership import Asker
 from shedder.errors import ShedderError
-from tests.engine.query_worlds import START, opened, second
+from tests.engine.query_worlds import START, second
+from tests.engine.supervised import Supervised
 
 TENANTS = ("acme", "bolt", "cog")
 WINDOWS = (
@@ -55,7 +57,7 @@ class Asked:
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.directory = directory
-        self.engine = opened(directory)
+        self.open()
         for tenant in TENANTS:
             self.engine.execute(
                 f"CREATE STREAM {tenant} (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts",
@@ -67,6 +69,12 @@ class Asked:
         self.quotas: dict[str, int] = {}
         self.seconds = 0
         self.done: Counter[str] = Counter()
+
+    def open(self) -> None:
+        self.machine = Supervised()
+        self.engine = Engine.open(
+            self.directory, machine=self.machine, checkpoint_seconds=1e6, allocation_seconds=1e6
+        )
 
     def one(self, names: Any) -> str:
         return str(self.rng.choice(sorted(names)))
@@ -124,7 +132,7 @@ class Asked:
     def reopen(self) -> None:
         before = self.settled()
         self.engine.close()
-        self.engine = opened(self.directory)
+        self.open()
         after = self.settled()
         assert said(after) == said(before)
 
@@ -136,7 +144,7 @@ class Asked:
 
     def settled(self) -> list[Row]:
         """What EXPLAIN ALLOCATION says when all that was decided is in force."""
-        self.engine.sharing._worker.submit(int).result()  # It has done what it was told.
+        self.machine.settle("shedder-allocation")  # It has done what it was told.
         while self.engine.core.actor.call(self.engine.core.shrinks).result():
             pass
         for tenant in TENANTS:
