@@ -11,6 +11,8 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
+from shedder.engine.handle import Query
+from shedder.engine.standing import Standing
 from shedder.errors import PrecisionUnavailable
 from shedder.queries.answer import Answer
 
@@ -45,12 +47,16 @@ def tuples(seconds: np.ndarray, seed: int, keys: int = 500) -> pa.Table:
     )
 
 
-def panes_held(db: Engine, query: Any) -> int:
+def standing_of(db: Engine, query: Query) -> Standing:
+    return db.core.published(query.name)[1].standing
+
+
+def panes_held(db: Engine, query: Query) -> int:
     """How many panes there are once what came with the newest answer is done.
 
     An answer is told before the panes are dropped that no window needs any more.
     """
-    return db.core.actor.call(lambda: len(query._published.standing.panes)).result()
+    return db.core.actor.call(lambda: len(standing_of(db, query).panes)).result()
 
 
 def check(answer: Answer, sent: pa.Table, resolution_s: int = 60, range_s: int = 3_600) -> None:
@@ -97,7 +103,7 @@ def test_every_answer_is_exact_over_the_stretch_it_covers(tmp_path: Path, groupe
         sent.append(tuples(seconds, number))
         answer = query.answer(after=db.push("s", sent[-1]))
         check(answer, pa.concat_tables(sent))
-        standing = query._published.standing
+        standing = standing_of(db, query)
         assert panes_held(db, query) <= standing.grid.panes_max(2 * SECOND)
         if number % 8 == 5:
             if number == 5:
@@ -149,7 +155,7 @@ def test_a_query_that_is_registered_later_has_the_same_panes(tmp_path: Path) -> 
         db.push("s", sent)
         query = db.register("q", UNGROUPED)
         check(query.answer(), sent)
-        standing = query._published.standing
+        standing = standing_of(db, query)
         assert panes_held(db, query) <= standing.grid.panes_max(2 * SECOND)
         more = tuples(np.arange(9_000, 9_100, 0.25), 4)
         check(query.answer(after=db.push("s", more)), pa.concat_tables([sent, more]))
@@ -168,7 +174,7 @@ def test_three_rungs_are_climbed_one_after_the_other(tmp_path: Path) -> None:
             assert answer.start_us is not None
             inside = (times >= answer.start_us) & (times < answer.end_us)
             assert answer.rows()[0]["n"] == inside.sum()
-        standing = query._published.standing
+        standing = standing_of(db, query)
         assert answer.resolution_us == 64 * SECOND
         assert standing.grid.coarsening.grains == (1, 4, 16, 64)
         assert 30 <= panes_held(db, query) <= standing.grid.panes_max(2 * SECOND) <= 60
@@ -237,7 +243,7 @@ def test_the_memory_of_a_collapsed_window_is_what_is_asked_for(tmp_path: Path) -
         query = db.register("q", distinct.format(" COLLAPSE") + " WITHIN 1 PERCENT ELSE FAIL")
         sent = tuples(np.arange(0, 4_000, 0.02), 1, keys=1 << 40)
         query.answer(after=db.push("s", sent))
-        standing = query._published.standing
+        standing = standing_of(db, query)
         assert standing.size_bytes <= int(query.granted["bytes"])
 
 

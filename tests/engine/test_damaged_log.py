@@ -60,8 +60,8 @@ def damaged(tmp_path: Path) -> Path:
         for first in range(0, ROWS, 1_000):
             engine.push("requests", requests(ROWS, 1).slice(first, 1_000))
         shutil.copytree(tmp_path / "whole", tmp_path / "data")  # As a kill leaves it.
-        engine.whole = engine.execute(QUESTION)
-        (tmp_path / "whole.json").write_text(json.dumps(engine.whole.rows()[0], default=str))
+        whole = engine.execute(QUESTION).rows()[0]
+        (tmp_path / "whole.json").write_text(json.dumps(whole, default=str))
     (log,) = (tmp_path / "data" / "log").glob("*.log")
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1

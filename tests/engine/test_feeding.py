@@ -10,7 +10,10 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
+from shedder.engine.plan import Plan
 from shedder.engine.standing import Standing
+from shedder.engine.stopwatch import Stopwatch
 from shedder.queries.database import Receipt
 
 SECOND = 1_000_000
@@ -36,10 +39,42 @@ def text(window: str, grouped: bool) -> str:
     return SELECT.format(group[0], WINDOWS[window], group[1])
 
 
-def open_at(directory: Path, **overrides: Any) -> Engine:
+def now_us() -> int:
+    return NOW_US + 10**6 * SECOND
+
+
+def open_at(directory: Path, machine: Machine | None = None) -> Engine:
     return Engine.open(
-        directory, clock_us=lambda: NOW_US + 10**6 * SECOND, checkpoint_seconds=1e6, **overrides
+        directory, machine=machine or Machine(now_us), checkpoint_seconds=1e6
     )
+
+
+class Breakable(Machine):
+    """A machine on which one query may fail while it reads tuples.
+
+    query: its name. breaks: from now on it does.
+    """
+
+    def __init__(self, query: str) -> None:
+        super().__init__(now_us)
+        self.query = query
+        self.breaks = False
+
+    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+        if query != self.query:
+            return super().stopwatch(query, plan, grouped=grouped)
+        return BreakableWatch(self, len(plan.parts))
+
+
+class BreakableWatch(Stopwatch):
+    def __init__(self, machine: Breakable, parts: int) -> None:
+        super().__init__(parts, machine.monotonic_ns, machine.cpu_ns)
+        self._machine = machine
+
+    def lap(self, part: int, tuples: int, level: int = 0) -> None:
+        if self._machine.breaks:
+            raise ZeroDivisionError
+        super().lap(part, tuples, level)
 
 
 def batch(rng: np.random.Generator, newest: float) -> pa.Table:
@@ -57,7 +92,7 @@ def batch(rng: np.random.Generator, newest: float) -> pa.Table:
 
 
 def of(db: Engine, name: str) -> Standing:
-    return db.query(name)._published.standing
+    return db.core.published(name)[1].standing
 
 
 def fed(db: Engine) -> dict[str, str]:
@@ -243,13 +278,15 @@ def test_levels_that_differ_end_sharing_and_equal_ones_begin_it(tmp_path: Path) 
 @pytest.mark.slow
 def test_a_query_whose_feeder_fails_fails_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    with open_at(tmp_path / "data") as db:
+    machine = Breakable("minute")
+    with open_at(tmp_path / "data", machine) as db:
         db.execute(STREAM)
         for name in ("minute", "two"):
             db.register(name, text(name, False))
         assert fed(db) == {"two": "minute"}
         db.push("s", batch(rng, 100))
-        of(db, "minute").panes = None  # type: ignore[assignment]
+        db.query("minute").answer()
+        machine.breaks = True
         receipt = db.push("s", batch(rng, 110))
         for name in ("minute", "two"):
             with pytest.raises(Exception, match="drop it and register it again"):
