@@ -98,6 +98,11 @@ class Checkpoint:
         return cls(sequence, parts, kept, panes, samples)
 
     @property
+    def waiting_panes(self) -> int:
+        """How many closed panes are not bytes yet."""
+        return sum(len(panes.waiting) for _, panes in self._panes)
+
+    @property
     def waiting_bytes(self) -> int:
         """What the closed panes hold that are not bytes yet."""
         waiting = (pane for _, panes in self._panes for _, pane in panes.waiting)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
 ENCODE_NS = 5_000_000  # Of CPU that closed panes may take after each group, and one pane more.
-HELD_BYTES_MAX = 64 << 20  # Of closed panes that are bytes until all are; more are not held.
+HELD_BYTES_MAX = 64 << 20  # Of closed panes that are bytes until all are; more are not held,
+HELD_SHARE = 32  # ... nor more than this part of the memory budget (of its default: as much).
 
 _NEVER = -1  # No sequence: what is there has to be stored.
 _log = structlog.get_logger("shedder.engine")
@@ -54,9 +55,15 @@ class Checkpoints:
         self._sequence = 0  # Of the newest one, or of that which has begun.
         self._size_bytes = 0
         self._log_bytes = 0  # Applied since the newest one began.
+        self._held_bytes_max = min(HELD_BYTES_MAX, core.settings.memory_bytes // HELD_SHARE)
         self._left_before: set[str] = set()  # The queries that the one which has begun lacks.
         self._begun: Checkpoint | Joining | None = None
         self._writing: Future[None] | None = None
+
+    @property
+    def waiting_panes(self) -> int | None:
+        """Closed panes that are not bytes yet, of what has begun; None: nothing has begun."""
+        return None if self._begun is None else self._begun.waiting_panes
 
     def now(self, also: Callable[[], None] | None = None) -> None:
         """Store closed panes, open panes, samples and producers, as of the applied sequence.
@@ -258,7 +265,7 @@ class Checkpoints:
         begun = self._begun = self._of_now()
         self._sequence = begun.sequence
         self._left_before = set(self.left)
-        if begun.waiting_bytes > HELD_BYTES_MAX:
+        if begun.waiting_bytes > self._held_bytes_max:
             self.settle()
 
     def _write(self, begun: Checkpoint | Joining) -> None:

@@ -55,6 +55,11 @@ class Joining:
         self._leave = leave
         self._panes = published.standing.to_store()
 
+    @property
+    def waiting_panes(self) -> int:
+        """How many closed panes are not bytes yet."""
+        return 0 if self._panes is None else len(self._panes.waiting)
+
     def encode_some(self, core: Core) -> bool:
         """Make bytes of closed panes, for a moment; whether all are. On the apply thread."""
         end_ns = core.machine.cpu_ns() + ENCODE_NS

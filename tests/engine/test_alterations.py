@@ -14,9 +14,9 @@ from shedder.archive.alterations import QueryAltered
 from shedder.archive.directory import FORMAT_ALTERED, format_of
 from shedder.archive.records import Kind
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
 from shedder.errors import BudgetExceeded, DiskFull
 from tests.archive.power import PowerFiles
+from tests.engine.checkpointed import checkpoint, opened
 from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, second
 
 QUERY = f"SELECT COUNT(DISTINCT k) AS d FROM s {WINDOW} WITHIN 5 PERCENT"
@@ -34,17 +34,6 @@ FIRST: Told = {
     "synopsis_bytes": None,
     "rows_per_s": None,
 }
-
-
-def opened(directory: Path, files: PowerFiles | None = None) -> Engine:
-    return Engine.open(
-        directory,
-        machine=Machine(files=files),
-        checkpoint_seconds=1e6,
-        allocation_seconds=1e6,
-        log_segment_bytes=1 << 16,
-        audit="off",
-    )
 
 
 def with_queries(directory: Path, files: PowerFiles | None = None) -> Engine:
@@ -75,10 +64,6 @@ def told(db: Engine) -> Told:
         found |= {f"{name} weight": published.weight, f"{name} active": published.active}
     quota = db.core.tenants.quota(TENANT)
     return found | {"synopsis_bytes": quota.synopsis_bytes, "rows_per_s": quota.rows_per_s}
-
-
-def checkpoint(db: Engine) -> None:
-    db.core.actor.call(lambda: db.core.checkpoints.now(also=lambda: None)).result()
 
 
 class Photographed(PowerFiles):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from shedder.engine.engine import Engine
 from shedder.errors import DiskFull, ShedderError, UnknownQuery
+from tests.engine.catalogs import connection_of, full_catalog, reachable
 from tests.engine.world import CREATE, requests
 
 SLIDING = "[RANGE INTERVAL '60' SECOND SLIDE INTERVAL '20' SECOND]"
@@ -19,21 +19,9 @@ SELECT = f"SELECT COUNT(*) AS n, COUNT(DISTINCT client) AS c FROM requests {SLID
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Engine]:
-    with Engine.open(tmp_path / "data", checkpoint_seconds=1e6) as engine:
+    with reachable(), Engine.open(tmp_path / "data", checkpoint_seconds=1e6) as engine:
         engine.execute(CREATE)
         yield engine
-
-
-@contextmanager
-def full_catalog(db: Engine) -> Iterator[None]:
-    """SQLite itself says that there is no room."""
-    connection = db.core.store.catalog._connection
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count = {pages}")
-    try:
-        yield
-    finally:
-        connection.execute(f"PRAGMA max_page_count = {1 << 30}")
 
 
 def checkpoint(db: Engine) -> None:
@@ -94,7 +82,7 @@ def test_a_sample_is_stored_again_only_when_tuples_have_come(db: Engine, tmp_pat
 @pytest.mark.slow
 def test_a_checkpoint_that_fails_when_it_is_due_does_not_halt_the_engine(tmp_path: Path) -> None:
     table = requests(5_000, seed=2)
-    with Engine.open(tmp_path / "data", checkpoint_seconds=0.001) as db:
+    with reachable(), Engine.open(tmp_path / "data", checkpoint_seconds=0.001) as db:
         db.execute(CREATE)
         query = db.register("n", SELECT)
         with full_catalog(db):
@@ -118,7 +106,7 @@ def test_a_query_that_cannot_be_listed_does_not_stand(db: Engine) -> None:
 def test_what_cannot_be_dropped_durably_stays(db: Engine) -> None:
     db.push("requests", requests(100, seed=4))
     query = db.register("n", SELECT)
-    connection = db.core.store.catalog._connection
+    connection = connection_of(db)
     connection.execute("PRAGMA query_only = 1")
     with pytest.raises(ShedderError, match="read"):
         db.execute("DROP QUERY n")

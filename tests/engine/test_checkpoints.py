@@ -7,16 +7,16 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.engine import checkpoints
 from shedder.engine.engine import Engine
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import arrow_schema, encode
-from tests.engine.test_checkpoint_trouble import full_catalog
+from tests.engine.catalogs import full_catalog, reachable
 
 START_US = int(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()) * 1_000_000
 SECOND = 1_000_000
@@ -30,6 +30,10 @@ QUERIES = {
     ),
     "ever": "SELECT COUNT(*) AS n, SUM(v) AS v FROM s [RANGE UNBOUNDED]",
 }
+LARGE = "SELECT {} FROM s {} WITHIN 0.4 PERCENT".format(  # Of 256 KiB a synopsis.
+    ", ".join(f"COUNT(DISTINCT v + {number}) AS d{number}" for number in range(8)),
+    SLIDING.replace("'4'", "'16'"),
+)
 EVERY_S = 6.0
 
 
@@ -44,14 +48,20 @@ class Slow(VirtualMachine):
 
 
 class World:
-    """A tuple stream of which groups come and go, a batch every second."""
+    """A tuple stream of which groups come and go, a batch of so many rows every second."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, rows: int = 300, **settings: Any) -> None:
+        self.rows = rows
         self.directory = directory
         self.machine = Slow(1, START_US)
-        self.engine = Engine.open(
-            directory, machine=self.machine, checkpoint_seconds=EVERY_S, allocation_seconds=1e6
-        )
+        with reachable():
+            self.engine = Engine.open(
+                directory,
+                machine=self.machine,
+                checkpoint_seconds=EVERY_S,
+                allocation_seconds=1e6,
+                **settings,
+            )
         self.engine.execute(
             "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts "
             "LATENESS INTERVAL '0' SECOND"
@@ -68,14 +78,14 @@ class World:
     @property
     def begun(self) -> bool:
         """Whether there is one that was not written yet."""
-        return self.engine.core.checkpoints._begun is not None
+        return self.engine.core.checkpoints.waiting_panes is not None
 
     def push(self) -> None:
         """A second: durable, applied, and what is done beside."""
         at_us = START_US + self.second * SECOND
         self.machine.time_us = max(self.machine.time_us, at_us)
         rng = np.random.default_rng(self.second)
-        rows = 300
+        rows = self.rows
         columns = {
             "ts": pa.array(np.sort(rng.integers(at_us, at_us + SECOND, rows)), pa.timestamp("us")),
             "k": pa.array(rng.integers(0, 40, rows) + 25 * self.second),
@@ -98,6 +108,10 @@ class World:
         machine = VirtualMachine(2, self.machine.time_us)
         with Engine.open(to, machine=machine, checkpoint_seconds=1e6) as again:
             return told(again)
+
+
+def facts_of(engine: Engine, query: str) -> dict[str, str]:
+    return {row["key"]: row["value"] for row in engine.control("query", query).to_pylist()}
 
 
 def told(engine: Engine) -> dict[str, object]:
@@ -134,16 +148,15 @@ def test_a_crash_at_any_moment_of_a_checkpoint_recovers_what_was_durable(
 @pytest.mark.slow
 def test_after_each_group_a_few_panes_are_made_bytes_and_the_rest_waits(world: World) -> None:
     world.until_begun()
-    checkpoint = world.engine.core.checkpoints._begun
-    assert checkpoint is not None
+    begun_at = world.engine.core.applied_sequence
     before, waited = world.sequence, []
-    while world.begun:
-        waited.append(sum(len(panes.waiting) for _, panes in checkpoint._panes))
+    while (waiting := world.engine.core.checkpoints.waiting_panes) is not None:
+        waited.append(waiting)
         assert world.sequence == before
         world.push()
     assert waited[0] > 10
     assert all(0 <= was - now <= 8 for was, now in itertools.pairwise(waited))
-    assert world.sequence == checkpoint.sequence
+    assert world.sequence == begun_at
 
 
 @pytest.mark.slow
@@ -162,15 +175,17 @@ def test_panes_of_a_checkpoint_that_fails_later_are_in_the_next_one(
     assert world.recovered(tmp_path / "stored") == told(world.engine)
 
 
-def test_what_is_too_large_to_be_held_is_written_at_once(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoints, "HELD_BYTES_MAX", 0)
+@pytest.mark.slow
+def test_what_is_too_large_to_be_held_is_written_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path / "data", 30_000, memory_bytes=256 << 20)  # A 32nd of that is 8 MiB.
+    world.engine.register("large", LARGE)
     while not world.sequence:
         assert not world.begun
         world.push()
     assert world.sequence == world.engine.core.applied_sequence
+    assert int(facts_of(world.engine, "large")["size_bytes"]) > 8 << 20
     assert world.recovered(tmp_path / "copy") == told(world.engine)
+    world.engine.close()
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,9 +43,7 @@ def now_us() -> int:
 
 
 def open_at(directory: Path, machine: Machine | None = None) -> Engine:
-    return Engine.open(
-        directory, machine=machine or Machine(now_us), checkpoint_seconds=1e6
-    )
+    return Engine.open(directory, machine=machine or Machine(now_us), checkpoint_seconds=1e6)
 
 
 class Breakable(Machine):

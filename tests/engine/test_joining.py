@@ -12,9 +12,9 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.errors import DiskFull
 from tests.archive.power import PowerFiles
+from tests.engine.catalogs import full_catalog
+from tests.engine.checkpointed import checkpoint, opened
 from tests.engine.query_worlds import CREATE, second
-from tests.engine.test_alterations import checkpoint, opened
-from tests.engine.test_checkpoint_trouble import full_catalog
 
 _KEEPS = "COUNT(*) AS n, SUM(k) AS total, COUNT(DISTINCT k) AS d"
 TEXTS = {

@@ -1,0 +1,28 @@
+"""An engine that makes checkpoints only when a test asks for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
+from tests.archive.power import PowerFiles
+from tests.engine.catalogs import reachable
+
+
+def opened(directory: Path, files: PowerFiles | None = None) -> Engine:
+    """An engine of small log segments, whose catalog can be reached."""
+    with reachable():
+        return Engine.open(
+            directory,
+            machine=Machine(files=files),
+            checkpoint_seconds=1e6,
+            allocation_seconds=1e6,
+            log_segment_bytes=1 << 16,
+            audit="off",
+        )
+
+
+def checkpoint(db: Engine) -> None:
+    """Write a checkpoint now, though nothing was applied since the last one."""
+    db.core.actor.call(lambda: db.core.checkpoints.now(also=lambda: None)).result()
