@@ -66,7 +66,7 @@ def examined(files: Files, path: Path, stream: StreamEntry, sent: SentFile) -> R
         run = _described(files, path, stream, sent, metadata)
         _check_columns(columns, stream.schema, is_dealt=run.is_dealt)
         _check_statistics(metadata, columns.names.index(stream.schema.time_column), name)
-        return _read(files, path, stream, run)
+        return _read(files, path, stream, run, metadata)
     except (CorruptData, pa.ArrowException, KeyError, ValueError) as error:
         raise BadBatch(f"run {name}: {str(error).partition(chr(10))[0][:300]}") from None
 
@@ -153,7 +153,9 @@ def _check_statistics(metadata: pq.FileMetaData, time_column: int, name: str) ->
             raise BadBatch(f"run {name}: row group {group} does not say which times it has")
 
 
-def _read(files: Files, path: Path, stream: StreamEntry, run: Run) -> Run:
+def _read(
+    files: Files, path: Path, stream: StreamEntry, run: Run, metadata: pq.FileMetaData
+) -> Run:
     """The run with the basics of its rows, which are all read."""
     schema = stream.schema
     names = arrow_schema(schema).names
@@ -174,7 +176,7 @@ def _read(files: Files, path: Path, stream: StreamEntry, run: Run) -> Run:
     times = basics[schema.time_column]
     assert isinstance(times.low, int)
     assert isinstance(times.high, int)
-    _check_times(table[schema.time_column], pq.read_metadata(path), schema.time_column)
+    _check_times(table[schema.time_column], metadata, schema.time_column)
     return replace(run, basics=basics, low_us=times.low, high_us=times.high)
 
 

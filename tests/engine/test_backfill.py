@@ -6,23 +6,24 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-import shedder
 from shedder.archive.check import check
 from shedder.archive.files import OsFiles
 from shedder.archive.foreign_run import SentFile
+from shedder.engine.actor import Actor
 from shedder.engine.backfill import BackfillState
 from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
 from shedder.errors import (
     BadBatch,
     BadSetting,
@@ -35,55 +36,22 @@ from shedder.errors import (
     Unimplemented,
 )
 from spark_ingest.parts import send_part
+from tests.engine.backfilled import (
+    LAYOUTS,
+    PAST,
+    QUERIES,
+    QUESTION,
+    SECOND,
+    asked,
+    created,
+    now_us,
+    opened,
+    rows,
+    truth,
+)
+from tests.engine.catalogs import connection_of, full_catalog
 
-SECOND = 1_000_000
-CREATE = """CREATE STREAM {} (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE)
-TIMESTAMP BY ts LATENESS INTERVAL '5' SECOND ARCHIVE {}"""
-LAYOUTS = ("hybrid(blocks=8, block_rows=500)", "plain", "lazy", "eager(0.5)")
-QUERIES = {
-    "ever": "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, MAX(x) AS h, COUNT(DISTINCT k) AS d, "
-    "QUANTILE(x, 0.9) AS q FROM {}",
-    "wide": "SELECT g, COUNT(*) AS n, SUM(k) AS s, MEDIAN(x) AS m "
-    "FROM {} [RANGE 1 MINUTE SLIDE 10 SECONDS] GROUP BY g",
-    "coarse": "SELECT COUNT(*) AS n, MAX(k) AS h FROM {} "
-    "[RANGE 80 SECONDS SLIDE 1 SECOND COLLAPSE BY 2 AFTER 8]",
-    "short": "SELECT COUNT(*) AS n FROM {} [RANGE 3 SECONDS SLIDE 1 SECOND]",
-}
-QUESTION = "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, MAX(ts) AS t FROM {}"
-
-
-def rows(count: int, seed: int, begin_s: float, seconds: float) -> pa.Table:
-    rng = np.random.default_rng(seed)
-    times = rng.uniform(begin_s * SECOND, (begin_s + seconds) * SECOND, count)
-    return pa.table(
-        {
-            "ts": pa.array(np.sort(times).astype(np.int64), pa.timestamp("us")),
-            "k": rng.integers(0, 500, count),
-            "g": rng.choice(["a", "b", "ü", None], count),
-            "x": pa.array(rng.lognormal(1, 2, count), mask=rng.random(count) < 0.05),
-        }
-    )
-
-
-PAST = [rows(4_000, 1, 0, 30), rows(3_000, 2, 30, 30)]
 LIVE = rows(2_000, 3, 61, 20)
-
-
-def opened(directory: Path, **settings: Any) -> Engine:
-    engine = shedder.open(directory, clock_us=lambda: 10_000 * SECOND, **settings)
-    assert isinstance(engine, Engine)
-    return engine
-
-
-def created(
-    directory: Path, layout: str = LAYOUTS[0], queries: dict[str, str] = QUERIES, **settings: Any
-) -> Engine:
-    engine = opened(directory, **settings)
-    for stream in ("s", "pushed"):
-        engine.execute(CREATE.format(stream, layout))
-        for name, text in queries.items():
-            engine.register(f"{name}_{stream}", text.format(stream))
-    return engine
 
 
 @pytest.fixture
@@ -109,19 +77,6 @@ def adopted(db: Engine, past: list[pa.Table] = PAST, name: str = "old", **more: 
 
 def answers(db: Engine, stream: str, queries: dict[str, str] = QUERIES) -> dict[str, Any]:
     return {name: sorted(db.query(f"{name}_{stream}").answer().rows(), key=str) for name in queries}
-
-
-def truth(*tables: pa.Table) -> tuple[Any, ...]:
-    sql = "SELECT count(*), sum(k)::BIGINT, min(x), max(ts) FROM everything"
-    with duckdb.connect() as connection:
-        connection.register("everything", pa.concat_tables(tables))
-        (row,) = connection.execute(sql).fetchall()
-    return row
-
-
-def asked(db: Engine, more: str = "") -> tuple[Any, ...]:
-    (row,) = db.execute(QUESTION.format("s") + more).rows()
-    return row["n"], row["s"], row["l"], row["t"].replace(tzinfo=None)
 
 
 @pytest.mark.slow
@@ -228,20 +183,12 @@ def test_parts_whose_files_are_gone_are_to_be_done_again(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(
-    db: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(db: Engine) -> None:
     db.push("s", LIVE)
     before = answers(db, "s")
     sent(db)
-
-    def full(*_: Any) -> None:
-        raise DiskFull("no space")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(db.core.store.catalog, "adopt_backfill", full)
-        with pytest.raises(DiskFull):
-            db.adopt_backfill("s", "old", rows=7_000)
+    with full_catalog(db), pytest.raises(DiskFull):
+        db.adopt_backfill("s", "old", rows=7_000)
     assert asked(db) == truth(LIVE)
     assert answers(db, "s") == before
     assert list((db.core.store.directory / "runs/1").iterdir()) == []
@@ -251,18 +198,27 @@ def test_an_adoption_that_the_catalog_refuses_has_changed_nothing(
     assert answers(db, "s") == answers(db, "pushed")
 
 
+class NoThreads(Machine):
+    """A machine that has no thread for exact answers of standing queries."""
+
+    def __init__(self) -> None:
+        super().__init__(now_us)
+
+    def pool(self, name: str) -> Executor:
+        return NoThread() if name == "shedder-exact-slides" else super().pool(name)
+
+
+class NoThread(ThreadPoolExecutor):
+    def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.slow
-def test_a_query_that_fails_when_all_is_adopted_costs_no_tuples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_that_fails_when_all_is_adopted_costs_no_tuples(tmp_path: Path) -> None:
     """The files of the past had been removed then, although the catalog had them."""
-    with created(tmp_path / "data") as db:
-
-        def broken(*_: object) -> None:
-            raise ZeroDivisionError
-
-        failing = db.core.published("wide_s")[1]
-        monkeypatch.setattr(failing, "evidence", broken)
+    exact = f"{QUERIES['wide']} WITHIN 0.000001 PERCENT ELSE EXACT"
+    queries = {"ever": QUERIES["ever"], "wide": exact}
+    with created(tmp_path / "data", queries=queries, machine=NoThreads()) as db:
         assert adopted(db) == 7_000
         assert asked(db) == truth(*PAST)
         with pytest.raises(InternalError, match="wide_s"):
@@ -273,57 +229,104 @@ def test_a_query_that_fails_when_all_is_adopted_costs_no_tuples(
         assert asked(db) == truth(*PAST)
 
 
+class Interrupted(Machine):
+    """A machine on which waiting for the next adoption is interrupted, as by Ctrl-C."""
+
+    def __init__(self) -> None:
+        super().__init__(now_us)
+        self.interrupts = False
+
+    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
+        return GivenUp(name, idle, self)
+
+
+class GivenUp(Actor):
+    def __init__(self, name: str, idle: Callable[[], float | None], machine: Interrupted) -> None:
+        super().__init__(name, idle)
+        self._machine = machine
+
+    def call(self, work: Callable[[], Any], *, ahead: bool = False) -> Future[Any]:
+        future = super().call(work, ahead=ahead)
+        if self._machine.interrupts and "adopt_backfill" in work.__qualname__:
+            self._machine.interrupts = False
+            return NotAwaited(future)
+        return future
+
+
+class NotAwaited(Future[Any]):
+    """Done when another one is; who waits for its result is interrupted."""
+
+    def __init__(self, of: Future[Any]) -> None:
+        super().__init__()
+        of.add_done_callback(lambda _: self.set_result(None))
+
+    def result(self, timeout: float | None = None) -> Any:
+        raise KeyboardInterrupt
+
+
 @pytest.mark.slow
-def test_who_gives_up_waiting_for_an_adoption_takes_no_files_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_gives_up_waiting_for_an_adoption_takes_no_files_from_it(tmp_path: Path) -> None:
     """As Ctrl-C does, while it is carried out."""
-    with created(tmp_path / "data") as db:
+    machine = Interrupted()
+    with created(tmp_path / "data", machine=machine) as db:
         sent(db)
-        call = db.core.actor.call
-
-        def given_up(work: Callable[[], Any], **how: Any) -> Any:
-            waiting = call(work, **how)
-            if "adopt_backfill" in getattr(work, "__qualname__", ""):
-                monkeypatch.setattr(waiting, "result", interrupted)
-            return waiting
-
-        def interrupted() -> None:
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as only:
-            only.setattr(db.core.actor, "call", given_up)
-            with pytest.raises(KeyboardInterrupt):
-                db.adopt_backfill("s", "old", rows=7_000)
+        machine.interrupts = True
+        with pytest.raises(KeyboardInterrupt):
+            db.adopt_backfill("s", "old", rows=7_000)
+        assert not machine.interrupts
         assert db.adopt_backfill("s", "old", rows=7_000).duplicate
         assert asked(db) == truth(*PAST)
     assert check(tmp_path / "data").damages == []
 
 
+class Deadly(OsFiles):
+    """Real files; the process is killed when the names of linked files have become durable.
+
+    armed: whether it is.
+    """
+
+    def __init__(self) -> None:
+        self.armed = False
+        self._linked: set[Path] = set()
+
+    def link(self, source: Path, target: Path) -> None:
+        super().link(source, target)
+        self._linked.add(target.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        if self.armed and path in self._linked:
+            os._exit(9)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["link_backfill", "adopt_backfill", "show_backfill"])
+@pytest.mark.parametrize("moment", ["files linked", "catalog told", "committed"])
 def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path, moment: str) -> None:
     directory = tmp_path / "data"
     created(directory).close()
     child = os.fork()
     if not child:  # pragma: no cover - the child is killed
         with suppress(BaseException):
-            db = opened(directory)
+            files = Deadly()
+            db = opened(directory, Machine(now_us, files))
             db.push("s", LIVE)
             sent(db)
-            real = getattr(db.core.store, moment)
+            files.armed = moment == "files linked"
 
-            def dying(*arguments: Any) -> None:
-                real(*arguments)
-                os._exit(9)
+            def dying(changed: set[str]) -> None:
+                if {"runs", "backfills"} <= changed:
+                    os._exit(9)
 
-            setattr(db.core.store, moment, dying)
+            if moment == "catalog told":
+                connection_of(db).before_commit = dying
+            elif moment == "committed":
+                connection_of(db).after_commit = dying
             db.adopt_backfill("s", "old", rows=7_000)
         os._exit(1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 9
     with opened(directory) as db:
-        if moment == "show_backfill":  # The transaction was over.
+        if moment == "committed":
             assert db.adopt_backfill("s", "old", rows=7_000).duplicate
         else:
             assert asked(db) == truth(LIVE)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -15,20 +14,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedder.archive.backfills_in_catalog import BackfillPart
+from shedder.archive.files import OsFiles, OsReadFile, ReadFile
 from shedder.engine.backfilled_panes import received
 from shedder.engine.backfilled_times import first_overlap
 from shedder.engine.engine import Engine
+from shedder.engine.machine import Machine
 from shedder.errors import BadSetting, FailedPrecondition, PlansChanged
 from spark_ingest.parts import send_part
-from tests.engine.test_backfill import LAYOUTS, PAST, asked, created, rows, truth
+from tests.engine.backfilled import LAYOUTS, PAST, asked, created, now_us, rows, truth
 
 SECOND = 1_000_000
+READINGS = 3  # Of a part's file: its checksum, its footer, its rows.
 QUERY = {"ever": "SELECT COUNT(*) AS n, SUM(k) AS s FROM {}"}
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Engine]:
-    with created(tmp_path / "data", LAYOUTS[1], QUERY) as engine:
+def slow() -> Delayed:
+    return Delayed()
+
+
+@pytest.fixture
+def db(tmp_path: Path, slow: Delayed) -> Iterator[Engine]:
+    with created(tmp_path / "data", LAYOUTS[1], QUERY, Machine(now_us, slow)) as engine:
         yield engine
 
 
@@ -77,42 +84,61 @@ def test_to_see_how_far_it_is_needs_no_memory_for_what_the_parts_hold(db: Engine
     assert peak_bytes < 10 * len(held)
 
 
-class Delayed:
-    """An executor's engine: what it finishes is read, and noted only when it may be."""
+class Delayed(OsFiles):
+    """Real files; one thread that reads a part goes on only when it may.
 
-    def __init__(self, db: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: it has read all of the part, and nothing of that was noted. may_go_on: it may.
+    """
+
+    def __init__(self) -> None:
         self.read, self.may_go_on = threading.Event(), threading.Event()
         self._mine: int | None = None
-        real = db.core.store.examine_part
+        self._readings = 0
 
-        def examine(*arguments: Any) -> Any:
-            runs = real(*arguments)
-            if threading.get_ident() == self._mine:
-                self.read.set()
-                assert self.may_go_on.wait(60)
-            return runs
+    def open(self, path: Path) -> ReadFile:
+        assert not (self.is_delayed(path) and self.read.is_set()), "it had not read all of it"
+        return DelayedFile(path, self)
 
-        monkeypatch.setattr(db.core.store, "examine_part", examine)
+    def is_delayed(self, path: Path) -> bool:
+        return threading.get_ident() == self._mine and path.name.startswith("backfill-")
 
-    def __call__(self, work: Any) -> threading.Thread:
+    def has_read(self, path: Path) -> None:
+        """A file was read, and is closed now."""
+        self._readings += self.is_delayed(path)
+        if self.is_delayed(path) and self._readings == READINGS:
+            self.read.set()
+            self.may_go_on.wait()
+
+    def run(self, work: Callable[[], object]) -> threading.Thread:
+        """Have it done by that thread; returns when the thread has read."""
+
         def run() -> None:
             self._mine = threading.get_ident()
             work()
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert self.read.wait(60)
+        self.read.wait()
         return thread
+
+
+class DelayedFile(OsReadFile):
+    def __init__(self, path: Path, files: Delayed) -> None:
+        super().__init__(path)
+        self._path, self._files = path, files
+
+    def close(self) -> None:
+        super().close()
+        self._files.has_read(self._path)
 
 
 @pytest.mark.slow
 def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
-    db: Engine, monkeypatch: pytest.MonkeyPatch
+    db: Engine, slow: Delayed
 ) -> None:
     state = db.begin_backfill("s", "old", "a plan", 2)
-    slow = Delayed(db, monkeypatch)
     others = rows(4_000, 99, 0, 30)  # As many rows of other bytes.
-    late = slow(lambda: send_part(db, state, "old", 0, others, watermark_us=50 * SECOND))
+    late = slow.run(lambda: send_part(db, state, "old", 0, others, watermark_us=50 * SECOND))
     send_part(db, state, "old", 0, PAST[0], watermark_us=50 * SECOND)
     slow.may_go_on.set()
     late.join()
@@ -129,17 +155,17 @@ def test_of_two_who_do_a_part_the_catalog_knows_the_file_of_the_first(
 
 @pytest.mark.parametrize("ended", ["adopted", "abandoned"])
 def test_who_finishes_a_part_after_the_end_is_refused_and_leaves_nothing(
-    db: Engine, monkeypatch: pytest.MonkeyPatch, ended: str
+    db: Engine, slow: Delayed, ended: str
 ) -> None:
     state = db.begin_backfill("s", "old", "a plan", 2)
-    slow, refused = Delayed(db, monkeypatch), list[str]()
+    refused: list[str] = []
 
     def do_again() -> None:
         with pytest.raises(FailedPrecondition) as error:
             send_part(db, state, "old", 1, PAST[0], watermark_us=50 * SECOND)
         refused.append(str(error.value))
 
-    late = slow(do_again)
+    late = slow.run(do_again)
     send_part(db, state, "old", 0, PAST[0], watermark_us=50 * SECOND)
     if ended == "adopted":
         db.adopt_backfill("s", "old", rows=4_000)
