@@ -87,7 +87,7 @@ class Indexer:
           CorruptData: the run is damaged, and in quarantine now. DiskFull, StorageFailed.
           Cancelled: by `progress`, within some milliseconds.
         """
-        with self._claimed((run.file, column), progress), self._building() as pace:
+        with self._claimed((run.file, column), progress), self.building() as pace:
 
             def told(rows: int) -> None:
                 progress.advance(rows)
@@ -132,7 +132,7 @@ class Indexer:
     def _due(self) -> list[tuple[Run, str]]:
         """What is missing: of each stream the newest runs first, the streams in turns."""
         store, found = self._core.store, []
-        with self._building() as pace:
+        with self.building() as pace:
 
             def told() -> None:
                 pace.rest_if_due(self._go_on)
@@ -161,10 +161,11 @@ class Indexer:
             mine.set()
 
     @contextmanager
-    def _building(self) -> Iterator[Pace]:
+    def building(self) -> Iterator[Pace]:
+        """Count the block as a builder; it rests by the pace, which shares with all others."""
         self._count(1)
         try:
-            yield Pace(self._core.machine, self._share, share_min=0.0)
+            yield Pace(self._core.machine, self.share, share_min=0.0)
         finally:
             self._count(-1)
 
@@ -172,8 +173,8 @@ class Indexer:
         with self._lock:
             self._builders += more
 
-    def _share(self) -> float:
-        """What each builder may take of a core now, above 0."""
+    def share(self) -> float:
+        """Return what each builder may take of a core now, above 0."""
         return SHARE / max(1, self._builders) if self._is_written() else 1.0
 
     def _is_written(self) -> bool:

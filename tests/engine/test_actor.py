@@ -25,7 +25,7 @@ def test_when_it_halts_whoever_waits_is_told_and_who_had_given_up_keeps_nobody_w
     begun.set()
     for each in waiting[1:]:
         with pytest.raises(InternalError, match="ZeroDivisionError"):
-            each.result(timeout=10)
+            each.result()
     with pytest.raises(InternalError, match="ZeroDivisionError"):
         actor.call(lambda: 1)
     actor.close()

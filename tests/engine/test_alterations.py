@@ -208,7 +208,7 @@ def test_an_alteration_waits_for_no_tuple_and_stores_no_checkpoint(tmp_path: Pat
             go_on.wait()
 
         db.core.actor.post(work)
-        assert busy.wait(60)
+        busy.wait()
         try:
             db.core.alter(QueryAltered(stream.id, "a", 5.0, active=True))
             assert told(db)["a weight"] == 5.0

@@ -7,39 +7,67 @@ import datetime
 import pyarrow as pa
 import structlog.testing
 
-import shedder
+from shedder.engine.engine import Engine
+from tests.engine.hooked import WithHook
+from tests.engine.supervised import Supervised
 
 CREATE = "CREATE STREAM {0} (ts TIMESTAMP, hits BIGINT) TIMESTAMP BY ts"
+RUN_ROWS = 1_000
 
 
-def dropped(engine):
-    """What the engine knew of a stream that is gone; there is another one, with a tuple."""
-    engine.execute(CREATE.format("requests"))
-    engine.execute(CREATE.format("others"))
-    batch = {"ts": [datetime.datetime(2026, 1, 1)], "hits": [1]}
-    engine.push("others", pa.RecordBatch.from_pydict(batch))
-    stream = engine.core.stream("requests")
-    engine.execute("DROP STREAM requests")
-    return stream
+def push(engine, stream, rows=1):
+    times = pa.array([datetime.datetime(2026, 1, 1)] * rows, pa.timestamp("us"))
+    engine.push(stream, pa.table({"ts": times, "hits": range(rows)}))
 
 
-def assert_others_are_written(engine):
-    engine.seal("others")
-    [run] = engine.core.store.runs(engine.core.stream("others").id)
-    assert run.rows == 1
+def runs(engine, stream):
+    return [run.rows for run in engine.core.store.runs(engine.core.stream(stream).id)]
+
+
+def created(engine):
+    for name in ("requests", "others"):
+        engine.execute(CREATE.format(name))
+    push(engine, "others")
 
 
 def test_a_stream_may_be_dropped_when_its_run_has_just_been_written(tmp_path):
-    with shedder.open(tmp_path) as engine:
-        engine.core.cutter._follow(dropped(engine))
-        assert_others_are_written(engine)
+    machine = WithHook()
+    with Engine.open(tmp_path, machine=machine) as engine:
+        created(engine)
+        push(engine, "requests")
+        engine.core.indexer.settle()
+        written = []
+
+        def drop():
+            machine.hooked.happen = lambda: None
+            written.extend(runs(engine, "requests"))
+            engine.execute("DROP STREAM requests")
+
+        machine.hooked.happen = drop  # The index of a run that was written is asked for.
+        engine.seal("requests")
+        assert written == [1]
+        assert list(engine.core.streams) == ["others"]
+        engine.seal("others")
+        assert runs(engine, "others") == [1]
 
 
 def test_a_stream_may_be_dropped_while_its_run_waits_to_be_written(tmp_path):
-    with shedder.open(tmp_path) as engine, structlog.testing.capture_logs() as logs:
-        cutter = engine.core.cutter
-        cutter._cut(dropped(engine))
-        cutter._pool.submit(pa.cpu_count).result()  # It has one thread.
-        assert not cutter._cutting
-        assert_others_are_written(engine)
+    machine = Supervised()
+    with (
+        Engine.open(tmp_path, machine=machine, run_rows=RUN_ROWS) as engine,
+        structlog.testing.capture_logs() as logs,
+    ):
+        created(engine)
+        with machine.held("shedder-runs"):
+            push(engine, "requests", RUN_ROWS)
+            engine.core.actor.call(int).result()  # It has been applied, and its run is due.
+            engine.execute("DROP STREAM requests")
+        machine.settle("shedder-runs")
+        engine.seal("others")
+        assert runs(engine, "others") == [1]
+        engine.execute(CREATE.format("requests"))  # Another one of its name is cut as any is.
+        push(engine, "requests", RUN_ROWS)
+        engine.core.actor.call(int).result()
+        machine.settle("shedder-runs")
+        assert runs(engine, "requests") == [RUN_ROWS]
         assert "run_not_written" not in {log["event"] for log in logs}

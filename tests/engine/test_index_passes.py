@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shedder.archive.value_index import index_name
-from shedder.engine.machine import Machine
+from tests.engine.hooked import WithHook
 from tests.engine.indexing import (
     LITTLE,
     RUNS,
@@ -101,27 +98,6 @@ def test_a_full_disk_ends_it_at_the_first_file_until_the_next_run(tmp_path):
         engine.seal("requests")
         engine.core.indexer.settle()
         assert_tidy(engine)
-
-
-class Hooked(ThreadPoolExecutor):
-    """Something happens right before a piece of work is taken."""
-
-    happen: Callable[[], None] = staticmethod(lambda: None)
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
-        self.happen()
-        return super().submit(work, *args, **more)
-
-
-class WithHook(Machine):
-    """A machine whose indexer has such a pool."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hooked = Hooked(1)
-
-    def pool(self, name: str) -> Executor:
-        return self.hooked if name == "shedder-indexes" else super().pool(name)
 
 
 def test_who_asks_while_it_is_closed_is_not_told(tmp_path):

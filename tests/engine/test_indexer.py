@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from shedder.archive.progress import LOOK_S, Progress
 from shedder.engine.engine import Engine
 from shedder.engine.indexer import QUIET_S, SHARE
 from shedder.engine.pace import SHARE_MIN, STEP_S
-from shedder.errors import Cancelled, UnknownStream
+from shedder.errors import Cancelled, Draining, UnknownStream
 from spark_ingest.parts import send_part
 from tests.engine.indexing import (
     LITTLE,
@@ -67,16 +68,25 @@ def test_who_writes_a_run_writes_though_no_batch_comes(tmp_path):
     machine = Paced()
     with filled(tmp_path, machine) as engine:
         engine.push("requests", LITTLE)
-        with engine.core.store._state(1).cutting:  # Who seals waits for it.
-            sealing = threading.Thread(target=engine.seal, args=("requests",))
-            sealing.start()
-            while not engine.core.cutter.writes:
-                pass
+        writes, may_go_on = threading.Event(), threading.Event()
+
+        def at_file(_: Path) -> None:
+            if threading.current_thread().name.startswith("shedder-runs"):
+                writes.set()
+                may_go_on.wait()
+
+        machine.at_file = at_file
+        sealing = threading.Thread(target=engine.seal, args=("requests",))
+        sealing.start()
+        writes.wait()
+        try:
             machine.worked_s = machine.rested_s = 0.0
             catch_up(engine)
             assert machine.rested_s > 2 * QUIET_S
             assert machine.share <= 1.01 * SHARE
-        sealing.join()
+        finally:
+            may_go_on.set()
+            sealing.join()
         catch_up(engine)
         assert_tidy(engine)
 
@@ -86,7 +96,7 @@ def test_however_many_build_they_share_it(tmp_path):
     machine, builders = Paced(), 2 * int(SHARE / SHARE_MIN)
     with filled(tmp_path, machine) as engine, ExitStack() as stack:
         indexer = engine.core.indexer
-        paces = [stack.enter_context(indexer._building()) for _ in range(builders)]
+        paces = [stack.enter_context(indexer.building()) for _ in range(builders)]
         machine.at_rest = lambda _: engine.push("requests", LITTLE)
         for pace in paces:
             engine.push("requests", LITTLE)
@@ -127,7 +137,7 @@ def test_a_run_that_two_want_to_build_is_built_once(tmp_path, is_called_off):
             made.append(path)
             if len(made) == 1:  # of the newest run, by the worker
                 other.start()
-                assert asked.wait(30)
+                asked.wait()
                 if is_called_off:
                     progress.cancel()
                     other.join()
@@ -313,7 +323,7 @@ def retire(engine: Engine) -> None:
 
 def lay_out_anew(engine: Engine) -> None:
     engine.execute("ALTER STREAM requests SET ARCHIVE plain")
-    engine.relayouts._worker.submit(int).result()
+    engine.relayouts.settle()
     assert all(not run.is_dealt for run in engine.core.store.runs(1))
 
 
@@ -365,25 +375,30 @@ def test_a_backup_in_the_middle_is_whole_and_its_indexes_come_by_themselves(tmp_
         assert answers(copy) == expected
 
 
+def takes_work(engine: Engine) -> bool:
+    """Whether work that takes long may begin still."""
+    try:
+        with engine.tasks.running(Progress("a look", "rows")):
+            return True
+    except Draining:
+        return False
+
+
 @pytest.mark.slow
 def test_closing_ends_it_and_the_next_start_goes_on(tmp_path):
     machine = Paced()
     engine = filled(tmp_path, machine)
     expected = answers(engine)
-    rests, closing = threading.Event(), threading.Event()
+    closer = threading.Thread(target=engine.close)
 
     def at_rest(_: int) -> None:
-        rests.set()
-        closing.wait(60)
+        machine.at_rest = lambda _: None
+        closer.start()
+        while takes_work(engine):
+            os.sched_yield()
 
     machine.at_rest = at_rest
-    engine.core.indexer.catch_up()
-    assert rests.wait(60)
-    closer = threading.Thread(target=engine.close)
-    closer.start()
-    while not engine.tasks._closed:
-        pass
-    closing.set()
+    catch_up(engine)
     closer.join()
     assert len(list((tmp_path / "indexes").rglob("*.index"))) < RUNS
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -407,17 +422,17 @@ def test_who_sends_and_examines_a_backfilled_part_is_given_way(tmp_path):
             ):  # Who opens new runs before they are asked.
                 return
             machine.rested_s += 2 * QUIET_S  # Longer than it takes to be forgotten.
-            shares["read" if path.exists() else "create"].add(indexer._share())
+            shares["read" if path.exists() else "create"].add(indexer.share())
 
         machine.rested_s += 2 * QUIET_S
-        indexer._share()  # It sees the last push.
+        indexer.share()  # It sees the last push.
         machine.rested_s += 2 * QUIET_S
-        assert indexer._share() == 1.0
+        assert indexer.share() == 1.0
         state = engine.begin_backfill("requests", "old", "a plan", 1)
         machine.at_file = at_file
         send_part(engine, state, "old", 0, requests(500, 1), watermark_us=None)
         machine.at_file = lambda _: None
         assert shares == {"create": {SHARE}, "read": {SHARE}}
-        assert indexer._share() == SHARE
+        assert indexer.share() == SHARE
         machine.rested_s += 2 * QUIET_S
-        assert indexer._share() == 1.0
+        assert indexer.share() == 1.0

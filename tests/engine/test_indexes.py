@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,14 +161,13 @@ def test_new_runs_are_indexed_beside_and_old_ones_after_a_restart(engine, tmp_pa
 
 @pytest.mark.slow
 def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
-    engine.execute("CREATE INDEX ON requests (client)")
     expected = answers(engine)
+    engine.execute("CREATE INDEX ON requests (client)")
     store = engine.core.store
     for number, path in enumerate(sorted((store.directory / "indexes").rglob("*.index"))):
         data = bytearray(path.read_bytes())
         data[(10, len(data) // 2, len(data) - 3)[number]] ^= 1
         path.write_bytes(data)
-    store._fences.clear()
     assert answers(engine) == expected
     engine.core.indexer.catch_up()
     engine.core.indexer.settle()
@@ -246,10 +245,10 @@ def test_who_waits_for_the_catalog_is_called_off_and_leaves_nothing(tmp_path, te
         with engine.core.store.catalog.transaction():  # Somebody's that takes long.
             thread.start()
             while not begun or not has_reached(data, begun[0]):
-                time.sleep(0)  # The interpreter is the other one's, who works.
+                os.sched_yield()
             begun[0].cancel()
-            thread.join(30)
-            assert len(ended) == 1, "it waits for the catalog"
+            thread.join()  # It does not wait for the catalog.
+            assert len(ended) == 1
         assert engine.tasks.facts() == []
         assert engine.execute("SHOW INDEXES").rows() == []
         assert answers(engine) == expected

@@ -1,0 +1,32 @@
+"""A machine on which something happens right before the indexer is given work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+from shedder.engine.machine import Machine
+
+
+class Hooked(ThreadPoolExecutor):
+    """Something happens right before a piece of work is taken."""
+
+    happen: Callable[[], None] = staticmethod(lambda: None)
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        """Let it happen, and take the work."""
+        self.happen()
+        return super().submit(work, *args, **more)
+
+
+class WithHook(Machine):
+    """A machine whose indexer has such a pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hooked = Hooked(1)
+
+    def pool(self, name: str) -> Executor:
+        """The hooked one, for the indexer."""
+        return self.hooked if name == "shedder-indexes" else super().pool(name)
