@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.demands import Options, Readers
-from shedder.engine import drawings as kept
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked, Given, steadied
 from shedder.engine.drawings import Drawings
@@ -119,25 +118,22 @@ def test_what_is_drawn_in_part_is_what_is_drawn_anew(
 
 
 @pytest.mark.slow
-def test_only_what_changed_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_changed_is_drawn_again() -> None:
     asked = [replace(STANDING[at % 5], name=f"q{at}") for at in range(20)]
-    drawings, drawn = Drawings(), list[str]()
-    draw = kept.draw
+    drawings = Drawings()
 
-    def counted(one: Asked, *given: Any, **named: Any) -> Any:
-        drawn.append(one.name)
-        return draw(one, *given, **named)
+    def drawn() -> dict[str, Options]:
+        found = drawings.of(asked, group_bytes_max=CAP, levels=None)
+        return {one.name: each.options for one, each in zip(asked, found, strict=True)}
 
-    monkeypatch.setattr(kept, "draw", counted)
-    problem(asked, drawings=drawings, **SETTINGS)
-    assert len(drawn) == 20
-    drawn.clear()
+    before = drawn()
     asked[3] = changed(asked[3], "reweight", 9.0)
     asked[4] = changed(asked[4], "activate", False)
     asked[5] = changed(asked[5], "resize", -1)
     del asked[1]  # Whoever comes after it has another number.
-    problem(asked, drawings=drawings, **SETTINGS)
-    assert drawn == ["q5"]
+    after = drawn()
+    assert len(before) == len(after) + 1 == 20
+    assert [name for name in after if after[name] is not before[name]] == ["q5"]
 
 
 def test_statistics_that_hardly_change_are_those_of_before() -> None:
