@@ -19,6 +19,7 @@ from shedder.cql.render import POSITION
 from shedder.engine.deleted import NOTED_MAX
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, Cancelled, CorruptData, UnknownColumn, UnknownStream
+from tests.engine.catalogs import connection_of, reachable
 from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said
 from tests.engine.world import CREATE, START_US, requests
 
@@ -167,16 +168,16 @@ def test_a_cancelled_delete_deletes_nothing(engine):
 
 
 def test_a_delete_that_is_durable_says_so_whatever_halts_the_engine_then(tmp_path):
-    with filled(tmp_path / "data", "plain") as engine:
-        store, actor = engine.core.store, engine.core.actor
-        marked = store.delete
+    with reachable():
+        engine = filled(tmp_path / "data", "plain")
+    with engine:
+        actor = engine.core.actor
 
-        def delete(*args, **kwargs):
-            rows = marked(*args, **kwargs)
-            actor.post(lambda: 1 / 0)
-            return rows
+        def halt(changed: set[str]) -> None:
+            if "deletions" in changed:
+                actor.post(lambda: 1 / 0)
 
-        store.delete = delete
+        connection_of(engine).after_commit = halt
         assert said(engine, "DELETE FROM requests") == f"{ROWS:,} rows deleted from requests"
         assert actor.halted
     with Engine.open(tmp_path / "data") as again:
