@@ -51,12 +51,24 @@ Row = dict[str, Any]
 Promise = tuple[str, str, str | None]
 
 
+class Fed(Supervised):
+    """A machine on which a second passes with each second of tuples, so that paces are given."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def monotonic_s(self) -> float:
+        return float(self._asked.seconds)
+
+
 class Asked:
     """An engine of three tenants, and what was asked of it."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.directory = directory
+        self.seconds = 0
         self.open()
         for tenant in TENANTS:
             self.engine.execute(
@@ -67,11 +79,10 @@ class Asked:
         self.active: set[str] = set()
         self.promised: set[str] = set()
         self.quotas: dict[str, int] = {}
-        self.seconds = 0
         self.done: Counter[str] = Counter()
 
     def open(self) -> None:
-        self.machine = Supervised()
+        self.machine = Fed(self)
         self.engine = Engine.open(
             self.directory, machine=self.machine, checkpoint_seconds=1e6, allocation_seconds=1e6
         )
