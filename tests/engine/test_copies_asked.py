@@ -95,11 +95,18 @@ def test_a_damaged_copy_changes_no_answer(tmp_path):
         assert answered(db).archive.bytes_read < 0.5 * part.bytes_stored
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """300 runs of 40 tuples, each in shells."""
+    store = opened(tmp_path_factory.mktemp("shells"), Eager((0.4, 0.8)), *[40] * 300)
+    yield store
+    store.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.3, 0.6, 0.9])
-def test_shells_in_order_are_a_simple_random_sample(tmp_path, share):
+def test_shells_in_order_are_a_simple_random_sample(store, share):
     """Over 300 runs of 40 tuples, each place in the run is kept as often as any other."""
-    store = opened(tmp_path, Eager((0.4, 0.8)), *[40] * 300)
     kept = np.zeros(40, np.int64)
     with store.snapshot(1) as snapshot:
 
@@ -121,4 +128,3 @@ def test_shells_in_order_are_a_simple_random_sample(tmp_path, share):
     assert abs(kept.sum() - 12_000 * share) < 6 * np.sqrt(12_000 * share * (1 - share))
     statistic = ((kept - expected) ** 2).sum() / (expected * (1 - share))
     assert statistic < 39 + 6 * np.sqrt(2 * 39)
-    store.close()
