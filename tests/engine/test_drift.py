@@ -21,7 +21,6 @@ from benchmarks.drift_engine import (
 from tests.scale import scaled
 from tests.truth import gate
 
-
 MINUTES = scaled(3, 5)
 """Streams swap places each minute, so that two changes are one in each direction for both."""
 

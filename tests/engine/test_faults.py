@@ -1,14 +1,13 @@
 """Every system call may fail: a run then ends in success, a clean error or a clean halt.
 
-strace makes the n-th call of a kind fail, or kills the process there. The cases are a fixed sample
-of all; FAULT_SAMPLES=1000 runs every one. After each run the directory is opened again without
-faults, and must hold everything that was acknowledged, nothing twice, and the same in panes and
-archive. A run that ends before its n-th call has not been tested: it counts as skipped.
+strace makes the n-th call of a kind fail, or kills the process there. A change's run draws a sample
+of the cases, by its own seed; a nightly run has all. After each run the directory is opened again
+without faults, and must hold everything that was acknowledged, nothing twice, and the same in panes
+and archive. A run that ends before its n-th call has not been tested: it counts as skipped.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from dataclasses import dataclass
@@ -18,9 +17,11 @@ import pytest
 
 import shedder
 from tests.engine.scripted import BATCHES, QUERY, ROWS, SETTINGS, told
+from tests.scale import scaled
+from tests.seeds import seed
 from tests.warm_process import Traced, WarmProcess
 
-SAMPLES = int(os.environ.get("FAULT_SAMPLES", "40"))
+SAMPLES = scaled(40, 1_000)
 # How often the busiest thread of a run makes a call (strace counts for each thread alone).
 CALLS = {"openat": 24, "pwritev2": 16, "pwrite64": 60, "fsync": 7, "fdatasync": 14,
          "rename": 2, "unlink": 4, "ftruncate": 3, "mkdir": 5}  # fmt: skip
@@ -74,14 +75,14 @@ def verify(directory: Path, outcome: Outcome) -> None:
 
 
 def cases() -> list[tuple[str, str, int]]:
-    """A fixed sample of all (call, fault, n)."""
+    """This run's sample of all (call, fault, n)."""
     every = [
         (call, fault, number)
         for call, most in CALLS.items()
         for fault in FAULTS
         for number in range(1, most + 1)
     ]
-    random.Random(5).shuffle(every)
+    random.Random(seed("faults")).shuffle(every)
     return every[:SAMPLES]
 
 
