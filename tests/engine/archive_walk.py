@@ -92,6 +92,8 @@ class ArchiveWalk:
         self.serial = 0
         self.done: Counter[str] = Counter()
         self.ways: Counter[str] = Counter()
+        self.database = duckdb.connect(config={"threads": 1})
+        self.database.execute("SET TimeZone = 'UTC'")
         self.open()
         self.engine.execute(CREATE + self.one(LAYOUTS))
         self.rows = self.made(0)
@@ -106,6 +108,10 @@ class ArchiveWalk:
             purge_share=0.5,
             log_segment_bytes=64 << 10,
         )
+
+    def close(self) -> None:
+        self.engine.close()
+        self.database.close()
 
     def one(self, options: Any) -> str:
         return str(options[self.rng.integers(len(options))])
@@ -280,15 +286,12 @@ class ArchiveWalk:
 
     def asked(self, sql: str) -> pa.Table:
         """DuckDB's answer over the rows that there should be; NaN is NULL in conditions."""
-        s = self.rows
-        with duckdb.connect() as database:
-            database.execute("SET TimeZone = 'UTC'")
-            database.register("rows_", s)
-            database.execute(
-                "CREATE VIEW s AS SELECT * REPLACE (CASE WHEN isnan(x) THEN NULL ELSE x END AS x) "
-                "FROM rows_"
-            )
-            return database.sql(sql).to_arrow_table()
+        self.database.register("rows_", self.rows)
+        self.database.execute(
+            "CREATE OR REPLACE VIEW s AS "
+            "SELECT * REPLACE (CASE WHEN isnan(x) THEN NULL ELSE x END AS x) FROM rows_"
+        )
+        return self.database.sql(sql).to_arrow_table()
 
     def truth(self, group: str, where: str, said: str) -> dict[Any, dict[str, Any]]:
         median = "list_sort(list(x))[CAST(ceil(0.5 * count(x)) AS BIGINT)] AS q"

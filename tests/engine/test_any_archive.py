@@ -11,7 +11,7 @@ from tests.engine.archive_walk import ArchiveWalk
 from tests.scale import scaled
 from tests.seeds import seed
 
-WALKS = scaled(4, 40)  # In a change, other walks each time.
+WALKS = scaled(3, 40)  # In a change, other walks each time.
 
 
 @pytest.mark.slow
@@ -29,6 +29,6 @@ def test_answers_hold_what_is_left_whatever_is_done_to_the_archive(tmp_path: Pat
         error.add_note(" ".join(said))
         raise
     finally:
-        walk.engine.close()
+        walk.close()
     report = check(walk.directory)
     assert (report.damages, report.notes) == ([], [])

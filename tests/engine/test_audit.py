@@ -12,10 +12,12 @@ from shedder.engine.audit import GROUPS_MAX
 from shedder.engine.engine import Engine
 from shedder.queries.certification import REGAIN, Certification, broken_share
 from synopses.hashing import position_keys
+from tests.scale import scaled
 
 SECOND = 1_000_000
 WINDOW = "[RANGE INTERVAL '10' SECOND SLIDE INTERVAL '10' SECOND]"
 ROWS = 2_000  # of a window
+SEEDS = scaled(2, 8)
 
 CREATE = "CREATE STREAM r (ts TIMESTAMP NOT NULL, x DOUBLE, k BIGINT, g VARCHAR) TIMESTAMP BY ts"
 EVERYTHING = (
@@ -68,7 +70,7 @@ def facts(db: Engine, entity: str, name: str) -> dict[str, str]:
 @pytest.mark.parametrize("thinning", ["", " THINNING 1/8"])
 def test_a_healthy_query_stays_certified_over_many_seeds(tmp_path, thinning):
     values = missed = 0
-    for seed in range(4):
+    for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
         with shedder.open(tmp_path / f"{seed}") as db:
             db.execute(CREATE)
@@ -81,7 +83,7 @@ def test_a_healthy_query_stays_certified_over_many_seeds(tmp_path, thinning):
             values += int(found["audited_values"])
             missed += int(found["audited_missed"])
             assert float(found["audited_coverage"]) > 0.9
-    assert values > 2_000
+    assert values > 500 * SEEDS
     assert (missed > 0) == bool(thinning)
 
 

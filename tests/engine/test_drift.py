@@ -64,7 +64,7 @@ def played(
     *,
     slowness: float,
     minutes: int = 2,
-    batches: int = BATCHES,
+    batches: int = scaled(2, BATCHES),
     shares_out: bool = True,
 ) -> World:
     """Some minutes, with the laws that hold at any load."""
