@@ -90,7 +90,7 @@ class World:
         return [name for name, _ in self.answers]
 
     def close(self, second: int) -> None:
-        """The windows before this second are closed, and nobody has been answered."""
+        """Close the windows before this second, and answer none of them."""
         self.real.watermark.raise_to(START_US + second * 1_000_000)
         for query in self.real.queries.values():
             query.standing.close(self.real.watermark_us)

@@ -254,7 +254,7 @@ class GivenUp(Actor):
 
 
 class NotAwaited(Future[Any]):
-    """Done when another one is; who waits for its result is interrupted."""
+    """Done when another future is; waiting for its result is interrupted."""
 
     def __init__(self, of: Future[Any]) -> None:
         super().__init__()

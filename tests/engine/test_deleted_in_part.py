@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from scipy.stats import binom
 from shedder.cql.layout import Eager, Hybrid
 from shedder.engine.engine import Engine
 from synopses.estimate import Bound
+from tests.scale import scaled
 
 ROWS = 12_000
 CREATE = "CREATE STREAM s (ts TIMESTAMP, v DOUBLE, k BIGINT, w BIGINT) TIMESTAMP BY ts"
@@ -53,10 +56,26 @@ NAMES = ["n", "nw", "s", "a", "d", "lo", "hi", "q"]
 WINDOW = "[FROM CAST(2000000000 AS TIMESTAMP) TO CAST(9000000000 AS TIMESTAMP)]"
 
 
+WINDOWS, KEYS = {"all": "", "window": WINDOW}, {"one": "", "groups": "k"}
+REDUCTIONS = {"share": "uniform(0.7)", "age": "by_age('30 minutes', 0.6)"}
+PAIRS = [  # Any two values of two of these are together in one of them.
+    ("all", "one", "share"),
+    ("all", "groups", "age"),
+    ("window", "one", "age"),
+    ("window", "groups", "share"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("window", ["", WINDOW], ids=["all", "window"])
-@pytest.mark.parametrize("by", ["", "k"], ids=["one", "groups"])
-@pytest.mark.parametrize("reduction", ["uniform(0.7)", "by_age('30 minutes', 0.6)"])
+@pytest.mark.parametrize(
+    ("window", "by", "reduction"),
+    [
+        pytest.param(
+            WINDOWS[window], KEYS[by], REDUCTIONS[reduction], id=f"{window}-{by}-{reduction}"
+        )
+        for window, by, reduction in scaled(PAIRS, list(product(WINDOWS, KEYS, REDUCTIONS)))
+    ],
+)
 def test_intervals_hold_the_truth_without_what_was_deleted(engine, window, by, reduction):
     columns, group = (f"{by}, ", f"GROUP BY {by}") if by else ("", "")
     confidence = CONFIDENCES[type(engine.core.stream("s").schema.layout)]

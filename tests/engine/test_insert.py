@@ -178,7 +178,7 @@ class CalledOff(Machine):
 
     def now_us(self) -> int:
         if self.progress is not None and threading.current_thread() is threading.main_thread():
-            self.progress.cancel()  # Whoever appends says when.
+            self.progress.cancel()  # An append asks for the time.
         return super().now_us()
 
 
