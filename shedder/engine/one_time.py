@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Container
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,7 +65,7 @@ class OneTime:
     def __init__(self, core: Core, exact: ExactWorker) -> None:
         self._core = core
         self._exact = exact
-        self._slides = core.machine.pool("shedder-exact-slides")
+        self._slides: Executor | None = None  # From the first slide on.
         self._slides_lock = threading.Lock()
         self._wanted: dict[Published, _Moment] = {}
         self._closed = False
@@ -158,6 +159,8 @@ class OneTime:
             overtaken = self._wanted.pop(published, None)
             self._wanted[published] = moment
             if overtaken is None:
+                if self._slides is None:
+                    self._slides = self._core.machine.pool("shedder-exact-slides")
                 self._slides.submit(self._answer_newest, published)
             else:
                 overtaken.snapshot.release()
@@ -191,7 +194,9 @@ class OneTime:
         with self._slides_lock:
             self._closed = True
             self._wanted.clear()
-        self._slides.shutdown(wait=False, cancel_futures=True)
+            slides = self._slides
+        if slides is not None:
+            slides.shutdown(wait=False, cancel_futures=True)
 
     def _ways(
         self, query: BoundQuery, stream: Stream, moment: _Moment, deadline: Deadline

@@ -137,7 +137,8 @@ def test_a_slide_is_not_answered_from_an_archive_that_lacks_a_part_of_it(tmp_pat
             numbers = np.arange(first, first + 8_000)
             times = pa.array(START_US + numbers * (MINUTE_US // 1_000), pa.timestamp("us"))
             push(engine, pa.table({"ts": times, "v": numbers}))
-            machine.settle("shedder-exact-slides")
+            if first:  # The first batch closes no window, so that no slide is answered exactly.
+                machine.settle("shedder-exact-slides")
             engine.core.actor.call(int).result()
         answer = query.answer()
         row, begins = answer.rows()[0], (answer.start_us - START_US) // (MINUTE_US // 1_000)
