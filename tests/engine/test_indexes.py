@@ -169,6 +169,7 @@ def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
         data[(10, len(data) // 2, len(data) - 3)[number]] ^= 1
         path.write_bytes(data)
     assert answers(engine) == expected
+    assert store.unindexed(1) != []  # What was damaged has been found and removed.
     engine.core.indexer.catch_up()
     engine.core.indexer.settle()
     assert store.unindexed(1) == []
