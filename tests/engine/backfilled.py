@@ -52,9 +52,12 @@ def now_us() -> int:
 
 
 def opened(directory: Path, machine: Machine | None = None) -> Engine:
-    """An engine whose catalog can be reached; machine: with `now_us` as its clock."""
+    """An engine whose catalog can be reached, and which shares out no memory by itself.
+
+    machine: with `now_us` as its clock.
+    """
     with reachable():
-        return Engine.open(directory, machine=machine or Machine(now_us))
+        return Engine.open(directory, machine=machine or Machine(now_us), allocation_seconds=1e6)
 
 
 def created(

@@ -14,6 +14,7 @@ from shedder.engine.ownership import Asker
 from shedder.errors import ShedderError
 from tests.engine.query_worlds import START, second
 from tests.engine.supervised import Supervised
+from tests.scale import scaled
 
 TENANTS = ("acme", "bolt", "cog")
 WINDOWS = (
@@ -196,7 +197,10 @@ def said(rows: list[Row]) -> str:
 
 @pytest.mark.parametrize(
     ("seed", "steps"),
-    [(1, 30), *(pytest.param(seed, 80, marks=pytest.mark.slow) for seed in range(2, 8))],
+    [
+        (1, 30),
+        *(pytest.param(seed, 80, marks=pytest.mark.slow) for seed in range(2, scaled(6, 20))),
+    ],
 )
 def test_whatever_is_asked_it_adds_up(tmp_path: Path, seed: int, steps: int) -> None:
     asked = Asked(tmp_path, seed)

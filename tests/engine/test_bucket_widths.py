@@ -23,7 +23,9 @@ SLIDING = "[RANGE 6 SECONDS SLIDE 2 SECONDS]"
 
 
 def opened(directory: Path) -> Engine:
-    return Engine.open(directory, group_bytes_max=CAP, checkpoint_seconds=1e6)
+    return Engine.open(
+        directory, group_bytes_max=CAP, checkpoint_seconds=1e6, allocation_seconds=1e6
+    )
 
 
 def begun(directory: Path, window: str, rest: str = "") -> Engine:

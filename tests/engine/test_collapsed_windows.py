@@ -32,7 +32,11 @@ UNGROUPED = SELECT.format("", HOUR, "")
 
 def open_at(directory: Path, **overrides: Any) -> Engine:
     return Engine.open(
-        directory, clock_us=lambda: NOW_US + 10**6 * SECOND, checkpoint_seconds=1e6, **overrides
+        directory,
+        clock_us=lambda: NOW_US + 10**6 * SECOND,
+        checkpoint_seconds=1e6,
+        allocation_seconds=1e6,
+        **overrides,
     )
 
 

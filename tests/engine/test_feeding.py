@@ -43,7 +43,12 @@ def now_us() -> int:
 
 
 def open_at(directory: Path, machine: Machine | None = None) -> Engine:
-    return Engine.open(directory, machine=machine or Machine(now_us), checkpoint_seconds=1e6)
+    return Engine.open(
+        directory,
+        machine=machine or Machine(now_us),
+        checkpoint_seconds=1e6,
+        allocation_seconds=1e6,
+    )
 
 
 class Breakable(Machine):

@@ -21,7 +21,7 @@ LATENESS INTERVAL '1' SECOND"""
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Engine]:
-    with shedder.open(tmp_path, sample_rows=500) as engine:
+    with shedder.open(tmp_path, sample_rows=500, allocation_seconds=1e6) as engine:
         engine.execute(CREATE)
         yield engine
 

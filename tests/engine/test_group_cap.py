@@ -21,7 +21,9 @@ SLIDING = "[RANGE INTERVAL '100' SECOND SLIDE INTERVAL '20' SECOND]"
 
 
 def open_small(directory: Path) -> Engine:
-    return Engine.open(directory, group_bytes_max=64 << 10, checkpoint_seconds=1e6)
+    return Engine.open(
+        directory, group_bytes_max=64 << 10, checkpoint_seconds=1e6, allocation_seconds=1e6
+    )
 
 
 def batch(second: int, first: int, groups: int) -> pa.Table:
@@ -89,7 +91,7 @@ def test_groups_that_find_room_later_are_bounded_not_exact(
 def test_explain_says_when_the_cap_leaves_no_room_for_merges(
     tmp_path: Path, cap: int, full: bool
 ) -> None:
-    with Engine.open(tmp_path / "data", group_bytes_max=cap) as db:
+    with Engine.open(tmp_path / "data", group_bytes_max=cap, allocation_seconds=1e6) as db:
         db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
         query = db.register("g", SELECT.format("[RANGE 100 SECONDS SLIDE 1 SECOND]"))
         for second in range(140):
@@ -122,7 +124,7 @@ def test_groups_of_a_feeder_that_find_no_room_in_a_wider_window_are_all_among_it
 
 
 def test_what_is_known_of_all_groups_together_is_known_once_when_some_find_no_room(tmp_path):
-    with Engine.open(tmp_path / "data") as db:
+    with Engine.open(tmp_path / "data", allocation_seconds=1e6) as db:
         db.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts")
         query = db.register("g", SELECT.format(""))
         db.execute("ALTER QUERY g SET THINNING 1/2")

@@ -21,7 +21,7 @@ HISTOGRAM = f"HISTOGRAM(x, {EDGES}) AS h"
 
 
 def opened(directory: Path) -> Engine:
-    engine = shedder.open(directory, clock_us=lambda: 10_000 * SECOND)
+    engine = shedder.open(directory, clock_us=lambda: 10_000 * SECOND, allocation_seconds=1e6)
     assert isinstance(engine, Engine)
     engine.execute(CREATE)
     return engine
