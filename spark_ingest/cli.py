@@ -111,7 +111,7 @@ def accuracy(
         name = stream or _only_stream(database)
         if every is not None:
             assert isinstance(database, Client)
-            return _audited(spark, database, name, data, every, rounds)
+            return audit_rounds(spark, database, name, data, every, rounds)
         drawn = draw(database, data, name, Plan(seed, questions))
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task(f"asking {name}", total=len(drawn))
@@ -254,7 +254,7 @@ def spark_demo(
     return ExitCode.FINE if held else ExitCode.PRECISION
 
 
-def _audited(
+def audit_rounds(
     spark: SparkSession,
     client: Client,
     stream: str,
@@ -263,10 +263,20 @@ def _audited(
     rounds: int,
     wait: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Round after round, a line per answer that was computed again.
+    """Compute live answers again in rounds, and print a line for each answer.
 
-    A round that fails because the service is away, full or about to end is left out; if it is the
-    last one, what it has failed of is raised.
+    A round that fails because the service is away, full or about to end is left out. If the last
+    round fails, its error is raised.
+
+    Args:
+      spark: the session. client: of the service, with the scope admin.
+      stream: its name. data: the directory that the service serves.
+      every_s: from the start of a round to the start of the next one.
+      rounds: how many; 0: without an end.
+      wait: takes the seconds until the next round.
+
+    Returns:
+      PRECISION when a query is not certified after the last round, otherwise FINE.
     """
     from spark_ingest.self_audit import audit_round
 

@@ -23,7 +23,7 @@ from shedder.errors import (
 )
 from shedder.server.server import running
 from shedder.settings import Settings
-from spark_ingest.cli import _audited
+from spark_ingest.cli import audit_rounds
 from spark_ingest.self_audit import audit_round
 
 SECOND = 1_000_000
@@ -93,13 +93,13 @@ def test_rounds_go_on_while_the_service_cannot_take_part(
     spark: Any = BrokenSpark(lambda: None)
     client: Any = Refusing(Overloaded(100), Draining("it ends"), DiskFull("no space"))
     waits = list[float]()
-    assert _audited(spark, client, "r", tmp_path, 1, 4, waits.append) == ExitCode.FINE
+    assert audit_rounds(spark, client, "r", tmp_path, 1, 4, waits.append) == ExitCode.FINE
     assert len(waits) == 3
     assert capsys.readouterr().err.count("the next one will see") == 3
     client = Refusing(Draining("it ends"))
     with pytest.raises(Draining):
-        _audited(spark, client, "r", tmp_path, 1, 1, waits.append)
+        audit_rounds(spark, client, "r", tmp_path, 1, 1, waits.append)
     for lasting in (UnknownStream("r", []), FailedPrecondition("another directory")):
         with pytest.raises(type(lasting)):
-            _audited(spark, Refusing(lasting), "r", tmp_path, 1, 9, waits.append)  # type: ignore[arg-type]
+            audit_rounds(spark, Refusing(lasting), "r", tmp_path, 1, 9, waits.append)  # type: ignore[arg-type]
     assert len(waits) == 3

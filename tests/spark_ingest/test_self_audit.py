@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from shedder.cli.exits import ExitCode
 from shedder.client.client import Client
 from shedder.errors import Unreachable
-from spark_ingest.cli import _audited
+from spark_ingest.cli import audit_rounds
 from spark_ingest.self_audit import audit_round
 from tests.server_process import ServerProcess
 
@@ -108,7 +108,7 @@ def test_a_query_that_holds_again_is_certified_again(
         client.execute(CREATE.format("r"))
         query = client.register("q", text + "GROUP BY g WITHIN 1 PERCENT CONFIDENCE 70 PERCENT")
         push_until(client, "r", 20)
-        assert _audited(spark, client, "r", data, every_s=1, rounds=1) == ExitCode.FINE
+        assert audit_rounds(spark, client, "r", data, every_s=1, rounds=1) == ExitCode.FINE
         assert capsys.readouterr().out == "q: 0 of 6 values missed; certified\n"
 
         push_until(client, "r", 40)  # Behind the service's back, the archive gets another truth.
@@ -118,7 +118,7 @@ def test_a_query_that_holds_again_is_certified_again(
         at = table.schema.get_field_index("x")
         grown = pa.array(table["x"].to_numpy() + 0.001)
         pq.write_table(table.set_column(at, table.schema.field("x"), grown), newest)
-        assert _audited(spark, client, "r", data, every_s=1, rounds=1) == ExitCode.PRECISION
+        assert audit_rounds(spark, client, "r", data, every_s=1, rounds=1) == ExitCode.PRECISION
         told = capsys.readouterr().out
         assert told.startswith("q: 3 of 6 values missed; not certified: ")
         assert query.answer().certified is False
@@ -126,7 +126,7 @@ def test_a_query_that_holds_again_is_certified_again(
         states = []
         for end_s in (60, 80, 100):
             push_until(client, "r", end_s)
-            status = _audited(spark, client, "r", data, every_s=1, rounds=1)
+            status = audit_rounds(spark, client, "r", data, every_s=1, rounds=1)
             states.append((status, query.answer().certified))
         assert states[0] == (ExitCode.PRECISION, False)
         assert states[-1] == (ExitCode.FINE, True)
@@ -144,12 +144,12 @@ def test_rounds_go_on_when_the_service_is_back(
         push_until(client, "r", 20)
         server.stop()
         with pytest.raises(Unreachable):
-            _audited(spark, client, "r", data, every_s=1, rounds=1)
+            audit_rounds(spark, client, "r", data, every_s=1, rounds=1)
 
         def back(_seconds: float) -> None:
             server.start_again()
 
-        assert _audited(spark, client, "r", data, 1, 2, back) == ExitCode.FINE
+        assert audit_rounds(spark, client, "r", data, 1, 2, back) == ExitCode.FINE
         told = capsys.readouterr()
         assert told.out.startswith("q: 0 of ")
         assert "the next one will see" in told.err
