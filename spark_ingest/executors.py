@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -287,9 +288,15 @@ def _settle() -> None:
 
     Spark keeps workers and has each of them look after every task, for 50 ms, whatever that was.
     """
-    if TaskContext.get() is not None and not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    if TaskContext.get() is not None:
+        _freeze()
+
+
+@cache
+def _freeze() -> None:
+    """Once in a process: the daemon that forks workers has frozen only what it had loaded."""
+    gc.collect()
+    gc.freeze()
 
 
 def _partition() -> int:
