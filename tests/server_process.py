@@ -36,6 +36,10 @@ class ServerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit status."""
         self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end, whatever brings it about; returns the exit status."""
         return self._process.wait()
 
     def start_again(self) -> None:

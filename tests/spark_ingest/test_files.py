@@ -11,34 +11,36 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shedder.errors import FailedPrecondition, SchemaMismatch
-from spark_ingest.executors import Service
 from spark_ingest.files import parquet_files
 from spark_ingest.pipeline import forward, summarise
 from tests.server_process import ServerProcess
-from tests.spark_ingest.test_pipeline import QUERIES, ROWS, STREAMS, answers, files, table
+from tests.spark_ingest.worlds import (
+    ROWS,
+    STREAMS,
+    answers,
+    files,
+    service,
+    table,
+    with_streams,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.fixture
-def server(
-    tmp_path: Path, spark: SparkSession
+@pytest.fixture(scope="module")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Iterator[ServerProcess]:  # The JVM first: it forks.
-    process = ServerProcess(tmp_path / "data")
-    with process.connect() as client:
-        for stream in STREAMS:
-            client.execute(
-                f"CREATE STREAM {stream} (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "
-                "TIMESTAMP BY ts LATENESS INTERVAL '1' MINUTE"
-            )
-            for name, text in QUERIES.items():
-                client.register(f"{name}_{stream}", text.format(stream))
+    process = ServerProcess(tmp_path_factory.mktemp("server") / "data")
     yield process
     process.stop()
 
 
-def service(server: ServerProcess) -> Service:
-    return Service(server.address, {"insecure": True}, patience_s=60)
+@pytest.fixture
+def server(shared: ServerProcess) -> Iterator[ServerProcess]:
+    """With the three streams, anew."""
+    with with_streams(shared) as process:
+        yield process
 
 
 def test_files_come_to_what_their_tuples_come_to_once(

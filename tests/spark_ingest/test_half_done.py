@@ -15,26 +15,34 @@ from shedder.errors import FailedPrecondition
 from spark_ingest.order import is_shuffled
 from spark_ingest.pipeline import Running, forward, summarise
 from tests.server_process import ServerProcess
-from tests.spark_ingest.test_pipeline import dying_once, files, service, stream_of, table
+from tests.spark_ingest.worlds import dying_once, emptied, files, service, stream_of, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 25_000  # Of a file: three batches.
 
 
-@pytest.fixture
-def server(
-    tmp_path: Path, spark: SparkSession
+@pytest.fixture(scope="module")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Iterator[ServerProcess]:  # The JVM first: it forks.
-    process = ServerProcess(tmp_path / "data")
-    with process.connect() as client:
+    process = ServerProcess(tmp_path_factory.mktemp("server") / "data")
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def server(shared: ServerProcess) -> Iterator[ServerProcess]:
+    """With a stream, anew."""
+    with shared.connect() as client:
         client.execute(
             "CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "
             "TIMESTAMP BY ts LATENESS INTERVAL '0' SECOND"
         )
         client.register("q", "SELECT COUNT(*) AS n FROM s")
-    yield process
-    process.stop()
+    yield shared
+    with shared.connect() as client:
+        emptied(client)
 
 
 def test_nobody_else_ends_what_forward_has_begun(

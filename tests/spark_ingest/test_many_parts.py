@@ -16,13 +16,14 @@ from shedder.client.client import Client
 from spark_ingest.pipeline import forward, summarise
 from spark_ingest.tree import FANOUT
 from tests.server_process import ServerProcess
-from tests.spark_ingest.test_pipeline import (
-    QUERIES,
+from tests.spark_ingest.worlds import (
     ROWS,
     SECOND,
     STREAMS,
     answers,
+    emptied,
     files,
+    made,
     meanwhile,
     service,
     stream_of,
@@ -53,18 +54,9 @@ def server(
 def client(server: ServerProcess) -> Iterator[Client]:
     """With the three streams, anew."""
     with server.connect() as connected:
-        for stream in STREAMS:
-            connected.execute(
-                f"CREATE STREAM {stream} (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "
-                "TIMESTAMP BY ts LATENESS INTERVAL '1' MINUTE"
-            )
-            for name, text in QUERIES.items():
-                connected.register(f"{name}_{stream}", text.format(stream))
+        made(connected, *STREAMS)
         yield connected
-        for stream in STREAMS:
-            for name in QUERIES:
-                connected.query(f"{name}_{stream}").drop()
-            connected.execute(f"DROP STREAM {stream}")
+        emptied(connected)
 
 
 def test_more_partitions_than_a_task_merges_come_to_what_the_tuples_come_to(
@@ -94,8 +86,6 @@ def test_more_partitions_than_a_task_merges_come_to_what_the_tuples_come_to(
     again.wait()
     assert [each.duplicate for each in again.done] == [True]
     assert client.ledger("built").applied == 6 * ROWS
-    for stream in ("built", "pushed"):
-        client.query(f"many_{stream}").drop()
 
 
 def test_a_level_that_changes_in_mid_run_is_what_executors_thin_at_from_the_next_micro_batch_on(

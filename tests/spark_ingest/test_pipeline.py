@@ -2,96 +2,71 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-import shedder
-from shedder.client.client import Client
 from shedder.errors import FailedPrecondition, SchemaMismatch, UnknownQuery, UnknownStream
 from shedder.streams.batches import ROWS_PER_BATCH
-from spark_ingest.executors import Service
 from spark_ingest.pipeline import forward, summarise
-from spark_ingest.session import having, without_pandas
+from spark_ingest.session import having
 from tests.server_process import ServerProcess
+from tests.spark_ingest.worlds import (
+    FILES,
+    QUERIES,
+    ROWS,
+    SECOND,
+    STREAMS,
+    answers,
+    dying_once,
+    files,
+    killing_once,
+    made,
+    meanwhile,
+    service,
+    stream_of,
+    table,
+    with_streams,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-SECOND = 1_000_000
-FILES, ROWS = 6, 3_000
-STREAMS = ("built", "sent", "pushed")
-QUERIES = {
-    "all": "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, COUNT(DISTINCT k) AS d, "
-    "QUANTILE(x, 0.9) AS q, TOP(k, 3) AS t FROM {} [RANGE 20 SECONDS SLIDE 10 SECONDS]",
-    "by_g": "SELECT g, COUNT(*) AS n, MAX(k) AS h, MEDIAN(x) AS m FROM {} WHERE x > 1 GROUP BY g",
-}
 
-
-@pytest.fixture
-def server(
-    tmp_path: Path, spark: SparkSession
+@pytest.fixture(scope="module")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Iterator[ServerProcess]:  # The JVM first: it forks.
-    process = ServerProcess(tmp_path / "data")
-    with process.connect() as client:
-        for stream in STREAMS:
-            client.execute(
-                f"CREATE STREAM {stream} (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "
-                "TIMESTAMP BY ts LATENESS INTERVAL '1' MINUTE"
-            )
-            for name, text in QUERIES.items():
-                client.register(f"{name}_{stream}", text.format(stream))
+    process = ServerProcess(tmp_path_factory.mktemp("server") / "data")
     yield process
     process.stop()
 
 
-def table(file: int, rows: int = ROWS) -> pa.Table:
-    rng = np.random.default_rng(file)
-    times = (10 * file + rng.uniform(0, 10, rows)) * SECOND
-    return pa.table(
-        {
-            "ts": pa.array(times.astype(np.int64), pa.timestamp("us", "UTC")),
-            "k": rng.zipf(1.6, rows) % 300,
-            "g": rng.choice(["a", "b", None], rows),
-            "x": rng.lognormal(1, 2, rows),
-        }
-    )
+@pytest.fixture
+def server(shared: ServerProcess) -> Iterator[ServerProcess]:
+    """With the three streams, anew."""
+    with with_streams(shared) as process:
+        yield process
 
 
-def files(directory: Path, tables: list[pa.Table]) -> str:
-    directory.mkdir()
-    for number, each in enumerate(tables):
-        pq.write_table(each, directory / f"{number:03d}.parquet")
-    return str(directory)
-
-
-def stream_of(spark: SparkSession, directory: str, per_batch: int = 2) -> DataFrame:
-    schema = "ts timestamp, k bigint, g string, x double"
-    read = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch)
-    return read.parquet(directory)
-
-
-def service(server: ServerProcess) -> Service:
-    return Service(server.address, {"insecure": True}, patience_s=60)
-
-
-def answers(client: Client, stream: str) -> dict[str, list[dict[str, Any]]]:
-    client.heartbeat(stream, 10 * FILES * SECOND)
-    return {
-        name: sorted(client.query(f"{name}_{stream}").answer().rows(), key=str) for name in QUERIES
-    }
+@pytest.fixture
+def own_server(tmp_path: Path, spark: SparkSession) -> Iterator[ServerProcess]:
+    """With the three streams; the test may stop it."""
+    process = ServerProcess(tmp_path / "data")
+    with process.connect() as client:
+        made(client, *STREAMS)
+    yield process
+    process.stop()
 
 
 def test_both_ways_come_to_what_the_tuples_come_to(
@@ -159,23 +134,23 @@ def test_an_older_directory_of_the_service_is_refused(
 
 @pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
 def test_a_service_that_comes_back_with_a_backup_is_refused_and_takes_nothing(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
+    spark: SparkSession, own_server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
     source = files(tmp_path / "source", [table(0, 300)])
     frame, checkpoint = stream_of(spark, source, per_batch=1), str(tmp_path / "c")
-    server.stop()
+    own_server.stop()
     shutil.copytree(tmp_path / "data", tmp_path / "backup")
-    server.start_again()
-    way(frame, service(server), stream, checkpoint=checkpoint).wait()
-    server.stop()
+    own_server.start_again()
+    way(frame, service(own_server), stream, checkpoint=checkpoint).wait()
+    own_server.stop()
     shutil.rmtree(tmp_path / "data")
     shutil.copytree(tmp_path / "backup", tmp_path / "data")
-    server.start_again()
+    own_server.start_again()
     pq.write_table(table(1, 300), f"{source}/001.parquet")
-    running = way(frame, service(server), stream, checkpoint=checkpoint)
+    running = way(frame, service(own_server), stream, checkpoint=checkpoint)
     with pytest.raises(FailedPrecondition, match="its directory is older than this checkpoint"):
         running.wait()
-    with server.connect() as client:
+    with own_server.connect() as client:
         assert client.ledger(stream).accepted == 0
 
 
@@ -222,26 +197,6 @@ def test_a_query_that_comes_between_micro_batches_is_fed_from_then_on(
         found = {query.query: query for query in client.ledger("built").queries}
         assert found["all_built"].read + found["all_built"].thinned == 2 * ROWS
         assert 0.6 * ROWS < found["all_built"].thinned < 0.9 * ROWS
-
-
-def meanwhile(
-    frame: DataFrame, marker: Path, address: str, change: Callable[[Client], object]
-) -> DataFrame:
-    """The same rows; but the first worker changes something after the first batch it handed on.
-
-    It hands on no other before the service has done it.
-    """
-
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch
-            if not marker.exists():
-                marker.touch()
-                with shedder.connect(address, insecure=True) as client:
-                    change(client)
-
-    with without_pandas():
-        return frame.mapInArrow(rows, frame.schema)
 
 
 def test_a_query_that_is_dropped_in_mid_batch_costs_the_others_nothing(
@@ -308,32 +263,34 @@ def test_a_query_that_is_registered_in_mid_batch_costs_the_others_nothing(
             assert sorted(groups, key=str) == sorted(at_once.rows(), key=str)
 
 
-def somebody_calls(address: str) -> None:
-    """Returns when somebody has called there and found nobody; the caller is hung up on."""
+def called(address: str) -> None:
+    """Return when a client has called there; the client is hung up on."""
     host, port = address.rsplit(":", 1)
-    with socket.create_server((host, int(port))) as nobody:
-        nobody.settimeout(60)
-        nobody.accept()[0].close()
+    with socket.create_server((host, int(port))) as listening:
+        listening.settimeout(60)
+        listening.accept()[0].close()
 
 
 @pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
 def test_the_service_may_be_away_for_a_while(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
+    spark: SparkSession, own_server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
-    source = files(tmp_path / "source", [table(n) for n in range(FILES)])
-    frame = stream_of(spark, source, per_batch=1)
-    running = way(frame, service(server), stream, checkpoint=str(tmp_path / "c"))
-    while not running.done:
-        assert running.query.isActive
-    server.stop(9)
-    somebody_calls(server.address)  # The pipeline wants to go on, and waits.
-    server.start_again()
+    """It is killed in the second of three micro-batches."""
+    source = files(tmp_path / "source", [table(n) for n in range(3)])
+    frame = killing_once(
+        stream_of(spark, source, per_batch=1), tmp_path / "killed", own_server.pid, 10 * SECOND
+    )
+    running = way(frame, service(own_server), stream, checkpoint=str(tmp_path / "c"))
+    assert own_server.wait() == -signal.SIGKILL
+    called(own_server.address)  # The pipeline goes on as soon as there is a service.
+    own_server.start_again()
     assert running.wait()
-    with server.connect() as client:
+    assert [done.rows for done in running.done] == [ROWS] * 3
+    with own_server.connect() as client:
         ledger = client.ledger(stream)
-        assert ledger.applied == FILES * ROWS
-        assert all(query.read == FILES * ROWS for query in ledger.queries)
-        client.push("pushed", pa.concat_tables([table(n) for n in range(FILES)]))
+        assert ledger.applied == 3 * ROWS
+        assert all(query.read == 3 * ROWS for query in ledger.queries)
+        client.push("pushed", pa.concat_tables([table(n) for n in range(3)]))
         assert answers(client, stream) == answers(client, "pushed")
 
 
@@ -349,22 +306,6 @@ def test_columns_that_do_not_fit_are_named_with_both_types(
         summarise(frame.drop("x"), service(server), "built", checkpoint=str(tmp_path / "c"))
     with pytest.raises(UnknownStream):
         summarise(frame, service(server), "nowhere", checkpoint=str(tmp_path / "c"))
-
-
-def dying_once(frame: DataFrame, marker: Path, after: int) -> DataFrame:
-    """The same rows; but the first Python worker is killed when it has handed on so many."""
-
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        handed_on = 0
-        for batch in batches:
-            yield batch
-            handed_on += batch.num_rows
-            if handed_on >= after and not marker.exists():
-                marker.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    with without_pandas():
-        return frame.mapInArrow(rows, frame.schema)
 
 
 @pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
@@ -396,63 +337,75 @@ def test_a_worker_that_is_killed_in_mid_batch_costs_nothing_but_time(
 
 DRIVER = """
 import os, signal, sys
+from pathlib import Path
 from spark_ingest.executors import Service
 from spark_ingest.pipeline import forward, summarise
 from spark_ingest.session import SparkSettings, spark_session
 
-stream, address, source, checkpoint = sys.argv[1:]
-driver = os.getpid()
-def rows(batches):
-    for number, batch in enumerate(batches):
-        yield batch
-        if number:
-            os.kill(driver, signal.SIGKILL)
+address, source, home = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+driver, ways = os.getpid(), {"built": summarise, "sent": forward}
+def until_both(stream):
+    def rows(batches):
+        for number, batch in enumerate(batches):
+            yield batch
+            if number == 1:
+                (home / f"{stream}_is_there").touch()
+                while not all((home / f"{each}_is_there").exists() for each in ways):
+                    os.sched_yield()
+                os.kill(driver, signal.SIGKILL)
+    return rows
 
-with spark_session(SparkSettings(cores=1, heap_mb=1024, brief=True)) as spark:
+with spark_session(SparkSettings(cores=2, heap_mb=1024, brief=True)) as spark:
+    spark.conf.set("spark.sql.leafNodeDefaultParallelism", 1)  # As if it had one core.
     schema = "ts timestamp, k bigint, g string, x double"
-    frame = spark.readStream.schema(schema).parquet(source)
-    frame = frame.mapInArrow(rows, frame.schema)
-    way = {"built": summarise, "sent": forward}[stream]
-    way(frame, Service(address, {"insecure": True}), stream, checkpoint=checkpoint).wait()
+    for stream, way in ways.items():
+        frame = spark.readStream.schema(schema).parquet(source)
+        frame = frame.mapInArrow(until_both(stream), frame.schema)
+        there = Service(address, {"insecure": True})
+        running = way(frame, there, stream, checkpoint=str(home / stream))
+    running.wait()
 """
 
 
-@pytest.mark.parametrize(("stream", "way"), [("built", summarise), ("sent", forward)])
 def test_a_driver_that_is_killed_in_mid_batch_costs_nothing_but_time(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path, stream: str, way: Any
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:
-    rows = 2 * ROWS_PER_BATCH + 5_000  # Dead between its second batch and its third.
-    source, checkpoint = files(tmp_path / "source", [table(0, rows)]), str(tmp_path / "c")
-    command = [sys.executable, "-c", DRIVER, stream, server.address, source, checkpoint]
+    """Of both ways, each between its second batch and its third."""
+    rows = 2 * ROWS_PER_BATCH + 5_000
+    source = files(tmp_path / "source", [table(0, rows)])
+    command = [sys.executable, "-c", DRIVER, server.address, source, str(tmp_path)]
     ended = subprocess.run(command, check=False, capture_output=True, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
-    assert (tmp_path / "c/offsets/0").exists()
-    assert not (tmp_path / "c/commits/0").exists()
+    for stream, way in (("built", summarise), ("sent", forward)):
+        assert (tmp_path / stream / "offsets/0").exists()
+        assert not (tmp_path / stream / "commits/0").exists()
+        goes_on(spark, server, tmp_path / stream, source, way)
+    with server.connect() as client:
+        client.push("pushed", table(0, rows))
+        for stream in ("built", "sent"):
+            ledger = client.ledger(stream)
+            assert ledger.applied == rows
+            assert all(query.read == rows for query in ledger.queries)
+            assert answers(client, stream) == answers(client, "pushed")
 
+
+def goes_on(
+    spark: SparkSession, server: ServerProcess, checkpoint: Path, source: str, way: Any
+) -> None:
+    """End what one core began on two; in as many partitions, whatever the session says."""
     minimum = "spark.sql.files.minPartitionNum"
 
-    def again() -> None:
-        way(stream_of(spark, source), service(server), stream, checkpoint=checkpoint).wait()
+    def again(**options: Any) -> None:
+        frame, there = stream_of(spark, source), service(server)
+        way(frame, there, checkpoint.name, checkpoint=str(checkpoint), **options).wait()
 
     with having(spark, "spark.sql.files.openCostInBytes", 1):  # Small files are cut, too.
-        if stream == "sent":
+        if way is forward:
             refused = r"begun in 1 partition\(s\) and comes in 2 now.*minPartitionNum=1 "
             with having(spark, minimum, 2), pytest.raises(FailedPrecondition, match=refused):
                 again()
         with pytest.raises(Exception, match="nonsense"):
-            way(
-                stream_of(spark, source),
-                service(server),
-                stream,
-                checkpoint=checkpoint,
-                trigger={"processingTime": "nonsense"},
-            )
+            again(trigger={"processingTime": "nonsense"})
         assert spark.conf.get(minimum, None) is None  # It began by what the checkpoint says.
-        again()  # On two cores, where the driver had one.
+        again()
     assert spark.conf.get(minimum, None) is None
-    with server.connect() as client:
-        client.push("pushed", table(0, rows))
-        ledger = client.ledger(stream)
-        assert ledger.applied == rows
-        assert all(query.read == rows for query in ledger.queries)
-        assert answers(client, stream) == answers(client, "pushed")

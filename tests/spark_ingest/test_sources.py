@@ -16,18 +16,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from shedder.client.client import Client
 from spark_ingest.backfill import backfill
 from spark_ingest.pipeline import Running, forward, summarise
 from spark_ingest.poison import CORRUPT
 from spark_ingest.sources import SilentNulls, check_readers, columns_of
 from spark_ingest.writer import write_stream
 from tests.server_process import ServerProcess
-from tests.spark_ingest.test_pipeline import QUERIES, ROWS, answers, service, table
+from tests.spark_ingest.worlds import ROWS, answers, made, service, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-COLUMNS = "(ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE)"
 UNREAD = "the source cannot read this"
 
 
@@ -38,15 +36,6 @@ def server(
     process = ServerProcess(tmp_path_factory.mktemp("server") / "data")
     yield process
     process.stop()
-
-
-def made(client: Client, *streams: str) -> None:
-    for stream in streams:
-        client.execute(
-            f"CREATE STREAM {stream} {COLUMNS} TIMESTAMP BY ts LATENESS INTERVAL '1' MINUTE"
-        )
-        for name, text in QUERIES.items():
-            client.register(f"{name}_{stream}", text.format(stream))
 
 
 def text_of(rows: pa.Table, kind: str, file: Path, bad: str) -> None:
