@@ -1,4 +1,7 @@
-"""`shedder accuracy` as it is called: its report, its exit codes, and who may call it."""
+"""`shedder accuracy` as it is called: its report, its exit codes, and who may call it.
+
+One test starts the command as a process, with a JVM of its own; the others call it in this one.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 import shedder
+from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
 from shedder.server.server import running
+from tests.scale import scaled
 from tests.server.conftest import Authority
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SECOND = 1_000_000
 ROWS = 20_000
+QUESTIONS = scaled(12, 48)
 CREATE = "CREATE STREAM s (ts TIMESTAMP NOT NULL, x DOUBLE, k BIGINT, g VARCHAR) TIMESTAMP BY ts"
 WINDOW = "[RANGE 10 SECONDS SLIDE 10 SECONDS]"
 
@@ -39,10 +46,9 @@ def rows(number: int) -> pa.Table:
     )
 
 
-def accuracy(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shedder.cli.main", "accuracy", "--heap-mb", "1024"]
-    command += [str(each) for each in arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
+def accuracy(*arguments: object) -> int:
+    """Call the command here; it takes the session that is there."""
+    return run(["accuracy", *map(str, arguments)])
 
 
 def test_questions_are_asked_of_a_directory_and_judged_in_a_report(tmp_path: Path) -> None:
@@ -51,32 +57,39 @@ def test_questions_are_asked_of_a_directory_and_judged_in_a_report(tmp_path: Pat
         for number in range(2):
             db.push("s", rows(number))
     report = tmp_path / "report"
-    ended = accuracy("--data", tmp_path / "data", "--questions", 24, "--report", report)
+    command = [sys.executable, "-m", "shedder.cli.main", "accuracy", "--heap-mb", "1024"]
+    command += ["--data", str(tmp_path / "data"), "--report", str(report)]
+    command += ["--questions", str(QUESTIONS)]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
     assert ended.returncode == ExitCode.FINE, ended.stderr[-3000:]
     found = json.loads((report / "report.json").read_text())
     assert found["subject"] == f"s, {2 * ROWS:,} tuples"
-    assert (found["passed"], len(found["questions"])) == (True, 24)
-    assert len(found["values"]) > 24
+    assert (found["passed"], len(found["questions"])) == (True, QUESTIONS)
+    assert len(found["values"]) > QUESTIONS
     assert all(value["held"] for value in found["values"] if value["bound"] == "exact")
     assert {"aggregate", "held", "required"} <= set(ended.stdout.splitlines()[0].split())
-    assert "24 answered, 0 refused: " in " ".join(ended.stderr.split())
+    assert f"{QUESTIONS} answered, 0 refused: " in " ".join(ended.stderr.split())
     page = (report / "report.html").read_text()
     assert "<svg" in page
     assert "<script" not in page
     assert "src=" not in page
 
 
-def test_what_cannot_be_asked_is_said_before_anything_starts(tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_said_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with shedder.open(tmp_path / "data") as db:
         db.execute(CREATE)
-    ended = accuracy("--data", tmp_path / "data", "--every", 5)
-    assert ended.returncode == ExitCode.USAGE
-    assert "--every needs --connect" in ended.stderr
-    assert accuracy("--data", tmp_path / "nowhere").returncode == ExitCode.USAGE
+    assert accuracy("--data", tmp_path / "data", "--every", 5) == ExitCode.USAGE
+    assert "--every needs --connect" in capsys.readouterr().err
+    assert accuracy("--data", tmp_path / "nowhere") == ExitCode.USAGE
 
 
 def test_a_server_with_tokens_lends_its_answers_to_its_admin_alone(
-    tmp_path: Path, authority: Authority
+    spark: SparkSession,
+    tmp_path: Path,
+    authority: Authority,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     data, ca, token = tmp_path / "data", tmp_path / "ca.pem", tmp_path / "token"
     ca.write_bytes(authority.ca_pem)
@@ -90,12 +103,11 @@ def test_a_server_with_tokens_lends_its_answers_to_its_admin_alone(
         db.push("s", rows(0))
         db.heartbeat("s", 10 * SECOND)
         token.write_text(authority.tokens["query"])
-        refused = accuracy(*once)
-        assert refused.returncode == ExitCode.IDENTITY, refused.stderr[-3000:]
+        assert accuracy(*once) == ExitCode.IDENTITY
         token.write_text(authority.tokens["admin"])
-        ended = accuracy(*once)
-        assert ended.returncode == ExitCode.FINE, ended.stderr[-3000:]
-        assert ended.stdout == "q: 0 of 6 values missed; certified\n"
+        capsys.readouterr()
+        assert accuracy(*once) == ExitCode.FINE
+        assert capsys.readouterr().out == "q: 0 of 6 values missed; certified\n"
 
         db.push("s", rows(1))  # Behind the service's back, the archive gets another truth.
         db.heartbeat("s", 20 * SECOND)
@@ -104,6 +116,5 @@ def test_a_server_with_tokens_lends_its_answers_to_its_admin_alone(
         table = pq.read_table(newest)
         at = table.schema.get_field_index("x")
         pq.write_table(table.set_column(at, "x", pa.array(table["x"].to_numpy() + 1.0)), newest)
-        ended = accuracy(*once)
-        assert ended.returncode == ExitCode.PRECISION, ended.stderr[-3000:]
-        assert ended.stdout.startswith("q: 3 of 6 values missed; not certified: ")
+        assert accuracy(*once) == ExitCode.PRECISION
+        assert capsys.readouterr().out.startswith("q: 3 of 6 values missed; not certified: ")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from shedder.cli.commands import run
+from shedder.cli.exits import ExitCode
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.backfill import Cut, backfill
 from spark_ingest.executors import Service
@@ -65,6 +68,9 @@ def table(file: int, rows: int = ROWS) -> pa.Table:
             "g": rng.choice(["a", "b", None], rows),
         }
     )
+
+
+LIVE = table(2, 1)  # In the middle of the files.
 
 
 @pytest.fixture
@@ -150,43 +156,41 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
     assert asked(server) == truth(str(source / "0*.parquet"), str(tmp_path / "live.parquet"))
 
 
-DRIVER = """
-import os, signal, sys
-from spark_ingest.backfill import backfill
-from spark_ingest.executors import Service
-from spark_ingest.session import SparkSettings, spark_session
-
-address, source = sys.argv[1:]
-def told(rows, total):
-    if rows:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-with spark_session(SparkSettings(cores=1, heap_mb=1024, brief=True)) as spark:
-    service = Service(address, {"insecure": True})
-    backfill(spark.read.parquet(source), service, "s", name="years", part_rows=2_000, told=told)
-"""
-
-
 def test_a_driver_that_is_killed_goes_on_where_it_was(
-    spark: SparkSession, server: ServerProcess, source: Path
+    spark: SparkSession, server: ServerProcess, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [sys.executable, "-c", DRIVER, server.address, str(source)]
-    ended = subprocess.run(command, check=False, capture_output=True, timeout=300)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
+    """The driver is the command's process; the command goes on in this one.
+
+    However late the signal comes, the killed one adopts nothing: it was not told that event times
+    of the stream are among those of the files.
+    """
+    arguments = ["backfill", str(source), "s", "--insecure", "--connect", server.address]
+    arguments += ["--name", "years", "--part-rows", "2000", "--heap-mb", "1024"]
     with server.connect() as client:
-        state = client.begin_backfill("s", "years")
-        assert state.done
+        client.push("s", LIVE)
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "shedder.cli.main", *arguments], stderr=subprocess.PIPE
+        )
+        while driver.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                driver.wait(0.1)
+            with suppress(FailedPrecondition):  # It has not begun.
+                if client.begin_backfill("s", "years").done:
+                    driver.kill()
+        assert driver.stderr is not None
+        said = driver.stderr.read()
+        driver.stderr.close()
+        assert driver.returncode != 0
+        assert client.begin_backfill("s", "years").done, said[-3000:]
         assert client.ledger("s").backfilled == 0
     frame = spark.read.parquet(str(source))
     with pytest.raises(FailedPrecondition, match="source has 24,001 rows; it had 24,000"):
         backfill(frame.union(frame.limit(1)), service(server), "s", name="years")
-    # The command goes on where the killed driver was.
-    again = [sys.executable, "-m", "shedder.cli.main", "backfill", str(source), "s", "--insecure"]
-    again += ["--connect", server.address, "--name", "years", "--heap-mb", "1024"]
-    ended = subprocess.run(again, check=False, capture_output=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert b"s: 24,000 rows of its past in " in ended.stderr
-    assert asked(server) == truth(str(source / "*.parquet"))
+    capsys.readouterr()
+    assert run([*arguments, "--overlap"]) == ExitCode.FINE
+    assert "s: 24,000 rows of its past in " in capsys.readouterr().err
+    pq.write_table(LIVE, source.parent / "live.parquet")
+    assert asked(server) == truth(str(source / "*.parquet"), str(source.parent / "live.parquet"))
     assert backfill(frame, service(server), "s", name="years").duplicate
 
 
