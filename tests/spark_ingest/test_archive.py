@@ -26,28 +26,29 @@ from spark_ingest.baseline import exact_answer, relation, sealed_stream, stretch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROWS = 40_000
-BLOCKS = "hybrid(blocks=16, block_rows=500)"
+ROWS = 16_000
+BLOCKS = "hybrid(blocks=16, block_rows=200)"
+STEP_US = 2_500  # Forty seconds of tuples.
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def made(directory: Path, layout: str) -> Path:
     rng = np.random.default_rng(1)
     first = int(NOON.timestamp()) * 1_000_000
-    with shedder.open(directory, run_rows=8_000) as db:
+    with shedder.open(directory, run_rows=3_200) as db:
         db.execute(
             f"CREATE STREAM s (ts TIMESTAMP, g VARCHAR, x DOUBLE) TIMESTAMP BY ts ARCHIVE {layout}"
         )
         table = pa.table(
             {
-                "ts": pa.array(first + np.arange(ROWS) * 1_000, pa.timestamp("us")),
+                "ts": pa.array(first + np.arange(ROWS) * STEP_US, pa.timestamp("us")),
                 "g": rng.choice(["a", "b"], ROWS),
                 "x": rng.normal(5, 1, ROWS),
             }
         )
-        for start in range(0, ROWS, 5_000):
-            db.push("s", table.slice(start, 5_000))
-            if start == 5_000:
+        for start in range(0, ROWS, 2_000):
+            db.push("s", table.slice(start, 2_000))
+            if start == 2_000:
                 db.seal("s")  # So there are two runs at least.
         db.seal("s")
         db.execute("DELETE FROM s WHERE x > 7")
@@ -80,8 +81,8 @@ def test_the_judge_reads_no_run_outside_of_the_window(spark: SparkSession, tmp_p
     ends = [run.end_position for run in sealed.runs]  # Where the cutter came to them.
     assert len(ends) > 1
     assert ends[-1] == ROWS
-    firsts = [first_us + 1_000 * position for position in (0, *ends[:-1])]  # A millisecond each.
-    lasts = [first_us + 1_000 * (position - 1) for position in ends]
+    firsts = [first_us + STEP_US * position for position in (0, *ends[:-1])]
+    lasts = [first_us + STEP_US * (position - 1) for position in ends]
     stretches: list[tuple[int | None, int | None]] = [
         (None, None),
         (None, first_us + 1),
@@ -178,13 +179,15 @@ def test_what_was_dropped_before_it_is_read_is_said_and_no_sum_lacks_it(
     sealed = sealed_stream(directory, "s")
     query = bound("SELECT COUNT(*) AS n FROM s", sealed.schema)
     with stored(directory) as (store, stream):
-        assert store.apply_retention(stream, int(NOON.timestamp()) * 1_000_000 + ROWS * 500)
+        assert store.apply_retention(
+            stream, int(NOON.timestamp()) * 1_000_000 + ROWS * STEP_US // 2
+        )
     with pytest.raises(Exception, match=r"does not have positions 0 to .* any more"):
         whole.count()
     with pytest.raises(OutOfRange, match="the run from position 0 was dropped meanwhile"):
         exact_answer(spark, sealed, query, watermark_us=None)
     with stored(directory) as (store, stream):
-        assert store.apply_retention(stream, int(NOON.timestamp()) * 1_000_000 + ROWS * 2_000)
+        assert store.apply_retention(stream, int(NOON.timestamp()) * 1_000_000 + ROWS * STEP_US * 2)
         assert not store.runs(stream)
     with pytest.raises(OutOfRange, match="the run from position 0 was dropped meanwhile"):
         exact_answer(spark, sealed, query, watermark_us=None)
@@ -283,7 +286,7 @@ def test_the_coarsest_copy_that_is_fine_enough_is_read_and_nothing_else(
         return sorted((row["__position"], row["x"], row[SHARE]) for row in frame.collect())
 
     before = {reduction: read(reduction) for reduction in (0.3, 0.5, 0.75, 0.95)}
-    assert all(len(rows) > 1_000 for rows in before.values())
+    assert all(len(rows) > ROWS // 40 for rows in before.values())
     assert {row[0] for row in before[0.95]} < {row[0] for row in before[0.75]}
     aside = tmp_path / "aside"
     aside.mkdir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
@@ -19,23 +21,40 @@ SIZES = (0, 1, 5, 100, 20_000)  # Empty, list, set and registers, as the library
 
 def one(spark: SparkSession, expression: str, source: str, **images: bytes):
     """The value of an aggregate in Spark; images are bound as parameters."""
+    return several(spark, [expression], source, **images)[0]
+
+
+def several(spark: SparkSession, expressions: list[str], source: str, **images: bytes) -> list[Any]:
+    """The values of many, in one statement."""
     args = {name: bytearray(image) for name, image in images.items()}
-    return spark.sql(f"SELECT {expression} FROM {source}", args=args).first()[0]
+    columns = ", ".join(f"{each} AS v{at}" for at, each in enumerate(expressions))
+    return list(spark.sql(f"SELECT {columns} FROM {source}", args=args).first())
 
 
 def ids(size: int) -> str:
     return f"range({size})"
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_spark_reads_our_registers_and_we_read_its_own(spark, size):
-    ours = GroupedDistinct(1, 12)
-    ours.update(None, *murmur_int64(np.arange(size)))
-    written = bytes(one(spark, "hll_sketch_agg(id, 12)", ids(size)))
-    theirs = GroupedDistinct.from_images([written], 12)
-    assert theirs.registers(0).tobytes() == ours.registers(0).tobytes()
-    estimate = one(spark, "hll_sketch_estimate(:image)", "range(1)", image=ours.image(0))
-    assert abs(estimate - size) <= 0.06 * size  # Ours knows that there were no more than 20,000.
+def of_sizes(spark: SparkSession, call: str) -> list[bytes]:
+    """Spark's sketch of the first ids, for each of the sizes."""
+    calls = [f"{call} FILTER (WHERE id < {size})" for size in SIZES]
+    return [bytes(image) for image in several(spark, calls, ids(max(SIZES)))]
+
+
+def test_spark_reads_our_registers_and_we_read_its_own(spark):
+    images = {}
+    for size, written in zip(SIZES, of_sizes(spark, "hll_sketch_agg(id, 12)"), strict=True):
+        ours = GroupedDistinct(1, 12)
+        ours.update(None, *murmur_int64(np.arange(size)))
+        theirs = GroupedDistinct.from_images([written], 12)
+        assert theirs.registers(0).tobytes() == ours.registers(0).tobytes(), size
+        images[f"of_{size}"] = ours.image(0)
+    estimates = several(
+        spark, [f"hll_sketch_estimate(:{name})" for name in images], "range(1)", **images
+    )
+    for size, estimate in zip(SIZES, estimates, strict=True):
+        # Ours knows that there were no more than 20,000.
+        assert abs(estimate - size) <= 0.06 * size, size
 
 
 def test_registers_of_texts_are_those_of_spark(spark):
@@ -61,24 +80,25 @@ def test_a_union_in_spark_of_its_sketch_and_ours_is_that_of_all_values(spark):
     assert read.registers(0).tobytes() == every.registers(0).tobytes()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_quantile_sketches_travel_both_ways(spark, size):
-    values = np.arange(size) * 0.5
-    ours = GroupedKll(1, 200)
-    ours.update(None, values)
-    written = one(spark, "kll_sketch_agg_double(CAST(id * 0.5D AS DOUBLE), 200)", ids(size))
-    theirs = GroupedKll.from_images([bytes(written)], 200)
-    assert theirs.counts().tolist() == [size]
-    n = one(spark, "kll_sketch_get_n_double(:image)", "range(1)", image=ours.image(0))
-    assert n == size
-    for q in (0.1, 0.5, 0.99) if size else ():
-        exact = truth.exact_quantile(values, q)
-        answer = theirs.quantile(q, 0.9999)
-        assert answer.low[0] <= exact <= answer.high[0]
-        quantile = f"kll_sketch_get_quantile_double(:image, {q}D)"
-        read = one(spark, quantile, "range(1)", image=ours.image(0))
-        answer = ours.quantile(q, 0.9999)
-        assert answer.low[0] <= read <= answer.high[0]
+def test_quantile_sketches_travel_both_ways(spark):
+    ranks = (0.1, 0.5, 0.99)
+    call = "kll_sketch_agg_double(CAST(id * 0.5D AS DOUBLE), 200)"
+    for size, written in zip(SIZES, of_sizes(spark, call), strict=True):
+        values = np.arange(size) * 0.5
+        ours = GroupedKll(1, 200)
+        ours.update(None, values)
+        theirs = GroupedKll.from_images([written], 200)
+        assert theirs.counts().tolist() == [size]
+        asked = ["kll_sketch_get_n_double(:image)"]
+        asked += [f"kll_sketch_get_quantile_double(:image, {q}D)" for q in ranks if size]
+        n, *read = several(spark, asked, "range(1)", image=ours.image(0))
+        assert n == size
+        for q, value in zip(ranks, read, strict=size > 0):
+            exact = truth.exact_quantile(values, q)
+            answer = theirs.quantile(q, 0.9999)
+            assert answer.low[0] <= exact <= answer.high[0]
+            answer = ours.quantile(q, 0.9999)
+            assert answer.low[0] <= value <= answer.high[0]
 
 
 def test_a_merge_in_spark_of_its_quantiles_and_ours_has_all_values(spark):

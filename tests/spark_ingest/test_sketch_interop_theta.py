@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
 from synopses.theta import GroupedTheta
@@ -31,33 +32,40 @@ KINDS: dict[str, tuple[Callable[[int], Any], Callable[[Any], np.ndarray]]] = {
 }
 
 
-def frame(spark: SparkSession, values: list[Any]) -> DataFrame:
-    return spark.createDataFrame(pa.table({"g": [0] * len(values), "x": values}))
+SIZES = (1, 100, 4096, 30_000)
 
 
-def theirs(spark: SparkSession, values: list[Any], lg_k: int = 12) -> bytes:
-    found = frame(spark, values).selectExpr(f"theta_sketch_agg(x, {lg_k}) AS sketch").toArrow()
-    image: bytes = found["sketch"][0].as_py()
-    return image
+def theirs(spark: SparkSession, streams: list[list[Any]], lg_k: int = 12) -> list[bytes]:
+    """Spark's sketch of each stream of values."""
+    groups = [group for group, values in enumerate(streams) for _ in values]
+    values = [value for values in streams for value in values]
+    frame = spark.createDataFrame(pa.table({"g": groups, "x": values}))
+    found = frame.groupBy("g").agg(sf.expr(f"theta_sketch_agg(x, {lg_k})").alias("sketch"))
+    images: list[bytes] = found.orderBy("g").toArrow()["sketch"].to_pylist()
+    return images
 
 
-@pytest.mark.parametrize("size", [1, 100, 4096, 30_000])
 @pytest.mark.parametrize("kind", KINDS)
-def test_sparks_sketch_is_ours(spark: SparkSession, kind: str, size: int) -> None:
+def test_sparks_sketch_is_ours(spark: SparkSession, kind: str) -> None:
     make, hashes = KINDS[kind]
-    values = [make(at) for at in range(size)]
-    ours = GroupedTheta(1, 12)
-    ours.update(None, hashes(values))
-    assert GroupedTheta.from_images([theirs(spark, values)]).to_bytes() == ours.to_bytes()
+    streams = [[make(at) for at in range(size)] for size in SIZES]
+    for values, image in zip(streams, theirs(spark, streams), strict=True):
+        ours = GroupedTheta(1, 12)
+        ours.update(None, hashes(values))
+        assert GroupedTheta.from_images([image]).to_bytes() == ours.to_bytes(), len(values)
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, 30_000])
-def test_spark_reads_our_images(spark: SparkSession, size: int) -> None:
-    ours = GroupedTheta(1, 12)
-    ours.update(None, murmur_int64(np.arange(size))[0])
-    table = pa.table({"sketch": pa.array([ours.image(0)], pa.binary())})
-    found = spark.createDataFrame(table).selectExpr("theta_sketch_estimate(sketch) AS n").toArrow()
-    assert found["n"][0].as_py() == pytest.approx(ours.distinct(0.95).value[0], abs=1)
+def test_spark_reads_our_images(spark: SparkSession) -> None:
+    images, estimates = list[bytes](), list[float]()
+    for size in (0, *SIZES):
+        ours = GroupedTheta(1, 12)
+        ours.update(None, murmur_int64(np.arange(size))[0])
+        images.append(ours.image(0))
+        estimates.append(ours.distinct(0.95).value[0])
+    table = pa.table({"at": range(len(images)), "sketch": pa.array(images, pa.binary())})
+    frame = spark.createDataFrame(table).selectExpr("at", "theta_sketch_estimate(sketch) AS n")
+    found = frame.orderBy("at").toArrow()["n"].to_pylist()
+    assert found == [pytest.approx(estimate, abs=1) for estimate in estimates]
 
 
 def test_spark_compares_our_sets_with_its_own(spark: SparkSession) -> None:
@@ -68,7 +76,7 @@ def test_spark_compares_our_sets_with_its_own(spark: SparkSession) -> None:
     table = pa.table(
         {
             "a": pa.array([ours.image(0)], pa.binary()),
-            "b": pa.array([theirs(spark, right.tolist())], pa.binary()),
+            "b": pa.array(theirs(spark, [right.tolist()]), pa.binary()),
         }
     )
     found = (
