@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from shedder.garbage import keeping_what_is_loaded, loading
+from tests.scale import scaled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,11 +109,11 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of a run: a JVM starts and warms up for ten seconds of a core.
 
     Tables of tests are tiny: to compile code for each statement takes longer than to interpret it.
-    Tests of whole commands (test_accuracy_command.py, test_demo.py) run with Spark's own settings.
+    Nightly runs compile it, and so do commands in processes of their own.
     """
     session = pytest.importorskip("spark_ingest.session")
     chosen = session.SparkSettings(cores=2, heap_mb=2048, brief=True)
     with session.spark_session(chosen) as started:
-        started.conf.set("spark.sql.codegen.wholeStage", "false")
-        started.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        started.conf.set("spark.sql.codegen.wholeStage", scaled("false", "true"))
+        started.conf.set("spark.sql.codegen.factoryMode", scaled("NO_CODEGEN", "FALLBACK"))
         yield started
