@@ -12,6 +12,9 @@ import shedder
 from shedder.errors import Overloaded, Unreachable
 from spark_ingest.demo.replay import batches, replay
 from spark_ingest.flights import CREATE, STREAM, load_flights
+from tests.scale import scaled
+
+QUESTIONS = scaled(30, 120)  # Of the tour, beside the standing ones.
 
 
 class LossyDatabase:
@@ -64,7 +67,7 @@ def test_a_replay_over_a_breaking_connection_stores_every_row_once(tmp_path):
 def test_the_tour_ends_with_every_claim_held(tmp_path):
     command = [sys.executable, "-m", "shedder.cli.main", "demo", "--report", str(tmp_path)]
     done = subprocess.run(
-        [*command, "--seconds", "3", "--questions", "120"],
+        [*command, "--seconds", "3", "--questions", str(QUESTIONS)],
         capture_output=True,
         text=True,
         check=False,

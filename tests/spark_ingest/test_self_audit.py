@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +139,7 @@ def test_rounds_go_on_when_the_service_is_back(
     spark: SparkSession, server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
-    with server.connect() as client:
+    with server.connect(patience_s=1) as client:
         client.execute(CREATE.format("r"))
         client.register("q", ASKED.format("r", ""))
         push_until(client, "r", 20)
@@ -148,12 +149,21 @@ def test_rounds_go_on_when_the_service_is_back(
 
         def back(_seconds: float) -> None:
             server.start_again()
+            until_connected(client)
 
         assert audit_rounds(spark, client, "r", data, 1, 2, back) == ExitCode.FINE
         told = capsys.readouterr()
         assert told.out.startswith("q: 0 of ")
         assert "the next one will see" in told.err
         assert client.query("q").answer().certified is True
+
+
+def until_connected(client: Client) -> None:
+    """Return when the client has found its server again."""
+    while True:
+        with suppress(Unreachable):
+            client.ledger("r")
+            return
 
 
 def test_what_was_summarised_is_audited_by_the_tuples_themselves(
