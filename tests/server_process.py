@@ -36,7 +36,7 @@ class ServerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit status."""
         self._process.send_signal(number)
-        return self.wait()
+        return self._process.wait(30)
 
     def wait(self) -> int:
         """Wait for its end, whatever brings it about; returns the exit status."""
