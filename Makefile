@@ -5,13 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 WORKERS ?= 2
-SEED ?= 0
+SEED ?=
 WORLDS ?= 200
 # Compiled once, not in each process: half of the time that a worker takes to collect the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo spark-demo test test-spark test-others unit check format lint docs bench proto simulate-long \
+.PHONY: help venv demo spark-demo test unit nightly durations check format lint docs bench proto simulate-long \
   coverage characterize constraints clean
 
 help:  ## this list
@@ -38,17 +38,22 @@ demo: venv  ## the tour: real flights in, answers with intervals out, Spark as t
 spark-demo: venv  ## a million flights through Spark, summarised and forwarded, judged by Spark
 	@$(BIN)/shedder spark-demo
 
+# By files, those that take longest first, and all that need Java in one worker (tests/budget.py).
+SUITE := -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: venv  ## all tests, the slow ones and Spark's, too
-	@$(MAKE) --no-print-directory -j2 test-spark test-others
-
-test-spark: venv  # One session, which waits for its JVM half of the time.
-	@$(BIN)/pytest -q -m spark
-
-test-others: venv  # By files, those that take longest first (tests/conftest.py).
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not spark"
+	@$(BIN)/pytest $(SUITE)
 
 unit: venv  ## the quick tests
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
+
+nightly: venv  ## all tests at full size, a seed drawn afresh, long simulations; SEED=… replays a night
+	@seed=$(or $(SEED),$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')); echo "make nightly SEED=$$seed"; \
+	  SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed $(BIN)/pytest $(SUITE) \
+	  && $(BIN)/python -m tests.simulation.invariants $$seed $(WORLDS) 60
+
+durations: venv  ## run all tests and record how long each file takes (tests/durations.json)
+	@$(BIN)/pytest $(SUITE) --record-durations
 
 check: lint test  ## what a change must pass: format, lint, types, imports, tests, docs that execute
 
@@ -73,7 +78,7 @@ proto: venv  ## write shedder/v1 again from proto/
 	@$(BIN)/python proto/generate.py
 
 simulate-long: venv  ## 200 random worlds of a minute each, in 20 minutes of a core; SEED=…, WORLDS=…
-	@$(BIN)/python -m tests.simulation.invariants $(SEED) $(WORLDS) 60
+	@$(BIN)/python -m tests.simulation.invariants $(or $(SEED),0) $(WORLDS) 60
 
 coverage: venv  ## the full grids of interval coverage; writes docs/coverage*.md
 	@$(BIN)/python -m tests.synopses.coverage_grid

@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without deadlines, the same in every run; files in memory."""
+"""The run of the tests: its seeds, its order, its files in memory, and its report."""
 
 from __future__ import annotations
 
@@ -9,79 +9,226 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from shedder.garbage import keeping_what_is_loaded, loading
-from tests.scale import scaled
+from tests import budget, scale, seeds
+from tests.truth import EVALUATED, RUN_ALARM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Two cores shared with Spark make any deadline flaky; derandomized examples make a failure ours.
+# Examples come from the seed of the run. Two cores shared with Spark make any deadline flaky. The
+# other health checks depend on chance: on some seeds a sound strategy would fail them. Nothing is
+# kept between runs, so a seed alone replays a run.
 settings.register_profile(
     "shedder",
     deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.filter_too_much,
+        HealthCheck.data_too_large,
+    ],
 )
 settings.load_profile("shedder")
 
 MEMORY, ROOM_BYTES_MIN = Path("/dev/shm"), 8 << 30
+ALARM_OF_RUN = 1e-4  # All gates of a run together: one false alarm in 10,000 runs.
+REPLAYED = 10  # Tests that the command for a replay names.
 
-# What takes minutes, longest first: what begins last is what the other worker waits for.
-LONGEST = (
-    "simulation/test_invariants.py",
-    "archive/test_relaid.py",
-    "engine/test_kill.py",
-    "allocator/test_plan_precision.py",
-    "engine/test_drift.py",
-    "cql/test_differential.py",
-    "synopses/test_hostile.py",
-    "engine/test_state_machine.py",
-    "engine/test_any_archive.py",
-    "engine/test_any_commands.py",
-)
+LEDGER = budget.Ledger()
 
 
-def pytest_configure() -> None:
-    """Put what tests write into memory where there is room: half of a store's time is its disk's.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("shedder")
+    group.addoption("--budget", action="store_true", help="print the tables of seconds always")
+    group.addoption(
+        "--record-durations", action="store_true", help=f"write {budget.DURATIONS.name}"
+    )
 
-    What a disk does when power fails is simulated (tests/archive/power.py); that calls which make
-    things durable are made, and made in order, does not depend on how long each takes.
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle seed and scale before any worker starts, and put what tests write into memory.
+
+    Half of a store's time is its disk's. What a disk does when power fails is simulated
+    (tests/archive/power.py); that calls which make things durable are made, and made in order, does
+    not depend on how long each takes.
     """
+    for name, value in ((seeds.VARIABLE, seeds.BASE), (scale.VARIABLE, scale.SCALE.value)):
+        # Workers inherit the environment. Tests do not: Settings refuses names that it does not
+        # know, and a test's child process gets its seed as an argument.
+        if _has_workers(config):
+            os.environ[name] = str(value)
+        else:
+            os.environ.pop(name, None)
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(seeds.BASE)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES_MIN:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest; in a file, and among the others, nothing moves."""
-    here = Path(__file__).parent
-    turns = {here / name: turn for turn, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: turns.get(item.path, len(turns)))
+def _has_workers(config: pytest.Config) -> bool:
+    return bool(config.getoption("dist", "no") != "no")
+
+
+def _run() -> str:
+    """Return what replays this run's seeds and sizes, as the shell reads it."""
+    change = scale.SCALE is scale.Scale.CHANGE
+    return f"{seeds.VARIABLE}={seeds.BASE}" + (
+        "" if change else f" {scale.VARIABLE}={scale.SCALE.value}"
+    )
+
+
+def pytest_report_header() -> str:
+    return f"seed of this run: {_run()}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Print the seed in a quiet run, too, which has no header."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and session.config.get_verbosity() < 0:
+        reporter.write_line(pytest_report_header())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is nightly to nightly runs, and begin with what takes longest."""
+    nightly = [item for item in items if item.get_closest_marker("nightly")]
+    if nightly and scale.SCALE is not scale.Scale.NIGHTLY:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    order = budget.longest_first([item.nodeid for item in items], budget.read_durations())
+    items[:] = [items[place] for place in order]
+
+
+class ByGroup(LoadFileScheduling):  # type: ignore[misc]
+    """A worker runs whole files, and one worker all files that need Java."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return budget.group_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
+    return ByGroup(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """Eight thousand tests and all modules stay: nothing to look for while they are loaded."""
+    """Keep the garbage collector from looking at thousands of tests while they are loaded."""
     with loading():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop() -> Iterator[object]:
-    """They are not looked at again and again while tests run."""
+    """Keep the garbage collector from looking at them while tests run."""
     with keeping_what_is_loaded():
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    """Give the report of a phase the CPU seconds since the phase before; xdist hands them on."""
+    report = yield
+    report.cpu_s = CPU.since_last(with_java=item.get_closest_marker("spark") is not None)
+    return report
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    CPU.since_last(with_java=nodeid.startswith(budget.JVM))
+
+
+class CpuClock:
+    """CPU seconds of this process and its children; of those that live, only where Java is."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._own_s, self._java_s = 0.0, 0.0
+
+    def since_last(self, *, with_java: bool) -> float:
+        """Return the seconds since the last call."""
+        times = os.times()
+        own_s = sum(times[:4])
+        spent_s, self._own_s = own_s - self._own_s, own_s
+        if with_java:
+            java_s = sum(map(_cpu_s, self._process.children(recursive=True)))
+            spent_s += max(0.0, java_s - self._java_s)
+            self._java_s = java_s
+        return spent_s
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
+
+
+CPU = CpuClock()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    LEDGER.add(report.nodeid, getattr(report, "cpu_s", 0.0), report.duration)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Add the gates of a worker that has ended to those of the run."""
+    literal, run = getattr(node, "workeroutput", {}).get("gates", (0, 0))
+    EVALUATED.literal += literal
+    EVALUATED.run += run
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand a worker's gates on; fail a run whose gates would be false too often together."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["gates"] = (EVALUATED.literal, EVALUATED.run)
+    elif EVALUATED.run * RUN_ALARM > ALARM_OF_RUN:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if output is None and session.config.option.record_durations:
+        budget.DURATIONS.write_text(budget.recorded(LEDGER, budget.read_durations()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    out, option = terminalreporter, terminalreporter.config.option
+    failed = [report.nodeid for kind in ("failed", "error") for report in out.getreports(kind)]
+    tests = sum(len(out.getreports(kind)) for kind in ("passed", "failed", "skipped"))
+    if option.budget or tests > budget.TESTS_MIN:
+        out.section("seconds by directory (tests/budget.toml)")
+        for line in budget.directories(LEDGER, budget.read_budget()):
+            out.write_line(line)
+        out.section("slowest files: cpu s, wall s")
+        for line in budget.slowest(LEDGER):
+            out.write_line(line)
+    if EVALUATED.run + EVALUATED.literal:
+        alarm = EVALUATED.run * RUN_ALARM
+        out.section("statistical gates")
+        out.write_line(
+            f"{EVALUATED.run} on seeds of the run: false alarm of the run <= {alarm:.2g}"
+            + (f", which is above {ALARM_OF_RUN:g}" if alarm > ALARM_OF_RUN else "")
+            + f"; {EVALUATED.literal} on literal seeds, the same in every run"
+        )
+    if failed:
+        names = " ".join(f"'{nodeid}'" for nodeid in dict.fromkeys(failed[:REPLAYED]))
+        out.section("replay, hypothesis's examples included")
+        out.write_line(f"{_run()} .venv/bin/pytest {names}")
+
+
 @pytest.fixture(autouse=True)
 def same_chance(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Seeds that nobody could foresee are the same in every run of a test, unlike in another test.
+    """Draw seeds that a server keeps secret from the test's name: the same in every run.
 
-    Else one stream in some hundred has a sample without the group that a test asks about.
+    They do not come from the seed of the run: one stream in some hundred has a sample without the
+    group that a test asks about.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "randbits", random.Random(request.node.nodeid).getrandbits)
@@ -114,6 +261,6 @@ def spark() -> Iterator[SparkSession]:
     session = pytest.importorskip("spark_ingest.session")
     chosen = session.SparkSettings(cores=2, heap_mb=2048, brief=True)
     with session.spark_session(chosen) as started:
-        started.conf.set("spark.sql.codegen.wholeStage", scaled("false", "true"))
-        started.conf.set("spark.sql.codegen.factoryMode", scaled("NO_CODEGEN", "FALLBACK"))
+        started.conf.set("spark.sql.codegen.wholeStage", scale.scaled("false", "true"))
+        started.conf.set("spark.sql.codegen.factoryMode", scale.scaled("NO_CODEGEN", "FALLBACK"))
         yield started

@@ -37,12 +37,17 @@ def exact(trials: int, confidence: float, chance: float) -> tuple[float, float]:
         )
         passed += going[accepted & ~refuted].sum()
         going = np.where(refuted | accepted, 0.0, going)
-    return passed + going[gate(trials, confidence, RUN_ALARM) :].sum(), expected
+    return passed + going[fewest(trials, confidence, RUN_ALARM) :].sum(), expected
+
+
+def fewest(trials: int, confidence: float, alarm: float) -> int:
+    """What the gate answers; this module computes with it, and the run does not count it."""
+    return int(stats.binom.ppf(alarm, trials, confidence))
 
 
 def of_fixed(trials: int, confidence: float, chance: float, alarm: float) -> float:
     """Probability that the fixed gate passes."""
-    return float(stats.binom.sf(gate(trials, confidence, alarm) - 1, trials, chance))
+    return float(stats.binom.sf(fewest(trials, confidence, alarm) - 1, trials, chance))
 
 
 def one_by_one(chance: float, *names: str | int):
@@ -135,7 +140,7 @@ def test_at_the_last_trial_the_gate_decides():
     """Shares just below the claim, and without noise, convince neither player."""
     few = holds(lambda _: (93, 100), 0.95, trials=400, margin=0.04)
     assert few.trials == 400
-    assert few.holds == (gate(400, 0.95, RUN_ALARM) <= 372)
+    assert few.holds == (fewest(400, 0.95, RUN_ALARM) <= 372)
 
 
 def test_each_test_is_counted_among_the_gates_of_the_run():
@@ -144,6 +149,14 @@ def test_each_test_is_counted_among_the_gates_of_the_run():
     assert EVALUATED.run == before + GATES
     holds(lambda _: (1, 1), 0.95, trials=40)
     assert EVALUATED.run == before + GATES + GATES_OF_SHARES
+
+
+def test_a_gate_is_counted_by_the_seeds_that_it_is_for():
+    literal, run = EVALUATED.literal, EVALUATED.run
+    assert gate(400, 0.95) == fewest(400, 0.95, ALARM)
+    assert (EVALUATED.literal, EVALUATED.run) == (literal + 1, run)
+    assert gate(400, 0.95, RUN_ALARM) == fewest(400, 0.95, RUN_ALARM)
+    assert (EVALUATED.literal, EVALUATED.run) == (literal + 1, run + 1)
 
 
 def test_too_few_trials_to_refute_anything_are_an_error():

@@ -1,0 +1,77 @@
+"""A run of the tests: its seed reaches every worker, hypothesis and the command that replays it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import scale, seeds
+
+PROBE = """
+import os
+import pytest
+from hypothesis import given, strategies as st
+from tests.scale import scaled
+from tests.seeds import seed
+from tests.truth import RUN_ALARM, gate
+
+drawn = []
+
+@given(st.integers(0, 10**9))
+def test_draws(number):
+    drawn.append(number)
+
+def test_says_what_was_drawn(pytestconfig):
+    assert gate(400, 0.95, RUN_ALARM) < gate(400, 0.95)
+    said = pytestconfig.rootpath / f"said-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+    names = sorted(name for name in os.environ if name in ("SHEDDER_SEED", "SHEDDER_SCALE"))
+    said.write_text(repr((drawn, seed("probe"), scaled(1, 2), names)))
+
+@pytest.mark.nightly
+def test_of_nights():
+    pass
+
+def test_fails():
+    assert not drawn
+"""
+
+
+def run(home: Path, *options: str, seed: int, size: str = "change") -> tuple[str, list[str]]:
+    """Run the probe in its directory; return what pytest printed and what each worker said."""
+    (home / "conftest.py").write_text("from tests.conftest import *\n")
+    (home / "pytest.ini").write_text("[pytest]\nmarkers = nightly: at night\n")
+    (home / "test_probe.py").write_text(PROBE)
+    for name in home.glob("said-*"):
+        name.unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--budget", *options],
+        cwd=home,
+        env=os.environ
+        | {"PYTHONPATH": str(seeds.ROOT)}
+        | {seeds.VARIABLE: str(seed), scale.VARIABLE: size},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout, [name.read_text() for name in sorted(home.glob("said-*"))]
+
+
+@pytest.mark.slow
+def test_a_seed_replays_a_run_and_another_seed_draws_other_examples(tmp_path):
+    printed, (alone,) = run(tmp_path, seed=11)
+    assert "seed of this run: SHEDDER_SEED=11\n" in printed
+    assert "SHEDDER_SEED=11 .venv/bin/pytest 'test_probe.py::test_fails'" in printed
+    assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed
+    assert "1 failed, 2 passed, 1 deselected" in printed
+    assert alone.endswith(", 1, [])")  # Settings refuse names of the environment they do not know.
+    printed, workers = run(tmp_path, "-n2", "--dist=loadfile", seed=11)
+    assert workers == [alone]
+    assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed
+    printed, (other,) = run(tmp_path, seed=12, size="nightly")
+    assert other.partition("]")[0] != alone.partition("]")[0]
+    assert "SHEDDER_SEED=12 SHEDDER_SCALE=nightly .venv/bin/pytest" in printed
+    assert "1 failed, 3 passed" in printed
