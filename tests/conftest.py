@@ -183,8 +183,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Add the gates of a worker that has ended to those of the run."""
     literal, run = getattr(node, "workeroutput", {}).get("gates", (0, 0))
-    EVALUATED.literal += literal
-    EVALUATED.run += run
+    EVALUATED.add(literal=literal, run=run)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -95,7 +95,7 @@ def holds(trial: Trial, confidence: float, *, trials: int, margin: float | None 
         if max(against_claim + math.log(RUN_ALARM), against_rival + math.log(MISSED)) >= 0:
             break
     assert done, "no trial asked anything"
-    EVALUATED.run += gates
+    EVALUATED.add(run=gates)
     if against_claim >= -math.log(RUN_ALARM):
         is_held = False
     elif against_rival >= -math.log(MISSED):

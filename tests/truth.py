@@ -27,6 +27,11 @@ class Evaluated:
     literal: int = 0
     run: int = 0
 
+    def add(self, *, literal: int = 0, run: int = 0) -> None:
+        """Count gates that were evaluated here or in a worker."""
+        self.literal += literal
+        self.run += run
+
 
 EVALUATED = Evaluated()
 
@@ -37,10 +42,8 @@ def gate(trials: int, confidence: float, alarm: float = ALARM) -> int:
     An honest one falls below with probability `alarm` at most. A test on seeds of the run gives
     RUN_ALARM, and a quarter more trials: it then notices what it would notice with ALARM.
     """
-    if alarm > RUN_ALARM:
-        EVALUATED.literal += 1
-    else:
-        EVALUATED.run += 1
+    is_of_run = alarm <= RUN_ALARM
+    EVALUATED.add(literal=int(not is_of_run), run=int(is_of_run))
     return int(stats.binom.ppf(alarm, trials, confidence))
 
 
