@@ -8,10 +8,14 @@ inform: a run over its budget does not fail, because machines differ.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+
+import psutil
 
 TESTS = Path(__file__).parent
 BUDGET, DURATIONS = TESTS / "budget.toml", TESTS / "durations.json"
@@ -125,3 +129,31 @@ def slowest(ledger: Ledger) -> list[str]:
     names = sorted(ledger.files, key=lambda name: -ledger.files[name].cpu_s)[:SLOWEST]
     spent = [(name, ledger.files[name]) for name in names]
     return [f"{one.cpu_s:>8.0f}{one.wall_s:>8.0f}  {name}" for name, one in spent]
+
+
+class CpuClock:
+    """CPU seconds of this process, of its children that have ended, and of Java."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._java: list[psutil.Process] = []
+        self._last_s = 0.0
+
+    def since_last(self, *, look_for_java: bool) -> float:
+        """Return the seconds since the last call.
+
+        Java lives as long as its worker, and its seconds move to those of ended children when it
+        ends. To look for it in the table of processes takes milliseconds.
+        """
+        if look_for_java:
+            self._java = self._process.children(recursive=True)
+        now_s = sum(os.times()[:4]) + sum(map(_cpu_s, self._java))
+        spent_s, self._last_s = max(0.0, now_s - self._last_s), now_s
+        return spent_s
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0

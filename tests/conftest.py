@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
@@ -42,7 +41,7 @@ MEMORY, ROOM_BYTES_MIN = Path("/dev/shm"), 8 << 30
 ALARM_OF_RUN = 1e-4  # All gates of a run together: one false alarm in 10,000 runs.
 REPLAYED = 10  # Tests that the command for a replay names.
 
-LEDGER = budget.Ledger()
+LEDGER, CPU = budget.Ledger(), budget.CpuClock()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -138,41 +137,12 @@ def pytest_runtestloop() -> Iterator[object]:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
     """Give the report of a phase the CPU seconds since the phase before; xdist hands them on."""
     report = yield
-    report.cpu_s = CPU.since_last(with_java=item.get_closest_marker("spark") is not None)
+    report.cpu_s = CPU.since_last(look_for_java=item.get_closest_marker("spark") is not None)
     return report
 
 
-def pytest_runtest_logstart(nodeid: str) -> None:
-    CPU.since_last(with_java=nodeid.startswith(budget.JVM))
-
-
-class CpuClock:
-    """CPU seconds of this process and its children; of those that live, only where Java is."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._own_s, self._java_s = 0.0, 0.0
-
-    def since_last(self, *, with_java: bool) -> float:
-        """Return the seconds since the last call."""
-        times = os.times()
-        own_s = sum(times[:4])
-        spent_s, self._own_s = own_s - self._own_s, own_s
-        if with_java:
-            java_s = sum(map(_cpu_s, self._process.children(recursive=True)))
-            spent_s += max(0.0, java_s - self._java_s)
-            self._java_s = java_s
-        return spent_s
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    with suppress(psutil.Error):
-        times = process.cpu_times()
-        return float(times.user + times.system)
-    return 0.0
-
-
-CPU = CpuClock()
+def pytest_runtest_logstart() -> None:
+    CPU.since_last(look_for_java=False)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 from tests.budget import (
     JVM,
     TESTS,
+    CpuClock,
     Ledger,
     directories,
     group_of,
@@ -89,3 +92,17 @@ def test_recorded_seconds_of_files_that_did_not_run_stay():
 def test_every_directory_of_tests_has_a_budget():
     names = {path.relative_to(TESTS).parent.as_posix() for path in TESTS.rglob("test_*.py")}
     assert {name.partition("/")[0] for name in names} == set(read_budget())
+
+
+def test_seconds_of_a_child_count_once_while_it_lives_and_after_it_has_ended():
+    spin = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
+    clock = CpuClock()
+    with subprocess.Popen(
+        [sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        clock.since_last(look_for_java=False)
+        assert clock.since_last(look_for_java=True) >= 0.4
+        child.communicate("\n")
+    assert clock.since_last(look_for_java=False) < 0.4
