@@ -15,9 +15,9 @@ class Places:
     """So many for all tenants. Not thread-safe: of one event loop.
 
     A tenant is let in while it has less than TIMES the places that are free. So two that want all
-    there are have three sevenths each, however many there are some stay free, and whoever comes
-    next is let in. Source: dynamic thresholds, Choudhury & Hahne 1998, IEEE/ACM Transactions on
-    Networking 6(2), section II.
+    there are have three sevenths each. Of 4^k places, k tenants that take all they may leave one
+    free, and the next tenant is let in. Source: dynamic thresholds, Choudhury & Hahne 1998,
+    IEEE/ACM Transactions on Networking 6(2), section II.
     """
 
     def __init__(self, most: int, what: str) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from grpc_health.v1 import health_pb2
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import shedder
@@ -24,7 +24,10 @@ from tests.streams.streams import trades
 COUNT = "SELECT COUNT(*) AS n FROM trades"
 
 
-@given(st.integers(1, 40), st.lists(st.sampled_from("abc"), max_size=200))
+@given(st.integers(1, 80), st.lists(st.sampled_from("abc"), max_size=200))
+@example(7, ["a"] * 6 + ["b"])  # Two take all of seven places: too few for two.
+@example(16, ["a"] * 12 + ["b"] * 4)
+@example(64, ["a"] * 48 + ["b"] * 12 + ["c"] * 4)
 def test_whoever_has_no_place_yet_is_let_in_whatever_others_want(most, asking):
     places, taken = Places(most, "calls"), dict.fromkeys("abc", 0)
     for tenant in asking:
@@ -36,7 +39,8 @@ def test_whoever_has_no_place_yet_is_let_in_whatever_others_want(most, asking):
             taken[tenant] += 1
     assert sum(taken.values()) <= most
     assert max(taken.values()) <= 0.75 * most + 1
-    if most > 6:  # Three may have three tenths each, and a tenth is free.
+    others = sum(count > 0 for count in taken.values())
+    if most >= 4**others:  # Each takes three quarters of what the others before left free.
         places.take("newcomer")
 
 
