@@ -49,7 +49,7 @@ unit: venv  ## the quick tests
 
 nightly: venv  ## all tests at full size, a seed drawn afresh, long simulations; SEED=… replays a night
 	@seed=$(or $(SEED),$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')); echo "make nightly SEED=$$seed"; \
-	  SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed $(BIN)/pytest $(SUITE) \
+	  SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed $(BIN)/pytest $(SUITE) --timeout 3600 \
 	  && $(BIN)/python -m tests.simulation.invariants $$seed $(WORLDS) 60
 
 durations: venv  ## run all tests and record how long each file takes (tests/durations.json)
