@@ -101,9 +101,9 @@ def holds(trial: Trial, confidence: float, *, trials: int, margin: float | None 
     elif against_rival >= -math.log(MISSED):
         is_held = True
     else:
-        is_held = (
-            held >= int(stats.binom.ppf(RUN_ALARM, done, confidence)) - 1e-9 * done
-        )  # Shares are rounded.
+        # The bound for shares is that of whole hits, rounded up; sums of shares are rounded.
+        fewest = int(stats.binom.ppf(RUN_ALARM, done, confidence))
+        is_held = math.ceil(held - 1e-9 * done) >= fewest
     return Outcome(is_held, done, held, confidence, margin)
 
 
