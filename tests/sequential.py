@@ -16,6 +16,9 @@ Errors:
   - An honest interval is refuted with probability 2 RUN_ALARM at most, one for the bets and one for
     the gate. With shares (several intervals in a trial) the gate counts e times (Bentkus).
   - A rival passes with probability MISSED at most above that of the fixed gate.
+  - An interval between claim and rival passes with a probability up to 0.2 above that of the fixed
+    gate that the test replaces. A gate on literal seeds decides once; this test decides again with
+    every commit.
 
 With the default margin the fixed gate of as many trials itself misses the rival with probability
 MISSED. An honest interval then takes about a fifth of the trials. Seeds may be those of the run. A

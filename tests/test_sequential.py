@@ -79,6 +79,14 @@ def test_a_quarter_more_trials_notice_what_a_gate_on_literal_seeds_notices(trial
 
 
 @pytest.mark.parametrize(("trials", "confidence"), CASES)
+def test_between_claim_and_rival_it_passes_little_more_often_than_a_gate(trials, confidence):
+    margin = noticed(trials, confidence)
+    for shortfall in np.linspace(0.0, 1.0, 9) * margin:
+        fixed = of_fixed(trials * 4 // 5, confidence, confidence - shortfall, ALARM)
+        assert exact(trials, confidence, confidence - shortfall)[0] <= fixed + 0.2
+
+
+@pytest.mark.parametrize(("trials", "confidence"), CASES)
 def test_an_honest_interval_takes_a_third_of_the_trials(trials, confidence):
     assert exact(trials, confidence, confidence)[1] <= trials / 3
     assert exact(trials, confidence, 1.0)[1] <= exact(trials, confidence, confidence)[1]
