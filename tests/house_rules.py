@@ -1,0 +1,195 @@
+"""Rules for the code of tests, found in its syntax tree: each finds the lines that break it.
+
+found = private_names(ast.parse(text))  # ["12: engine._core"]
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+Rule = Callable[[ast.Module], "list[str]"]
+
+# Public names that begin with an underscore: of named tuples, and of `os`.
+PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
+REPLACING = frozenset({"setattr", "delattr", "setitem", "delitem"})
+
+
+def private_names(tree: ast.Module) -> list[str]:
+    """Find private names that are imported, or read from an object and not defined in this file."""
+    own = set(_defined(tree))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found += [_line(node, alias.name) for alias in node.names if _is_private(alias.name)]
+        elif isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own:
+            found.append(_line(node, ast.unparse(node)))
+        elif _called(node) in {"getattr", "hasattr", "attrgetter"}:
+            found += [
+                _line(node, argument.value)
+                for argument in _arguments(node)
+                if isinstance(argument, ast.Constant)
+                and isinstance(argument.value, str)
+                and _is_private(argument.value)
+                and argument.value not in own
+            ]
+    return found
+
+
+def replacements(tree: ast.Module) -> list[str]:
+    """Find attributes and items that are replaced, unless they are of the standard library."""
+    sources = _sources(tree)
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in REPLACING:
+            if not node.args or not _is_of_library(node.args[0], sources):
+                found.append(_line(node, ast.unparse(node)))
+        elif _called(node) in {"patch", "__setattr__"} or _is_mock(node):
+            found.append(_line(node, ast.unparse(node)))
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [
+                _line(node, ast.unparse(target))
+                for target in targets
+                if isinstance(target, ast.Attribute)
+                and isinstance(base := _base(target), ast.Name)
+                and base.id in sources
+                and not _is_of_library(target, sources)
+            ]
+    return found
+
+
+def imported_tests(tree: ast.Module) -> list[str]:
+    """Find imports of test modules."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = "tests." if node.level else ""
+            names = [f"{package}{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found += [_line(node, name) for name in names if re.match(r"tests\..*\btest_", name)]
+    return found
+
+
+def sleeps(tree: ast.Module) -> list[str]:
+    """Find uses of `time.sleep`."""
+    sources = _sources(tree)
+    if not {"time", "time.sleep"} & set(sources.values()):
+        return []
+    return [
+        _line(node, ast.unparse(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.Name) and _dotted(node, sources) == "time.sleep"
+    ]
+
+
+def uncounted_gates(tree: ast.Module) -> list[str]:
+    """Find functions that draw seeds of the run and give `gate` no level (tests/truth.py)."""
+    sources, found = _sources(tree), list[str]()
+    if not any(source.startswith("tests.seeds") for source in sources.values()):
+        return found
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        names = [(_dotted(call.func, sources), call) for call in calls]
+        if any(name in {"tests.seeds.seed", "tests.seeds.seeds"} for name, _ in names):
+            found += [
+                _line(call, function.name)
+                for name, call in names
+                if name == "tests.truth.gate" and len(_arguments(call)) < 3
+            ]
+    return found
+
+
+RULES: Mapping[str, Rule] = {
+    "private names of other modules": private_names,
+    "replacements of code that is not of the standard library": replacements,
+    "imports of test modules": imported_tests,
+    "uses of time.sleep": sleeps,
+    "gates on seeds of the run without RUN_ALARM": uncounted_gates,
+}
+
+
+def _line(node: ast.AST, text: str) -> str:
+    return f"{getattr(node, 'lineno', 0)}: {text}"
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__") and name != "_" and name not in PUBLIC
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """Names that this file gives to functions, classes, variables and attributes of `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        ):
+            yield node.attr
+
+
+def _sources(tree: ast.Module) -> dict[str, str]:
+    """What each imported name stands for: `{"sleep": "time.sleep", "np": "numpy"}`."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                found[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return found
+
+
+def _base(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node
+
+
+def _dotted(node: ast.expr, sources: Mapping[str, str]) -> str | None:
+    """The full name of what is written here, if it begins with an imported name."""
+    base = _base(node)
+    if not isinstance(base, ast.Name) or base.id not in sources:
+        return None
+    return sources[base.id] + ast.unparse(node).removeprefix(base.id)
+
+
+def _is_of_library(target: ast.expr, sources: Mapping[str, str]) -> bool:
+    if isinstance(target, ast.Constant):
+        name: object = target.value
+    else:
+        name = _dotted(target, sources)
+    return isinstance(name, str) and name.partition(".")[0] in sys.stdlib_module_names
+
+
+def _called(node: ast.AST) -> str | None:
+    if not isinstance(node, ast.Call):
+        return None
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return None
+
+
+def _is_mock(node: ast.AST) -> bool:
+    return isinstance(node, ast.ImportFrom) and (node.module or "").startswith("unittest")
+
+
+def _arguments(node: ast.AST) -> list[ast.expr]:
+    if not isinstance(node, ast.Call):
+        return []
+    return [*node.args, *(keyword.value for keyword in node.keywords)]
