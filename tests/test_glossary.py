@@ -1,4 +1,4 @@
-"""The glossary keeps its form: tables that parse, one row per word, in alphabetical order."""
+"""The glossary keeps its form and its truth: one row per word, words in use, code that exists."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ AREAS = [
 ]
 _HEAD = "| word | meaning here | elsewhere | in the code |"
 _RULE = "|---|---|---|---|"
+PACKAGES = ["shedder", "synopses", "allocator", "spark_ingest", "benchmarks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +90,45 @@ def test_every_list_of_other_words_is_readable():
 def test_words_are_in_alphabetical_order(area):
     words = [row.word for row in rows() if row.area == area]
     assert words == sorted(words, key=str.casefold)
+
+
+def test_every_path_in_the_last_column_exists():
+    named = {row.word: re.findall(r"`([^`]+)`", row.cells[3]) for row in rows()}
+    assert all(named.values())
+    assert not [
+        (word, path)
+        for word, paths in named.items()
+        for path in paths
+        if not (ROOT / path).exists() or path.endswith("/") != (ROOT / path).is_dir()
+    ]
+
+
+@pytest.mark.slow
+def test_every_word_is_used_in_docs_or_code():
+    used = used_text()
+    assert not [row.word for row in rows() if not is_used(row.word.lower(), used)]
+
+
+def used_text() -> str:
+    """Docs and code except the glossary, in lower case, as they are and with identifiers cut.
+
+    The names of files count, and so do the words of LandmarkWindow and of drop_policy.
+    """
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("proto/**/*.proto")]
+    files.remove(ROOT / "docs/glossary.md")
+    files += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    whole = "\n".join(f"{path.relative_to(ROOT)}\n{path.read_text()}" for path in files)
+    cut = re.sub(r"[\s_]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", whole))
+    return f"{whole}\n{cut}".lower()
+
+
+def is_used(word: str, text: str) -> bool:
+    """Return whether the text has the word, or its plural, as a word of its own."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        end += text[end : end + 1] == "s"
+        if not text[at - 1 : at].isalnum() and not text[end : end + 1].isalnum():
+            return True
+        at = text.find(word, at + 1)
+    return False
