@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from shedder.cql.expression import JOINS, OF_PAIRS, AggregateFunction, Literal
-from shedder.cql.text import literal_text, quoted
+from shedder.cql.expression_text import literal_text, quoted
 from shedder.cql.types import ColumnType
 from spark_ingest.profile import ColumnProfile, Profile
 

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from synopses.errors import CannotSubtract, CorruptSynopsis
 from synopses.inputs import as_input
+from synopses.parameters import COUNTED_MAX
 
-COUNTED_MAX = 2**62  # Of one group: sums of two such still fit.
 Entries = tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64]]
 
 

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import cross_moment_kernels as kernels
-from synopses.counter_entries import COUNTED_MAX
 from synopses.errors import CorruptSynopsis
 from synopses.estimate import Bound, Estimates
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids, same_rows
 from synopses.out_of_range import in_range, known_in_range
-from synopses.parameters import as_groups
+from synopses.parameters import COUNTED_MAX, as_groups
 from synopses.profile import Cost, Profile, Share, Thinning, exactly
 
 _PARAMETERS = struct.Struct("<q")

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses import counter_kernels as kernels
-from synopses.counter_entries import COUNTED_MAX, Entries, check_entries, less, readable
+from synopses.counter_entries import Entries, check_entries, less, readable
 from synopses.counter_kernels import DEPTH, multipliers
 from synopses.errors import CannotMerge, CannotSubtract, CorruptSynopsis
 from synopses.grouped import grown, same_kind, scattered
 from synopses.header import Kind, seal, unseal
 from synopses.inputs import as_column, as_ids, as_input
-from synopses.parameters import WORD_MAX, as_groups, as_whole
+from synopses.parameters import COUNTED_MAX, WORD_MAX, as_groups, as_whole
 from synopses.profile import Statistics
 from synopses.resizing import Resizable
 

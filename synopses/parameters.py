@@ -10,6 +10,7 @@ from synopses.errors import BadParameter
 
 INT64_MAX: Final = (1 << 63) - 1
 WORD_MAX: Final = (1 << 64) - 1
+COUNTED_MAX: Final = 1 << 62  # Largest stored count: two such counts still add up.
 _GROUPS_MAX: Final = (1 << 31) - 1  # Ids are int32.
 
 

@@ -6,9 +6,9 @@ import threading
 from queue import Queue
 from typing import Final
 
+from shedder.archive.checksum import checksum
 from shedder.archive.files import Bytes, WriteFile
 from shedder.archive.progress import SYNC_BYTES
-from shedder.archive.segment import checksum
 
 _WAITING_MAX: Final = 16  # Pieces that are on their way; Arrow's pages are of 1 MiB at most.
 

@@ -16,11 +16,11 @@ from shedder.cql.expression import (
     size_of,
     walk,
 )
+from shedder.cql.expression_text import text_of
 from shedder.cql.histograms import is_histogram
 from shedder.cql.later import rows_later
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import OrderKey, Output, Select, TargetKind
-from shedder.cql.text import text_of
 from shedder.cql.typed import typed_aggregate, typed_call, with_type
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, TypeMismatch, UnknownColumn

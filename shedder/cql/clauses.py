@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from shedder.cql.dialect import WINDOW
 from shedder.cql.expression import Expression
+from shedder.cql.expression_text import name_of
 from shedder.cql.intervals import INT64_MAX
 from shedder.cql.later import later
 from shedder.cql.layout import DEFAULT_LAYOUT, Layout, layout_of
@@ -35,7 +36,7 @@ from shedder.cql.statement import (
     Target,
     TargetKind,
 )
-from shedder.cql.text import name_of, text_of_select
+from shedder.cql.text import text_of_select
 from shedder.cql.translate import Translator
 from shedder.cql.type_names import column_type
 from shedder.cql.types import ColumnType

@@ -17,7 +17,8 @@ from shedder.cql.changes import ChangesParser
 from shedder.cql.costing_words import read_costing, read_rewrites, read_share
 from shedder.cql.later import LATER, later
 from shedder.cql.layout_words import read_layout
-from shedder.cql.on_overload import THINS, read_on_overload
+from shedder.cql.on_overload import THINS
+from shedder.cql.overload_grammar import read_on_overload
 from shedder.cql.raw import (
     RawAlterQuery,
     RawAlterStream,

@@ -11,13 +11,13 @@ import pyarrow as pa
 from shedder.cql.bind import RowBinder
 from shedder.cql.clauses import selected
 from shedder.cql.expression import Column, Expression, Literal
+from shedder.cql.expression_text import literal_text
 from shedder.cql.limits import Limits
 from shedder.cql.literals import Bindings, converted
 from shedder.cql.query import StreamSchema
 from shedder.cql.raw import RawDelete, RawInsert
 from shedder.cql.source import Source
 from shedder.cql.statement import Contract, Delete, Insert, Output, RangeWindow, Select, Window
-from shedder.cql.text import literal_text
 from shedder.cql.translate import Translator
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, TypeMismatch, UnknownColumn

@@ -11,7 +11,6 @@ from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery
 
 if TYPE_CHECKING:
-    from shedder.cql.dialect import CqlParser
     from shedder.cql.statement import ColumnDefinition
 
 POLICIES = "THIN, BLOCK, DROP, DROP LEAST column or DROP OLDEST"
@@ -47,24 +46,6 @@ class OnOverload:
 
 
 THINS = OnOverload()
-
-
-def read_on_overload(parser: CqlParser) -> OnOverload:
-    """Read what follows ON OVERLOAD; whether there is such a column is looked at later.
-
-    Raises:
-      sqlglot's ParseError: something else stands there.
-    """
-    for word in (Policy.THIN, Policy.BLOCK):
-        if parser._match_text_seq(word.value):
-            return OnOverload(word)
-    if not parser._match_text_seq("DROP"):
-        parser.raise_error(f"expected {POLICIES}")
-    if parser._match_text_seq("OLDEST"):
-        return OnOverload(Policy.DROP_OLDEST)
-    if parser._match_text_seq("LEAST"):
-        return OnOverload(Policy.DROP_LEAST, parser._name("a column of numbers"))
-    return OnOverload(Policy.DROP)
 
 
 def resolved(asked: OnOverload, columns: Iterable[ColumnDefinition]) -> OnOverload:

@@ -15,10 +15,10 @@ from shedder.cql.expression import (
     Literal,
     Op,
 )
+from shedder.cql.expression_text import text_of
 from shedder.cql.intervals import UNITS_US, duration_text
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import Contract, RangeWindow, Select
-from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery
 

@@ -17,9 +17,9 @@ from shedder.cql.expression import (
     Literal,
     Op,
 )
+from shedder.cql.expression_text import text_of
 from shedder.cql.histograms import check_ascending
 from shedder.cql.literals import converted
-from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, TypeMismatch
 

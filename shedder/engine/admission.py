@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shedder.engine.cutter import TAILS_SHARE
 from shedder.engine.intake import Intake
-from shedder.engine.tenants import check_archive
+from shedder.engine.tenant_limits import check_archive
 from shedder.errors import BatchTooLarge, Overloaded, QuotaExceeded, RateExceeded
 from shedder.overload.slots import Slots
 

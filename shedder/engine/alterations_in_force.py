@@ -17,8 +17,8 @@ from shedder.archive.commit import GroupCommit
 from shedder.archive.directory import FORMAT_ALTERED
 from shedder.archive.records import Kind
 from shedder.archive.store import Store
+from shedder.engine.quotas import Tenants
 from shedder.engine.stream import Stream
-from shedder.engine.tenants import Tenants
 from shedder.overload.memory import Pressure
 from shedder.settings import Settings
 

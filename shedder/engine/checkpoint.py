@@ -24,9 +24,9 @@ from shedder.engine.owed import Owed
 from shedder.engine.panes_to_store import PanesToStore
 from shedder.engine.producers import Progress
 from shedder.engine.published import Published
+from shedder.engine.quotas import Tenants
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
-from shedder.engine.tenants import Tenants
 from shedder.queries.certification import Certification
 from shedder.streams.ipc import table_bytes
 from shedder.streams.sample import StreamSample

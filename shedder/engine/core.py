@@ -20,6 +20,7 @@ from shedder.engine.admission import Admission
 from shedder.engine.alterations_in_force import AlterationsInForce
 from shedder.engine.answering import Answering
 from shedder.engine.built import Checked
+from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.checkpoints import Checkpoints
 from shedder.engine.cutter import Cutter
 from shedder.engine.door_drops import DoorDrops
@@ -30,13 +31,12 @@ from shedder.engine.intake import Intake
 from shedder.engine.levels_by_load import LevelsByLoad
 from shedder.engine.levels_in_force import LevelsInForce
 from shedder.engine.machine import Machine
-from shedder.engine.ownership import OPERATOR, Asker, own_streams
 from shedder.engine.published import Published
 from shedder.engine.queue_shares import QueueShares
+from shedder.engine.quotas import Tenants
 from shedder.engine.sizes_in_force import SizesInForce
 from shedder.engine.stream import Stream
 from shedder.engine.tasks import Tasks
-from shedder.engine.tenants import Tenants
 from shedder.errors import UnknownQuery, UnknownStream
 from shedder.overload.cpu_door import CpuDoor
 from shedder.overload.door import Door
@@ -181,8 +181,8 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
             published = stream.queries.get(name)
             if published is not None and asker.owns(stream):
                 return stream, published
-        known = [list(stream.queries) for stream in own_streams(self, asker)]
-        raise UnknownQuery(name, sorted(query for queries in known for query in queries))
+        own = [stream for stream in list(self.streams.values()) if asker.owns(stream)]
+        raise UnknownQuery(name, sorted(query for stream in own for query in list(stream.queries)))
 
     # --- from the log to the panes -------------------------------------------------------------
 

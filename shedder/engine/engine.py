@@ -18,17 +18,18 @@ from shedder.archive.directory import FORMAT_DROPS, FORMAT_TENANTS
 from shedder.archive.exact import ExactWorker
 from shedder.archive.progress import Progress
 from shedder.archive.store import Store
+from shedder.cql.expression_text import quoted
 from shedder.cql.limits import Limits
 from shedder.cql.on_overload import Policy
 from shedder.cql.parse import parse
 from shedder.cql.query import DEFAULT_TENANT, StreamSchema
 from shedder.cql.remainders import compile_remainders
 from shedder.cql.statement import CreateStream, Select
-from shedder.cql.text import quoted
 from shedder.engine import describe
 from shedder.engine.audit import Audit
 from shedder.engine.backfill import Backfilling
 from shedder.engine.budgets import Budgets
+from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.control_table import control_table
 from shedder.engine.core import Core
 from shedder.engine.housekeeping import Housekeeping
@@ -38,7 +39,6 @@ from shedder.engine.machine import Machine
 from shedder.engine.merge import Merging
 from shedder.engine.one_time import OneTime
 from shedder.engine.overload import Overload
-from shedder.engine.ownership import OPERATOR, Asker
 from shedder.engine.producer import Producer
 from shedder.engine.push import push
 from shedder.engine.recovery import recover

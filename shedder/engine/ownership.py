@@ -6,10 +6,8 @@ there; only a name that it wants to give is told to be taken, and not by whom.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from shedder.cql.query import DEFAULT_TENANT
 from shedder.cql.statement import (
     AlterActivity,
     AlterOverload,
@@ -36,6 +34,7 @@ from shedder.cql.statement import (
     Show,
     Statement,
 )
+from shedder.engine.caller import Asker
 from shedder.errors import (
     NotFound,
     PermissionDenied,
@@ -50,25 +49,6 @@ from shedder.errors import (
 if TYPE_CHECKING:
     from shedder.engine.core import Core
     from shedder.engine.stream import Stream
-
-
-@dataclass(frozen=True, slots=True)
-class Asker:
-    """Who asks.
-
-    tenant: whose the streams are that it makes. sees_all: it may use the names of all tenants.
-    """
-
-    tenant: str = DEFAULT_TENANT
-    sees_all: bool = False
-
-    def owns(self, stream: Stream) -> bool:
-        """Whether it may use a stream, and what stands on it."""
-        return self.sees_all or stream.schema.tenant == self.tenant
-
-
-OPERATOR = Asker(sees_all=True)
-"""Whoever has the engine in this process, and the scope admin."""
 
 
 def own_streams(core: Core, asker: Asker) -> list[Stream]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from shedder.cql.collapse import Coarsening, Collapse
 from shedder.cql.expression import SET_FUNCTIONS, AggregateFunction
+from shedder.cql.expression_text import text_of
 from shedder.cql.query import BoundQuery
 from shedder.cql.statement import RangeWindow, Rewrite, Window
-from shedder.cql.text import text_of
 from shedder.streams.windows import PaneGrid
 
 _TRIED_MAX = 1_000

@@ -9,22 +9,18 @@ from collections.abc import Callable
 from shedder.cql.limits import Limits
 from shedder.cql.parse import parse
 from shedder.cql.statement import Select
-from shedder.engine import describe
+from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.core import Core
+from shedder.engine.explain_query import explain
 from shedder.engine.handle import Query
 from shedder.engine.listeners import Latest
 from shedder.engine.overload import Overload
-from shedder.engine.ownership import (
-    OPERATOR,
-    Asker,
-    check_new_query,
-    check_stream,
-)
+from shedder.engine.ownership import check_new_query, check_stream
 from shedder.engine.published import Published
 from shedder.engine.registration import Registrar
 from shedder.engine.sharing import Sharing
 from shedder.engine.stream import Stream
-from shedder.engine.tenants import check_queries
+from shedder.engine.tenant_limits import check_queries
 from shedder.errors import BadSetting, QueryExists, ShedderError, UnknownQuery
 from shedder.queries.answer import Answer
 from shedder.queries.database import Params
@@ -122,4 +118,4 @@ class Registered(ABC):
     def explain_standing(self, stream: Stream, published: Published) -> str:
         """What a standing query keeps and predicts."""
         costs = self.overload.cost_ns(published.standing.name)
-        return self.core.look(lambda: describe.standing(stream, published, costs))
+        return self.core.look(lambda: explain(stream, published, costs))

@@ -37,15 +37,10 @@ from shedder.cql.statement import (
 )
 from shedder.cql.text import overload_text
 from shedder.engine import describe
+from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.delete import delete
 from shedder.engine.insert import insert
-from shedder.engine.ownership import (
-    OPERATOR,
-    Asker,
-    absent,
-    check_statement,
-    own_streams,
-)
+from shedder.engine.ownership import absent, check_statement, own_streams
 from shedder.errors import BadSetting, IndexExists, UnknownIndex, UnknownQuery, UnknownStream
 from shedder.queries.answer import Answer
 

@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 import pyarrow as pa
 
 from shedder.archive.alterations import QuotasAltered
+from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.core import Core
 from shedder.engine.overload import Overload
-from shedder.engine.ownership import OPERATOR, Asker
 from shedder.engine.sharing import Sharing
-from shedder.engine.tenants import check_tenant, tenants_table
+from shedder.engine.tenant_limits import check_tenant
+from shedder.engine.tenants import tenants_table
 
 
 class TenantQuotas(ABC):

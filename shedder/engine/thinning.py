@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shedder.cql.expression import Aggregate, Column, Expression, walk
+from shedder.cql.expression_text import text_of
 from shedder.cql.query import BoundQuery
 from shedder.cql.shares import LEVEL_MAX, share_text
-from shedder.cql.text import text_of
 from shedder.engine.plan import ENDS_IN_TIME, Plan
 from shedder.errors import BadQuery, BadSetting
 

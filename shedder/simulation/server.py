@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from shedder.archive.commit import Entry
 from shedder.archive.records import DROPPED, Batch, Built
+from shedder.engine.caller import Asker
 from shedder.engine.engine import Engine
 from shedder.engine.listeners import News
 from shedder.engine.merge import append_summaries, plans_now
-from shedder.engine.ownership import Asker
 from shedder.engine.stream import Stream
 from shedder.engine.summarise import Plans
 from shedder.errors import Draining, Overloaded, ShedderError

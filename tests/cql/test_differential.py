@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shedder.cql.evaluate import evaluate
 from shedder.cql.expression import Expression
+from shedder.cql.expression_text import text_of
 from shedder.cql.render import SqlDialect, render
-from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 from tests.cql.exact_answers import plain
 from tests.cql.trees import batches, bound_expression, expressions

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from shedder.cql.evaluate import evaluate
+from shedder.cql.expression_text import text_of
 from shedder.cql.render import SqlDialect, exact_sql, render
-from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 from tests.cql.exact_answers import AGGREGATES, BY_TIME, answers, plain, with_positions
 from tests.cql.trees import batches, bound_expression, bound_query, expressions

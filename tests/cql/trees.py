@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from shedder.cql.bind import bind
 from shedder.cql.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.expression_text import text_of
 from shedder.cql.layout import Plain
 from shedder.cql.parse import parse
 from shedder.cql.query import BoundQuery, StreamSchema
 from shedder.cql.statement import ColumnDefinition, Select
-from shedder.cql.text import text_of
 from shedder.cql.types import ColumnType
 
 BOOL, INT, BIG, DBL, TXT, TIME, DAY = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.engine.ownership import Asker
+from shedder.engine.caller import Asker
 from tests.engine.flooded import CREATE, LOOKED, Flooded, run
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shedder.archive.checksum import checksum
 from shedder.archive.entries import Run
 from shedder.archive.files import ReadFile
 from shedder.archive.run_writer import PIECES, unpacked
-from shedder.archive.segment import checksum
 from shedder.errors import CorruptData
 
 FOOTERS_BYTES: Final = 16 << 20  # Of files; some times as much in memory.

@@ -1,0 +1,37 @@
+"""The caller of an operation: its tenant, and whether it may use the names of all tenants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from shedder.cql.query import DEFAULT_TENANT, StreamSchema
+
+
+class HasSchema(Protocol):
+    """A stream, as far as its owner is concerned."""
+
+    @property
+    def schema(self) -> StreamSchema:
+        """The stream's definition, which names its tenant."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The caller of an operation.
+
+    tenant: owner of the streams that the caller creates.
+    sees_all: the caller may use the names of all tenants.
+    """
+
+    tenant: str = DEFAULT_TENANT
+    sees_all: bool = False
+
+    def owns(self, stream: HasSchema) -> bool:
+        """Return whether the caller may use a stream, its queries and its rollups."""
+        return self.sees_all or stream.schema.tenant == self.tenant
+
+
+OPERATOR = Asker(sees_all=True)
+"""The caller of an embedded engine, and of a client with the scope admin."""
