@@ -25,7 +25,7 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	@echo "making $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -e '.[spark,dev]' -c constraints.txt
-	@$(BIN)/python -m synopses.warm
+	@$(BIN)/python -m synopses.precompile
 	@touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp

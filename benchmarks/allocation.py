@@ -12,14 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.allocation_policies import (
-    POLICIES,
-    RIVALS,
-    SHARING,
-    UNTARGETED,
-    allocated,
-    needed,
-)
+from benchmarks.allocation_policies import POLICIES, RIVALS, SHARING, UNTARGETED, allocated, needed
 from benchmarks.allocation_queries import (
     NO_ANSWER,
     QUERIES,
@@ -31,7 +24,7 @@ from benchmarks.allocation_queries import (
     zipf,
 )
 from benchmarks.measure import Report, cpu_seconds
-from synopses.errors import BadParameter
+from synopses.model.errors import BadParameter
 
 TRIALS = 5
 SHARES = (1 / 64, 1 / 16, 1 / 4, 1)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_ingest.flights import load_flights
-from synopses.bottom_k import BottomK
-from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64, position_keys
-from synopses.kll import GroupedKll
-from synopses.profile import Profile, Statistics
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64, position_keys
+from synopses.model.profile import Profile, Statistics
+from synopses.quantiles.kll import GroupedKll
+from synopses.samples.bottom_k import BottomK
 
 QUERIES = 100
 ROWS = 300_000

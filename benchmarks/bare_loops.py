@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 
 from benchmarks.summaries import GROUPS, Case
-from synopses.by_group import by_group
-from synopses.hashing import murmur_int64
-from synopses.prefetch import prefetch
-from synopses.register_kernels import register_of
+from synopses.hll.register_kernels import register_of
+from synopses.kernels.group_ordering import by_group
+from synopses.kernels.hashing import murmur_int64
+from synopses.kernels.prefetch import prefetch
 
 _SHIFT = 45  # Of a double's bits: 7 of the mantissa, as log buckets have them.
 _CELLS = 1 << 12  # 32 octaves; those of the data are chosen, others fall on them.

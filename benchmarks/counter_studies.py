@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.error_study import CONFIDENCES, ITEMS, SIGMAS, Study, stretches
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.estimate import Estimates
-from synopses.hashing import murmur_int64
-from synopses.join_sizes import self_join_size
-from synopses.theta import GroupedTheta
-from synopses.theta_sets import Compared
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.counters.join_size import self_join_size
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.estimate import Estimates
+from synopses.theta.set_operations import Compared
+from synopses.theta.theta_sketch import GroupedTheta
 
 Counters = TypeVar("Counters", GroupedCountMin, GroupedCountSketch)
 _ASKED = 100  # Keys whose counts are asked: the most frequent ones, and as many that never came.

@@ -33,13 +33,13 @@ from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from shedder.streams.sample import StreamSample
 from shedder.wire.heap import keep_big_blocks
-from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent
-from synopses.group_table import GroupTable
-from synopses.hashing import murmur_int64
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.warm import compile_kernels
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.group_table import GroupTable
+from synopses.kernels.hashing import murmur_int64
+from synopses.moments.moments import GroupedMoments
+from synopses.precompile import compile_kernels
 
 TUPLES = 512 * BATCH_ROWS
 AT_ONCE = 4  # Batches that are read as one where they wait, as the server does under load.

@@ -22,15 +22,15 @@ from benchmarks.error_study import (
     window,
 )
 from benchmarks.sample_studies import by_hash, by_weight, stratified, uniform
-from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.intervals.interval import Intervals
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.ranks import discrete_rank
-from synopses.req import GroupedReq
-from synopses.theta import GroupedTheta
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.ranks import discrete_rank
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.theta.theta_sketch import GroupedTheta
 
 # --- distinct counts -------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.estimate import Bound, Estimates
 from synopses.intervals.interval import Intervals
-from synopses.profile import Profile, Statistics
+from synopses.model.estimate import Bound, Estimates
+from synopses.model.profile import Profile, Statistics
 
 CONFIDENCES = (0.68, 0.95, 0.99)
 SIGMAS = (1, 2, 3)

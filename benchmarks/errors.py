@@ -19,16 +19,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.measure import Report
-from synopses.bottom_k import BottomK, WeightedBottomK
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64, position_keys, uniforms
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.req import GroupedReq
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64, position_keys, uniforms
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.samples.bottom_k import BottomK, WeightedBottomK
+from synopses.theta.theta_sketch import GroupedTheta
 
 TRIALS = 40
 ROWS = 200_000

@@ -11,7 +11,7 @@ from benchmarks.measure import Report
 from benchmarks.trades import BATCH_ROWS, batches
 from shedder.engine.stream import Stream
 from shedder.wire.heap import keep_big_blocks
-from synopses.warm import compile_kernels
+from synopses.precompile import compile_kernels
 
 TUPLES = 256 * BATCH_ROWS
 PASSES = 5

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.error_study import CONFIDENCES, SIGMAS, STREAMS, Study, lengths, stretches
-from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.hashing import combine, murmur_int64, position_keys, position_start, uniforms
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.intervals.hypergeometric import matching_count
-from synopses.intervals.sampled import SampledValues
-from synopses.intervals.totals import sampled_sum
+from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.sums import sampled_sum
 from synopses.intervals.weighted import WeightedMatches, weighted_sum
-from synopses.stratified_sample import StratifiedBottomK
+from synopses.kernels.hashing import combine, murmur_int64, position_keys, position_start, uniforms
+from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.samples.stratified_sample import StratifiedBottomK
 
 
 def uniform(level: int, trials: int, most: int, k: int = 1024) -> Study:

@@ -13,20 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from synopses.bottom_k import BottomK
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.counts import GroupedCount
-from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent
-from synopses.group_table import GroupTable
-from synopses.hashing import murmur_int64, murmur_utf8, position_keys, position_start
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.req import GroupedReq
-from synopses.stratified_sample import StratifiedBottomK
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.group_table import GroupTable
+from synopses.kernels.hashing import murmur_int64, murmur_utf8, position_keys, position_start
+from synopses.moments.counts import GroupedCount
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.samples.bottom_k import BottomK
+from synopses.samples.stratified_sample import StratifiedBottomK
+from synopses.theta.theta_sketch import GroupedTheta
 
 ROWS = 1 << 20
 GROUPS = 1000

@@ -19,14 +19,14 @@ from benchmarks.engines import chdb_rates, duckdb_rates
 from benchmarks.measure import Report
 from benchmarks.summaries import GROUPS, ROWS, Case, cases, columns, libraries, rate
 from shedder.wire.heap import keep_big_blocks
-from synopses.counts import GroupedCount
-from synopses.distinct import GroupedDistinct
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.theta import GroupedTheta
-from synopses.warm import compile_kernels
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64
+from synopses.moments.counts import GroupedCount
+from synopses.moments.moments import GroupedMoments
+from synopses.precompile import compile_kernels
+from synopses.theta.theta_sketch import GroupedTheta
 
 Measured = tuple[Case, float, float]
 

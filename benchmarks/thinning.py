@@ -20,7 +20,7 @@ from shedder.engine.plan import plan
 from shedder.engine.standing import Standing
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
-from synopses.warm import compile_kernels
+from synopses.precompile import compile_kernels
 
 BATCHES = 12
 PASSES = 5

@@ -21,7 +21,7 @@ from benchmarks.bare_loops import floors
 from benchmarks.measure import Report
 from benchmarks.summaries import ROWS, Case, cases, columns
 from shedder.wire.heap import keep_big_blocks
-from synopses.warm import compile_kernels
+from synopses.precompile import compile_kernels
 
 BATCH = 65_536
 RUNS = 15

@@ -36,7 +36,7 @@ from shedder.cql.render import POSITION
 from shedder.errors import BadReduction, CorruptData, OutOfRange, UnknownColumn, UnknownStream
 from shedder.streams.batches import arrow_schema
 from spark_ingest.session import check_spark, without_pandas
-from synopses.hashing import chosen_keys, position_start
+from synopses.kernels.hashing import chosen_keys, position_start
 
 SHARE = "__share"
 _ROWS_MAX = 65_536  # of a batch on its way to Spark

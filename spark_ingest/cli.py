@@ -13,14 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from shedder.cli.connection import (
-    CaOption,
-    CertOption,
-    KeyOption,
-    Place,
-    TokenFileOption,
-    opened,
-)
+from shedder.cli.connection import CaOption, CertOption, KeyOption, Place, TokenFileOption, opened
 from shedder.cli.exits import ExitCode
 from shedder.errors import BadSetting, DeadlineExceeded, Overloaded, Unavailable, Unreachable
 from shedder.queries.database import Database

@@ -19,12 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from shedder.cql.aggregate_sql import of_pairs
-from shedder.cql.expression import (
-    BY_TIME,
-    Aggregate,
-    AggregateFunction,
-    Expression,
-)
+from shedder.cql.expression import BY_TIME, Aggregate, AggregateFunction, Expression
 from shedder.cql.render import POSITION, SqlDialect, render
 from shedder.cql.types import ColumnType
 from shedder.queries.cases import Case, Key

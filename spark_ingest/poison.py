@@ -25,12 +25,7 @@ from pyarrow.types import (
 
 from shedder.cql.query import StreamSchema
 from shedder.cql.types import ColumnType
-from shedder.streams.batches import (
-    DAY_MAX,
-    DAY_MIN,
-    TIME_MAX_US,
-    TIME_MIN_US,
-)
+from shedder.streams.batches import DAY_MAX, DAY_MIN, TIME_MAX_US, TIME_MIN_US
 from shedder.streams.conform import METADATA_ROOM_BYTES, conform_batch, payload_bytes
 from spark_ingest.places import opened
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.profile import Profile
+from synopses.model.profile import Profile
 
 
 class Synopsis(Protocol):

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from synopses.warm import compile_kernels, compile_question_kernels
+from synopses.precompile import compile_kernels, compile_question_kernels
 from tests.engine.scripted import play
 
 for _module in ("shedder.cli.commands", "shedder.server.server", "tests.archive.children"):

@@ -16,7 +16,7 @@ from shedder.cql.on_overload import THINS, OnOverload, Policy
 from shedder.cql.query import DEFAULT_TENANT, StreamSchema
 from shedder.cql.statement import ColumnDefinition
 from shedder.cql.types import ColumnType
-from synopses.deal import block_sizes
+from synopses.samples.random_partition import block_sizes
 
 Value = bool | int | float | str | None
 """A column's value in the catalog: timestamps in µs, dates in days."""

@@ -24,7 +24,7 @@ from shedder.cql.query import StreamSchema
 from shedder.cql.render import POSITION
 from shedder.errors import BadBatch, CorruptData, SchemaMismatch, StorageFailed
 from shedder.streams.batches import arrow_schema, check_rows
-from synopses.deal import block_sizes, deal
+from synopses.samples.random_partition import block_sizes, deal
 
 
 @dataclass(frozen=True, slots=True)

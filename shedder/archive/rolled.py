@@ -18,7 +18,7 @@ from shedder.cql.expression import Column
 from shedder.cql.rollup import Rollup, State
 from shedder.cql.rollup_sql import ROWS, state_name
 from shedder.cql.types import ColumnType
-from synopses.moments import GroupedMoments
+from synopses.moments.moments import GroupedMoments
 
 _SUM_TYPE = pa.decimal128(38, 0)
 

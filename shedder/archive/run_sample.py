@@ -15,7 +15,7 @@ import pyarrow as pa
 from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Run
 from shedder.archive.layouts.shells import shell_sizes
-from synopses.deal import left_out
+from synopses.samples.random_partition import left_out
 
 _BLOCK_ROWS: Final = 2_000  # To read one block more takes as long as about as many rows.
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from shedder.archive.files import ReadFile
 from shedder.archive.progress import Told, nobody
 from shedder.cql.types import ColumnType
-from synopses.hashing import murmur_utf8
-from synopses.ordering import distinct_pairs
+from synopses.kernels.hashing import murmur_utf8
+from synopses.kernels.radix_sort import distinct_pairs
 
 BLOCK_PAIRS = 4_096
 Ranges = Sequence[tuple[int, int]]

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from shedder.cql.expression import AggregateFunction
 from shedder.cql.types import ColumnType
-from synopses.out_of_range import SQUARES_MIN
+from synopses.model.overflow import SQUARES_MIN
 
 _DECIMAL_DIGITS_MAX = 30
 NAN = "CAST('NaN' AS DOUBLE)"

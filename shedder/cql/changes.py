@@ -10,12 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 from shedder.cql.costing_words import read_share
 from shedder.cql.later import later
 from shedder.cql.pure_parser import pure_parser
-from shedder.cql.raw import (
-    RawAlterQuery,
-    RawDelete,
-    RawInsert,
-    RawSelect,
-)
+from shedder.cql.raw import RawAlterQuery, RawDelete, RawInsert, RawSelect
 from shedder.cql.shares import AUTO
 from shedder.cql.statement import AlterActivity, AlterWeight
 

@@ -49,7 +49,7 @@ from shedder.cql.statement import (
     Show,
 )
 from shedder.cql.window_words import WindowsParser
-from synopses.threshold import Promise
+from synopses.frequent.heavy_share import Promise
 
 STATEMENT = "cql"  # the key of a node's meta
 WINDOW = "cql_window"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shedder.cql.types import ColumnType
-from synopses.threshold import Promise
+from synopses.frequent.heavy_share import Promise
 
 
 class Op(Enum):

@@ -19,7 +19,7 @@ from shedder.cql.histograms import edges_of, value_of
 from shedder.cql.intervals import date_text, timestamp_text
 from shedder.cql.reserved import RESERVED
 from shedder.cql.types import ColumnType
-from synopses.threshold import Promise
+from synopses.frequent.heavy_share import Promise
 
 # How strongly operators bind; an argument that binds less stands in brackets.
 _OR, _AND, _NOT, _COMPARISON, _CONCAT, _SUM, _PRODUCT, _SIGN, _ATOM = range(1, 10)

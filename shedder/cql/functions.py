@@ -17,7 +17,7 @@ from shedder.cql.expression import (
 )
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
-from synopses.threshold import Promise
+from synopses.frequent.heavy_share import Promise
 
 SCALARS = {
     "ABS": Op.ABS,

@@ -19,7 +19,7 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.render_duckdb import DuckDb
 from shedder.cql.rollup import Rollup, State
 from shedder.cql.types import ColumnType
-from synopses.out_of_range import SQUARES_MIN
+from synopses.model.overflow import SQUARES_MIN
 
 ROWS = "__rows"
 

@@ -6,11 +6,7 @@ from decimal import Decimal
 from typing import assert_never
 
 from shedder.cql.collapse import Collapse
-from shedder.cql.expression import (
-    Column,
-    Expression,
-    Literal,
-)
+from shedder.cql.expression import Column, Expression, Literal
 from shedder.cql.expression_text import literal_text, quoted, text_of
 from shedder.cql.intervals import duration_text
 from shedder.cql.layout import DEFAULT_LAYOUT, layout_text

@@ -19,14 +19,7 @@ from shedder.cql.expression import (
     chained,
     size_of,
 )
-from shedder.cql.functions import (
-    AGGREGATES,
-    PARTS,
-    aggregate,
-    quantile_rank,
-    scalar,
-    unit_named,
-)
+from shedder.cql.functions import AGGREGATES, PARTS, aggregate, quantile_rank, scalar, unit_named
 from shedder.cql.histograms import edges_of, equal_edges, histogram, is_histogram, value_of
 from shedder.cql.intervals import interval_us
 from shedder.cql.later import rows_later

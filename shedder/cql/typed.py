@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shedder.cql.casts import DAY_US, DAYS_MAX
-from shedder.cql.expression import (
-    Aggregate,
-    AggregateFunction,
-    Call,
-    Expression,
-    Literal,
-    Op,
-)
+from shedder.cql.expression import Aggregate, AggregateFunction, Call, Expression, Literal, Op
 from shedder.cql.expression_text import text_of
 from shedder.cql.histograms import check_ascending
 from shedder.cql.literals import converted

@@ -32,13 +32,7 @@ from shedder.engine.core import Core
 from shedder.engine.relayout import Relayouts
 from shedder.engine.stream import Stream
 from shedder.engine.summaries import Summaries
-from shedder.errors import (
-    BadBatch,
-    BadSetting,
-    DiskFull,
-    FailedPrecondition,
-    StorageFailed,
-)
+from shedder.errors import BadBatch, BadSetting, DiskFull, FailedPrecondition, StorageFailed
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ATTEMPT = re.compile(r"[0-9a-f]{1,32}")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from shedder.engine.own_groups import SPAN_MIN, are_few
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Plan
-from synopses.grouped import grown
-from synopses.window_merges import WindowMerges
+from synopses.kernels.grouped_arrays import grown
+from synopses.windows.sliding_merge import WindowMerges
 
 
 class ClosedPanes:

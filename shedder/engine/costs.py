@@ -13,18 +13,18 @@ from shedder.cql.shares import LEVEL_MAX
 from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, Kind, Part
 from shedder.overload.meter import ROWS_MAX
 from shedder.streams.monotone import monotone_of
-from synopses.count_min import GroupedCountMin
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.profile import CHOOSING_NS, Cost
-from synopses.req import GroupedReq
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.model.profile import CHOOSING_NS, Cost
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.theta.theta_sketch import GroupedTheta
 
 _COSTS: Final[dict[Kind, Cost | None]] = {
     Kind.COUNT: GroupedCount.profile.cost,
@@ -58,9 +58,9 @@ def costs_ns(part: Part, *, grouped: bool, alone: bool = True) -> NDArray[np.flo
     """CPU of one synopsis per arriving tuple at each level, 0 to LEVEL_MAX: float64 [levels].
 
     Which rows a level keeps is chosen once for all synopses that read at it, and is not in here
-    (synopses.profile.CHOOSING_NS). A level may cost more than reading everything: counts, ranges
-    and hashes of all tuples are taken before any is skipped, so sums and distinct counts of one
-    group gain nothing by thinning.
+    (synopses.model.profile.CHOOSING_NS). A level may cost more than reading everything: counts,
+    ranges and hashes of all tuples are taken before any is skipped, so sums and distinct counts of
+    one group gain nothing by thinning.
 
     Args:
       part: of a query's plan. grouped: the query has GROUP BY.

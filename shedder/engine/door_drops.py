@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.on_overload import OnOverload, Policy
 from shedder.streams.dropped import Dropped
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.log_histogram import GroupedLogBuckets
 
 REMEMBERED = 1 << 17  # Values, of each of two generations, that DROP LEAST compares with.
 

@@ -14,15 +14,9 @@ from shedder.engine.late_panes import LatePanes
 from shedder.queries.evidence import Evidence
 from shedder.queries.lacking import allow_for
 from shedder.streams.basics import ColumnBasics
-from shedder.streams.dropped import (
-    BUCKET_US,
-    Dropped,
-    basics_from_lists,
-    basics_to_lists,
-    counted,
-)
+from shedder.streams.dropped import BUCKET_US, Dropped, basics_from_lists, basics_to_lists, counted
 from shedder.streams.frame import Frame
-from synopses.estimate import Bound, Estimates, TopItem
+from synopses.model.estimate import Bound, Estimates, TopItem
 
 _SCALED = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.TOP)
 _BECAME = "were dropped at the door"  # Or before: it makes no difference to what may be said.

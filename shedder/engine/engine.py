@@ -52,13 +52,7 @@ from shedder.engine.tasks import Watch
 from shedder.engine.tenant_quotas import TenantQuotas
 from shedder.engine.told_levels import ToldLevels
 from shedder.engine.upkeep import Upkeep
-from shedder.errors import (
-    BadSetting,
-    Draining,
-    StreamExists,
-    StreamInUse,
-    UnknownStream,
-)
+from shedder.errors import BadSetting, Draining, StreamExists, StreamInUse, UnknownStream
 from shedder.garbage import loading
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt
@@ -68,7 +62,7 @@ from shedder.streams.batches import BatchLimits
 from shedder.streams.dropped import Dropped
 from shedder.streams.sample import StreamSample
 from shedder.streams.words import compile_words
-from synopses.warm import compile_kernels, compile_question_kernels
+from synopses.precompile import compile_kernels, compile_question_kernels
 
 
 class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, TenantQuotas):

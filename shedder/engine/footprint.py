@@ -10,13 +10,13 @@ from shedder.cql.statement import Window
 from shedder.engine.plan import OPEN_TIMES, Kind, Part, Plan
 from shedder.engine.synopsis_curves import SIZED
 from shedder.streams.windows import PaneGrid
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.profile import TYPICAL
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.model.profile import TYPICAL
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
 
 GROUP_BYTES_MIN: Final = 16 << 10
 """The least cap on groups: below it, hardly a group finds room."""

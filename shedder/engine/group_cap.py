@@ -12,8 +12,8 @@ from shedder.cql.query import BoundQuery
 from shedder.cql.statement import TargetKind
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Kind, Plan
-from synopses.errors import BadParameter
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.model.errors import BadParameter
 
 _WIDEST = 3  # Bits of the mantissa: a quantile is within 6 % at worst.
 _WORTH = 0.75  # Of the bytes: groups of few values have as many buckets when these are wider.

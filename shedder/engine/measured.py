@@ -16,7 +16,7 @@ from shedder.engine.synopsis_curves import SIZED, curve_of, fixed_error
 from shedder.engine.thinning_error import beside, skipping_error
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.queries.evidence import Evidence
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 GROUPS_MAX = 1_000  # Groups that are looked at in one answer.
 _TRUST = 0.5  # What the newest measurement counts in the factor, on a logarithmic scale,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.grouped import grown, place_new
+from synopses.kernels.grouped_arrays import grown, place_new
 
 SPAN_MIN: Final = 1_024
 """With fewer groups, rows that nobody needs are a few KiB."""

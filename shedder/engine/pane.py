@@ -16,9 +16,9 @@ from shedder.engine.plan import BY_HASH, Kind, Part, Plan
 from shedder.engine.resizing import merged, settle, size_of
 from shedder.engine.segment import Segment, selected
 from shedder.engine.stopwatch import Stopwatch
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.grouped import united
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.kernels.grouped_arrays import united
+from synopses.moments.covariance import GroupedCrossMoments
 
 Place = tuple[int, int]
 """Of a synopsis in a pane: which part of the plan, and the level it is read at; 0: in full."""

@@ -11,7 +11,7 @@ from shedder.engine.plan import Kind, Part
 from shedder.engine.resizing import size_of
 from shedder.streams import text_extremes, text_first_last
 from shedder.streams.batches import check_texts
-from synopses.errors import CorruptSynopsis
+from synopses.model.errors import CorruptSynopsis
 
 Seen = dict[tuple["PartImages", bytes, int], Any]
 _SHARED = (Kind.COUNT, Kind.MOMENTS)  # They are merged into others, and never resized.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shedder.engine.plan import Kind, Part
 from shedder.streams.frame import Frame
-from synopses.cross_moments import GroupedCrossMoments
+from synopses.moments.covariance import GroupedCrossMoments
 
 
 class PartInput:

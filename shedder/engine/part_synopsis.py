@@ -9,19 +9,19 @@ from shedder.cql.types import ColumnType
 from shedder.engine.plan import Kind, Part
 from shedder.streams.text_extremes import GroupedTextExtremes
 from shedder.streams.text_first_last import GroupedTextFirstLast
-from synopses.count_min import GroupedCountMin
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.frequent_entries import ItemKind
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.req import GroupedReq
-from synopses.theta import GroupedTheta
-from synopses.theta_profile import LG_K_MIN
+from synopses.counters.count_min import GroupedCountMin
+from synopses.frequent.entries import ItemKind
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.theta.profile import LG_K_MIN
+from synopses.theta.theta_sketch import GroupedTheta
 
 _THETA_LG_K_MAX = 13  # 1.1 % at 128 KiB, when there is more than 2^13 * 2^level to count.
 

@@ -22,7 +22,7 @@ from shedder.cql.statement import TargetKind
 from shedder.cql.types import ColumnType
 from shedder.engine.rank_sketch import RankSketch, rank_sketch
 from shedder.streams.windows import PaneGrid
-from synopses.req_images import K_MAX
+from synopses.quantiles.req_datasketches_format import K_MAX
 
 
 class Kind(Enum):

@@ -13,16 +13,16 @@ from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.cql.types import ColumnType
 from shedder.queries.cross import cross_answer
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
-from synopses.count_min import GroupedCountMin
-from synopses.cross_moments import CrossSums, GroupedCrossMoments
-from synopses.estimate import Bound, Estimates
-from synopses.frequent import GroupedFrequent
-from synopses.join_sizes import join_size, self_join_size
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.rank_sketches import RankSketches
-from synopses.theta import GroupedTheta
-from synopses.theta_sets import Compared
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.join_size import join_size, self_join_size
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import CrossSums, GroupedCrossMoments
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.rank_sketches import RankSketches
+from synopses.theta.set_operations import Compared
+from synopses.theta.theta_sketch import GroupedTheta
 
 _EXACT_INTEGER = 1 << 53  # Above it, a float64 does not tell neighbouring integers apart.
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shedder.cql.types import ColumnType
-from synopses.errors import BadParameter
-from synopses.kll import GroupedKll
-from synopses.profile import TYPICAL, Profile
-from synopses.req import GroupedReq
+from synopses.model.errors import BadParameter
+from synopses.model.profile import TYPICAL, Profile
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
 
 # As floats of 32 bits, today's times are two minutes apart, and whole numbers beyond 2^24 are lost.
 # Days of dates are below. Of DOUBLE, answers tell by their rank error.

@@ -19,8 +19,8 @@ from shedder.engine.summaries import PaneSummary, SegmentSummary
 from shedder.errors import BadBatch
 from shedder.streams.batches import BatchLimits, encode
 from shedder.streams.group_keys import GroupKeys
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.errors import SynopsisError
+from synopses.model.errors import SynopsisError
+from synopses.moments.covariance import GroupedCrossMoments
 
 
 @dataclass(frozen=True, slots=True, eq=False)

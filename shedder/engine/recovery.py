@@ -37,7 +37,7 @@ from shedder.engine.summaries import Summaries
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped import Dropped
 from shedder.streams.sample import StreamSample
-from synopses.errors import OtherLayout
+from synopses.model.errors import OtherLayout
 
 _log = structlog.get_logger("shedder.recovery")
 

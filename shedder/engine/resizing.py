@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from synopses.distinct import GroupedDistinct
-from synopses.hashed_counters import GroupedHashedCounters
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.rank_sketches import RankSketches
-from synopses.resizing import Resizable
-from synopses.theta import GroupedTheta
+from synopses.counters.hybrid_counters import GroupedHashedCounters
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.model.resizing import Resizable
+from synopses.quantiles.rank_sketches import RankSketches
+from synopses.theta.theta_sketch import GroupedTheta
 
 _WITH_ROOM = (RankSketches, GroupedDistinct, GroupedHashedCounters, GroupedTheta)
 

@@ -39,7 +39,7 @@ from shedder.engine.rewrite_words import Rewritten, cost_ns, described
 from shedder.engine.synopsis_curves import sizes_wanted
 from shedder.engine.thinning_error import skipping_error
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
-from synopses.profile import CHOOSING_NS
+from synopses.model.profile import CHOOSING_NS
 
 _TRIED_MAX = 8  # Windows that fit, the mildest first, in ever larger steps.
 _ROUNDS_MAX = 12

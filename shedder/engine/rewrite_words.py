@@ -13,7 +13,7 @@ from shedder.engine.asked import Given
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import BY_HASH, Part, Plan
 from shedder.engine.thinning import outputs_of
-from synopses.profile import CHOOSING_NS
+from synopses.model.profile import CHOOSING_NS
 
 
 @dataclass(frozen=True, slots=True)

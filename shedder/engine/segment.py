@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shedder.engine.resizing import merged
 from shedder.streams.frame import Known
-from synopses.cross_moments import GroupedCrossMoments
+from synopses.moments.covariance import GroupedCrossMoments
 
 End = int | float | None
 

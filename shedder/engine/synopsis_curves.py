@@ -15,16 +15,16 @@ from shedder.cql.statement import TargetKind
 from shedder.engine.plan import Kind, kind_of, rank_choice
 from shedder.engine.thinning_error import beside
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
-from synopses.count_min import GroupedCountMin
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter
-from synopses.frequent import GroupedFrequent
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.profile import TYPICAL, Profile
-from synopses.req import K_MIN, GroupedReq
-from synopses.req_images import K_MAX
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.model.errors import BadParameter
+from synopses.model.profile import TYPICAL, Profile
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import K_MIN, GroupedReq
+from synopses.quantiles.req_datasketches_format import K_MAX
+from synopses.theta.theta_sketch import GroupedTheta
 
 OPTIONS_MAX: Final = 24
 """Sizes of one synopsis that are worth telling apart."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.engine.segment import Segment
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 SOURCE = "thinned panes"
 _UNSEEN = "no value of the group was read, and tuples were skipped"

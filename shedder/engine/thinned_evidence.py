@@ -16,14 +16,14 @@ from shedder.engine.segment import Segment
 from shedder.engine.standing import Merged, Standing
 from shedder.engine.thinned_questions import ThinnedPart
 from shedder.queries.answer import MissingGroups
-from synopses.count_min import GroupedCountMin
-from synopses.counts import GroupedCount
-from synopses.distinct import GroupedDistinct
-from synopses.intervals.missing import missing_group_rows
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.rank_sketches import RankSketches
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.moments.counts import GroupedCount
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.rank_sketches import RankSketches
+from synopses.theta.theta_sketch import GroupedTheta
 
 _ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
 

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_sketches import SOURCE, Segments
-from synopses.estimate import Bound, Estimates
-from synopses.frequent import GroupedFrequent
-from synopses.frequent_lists import Counted, frequent_lists, top_lists
-from synopses.intervals.combine import split_confidence
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.frequent.heavy_share import Promise
+from synopses.frequent.top_lists import Counted, frequent_lists, top_lists
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.hypergeometric import matching_count
-from synopses.intervals.missing import missing_group_rows
-from synopses.threshold import Promise
+from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.model.estimate import Bound, Estimates
 
 Integers = NDArray[np.int64]
 

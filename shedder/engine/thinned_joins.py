@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from shedder.engine.resizing import alike
 from shedder.engine.segment import Segment
 from shedder.queries.sampled_joins import whole_sizes
-from synopses.count_min import GroupedCountMin
-from synopses.estimate import Estimates
-from synopses.intervals.combine import split_confidence
-from synopses.intervals.count_vectors import vector_error
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.join_size import join_size, self_join_size
+from synopses.intervals.confidence_split import split_confidence
+from synopses.intervals.count_vector_products import vector_error
 from synopses.intervals.hypergeometric import matching_count
-from synopses.join_sizes import join_size, self_join_size
+from synopses.model.estimate import Estimates
 
 SOURCE = "thinned panes"
 

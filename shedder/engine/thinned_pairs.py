@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from shedder.cql.expression import AggregateFunction
 from shedder.engine.segment import Segment
 from shedder.queries.cross import BOUNDS, cross_answer, from_scaled, intercept
-from synopses.cross_moments import CrossSums, GroupedCrossMoments
-from synopses.estimate import Bound, Estimates
-from synopses.intervals.combine import split_confidence
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import stratified_mean
 from synopses.intervals.stratified_variance import stratified_variance
 from synopses.intervals.stratum import Stratum, unit_of
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import CrossSums, GroupedCrossMoments
 
 SOURCE = "thinned panes"
 _UNKNOWN = "too few pairs were read, or the range of a column has no end or is too narrow"

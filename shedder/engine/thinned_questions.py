@@ -15,27 +15,18 @@ from shedder.engine.questions import in_type, times_of
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_ends import thinned_end
 from shedder.engine.thinned_frequencies import thinned_frequent, thinned_top
-from shedder.engine.thinned_joins import (
-    Side,
-    confidence_of_sizes,
-    thinned_join,
-    thinned_self_join,
-)
+from shedder.engine.thinned_joins import Side, confidence_of_sizes, thinned_join, thinned_self_join
 from shedder.engine.thinned_pairs import thinned_cross
 from shedder.engine.thinned_ranks import RankStrata
 from shedder.engine.thinned_sketches import SOURCE, thinned_distinct, thinned_quantile
 from shedder.queries.from_sample import as_estimates
 from shedder.queries.wide_sums import within_int64
-from synopses.estimate import Bound, Estimates
 from synopses.intervals.interval import Intervals
-from synopses.intervals.stratified import (
-    stratified_count,
-    stratified_mean,
-    stratified_sum,
-)
+from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
 from synopses.intervals.stratum import SquareMoments, Stratum, unit_of
-from synopses.out_of_range import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range, without
+from synopses.model.estimate import Bound, Estimates
+from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range, without
 
 _INFINITE = "the column has infinite values, and tuples were skipped"
 _TEXT = "the least and the greatest text may be among the tuples that were skipped"

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.engine.segment import Segment
-from synopses.estimate import Bound, Estimates
-from synopses.intervals.combine import split_confidence
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.quantiles import rank_bounds
-from synopses.rank_sketches import RankSketches
+from synopses.model.estimate import Bound, Estimates
+from synopses.quantiles.rank_sketches import RankSketches
 
 SOURCE = "thinned panes"
 _UNSEEN = "no value of the group was read, and tuples were skipped"

@@ -8,12 +8,12 @@ import numpy as np
 
 from shedder.engine.resizing import merged
 from shedder.engine.segment import Segment
-from synopses.distinct import GroupedDistinct
-from synopses.estimate import Bound, Estimates
-from synopses.intervals.bucket_quantiles import BucketStratum, bucket_quantile
-from synopses.intervals.combine import split_confidence
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.theta import GroupedTheta
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.histogram.quantile_bounds import BucketStratum, bucket_quantile
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.intervals.confidence_split import split_confidence
+from synopses.model.estimate import Bound, Estimates
+from synopses.theta.theta_sketch import GroupedTheta
 
 SOURCE = "thinned panes"
 Segments = Sequence[tuple[int, Segment]]

@@ -36,7 +36,7 @@ from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 _NO_WINDOW = "no window has closed yet; the watermark has to pass the end of the first one"
 _CAPPED = "the byte cap of an aggregate was reached"

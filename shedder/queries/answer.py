@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from shedder.queries.plain_rows import plain_rows
 from shedder.queries.printing import explained, printed
-from synopses.estimate import Bound, Estimate
+from synopses.model.estimate import Bound, Estimate
 
 ROLE = b"shedder.role"  # field metadata of the table: what a column is
 ESTIMATE = b"estimate"  # ... a value with companions

@@ -108,8 +108,9 @@ def answer_once(
 
     Without a target the answer is exact, unless the query itself names a reduction. With one the
     sample is tried first; then the archive is read in part, where it can be, until every value
-    meets the target; then in full. Each look spends its part of delta (synopses.intervals.looks);
-    where what follows the sample is exact, looking at the sample costs nothing.
+    meets the target; then in full. Each look spends its part of delta
+    (synopses.intervals.sequential_looks); where what follows the sample is exact, looking at the
+    sample costs nothing.
 
     Args:
       query: any query.

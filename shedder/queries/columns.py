@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.types import ColumnType
-from synopses.estimate import TopItem
+from synopses.model.estimate import TopItem
 
 _INT64 = np.iinfo(np.int64)
 _INTEGERS = frozenset(

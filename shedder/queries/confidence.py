@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction, Expression, walk
 from shedder.cql.query import BoundQuery
-from synopses.estimate import Estimates
+from synopses.model.estimate import Estimates
 
 SLACK = 1e-9  # for comparing sums of shares
 

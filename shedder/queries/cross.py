@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.expression import AggregateFunction
-from synopses.cross_moments import CrossSums, GroupedCrossMoments
-from synopses.estimate import Estimates
+from synopses.model.estimate import Estimates
+from synopses.moments.covariance import CrossSums, GroupedCrossMoments
 
 Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
 

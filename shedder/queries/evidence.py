@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from shedder.cql.expression import Aggregate
 from shedder.queries.answer import ArchiveRead, MissingGroups
-from synopses.cross_moments import CrossSums
-from synopses.estimate import Estimates
+from synopses.model.estimate import Estimates
+from synopses.moments.covariance import CrossSums
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ from shedder.queries.output_column import OutputColumn
 from shedder.queries.outputs import Groups
 from shedder.queries.ranges import Mask
 from shedder.queries.targets import meets, omitted, refuse
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 
 _WORDS = pa.array([bound.word for bound in Bound], pa.string())
 _ROLES = {role: {ROLE: role} for role in (ESTIMATE, COMPANION)}

@@ -14,8 +14,8 @@ from shedder.cql.expression import LISTS, OF_PAIRS, Aggregate, AggregateFunction
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
-from synopses.estimate import Estimates, TopItem
-from synopses.out_of_range import SUM_OUT_OF_RANGE, known_in_range, without
+from synopses.model.estimate import Estimates, TopItem
+from synopses.model.overflow import SUM_OUT_OF_RANGE, known_in_range, without
 
 SOURCE = "archive"
 _OF_SQUARES = OF_PAIRS | {AggregateFunction.VAR, AggregateFunction.STDDEV}

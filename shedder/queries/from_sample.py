@@ -27,19 +27,19 @@ from shedder.queries.sampled_top import sampled_list
 from shedder.queries.stratified import missing_from_strata
 from shedder.queries.wide_sums import within_int64
 from shedder.streams.sample import SampleView
-from synopses.estimate import Bound, Estimates
-from synopses.intervals.combine import split_confidence as split_confidence_in
+from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
-from synopses.intervals.missing import missing_group_rows
+from synopses.intervals.means import sampled_mean
 from synopses.intervals.quantiles import sampled_quantile
-from synopses.intervals.ratios import sampled_mean
-from synopses.intervals.totals import sampled_sum
+from synopses.intervals.sums import sampled_sum
+from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.intervals.weighted import signed_sum, weighted_sum
-from synopses.moments import GroupedMoments
-from synopses.out_of_range import SUM_OUT_OF_RANGE, unless_out_of_range, without
+from synopses.model.estimate import Bound, Estimates
+from synopses.model.overflow import SUM_OUT_OF_RANGE, unless_out_of_range, without
+from synopses.moments.moments import GroupedMoments
 
 SOURCE = "sample"
 STRATIFIED = "stratified sample"

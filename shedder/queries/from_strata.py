@@ -22,18 +22,14 @@ from shedder.queries.sampled import Sampled
 from shedder.queries.sampled_rows import Selection
 from shedder.queries.wide_sums import within_int64
 from shedder.streams.sample import SampleView
-from synopses.estimate import Bound, Estimates
-from synopses.intervals.combine import split_confidence as split_confidence_in
+from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.interval import Intervals
-from synopses.intervals.missing import missing_group_rows
-from synopses.intervals.stratified import (
-    stratified_count,
-    stratified_mean,
-    stratified_sum,
-)
+from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
 from synopses.intervals.stratum import Stratum
-from synopses.out_of_range import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
+from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.model.estimate import Bound, Estimates
+from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
 
 SOURCE: Final = "sample"
 _INFINITE: Final = "the column has infinite values"

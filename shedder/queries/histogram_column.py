@@ -15,7 +15,7 @@ from shedder.cql.types import ColumnType
 from shedder.queries.columns import typed_intervals
 from shedder.queries.confidence import joint_confidence
 from shedder.queries.output_column import OutputColumn
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 
 def histogram_column(

@@ -11,7 +11,7 @@ from shedder.cql.query import BoundQuery
 from shedder.queries.evidence import Evidence
 from shedder.queries.widen_late import widen_late
 from shedder.streams.basics import ColumnBasics
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 
 _LATE = "tuples came too late"
 

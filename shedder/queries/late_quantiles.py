@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.estimate import Estimates
+from synopses.model.estimate import Estimates
 
 Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
 

@@ -12,8 +12,8 @@ from shedder.cql.statement import Contract, TargetKind
 from shedder.queries.answer import Answer
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish
-from synopses.estimate import Bound
-from synopses.intervals.looks import look_confidence
+from synopses.intervals.sequential_looks import look_confidence
+from synopses.model.estimate import Bound
 
 _BEYOND = float("inf")
 

@@ -33,7 +33,7 @@ from shedder.queries.histogram_column import histogram_column
 from shedder.queries.interval_arithmetic import Reading, outcomes
 from shedder.queries.output_column import OutputColumn
 from shedder.queries.ranges import Mask, Outcomes, Range, Truth, of_array
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 _UNORDERED = (ColumnType.VARCHAR, ColumnType.BOOLEAN)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -16,10 +16,10 @@ from shedder.queries.stratified import stratified_for
 from shedder.streams.frame import Frame
 from shedder.streams.sample import HashedView, SampleView, WeightedView
 from shedder.streams.strata import StratifiedView
-from synopses.estimate import Estimates
-from synopses.intervals.sampled import SampledValues
+from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.weighted import WeightedMatches
-from synopses.moments import GroupedMoments
+from synopses.model.estimate import Estimates
+from synopses.moments.moments import GroupedMoments
 
 
 @dataclass(frozen=True)

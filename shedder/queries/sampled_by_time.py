@@ -11,8 +11,8 @@ from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.queries.sampled import Sampled
 from shedder.streams.frame import is_text
 from shedder.streams.text_first_last import GroupedTextFirstLast
-from synopses.estimate import Bound, Estimates
-from synopses.first_last import GroupedFirstLast
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.first_last import GroupedFirstLast
 
 _UNSEEN = "the first or the last value may not be in the sample"
 

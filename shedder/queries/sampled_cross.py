@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Aggregate, AggregateFunction
 from shedder.queries.cross import BOUNDS, cross_answer, from_scaled, intercept
 from shedder.queries.sampled import Sampled
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.estimate import Bound, Estimates
-from synopses.intervals.combine import split_confidence
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
-from synopses.intervals.ratios import sampled_mean
-from synopses.intervals.sampled import SampledValues
+from synopses.intervals.means import sampled_mean
+from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.variance import sampled_variance
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import GroupedCrossMoments
 
 _SOURCE = "sample"
 _UNSEEN = "too few sampled rows match, or the range of a column has no end"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Column, Expression
 from shedder.cql.types import ColumnType
 from shedder.queries.sampled import Sampled
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 _TOLD_APART = 2.0**53
 _SOURCE = "sample"

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.queries.sampled import Sampled
 from shedder.streams.frame import Hashes
-from synopses.estimate import Bound, Estimates
-from synopses.intervals.combine import split_confidence
-from synopses.intervals.count_vectors import vector_error
+from synopses.intervals.confidence_split import split_confidence
+from synopses.intervals.count_vector_products import vector_error
 from synopses.intervals.hypergeometric import matching_count
+from synopses.model.estimate import Bound, Estimates
 
 _SOURCE = "sample"
 _UNREAD = "too little was read: one key may have all that was skipped"

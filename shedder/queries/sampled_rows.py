@@ -13,7 +13,7 @@ from shedder.cql.expression import Expression
 from shedder.cql.query import BoundQuery
 from shedder.cql.render import LIVE
 from shedder.streams.frame import Frame, Hashes
-from synopses.group_table import GroupTable
+from synopses.kernels.group_table import GroupTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Aggregate, AggregateFunction, Column, inputs
 from shedder.queries.sampled import Sampled
 from shedder.streams.frame import Frame
-from synopses.estimate import Bound, Estimates
 from synopses.intervals.distinct import distinct_by_rows
-from synopses.theta_sets import Compared
+from synopses.model.estimate import Bound, Estimates
+from synopses.theta.set_operations import Compared
 
 _LEFT, _RIGHT = np.uint8(1), np.uint8(2)
 _UNSEEN = "no value of either set was seen, and there may be some"
@@ -25,8 +25,8 @@ def sampled_sets(
     """One estimate per group, from the best sample there is.
 
     A sample by the hash of the column holds all rows of the values that it holds: they fall into
-    the sets as they do in the stream (theta_sets.py; its threshold, too, is a boundary that only
-    falls). Rows drawn at random show some rows of a value and hide others, see _by_rows.
+    the sets as they do in the stream (set_operations.py; its threshold, too, is a boundary that
+    only falls). Rows drawn at random show some rows of a value and hide others, see _by_rows.
 
     Args:
       sampled: the query over the sample.

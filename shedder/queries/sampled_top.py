@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Aggregate
 from shedder.queries.sampled import Sampled
 from shedder.queries.sampled_rows import ValueCounts
-from synopses.estimate import Bound, Estimates, TopItem
-from synopses.intervals.combine import split_confidence
+from synopses.frequent.heavy_share import Promise, choose, reason_of
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.hypergeometric import matching_count
-from synopses.intervals.missing import missing_group_rows
-from synopses.threshold import Promise, choose, reason_of
+from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.model.estimate import Bound, Estimates, TopItem
 
 _SOURCE = "sample"
 
@@ -119,7 +119,7 @@ def sampled_frequent(
 
     Args:
       values, pairs, population, read: as above.
-      share, promise: as in `synopses.threshold.choose`.
+      share, promise: as in `synopses.frequent.heavy_share.choose`.
       totals: how many values each group has, at half of the confidence's delta or certain.
       confidence: of each list; its counts are asked at half of delta.
 

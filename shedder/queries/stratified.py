@@ -13,9 +13,9 @@ from shedder.queries.sampled_rows import Selection
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.sample import SampleView
 from shedder.streams.strata import StratifiedView
-from synopses.intervals.combine import split_confidence
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.hypergeometric import matching_count_max
-from synopses.intervals.missing import missing_group_rows
+from synopses.intervals.unseen_groups import missing_group_rows
 
 # Those that are known of a simple random sample of each group, by itself.
 _SERVED: Final = frozenset(

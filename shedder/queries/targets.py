@@ -19,7 +19,7 @@ from shedder.queries.output_column import OutputColumn
 from shedder.queries.plain_rows import plain_rows
 from shedder.queries.printing import shown
 from shedder.queries.ranges import Mask
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 
 # A share of a moment in time has no meaning: these meet a relative target only when known.
 _NO_RATIO = frozenset({ColumnType.TIMESTAMP, ColumnType.DATE})

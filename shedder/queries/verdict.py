@@ -11,7 +11,7 @@ from typing import Any
 
 from shedder.cql.expression import JOINS, OF_PAIRS, AggregateFunction
 from shedder.cql.statement import Target, TargetKind
-from synopses.threshold import Promise
+from synopses.frequent.heavy_share import Promise
 
 _EPOCH = datetime(1970, 1, 1)
 _ULP = 2.0**-53

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 _INT64_END = 2.0**63 - 2048  # the last float64 but one before the end
 _OVER = "the sum may be over 64 bits, and NULL"

@@ -13,14 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import (
-    BY_TIME,
-    JOINS,
-    OF_PAIRS,
-    Aggregate,
-    AggregateFunction,
-    children,
-)
+from shedder.cql.expression import BY_TIME, JOINS, OF_PAIRS, Aggregate, AggregateFunction, children
 from shedder.cql.query import BoundQuery
 from shedder.cql.types import ColumnType
 from shedder.queries.answer import MissingGroups
@@ -31,7 +24,7 @@ from shedder.queries.late_quantiles import late_quantile
 from shedder.queries.wide_sums import within_int64
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
-from synopses.estimate import Bound, Estimates, TopItem
+from synopses.model.estimate import Bound, Estimates, TopItem
 
 End = float | NDArray[np.float64]
 

@@ -42,14 +42,7 @@ from shedder.errors import (
 )
 from shedder.queries.answer import Answer
 from shedder.queries.database import Params, Receipt, StandingQuery
-from shedder.server.calls import (
-    CALL_LIMITS,
-    Attention,
-    CallLimits,
-    Drain,
-    Workers,
-    time_left_s,
-)
+from shedder.server.calls import CALL_LIMITS, Attention, CallLimits, Drain, Workers, time_left_s
 from shedder.server.identity import Identity, Scope, caller
 from shedder.server.mailbox import Mailbox
 from shedder.v1 import query_pb2

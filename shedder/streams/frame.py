@@ -21,8 +21,8 @@ from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions
 from shedder.streams.present import Pairs, Present, paired, present
 from shedder.streams.words import are_doubles
-from synopses.hashing import combine
-from synopses.key_kernels import Rows, below
+from synopses.kernels.hashing import combine
+from synopses.samples.admission_kernels import Rows, below
 
 _WHOLE = (ColumnType.BIGINT, ColumnType.TIMESTAMP)
 _STRETCHES = 8  # Each query asks for the rows that came too late, those that did not, and others.

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from shedder.cql.expression import Expression
 from shedder.streams.frame import Frame
 from shedder.streams.ipc import table_bytes
-from synopses.group_table import GroupTable
-from synopses.small_keys import SmallKeys
+from synopses.kernels.group_table import GroupTable
+from synopses.kernels.small_integer_keys import SmallKeys
 
 OTHERS = 0  # The id of the tuples whose group found no room.
 

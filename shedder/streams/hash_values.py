@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.kernels.hashing import murmur_float64, murmur_int64, murmur_utf8
 
 
 def hash_values(values: object) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from shedder.streams.frame import Frame
 from shedder.streams.plain_rows import PlainRows
 from shedder.streams.words import is_of_words
-from synopses.bottom_k import Kept
+from synopses.samples.bottom_k import Kept
 
 _CHUNKS_MAX = 256  # small batches are put together before there are more
 

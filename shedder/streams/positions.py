@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.hashing import position_keys
+from synopses.kernels.hashing import position_keys
 
 
 class Positions:

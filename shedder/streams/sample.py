@@ -20,10 +20,10 @@ from shedder.streams.batches import arrow_schema, encode
 from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
 from shedder.streams.strata import Strata, StratifiedView
-from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.hashing import salted, uniforms
-from synopses.inputs import as_input
-from synopses.key_kernels import few_at_least
+from synopses.kernels.array_inputs import as_input
+from synopses.kernels.hashing import salted, uniforms
+from synopses.samples.admission_kernels import few_at_least
+from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
 
 _LENGTH: Final = struct.Struct("<Q")
 _FORMAT: Final = 2

@@ -17,9 +17,9 @@ from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys
 from shedder.streams.kept_rows import KeptRows
-from synopses.hashing import position_start
-from synopses.moments import GroupedMoments
-from synopses.stratified_sample import StratifiedBottomK
+from synopses.kernels.hashing import position_start
+from synopses.moments.moments import GroupedMoments
+from synopses.samples.stratified_sample import StratifiedBottomK
 
 ROWS_PER_STRATUM: Final = 32  # With fewer for each, groups that come later share one stratum.
 _SPREAD_EVERY: Final = 16  # Tuples of which one tells of the spread, by position.

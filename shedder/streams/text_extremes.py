@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.streams.held_texts import TextSizes
 from shedder.streams.ipc import table_bytes
-from synopses.estimate import Estimates
+from synopses.model.estimate import Estimates
 
 _FIELDS: list[tuple[str, pa.DataType]] = [("low", pa.string()), ("high", pa.string())]
 IMAGE: Final = pa.schema(_FIELDS)

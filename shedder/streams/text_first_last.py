@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from shedder.streams.held_texts import TextSizes
 from shedder.streams.ipc import table_bytes
-from synopses.errors import CorruptSynopsis
-from synopses.estimate import Estimates
-from synopses.first_last import GroupedFirstLast
-from synopses.first_last_kernels import (
+from synopses.model.errors import CorruptSynopsis
+from synopses.model.estimate import Estimates
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.first_last_kernels import (
     CELLS,
     FIRST,
     FIRST_POSITION,

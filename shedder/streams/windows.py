@@ -16,7 +16,7 @@ from shedder.cql.statement import (
     UnboundedWindow,
     Window,
 )
-from synopses.window_merges import merges_max
+from synopses.windows.sliding_merge import merges_max
 
 
 @dataclass(frozen=True, slots=True)

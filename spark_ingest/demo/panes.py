@@ -15,7 +15,7 @@ from shedder.engine.plan import RANKED, Kind, Part
 from shedder.engine.standing import Standing
 from shedder.queries.cases import aggregate_name
 from shedder.streams.group_keys import GroupKeys
-from synopses.estimate import Estimates
+from synopses.model.estimate import Estimates
 
 _WHOLE = (ColumnType.INTEGER, ColumnType.BIGINT)  # Their sums are exact.
 _FULL = "a full table of groups takes those that come first"

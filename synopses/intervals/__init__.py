@@ -1,1 +1,7 @@
-"""Intervals: pure functions from what a sample saw to bounds that hold, over arrays of groups."""
+"""Confidence intervals: pure functions from samples to bounds, over arrays of groups.
+
+Each function cites its theorem and states when its bound holds. Where normality cannot be
+certified, distribution-free bounds (betting) replace it.
+
+May import: model, kernels.
+"""

@@ -14,7 +14,7 @@ cap / (1 - u)), the best bet when the variance is 4^-j of the largest that [0, 1
 d/du of (u - z)/sqrt(u (1 - u)) has the sign of u/2 + z (1/2 - u) >= 0, and of (u - z)/(1 - u)
 that of 1 - z >= 0.
 
-The learning player (learning.py) goes through the sample in a random order, and bets on each
+The learning player (learned_bets.py) goes through the sample in a random order, and bets on each
 block of it by the variance of the blocks before: narrower, and it gains from a finite population.
 
 Source: Waudby-Smith & Ramdas 2024, JRSS B 86(1) (betting, with and without replacement); the
@@ -30,7 +30,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.intervals.learning import (
+from synopses.intervals.learned_bets import (
     Plan,
     learned_wealth,
     log_product,
@@ -38,8 +38,8 @@ from synopses.intervals.learning import (
     mirrored,
     no_plan,
 )
-from synopses.intervals.sampled import SampledValues
-from synopses.parameters import error_share
+from synopses.intervals.sample_values import SampledValues
+from synopses.model.parameters import error_share
 
 _BETS: Final = 8
 _CAP: Final = 0.95  # Of the bet that could lose all; it costs 5 % of width where nothing matched.

@@ -8,12 +8,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from synopses.errors import BadParameter
-from synopses.inputs import as_input
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals
-from synopses.intervals.tails import binomial_at_least, binomial_at_most, two_deviations
-from synopses.parameters import error_share
+from synopses.intervals.tail_probabilities import (
+    binomial_at_least,
+    binomial_at_most,
+    two_deviations,
+)
+from synopses.kernels.array_inputs import as_input
+from synopses.model.errors import BadParameter
+from synopses.model.parameters import error_share
 
 
 def distinct_by_hash(*, kept: ArrayLike, share: ArrayLike, confidence: float) -> Intervals:

@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.inputs import as_input
-from synopses.out_of_range import SQUARES_MIN
+from synopses.kernels.array_inputs import as_input
+from synopses.model.overflow import SQUARES_MIN
 
 Floats = NDArray[np.float64]
 Ends = tuple[Floats, Floats]

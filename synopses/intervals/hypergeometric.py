@@ -6,11 +6,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from synopses.errors import BadParameter
-from synopses.inputs import as_input
 from synopses.intervals.interval import Intervals
-from synopses.intervals.tails import hypergeometric_at_most, two_deviations
-from synopses.parameters import error_share
+from synopses.intervals.tail_probabilities import hypergeometric_at_most, two_deviations
+from synopses.kernels.array_inputs import as_input
+from synopses.model.errors import BadParameter
+from synopses.model.parameters import error_share
 
 
 def matching_count(
@@ -21,7 +21,7 @@ def matching_count(
     The hypergeometric is inverted: low is the smallest count under which m or more matches are
     not too rare (probability over delta/2), high the largest under which m or fewer are not.
     Valid at every n and m, m = 0 included; where counts are so large that a tail is only bounded
-    (tails.py), or that not each is a double, the ends lie outside of the exact ones.
+    (tail_probabilities.py), or that not each is a double, the ends lie outside of the exact ones.
     Source: Buonaccorsi 1987, Am. Stat. 41(3) (exact bounds for a finite population).
 
     Args:

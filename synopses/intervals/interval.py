@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 _INT64_MAX = np.iinfo(np.int64).max
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from synopses.parameters import error_share
+from synopses.model.parameters import error_share
 
 # Simulated: rho <= 0.3 covers 0.93 to 0.96 at 95 %, rho <= 0.15 the like at 99 %.
 _RHO_AT_95: Final = 0.3

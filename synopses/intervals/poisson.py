@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammainccinv, gammaincinv
 
-from synopses.parameters import error_share
+from synopses.model.parameters import error_share
 
 
 def garwood(

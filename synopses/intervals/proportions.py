@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from synopses.intervals.interval import Intervals
-from synopses.parameters import error_share
+from synopses.model.parameters import error_share
 
 
 def binomial_share(*, drawn: ArrayLike, matched: ArrayLike, confidence: float) -> Intervals:

@@ -8,19 +8,19 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from synopses.errors import BadParameter
-from synopses.inputs import as_input
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.interval import Intervals
-from synopses.intervals.sampled import SampledValues
-from synopses.intervals.tails import (
+from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.tail_probabilities import (
     binomial_at_least,
     binomial_at_most,
     hypergeometric_at_least,
     hypergeometric_at_most,
 )
-from synopses.parameters import error_share
-from synopses.ranks import discrete_rank, least_of, most_of
+from synopses.kernels.array_inputs import as_input
+from synopses.model.errors import BadParameter
+from synopses.model.parameters import error_share
+from synopses.model.ranks import discrete_rank, least_of, most_of
 
 _WORTH_COUNTING: Final = 0.1  # Share read above which bounding K narrows more than it costs.
 _COUNTING_SHARE: Final = 0.05  # Of delta, for that bound.

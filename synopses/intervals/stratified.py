@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.intervals.combine import split_confidence
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.hypergeometric import matching_count, matching_count_max
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho_max, two_sided
 from synopses.intervals.stratum import Stratum
-from synopses.out_of_range import in_range
-from synopses.parameters import error_share
+from synopses.model.overflow import in_range
+from synopses.model.parameters import error_share
 
 Error = tuple[Floats, Floats]
 

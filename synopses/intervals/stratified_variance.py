@@ -8,15 +8,10 @@ import numpy as np
 
 from synopses.intervals.from_moments import Ends, Floats, mean_bounds
 from synopses.intervals.interval import Intervals
-from synopses.intervals.stratified import (
-    error_of_total,
-    free_mean,
-    normal_half,
-    range_of,
-)
+from synopses.intervals.stratified import error_of_total, free_mean, normal_half, range_of
 from synopses.intervals.stratum import Stratum
 from synopses.intervals.variance import deviation
-from synopses.parameters import error_share
+from synopses.model.parameters import error_share
 
 
 def stratified_variance(strata: Sequence[Stratum], *, confidence: float) -> Intervals:

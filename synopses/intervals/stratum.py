@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synopses.intervals.from_moments import Ends, Floats
-from synopses.out_of_range import in_range
+from synopses.model.overflow import in_range
 
 _PLAIN: Final = 2.0**-230, 2.0**230  # Between them fourth powers and sums of many are doubles.
 _DIGITS_LOST: Final = 1e-9  # Of a difference, beside what it is the difference of.

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from synopses.intervals.betting import mean_of_matches
 from synopses.intervals.interval import Intervals
 from synopses.intervals.normal import rho, rho_max, two_sided
-from synopses.intervals.sampled import SampledValues
-from synopses.out_of_range import in_range
-from synopses.parameters import error_share
+from synopses.intervals.sample_values import SampledValues
+from synopses.model.overflow import in_range
+from synopses.model.parameters import error_share
 
 
 @np.errstate(over="ignore", invalid="ignore")

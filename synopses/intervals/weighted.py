@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.estimate import Bound
 from synopses.intervals.interval import Intervals
 from synopses.intervals.poisson import garwood
+from synopses.model.estimate import Bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,13 +12,7 @@ from allocator.allocate import allocate
 from allocator.demands import Budget
 from allocator.prices import find_prices, is_over, least
 from allocator.scarce import decided
-from tests.allocator.problems import (
-    by_milp,
-    fits,
-    power_law_problem,
-    small_problems,
-    whole_need,
-)
+from tests.allocator.problems import by_milp, fits, power_law_problem, small_problems, whole_need
 
 NEAR = 1.01  # times the bound
 

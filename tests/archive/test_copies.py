@@ -253,7 +253,7 @@ def test_a_copy_gives_an_unbiased_mean_with_the_variance_of_a_simple_random_samp
 
 
 def test_places_are_uniform_and_not_those_of_the_live_sample():
-    from synopses.hashing import position_keys, uniforms
+    from synopses.kernels.hashing import position_keys, uniforms
 
     places = places_of(5, np.arange(100_000))
     live = uniforms(position_keys(5, 0, 100_000))

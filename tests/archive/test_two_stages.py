@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import t
 
 from shedder.archive.deadline import Deadline
-from synopses.intervals.ratios import sampled_mean
-from synopses.intervals.sampled import SampledValues
+from synopses.intervals.means import sampled_mean
+from synopses.intervals.sample_values import SampledValues
 from tests.archive.dealt import DealtRuns
 from tests.queries.asking import SCHEMA, rows
 from tests.truth import gate

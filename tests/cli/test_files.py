@@ -9,14 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shedder.cli.files import (
-    BYTES_PER_BATCH,
-    FileFormat,
-    Reading,
-    RowFile,
-    column_type,
-    format_of,
-)
+from shedder.cli.files import BYTES_PER_BATCH, FileFormat, Reading, RowFile, column_type, format_of
 from shedder.cli.moments import TimeUnit, moments, readable
 from shedder.cli.untimed import Untimed
 from shedder.cql.types import ColumnType

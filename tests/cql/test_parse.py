@@ -36,7 +36,7 @@ from shedder.cql.statement import (
 from shedder.cql.text import text_of_stream
 from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
-from synopses.threshold import Promise
+from synopses.frequent.heavy_share import Promise
 
 MINUTE = 60_000_000
 

@@ -16,7 +16,7 @@ from shedder.archive.backup import restore
 from shedder.engine.engine import Engine
 from shedder.errors import BeforeRetention
 from shedder.queries.answer import Answer
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 
 SECOND = 1_000_000
 START_US = 472_222 * 3_600 * SECOND

@@ -11,7 +11,7 @@ import shedder
 from shedder.engine.audit import GROUPS_MAX
 from shedder.engine.engine import Engine
 from shedder.queries.certification import REGAIN, Certification, broken_share
-from synopses.hashing import position_keys
+from synopses.kernels.hashing import position_keys
 from tests.scale import scaled
 
 SECOND = 1_000_000

@@ -10,11 +10,11 @@ from shedder.cql.shares import LEVEL_MAX
 from shedder.cql.types import ColumnType
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import ENDS_IN_TIME, Kind, Part
-from synopses.errors import BadParameter
-from synopses.moments import GroupedMoments
-from synopses.profile import Cost
-from synopses.sample_profiles import UNIFORM
-from synopses.theta import GroupedTheta
+from synopses.model.errors import BadParameter
+from synopses.model.profile import Cost
+from synopses.moments.moments import GroupedMoments
+from synopses.samples.profiles import UNIFORM
+from synopses.theta.theta_sketch import GroupedTheta
 
 X = Column("x", ColumnType.DOUBLE)
 

@@ -18,7 +18,7 @@ from shedder.cli.exits import ExitCode
 from shedder.engine.engine import Engine
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.streams.conform import conform
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 from tests.engine.world import CREATE, SECOND, START_US, between, requests
 
 ROWS = 3_000

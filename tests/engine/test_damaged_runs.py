@@ -11,7 +11,7 @@ from shedder.cli.commands import run as command
 from shedder.cli.exits import ExitCode
 from shedder.engine.engine import Engine
 from shedder.errors import CorruptData
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 from tests.engine.world import CREATE, START_US, requests
 
 ROWS = 4_000

@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from shedder.cql.layout import Eager, Hybrid
 from shedder.engine.engine import Engine
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 from tests.scale import scaled
 
 ROWS = 12_000

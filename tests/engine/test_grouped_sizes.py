@@ -17,8 +17,8 @@ from shedder.engine.asked import Asked, Given
 from shedder.engine.engine import Engine
 from shedder.engine.grouped_sizes import of_sizes, solved_with_sizes, variants
 from shedder.engine.solving import Solved, solved
-from synopses.distinct import GroupedDistinct
-from synopses.hashing import murmur_int64
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64
 from tests.engine.allocation_world import CAP, KIB, MIB, standing
 from tests.truth import gate
 

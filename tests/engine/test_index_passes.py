@@ -10,15 +10,7 @@ import pytest
 
 from shedder.archive.value_index import index_name
 from tests.engine.hooked import WithHook
-from tests.engine.indexing import (
-    LITTLE,
-    RUNS,
-    Paced,
-    assert_tidy,
-    catch_up,
-    filled,
-    index_files,
-)
+from tests.engine.indexing import LITTLE, RUNS, Paced, assert_tidy, catch_up, filled, index_files
 
 CLIENT_INDEX = index_name("", "client")
 

@@ -12,7 +12,7 @@ import pytest
 import shedder
 from shedder.archive.store import Store
 from shedder.errors import InternalError
-from synopses.header import LAYOUTS, MAGIC, Kind
+from synopses.model.binary_header import LAYOUTS, MAGIC, Kind
 from tests.engine.world import CREATE, requests
 
 SIZES = struct.Struct("<4x2xH8xQ")  # Bytes of the parameters and of the body, in a header.

@@ -15,7 +15,7 @@ from shedder.engine.resizable import SIZED
 from shedder.engine.standing import Standing
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
-from synopses.grouped import place_new, united
+from synopses.kernels.grouped_arrays import place_new, united
 from tests.engine.allocation_world import MIB, bound
 
 SECOND = 1_000_000

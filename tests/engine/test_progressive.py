@@ -17,7 +17,7 @@ from shedder.errors import BadReduction, DeadlineExceeded
 from shedder.queries.answer import Answer
 from shedder.queries.choose import Look, Stretch
 from shedder.queries.finish import finish
-from synopses.intervals.looks import rows_wanted
+from synopses.intervals.sequential_looks import rows_wanted
 from tests.archive.dealt import DealtRuns
 from tests.engine.progressive_coverage import ASKED, DRAWN, Stopped, measured
 from tests.engine.scanning import scan_of

@@ -17,12 +17,7 @@ from shedder.engine.costs import costs_ns
 from shedder.engine.plan import Kind, plan
 from shedder.engine.reduced_windows import range_is_fixed, windows_of
 from shedder.engine.rewrite import rewritten, without_limits
-from shedder.engine.rewrite_words import (
-    Rewritten,
-    cost_ns,
-    described,
-    sampled_by,
-)
+from shedder.engine.rewrite_words import Rewritten, cost_ns, described, sampled_by
 from shedder.engine.standing import Standing
 from shedder.engine.window_evidence import window_evidence
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
@@ -30,7 +25,7 @@ from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from shedder.streams.windows import PaneGrid, Span
-from synopses.profile import CHOOSING_NS
+from synopses.model.profile import CHOOSING_NS
 from tests.cql.trees import SCHEMA, bound_query
 
 MINUTE = 60_000_000

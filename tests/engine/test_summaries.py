@@ -21,9 +21,9 @@ from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, PlansChanged, ShedderError
 from shedder.streams.batches import BatchLimits
 from shedder.streams.conform import conform
-from synopses.header import Kind, seal
-from synopses.moments import GroupedMoments
-from synopses.theta import GroupedTheta
+from synopses.model.binary_header import Kind, seal
+from synopses.moments.moments import GroupedMoments
+from synopses.theta.theta_sketch import GroupedTheta
 from tests.engine.summary_world import (
     QUERIES,
     SECOND,

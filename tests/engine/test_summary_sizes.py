@@ -11,7 +11,7 @@ import pytest
 import shedder
 from shedder.engine.summarise import Plans, Summariser
 from shedder.streams.conform import conform
-from synopses.frequent import GroupedFrequent
+from synopses.frequent.frequent_items import GroupedFrequent
 
 SECOND = 1_000_000
 ENTRY_BYTES = 36  # Group (4), key, value, count and lateness (8 each).

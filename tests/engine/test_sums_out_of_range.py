@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from synopses.moments import GroupedMoments
+from synopses.moments.moments import GroupedMoments
 
 QUESTION = "SELECT SUM(x) AS s, AVG(x) AS a FROM t"
 GROUPED = "SELECT g, SUM(x) AS s, AVG(x) AS a FROM t GROUP BY g"

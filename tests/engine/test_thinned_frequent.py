@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_frequencies import thinned_frequent
-from synopses.estimate import Bound
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64
-from synopses.threshold import Promise
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.frequent.heavy_share import Promise
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.estimate import Bound
 from tests.truth import gate, keeps_its_promise
 
 SIZE, TRIALS = 12_000, 60

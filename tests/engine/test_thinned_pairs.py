@@ -10,8 +10,8 @@ import pytest
 from shedder.cql.expression import AggregateFunction
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_pairs import thinned_cross
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
+from synopses.moments.covariance import GroupedCrossMoments
 
 
 def moments_of(x: np.ndarray, y: np.ndarray) -> GroupedCrossMoments:

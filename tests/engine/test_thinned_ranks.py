@@ -7,11 +7,11 @@ import pytest
 
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_ranks import RankStrata
-from synopses.intervals.combine import split_confidence
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.quantiles import rank_bounds
-from synopses.kll import GroupedKll
-from synopses.rank_sketches import RankSketches
-from synopses.req import GroupedReq
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.rank_sketches import RankSketches
+from synopses.quantiles.req import GroupedReq
 
 
 @pytest.mark.parametrize("empty", [GroupedKll(1, 200), GroupedReq(1, 12, high=True)])

@@ -5,7 +5,7 @@ import pytest
 
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_sketches import thinned_quantile
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.log_histogram import GroupedLogBuckets
 
 
 @pytest.mark.parametrize("bits", [7, 5, 0])

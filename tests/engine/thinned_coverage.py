@@ -25,11 +25,11 @@ from shedder.engine.part_synopsis import make
 from shedder.engine.plan import Kind, Part
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_questions import ThinnedPart
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.estimate import Bound, Estimates
-from synopses.hashing import position_keys
 from synopses.intervals.normal import rho_max
-from synopses.theta import GroupedTheta
+from synopses.kernels.hashing import position_keys
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.theta.theta_sketch import GroupedTheta
 from tests.truth import DISTRIBUTIONS, draw, exact_quantile
 
 PROFILES: Mapping[str, tuple[tuple[float, int], ...]] = {

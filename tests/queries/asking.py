@@ -19,7 +19,7 @@ from shedder.cql.types import ColumnType
 from shedder.queries.evidence import Evidence
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.batches import arrow_schema
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 
 SCHEMA = StreamSchema(
     name="requests",

@@ -11,7 +11,7 @@ import pytest
 from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
 from shedder.queries.finish import finish
 from shedder.queries.printing import shown
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 from tests.queries.asking import ask, between, evidence, known
 
 

@@ -7,15 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailable
-from shedder.queries.choose import (
-    Look,
-    Partly,
-    Source,
-    Stretch,
-    answer_once,
-    choose,
-    explain_once,
-)
+from shedder.queries.choose import Look, Partly, Source, Stretch, answer_once, choose, explain_once
 from shedder.queries.evidence import Evidence
 from shedder.queries.from_exact import SOURCE as ARCHIVE
 from shedder.queries.from_sample import SOURCE as SAMPLE

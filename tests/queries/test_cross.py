@@ -18,7 +18,7 @@ from shedder.queries.widen_late import widen_late
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
-from synopses.cross_moments import GroupedCrossMoments
+from synopses.moments.covariance import GroupedCrossMoments
 from tests.queries.asking import ARROW, SCHEMA, ask, exact_rows, truth
 from tests.seeds import seed
 from tests.sequential import holds

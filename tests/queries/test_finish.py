@@ -10,7 +10,7 @@ import pytest
 from shedder.errors import PrecisionUnavailable
 from shedder.queries.answer import MissingGroups
 from shedder.queries.finish import finish, needs_exact
-from synopses.estimate import Bound, Estimates, TopItem
+from synopses.model.estimate import Bound, Estimates, TopItem
 from tests.queries.asking import ask, between, evidence, known
 
 GROUPED = "domain, COUNT(DISTINCT client) AS clients FROM requests GROUP BY domain"

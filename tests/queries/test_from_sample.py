@@ -10,7 +10,7 @@ import pytest
 
 from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 from tests.queries.asking import ARROW, SCHEMA, ask, rows, truth
 from tests.queries.sampled import view_of
 from tests.truth import gate, keeps_its_promise

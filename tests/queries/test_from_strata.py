@@ -14,13 +14,7 @@ from shedder.queries.from_sample import evidence_from_sample
 from shedder.queries.from_strata import evidence_from_strata, thinned_together
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.sample import SampleView
-from tests.queries.all_outputs import (
-    OUTPUTS,
-    SELECTIVITIES,
-    Truth,
-    population,
-    query_of,
-)
+from tests.queries.all_outputs import OUTPUTS, SELECTIVITIES, Truth, population, query_of
 from tests.queries.asking import SCHEMA, ask, rows
 from tests.truth import gate
 

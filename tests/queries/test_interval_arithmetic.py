@@ -25,7 +25,7 @@ from shedder.cql.statement import Output
 from shedder.cql.types import ColumnType
 from shedder.queries.outputs import Groups
 from shedder.queries.ranges import Range, Truth, of_array
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 from tests.queries.asking import ask, evidence
 
 DOUBLE, BIGINT, BOOLEAN = ColumnType.DOUBLE, ColumnType.BIGINT, ColumnType.BOOLEAN

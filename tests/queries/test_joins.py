@@ -15,7 +15,7 @@ from shedder.queries.widen_late import widen_late
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
-from synopses.estimate import Bound
+from synopses.model.estimate import Bound
 from tests.queries.asking import SCHEMA, ask, rows, truth
 from tests.truth import draw, gate
 

@@ -10,7 +10,7 @@ from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish
 from shedder.queries.from_sample import evidence_from_sample
 from shedder.queries.narrowness import at_look, claimed, error_of
-from synopses.estimate import Bound, Estimates
+from synopses.model.estimate import Bound, Estimates
 from tests.queries.asking import ask, between, evidence, known, rows
 from tests.queries.sampled import view_of
 

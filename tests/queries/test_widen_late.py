@@ -18,9 +18,9 @@ from shedder.queries.lacking import allow_for, of_the_others
 from shedder.queries.late_quantiles import late_quantile
 from shedder.queries.widen_late import outward_int, widen_late
 from shedder.streams.basics import ColumnBasics
-from synopses.estimate import Bound, Estimates
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.estimate import Bound, Estimates
 from tests.queries.asking import ARROW, ask, rows, truth
 from tests.truth import keeps_its_promise
 

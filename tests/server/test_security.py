@@ -8,11 +8,7 @@ import grpc
 import pytest
 
 import shedder
-from shedder.errors import (
-    PermissionDenied,
-    Unauthenticated,
-    Unreachable,
-)
+from shedder.errors import PermissionDenied, Unauthenticated, Unreachable
 from shedder.server.gate import SCOPES
 from shedder.server.identity import Scope
 from shedder.server.server import running

@@ -21,14 +21,7 @@ from shedder.client.target import Target
 from shedder.engine.machine import Machine
 from shedder.overload.controller import NORMAL, STRETCH_MAX
 from shedder.overload.load import Load
-from shedder.v1 import (
-    audit_pb2,
-    backfill_pb2,
-    control_pb2,
-    ingest_pb2,
-    query_pb2,
-    synopses_pb2,
-)
+from shedder.v1 import audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2
 from tests.streams.streams import trades
 
 CREATE = "CREATE STREAM {} (ts TIMESTAMP NOT NULL, key BIGINT, value DOUBLE) TIMESTAMP BY ts"

@@ -14,15 +14,7 @@ from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.files import parquet_files
 from spark_ingest.pipeline import forward, summarise
 from tests.server_process import ServerProcess
-from tests.spark_ingest.worlds import (
-    ROWS,
-    STREAMS,
-    answers,
-    files,
-    service,
-    table,
-    with_streams,
-)
+from tests.spark_ingest.worlds import ROWS, STREAMS, answers, files, service, table, with_streams
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.summarise import Plans, Summariser, built_of
 from shedder.streams.conform import conform
 from spark_ingest.demo.panes import Alike, alike, beside
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.log_histogram import GroupedLogBuckets
 
 ROWS = 30_000
 CREATE = """CREATE STREAM {} (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)

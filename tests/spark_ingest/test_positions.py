@@ -6,7 +6,7 @@ import pytest
 
 from shedder.engine.built import ROWS_MAX
 from spark_ingest.executors import first_position
-from synopses.hashing import position_keys
+from synopses.kernels.hashing import position_keys
 
 LAST = (1 << 23) - 1  # Then numbers of micro-batches begin anew.
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from synopses.distinct import GroupedDistinct
-from synopses.hashing import murmur_int64, murmur_utf8
-from synopses.kll import GroupedKll
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64, murmur_utf8
+from synopses.quantiles.kll import GroupedKll
 from tests import truth
 from tests.synopses.subjects import arrow_of
 

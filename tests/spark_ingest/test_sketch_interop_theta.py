@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
-from synopses.theta import GroupedTheta
-from synopses.theta_sets import Compared
+from synopses.kernels.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.theta.set_operations import Compared
+from synopses.theta.theta_sketch import GroupedTheta
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

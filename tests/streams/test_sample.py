@@ -12,7 +12,7 @@ from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
 from shedder.streams.sample import StreamSample
-from synopses.hashing import position_keys
+from synopses.kernels.hashing import position_keys
 from tests.queries.asking import SCHEMA, rows
 
 ROWS = 256

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from shedder.streams.text_first_last import GroupedTextFirstLast
-from synopses.first_last import GroupedFirstLast
-from synopses.first_last_kernels import CELLS
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.first_last_kernels import CELLS
 from tests import laws, truth
 from tests.laws import Part, Subject
 

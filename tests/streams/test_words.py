@@ -16,7 +16,7 @@ from shedder.engine.slices import first_at
 from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows
 from shedder.streams.words import ascend, double_ends_of, ends_of, words_of
-from synopses.bottom_k import Kept
+from synopses.samples.bottom_k import Kept
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("k", pa.int64()), ("x", pa.float64())])

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.bucket_cells import SHIFT_MIN
-from synopses.bucket_counts import BucketCounts
-from synopses.inputs import UNGROUPED, as_input
+from synopses.histogram.bucket_index import SHIFT_MIN
+from synopses.histogram.grouped_counts import BucketCounts
+from synopses.kernels.array_inputs import UNGROUPED, as_input
 
 Batch = tuple[NDArray[np.int32] | None, NDArray[np.float64]]
 

@@ -19,18 +19,18 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 from scipy.stats import hypergeom
 
-from synopses.bottom_k import HashSample, WeightedBottomK
-from synopses.hashing import position_keys, uniforms
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
-from synopses.intervals.missing import missing_group_rows
+from synopses.intervals.means import sampled_mean
 from synopses.intervals.quantiles import sampled_quantile
-from synopses.intervals.ratios import sampled_mean
-from synopses.intervals.sampled import SampledValues
-from synopses.intervals.totals import sampled_sum
+from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.sums import sampled_sum
+from synopses.intervals.unseen_groups import missing_group_rows
 from synopses.intervals.variance import sampled_deviation, sampled_variance
 from synopses.intervals.weighted import WeightedMatches, signed_sum, weighted_sum
+from synopses.kernels.hashing import position_keys, uniforms
+from synopses.samples.bottom_k import HashSample, WeightedBottomK
 from tests.truth import DISTRIBUTIONS, draw, exact_quantile
 
 RATES = (1 / 2, 1 / 8, 1 / 64, 1 / 512)

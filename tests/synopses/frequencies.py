@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.hashing import murmur_int64
+from synopses.kernels.hashing import murmur_int64
 
 Keys = NDArray[np.int64]
 Draw = Callable[[np.random.Generator, int], Keys]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.kernels.hashing import murmur_int64
 
 
 def of(values: np.ndarray, entries: int = 16, batch: int = 500) -> GroupedFrequent:

@@ -1,7 +1,7 @@
 """One small summary of each kind, as its bytes were when its layout was new.
 
 `python -m tests.synopses.golden` writes the files of layouts that have none. A file is never
-written again: a layout that changes gets another number in header.py, and another file.
+written again: a layout that changes gets another number in binary_header.py, and another file.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.group_table import GroupTable
-from synopses.hashing import murmur_int64, position_start
-from synopses.header import LAYOUTS, Kind
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.req import GroupedReq
-from synopses.stratified_sample import StratifiedBottomK
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.group_table import GroupTable
+from synopses.kernels.hashing import murmur_int64, position_start
+from synopses.model.binary_header import LAYOUTS, Kind
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.samples.stratified_sample import StratifiedBottomK
+from synopses.theta.theta_sketch import GroupedTheta
 
 FILES = Path(__file__).parent.parent / "golden" / "synopses"
 NUMBERS = np.arange(3_000)

@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.errors import CorruptSynopsis, SynopsisError
+from synopses.model.errors import CorruptSynopsis, SynopsisError
 
 _HEAD = 8  # Magic, version, kind: what is changed here is refused at once.
 _CHECKSUM = 4

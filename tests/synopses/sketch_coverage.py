@@ -15,13 +15,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.distinct import GroupedDistinct
-from synopses.estimate import Bound, Estimates
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_float64, murmur_int64
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.req import GroupedReq
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_float64, murmur_int64
+from synopses.model.estimate import Bound, Estimates
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
 from tests.truth import DISTRIBUTIONS, exact_counts, exact_quantile
 
 DISTINCT = (1, 10, 100, 1000, 3000, 10_000, 30_000)

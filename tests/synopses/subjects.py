@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.estimate import Estimates
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.frequent_entries import ItemKind
-from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.req import GroupedReq
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.frequent.entries import ItemKind
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.model.estimate import Estimates
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.theta.theta_sketch import GroupedTheta
 from tests.laws import Part, Subject
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from synopses.bottom_k import KEY_MAX, BottomK, HashSample, Kept, WeightedBottomK
-from synopses.errors import BadParameter, CorruptSynopsis
 from synopses.intervals.distinct import distinct_by_hash
+from synopses.model.errors import BadParameter, CorruptSynopsis
+from synopses.samples.bottom_k import KEY_MAX, BottomK, HashSample, Kept, WeightedBottomK
 
 
 def keys_of(seed: int, count: int) -> NDArray[np.uint64]:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from synopses.bucket_bytes import packed, unpacked
-from synopses.bucket_cells import (
+from synopses.histogram.bucket_index import (
     SHIFT_MAX,
     SHIFT_MIN,
     cell_ends,
@@ -20,10 +19,11 @@ from synopses.bucket_cells import (
     coarser,
     keys_of_cells,
 )
-from synopses.bucket_ranges import ROWS_MIN
-from synopses.errors import BadParameter, CorruptSynopsis
-from synopses.header import Kind, seal
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.codec import packed, unpacked
+from synopses.histogram.dense_range import ROWS_MIN
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.model.binary_header import Kind, seal
+from synopses.model.errors import BadParameter, CorruptSynopsis
 from tests import truth
 from tests.laws import Part, resizing_commutes_with_merging
 from tests.synopses.counted_cells import counted_in_cells, cut
@@ -116,7 +116,7 @@ def test_few_different_values_of_one_group_are_counted_like_any(
     np.testing.assert_array_equal(at_once.buckets()[2], 2 * counts)
 
 
-ROWS = 150_001  # More than two runs of window_kernels.py, and a rest.
+ROWS = 150_001  # More than two runs of dense_window_kernels.py, and a rest.
 DRAWN = {
     "near": lambda rng: rng.lognormal(0, 1, ROWS),
     "both signs": lambda rng: rng.normal(0, 1, ROWS),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from synopses.hashing import position_keys
-from synopses.intervals.bucket_quantiles import BucketStratum, bucket_quantile
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.histogram.quantile_bounds import BucketStratum, bucket_quantile
+from synopses.kernels.hashing import position_keys
 from tests.truth import draw, exact_quantile, gate
 
 PROFILES = {

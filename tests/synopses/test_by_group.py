@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.by_group import ROWS_MIN, by_group, groups_of
-from synopses.distinct import GroupedDistinct
-from synopses.hashing import murmur_int64
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.group_ordering import ROWS_MIN, by_group, groups_of
+from synopses.kernels.hashing import murmur_int64
 
 
 @pytest.mark.slow

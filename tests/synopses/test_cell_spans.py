@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from synopses.bucket_cells import cells_of
-from synopses.cell_spans import Misses
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.bucket_index import cells_of
+from synopses.histogram.contiguous_spans import Misses
+from synopses.histogram.log_histogram import GroupedLogBuckets
 from tests.synopses.counted_cells import counted_in_cells, cut, has_spans
 
 ROWS = 40_000

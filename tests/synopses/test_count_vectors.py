@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synopses.intervals.count_vectors import vector_error
+from synopses.intervals.count_vector_products import vector_error
 from tests.truth import gate
 
 

@@ -8,15 +8,15 @@ import datasketches
 import numpy as np
 import pytest
 
-from synopses.coupon_kernels import ROOM_MIN
-from synopses.coupons import SLOTS, collided_max, held_max
-from synopses.distinct import GroupedDistinct
-from synopses.distinct_profile import DISTINCT
-from synopses.errors import BadParameter, CorruptSynopsis
-from synopses.estimate import Bound
-from synopses.hashing import murmur_int64
-from synopses.header import Kind, seal
-from synopses.profile import Statistics
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.hll.profile import DISTINCT
+from synopses.hll.sparse_coupons import SLOTS, collided_max, held_max
+from synopses.hll.sparse_kernels import ROOM_MIN
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.binary_header import Kind, seal
+from synopses.model.errors import BadParameter, CorruptSynopsis
+from synopses.model.estimate import Bound
+from synopses.model.profile import Statistics
 from tests import truth
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.errors import CorruptSynopsis
-from synopses.estimate import Bound, Estimates
+from synopses.model.errors import CorruptSynopsis
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import GroupedCrossMoments
 from tests import truth
 
 

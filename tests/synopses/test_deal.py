@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from synopses.deal import block_sizes, deal, left_out, move, move_texts, number, places, undealt
+from synopses.samples.random_partition import (
+    block_sizes,
+    deal,
+    left_out,
+    move,
+    move_texts,
+    number,
+    places,
+    undealt,
+)
 
 
 @given(rows=st.integers(0, 3000), blocks=st.integers(1, 70), seed=st.integers(0, 2**64 - 1))

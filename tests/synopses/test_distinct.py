@@ -6,11 +6,11 @@ import datasketches
 import numpy as np
 import pytest
 
-from synopses import cardinality
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.estimate import Bound
-from synopses.hashing import murmur_int64
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64
+from synopses.model import cardinality_error as cardinality
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.estimate import Bound
 from tests import truth
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.errors import CannotMerge, CorruptSynopsis
-from synopses.first_last import GroupedFirstLast
+from synopses.model.errors import CannotMerge, CorruptSynopsis
+from synopses.moments.first_last import GroupedFirstLast
 
 ROWS = st.lists(
     st.tuples(

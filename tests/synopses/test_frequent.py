@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.frequent import GroupedFrequent
-from synopses.frequent_batches import BATCH_MIN
-from synopses.frequent_entries import ItemKind
-from synopses.hashing import murmur_float64, murmur_int64, murmur_utf8
-from synopses.profile import TYPICAL
+from synopses.frequent.batch_kernels import BATCH_MIN
+from synopses.frequent.entries import ItemKind
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.kernels.hashing import murmur_float64, murmur_int64, murmur_utf8
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.profile import TYPICAL
 from tests import truth
 from tests.synopses.frequent_streams import STREAMS, of
 from tests.synopses.subjects import arrow_of

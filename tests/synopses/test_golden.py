@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synopses.errors import CorruptSynopsis
-from synopses.header import LAYOUTS, Kind
+from synopses.model.binary_header import LAYOUTS, Kind
+from synopses.model.errors import CorruptSynopsis
 from tests.synopses.golden import FILES, IDS, MADE, VALUES, file_of
 
 RANDOM = {Kind.KLL, Kind.REQ}  # The library draws bits.
@@ -26,7 +26,7 @@ def test_what_was_written_is_read_and_written_again(kind: Kind) -> None:
     assert data[4] == LAYOUTS[kind]
     assert type(made).from_bytes(data).to_bytes() == data
     if kind not in RANDOM:
-        assert made.to_bytes() == data, "another layout needs another number in header.py"
+        assert made.to_bytes() == data, "another layout needs another number in binary_header.py"
 
 
 @pytest.mark.parametrize("kind", sorted(RANDOM), ids=lambda kind: kind.name.lower())

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.errors import BadParameter
-from synopses.group_table import GroupTable
-from synopses.hashing import murmur_int64
+from synopses.kernels.group_table import GroupTable
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.errors import BadParameter
 
 
 def hashes_of(keys: list[int]) -> np.ndarray:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.hashed_counters import keys_max
-from synopses.header import Kind, seal
-from synopses.profile import Statistics
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.counters.hybrid_counters import keys_max
+from synopses.model.binary_header import Kind, seal
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.profile import Statistics
 from tests.laws import Part, Subject
 from tests.synopses.frequencies import STREAMS, hashes
 from tests.synopses.subjects import count_integers, to_bytes

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from synopses.distinct import GroupedDistinct
-from synopses.hashing import (
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import (
     combine,
     murmur_float64,
     murmur_int64,

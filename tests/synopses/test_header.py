@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from synopses.errors import CorruptSynopsis, OtherLayout
-from synopses.header import Kind, seal, unseal
+from synopses.model.binary_header import Kind, seal, unseal
+from synopses.model.errors import CorruptSynopsis, OtherLayout
 from tests.laws import Part
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
 from tests.truth import draw

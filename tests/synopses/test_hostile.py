@@ -11,30 +11,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.counts import GroupedCount
-from synopses.cross_moment_kernels import COUNT
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis, SynopsisError
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64, position_start
-from synopses.header import Kind, seal
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.counters.join_size import self_join_size
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.frequent.heavy_share import Promise
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.weighted import WeightedMatches, weighted_sum
-from synopses.join_sizes import self_join_size
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.req import GroupedReq
-from synopses.stratified_sample import StratifiedBottomK
-from synopses.theta import GroupedTheta
-from synopses.theta_sets import Compared
-from synopses.threshold import Promise
+from synopses.kernels.hashing import murmur_int64, position_start
+from synopses.model.binary_header import Kind, seal
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis, SynopsisError
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.covariance_kernels import COUNT
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.samples.stratified_sample import StratifiedBottomK
+from synopses.theta.set_operations import Compared
+from synopses.theta.theta_sketch import GroupedTheta
 from tests.laws import Part
 from tests.scale import scaled
 from tests.seeds import seed

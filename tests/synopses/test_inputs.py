@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter, CannotMerge, CannotSubtract
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64
-from synopses.inputs import as_input
-from synopses.join_sizes import join_size, self_join_size
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.counters.join_size import join_size, self_join_size
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.array_inputs import as_input
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.errors import BadParameter, CannotMerge, CannotSubtract
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.theta.theta_sketch import GroupedTheta
 from tests.laws import Part, Subject
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
 

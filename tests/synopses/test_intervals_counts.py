@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from synopses.errors import BadParameter
-from synopses.estimate import Bound
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count, matching_count_max
-from synopses.intervals.missing import (
-    missing_group_rows,
-)
 from synopses.intervals.poisson import garwood
-from synopses.intervals.tails import (
+from synopses.intervals.tail_probabilities import (
     binomial_at_least,
     binomial_at_most,
     hypergeometric_at_least,
     hypergeometric_at_most,
 )
+from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.model.errors import BadParameter
+from synopses.model.estimate import Bound
 
 
 @pytest.mark.parametrize(

@@ -11,29 +11,25 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 from scipy import stats
 
-from synopses.bottom_k import WeightedBottomK
-from synopses.errors import BadParameter
-from synopses.estimate import Bound
 from synopses.intervals import betting, hypergeometric, quantiles
-from synopses.intervals import sampled as sampled_module
+from synopses.intervals import sample_values as sampled_module
 from synopses.intervals.betting import mean_of_tuples
-from synopses.intervals.combine import split_confidence
+from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.interval import Intervals
-from synopses.intervals.learning import learned_wealth, make_plan, mirrored
+from synopses.intervals.learned_bets import learned_wealth, make_plan, mirrored
+from synopses.intervals.means import sampled_mean
 from synopses.intervals.normal import rho_max
 from synopses.intervals.poisson import garwood
 from synopses.intervals.quantiles import rank_bounds, sampled_quantile
-from synopses.intervals.ratios import sampled_mean
-from synopses.intervals.sampled import SampledValues
-from synopses.intervals.totals import sampled_sum
+from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.sums import sampled_sum
 from synopses.intervals.variance import sampled_deviation, sampled_variance
-from synopses.intervals.weighted import (
-    WeightedMatches,
-    signed_sum,
-    weighted_sum,
-)
-from synopses.warm import compile_question_kernels
+from synopses.intervals.weighted import WeightedMatches, signed_sum, weighted_sum
+from synopses.model.errors import BadParameter
+from synopses.model.estimate import Bound
+from synopses.precompile import compile_question_kernels
+from synopses.samples.bottom_k import WeightedBottomK
 from tests.truth import draw
 
 ANSWERS = {

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.estimate import Bound
-from synopses.join_sizes import join_size, self_join_size
-from synopses.profile import Statistics
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.counters.join_size import join_size, self_join_size
+from synopses.model.estimate import Bound
+from synopses.model.profile import Statistics
 from tests.synopses.frequencies import STREAMS, hashes, how_often, pairs
 from tests.truth import gate
 

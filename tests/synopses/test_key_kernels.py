@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synopses.hashing import combine, murmur_int64, position_keys, salted, uniforms
-from synopses.inputs import as_input
-from synopses.key_kernels import below, few_at_least, few_below, heaviest
+from synopses.kernels.array_inputs import as_input
+from synopses.kernels.hashing import combine, murmur_int64, position_keys, salted, uniforms
+from synopses.samples.admission_kernels import below, few_at_least, few_below, heaviest
 
 ROWS = 3000
 

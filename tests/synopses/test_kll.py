@@ -8,11 +8,11 @@ import datasketches
 import numpy as np
 import pytest
 
-from synopses import kll
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.estimate import Bound
-from synopses.header import Kind, seal
-from synopses.kll import GroupedKll
+from synopses.model.binary_header import Kind, seal
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.estimate import Bound
+from synopses.quantiles import kll
+from synopses.quantiles.kll import GroupedKll
 from tests import truth
 
 

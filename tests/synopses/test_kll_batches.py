@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from synopses.kll_batches import sketch_image, update_sorted
+from synopses.quantiles.kll_bulk import sketch_image, update_sorted
 from tests import truth
 
 SHARES = np.array([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99])

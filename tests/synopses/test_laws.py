@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.distinct import GroupedDistinct
-from synopses.hashing import murmur_float64
-from synopses.theta import GroupedTheta
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_float64
+from synopses.theta.theta_sketch import GroupedTheta
 from tests import laws, truth
 from tests.laws import Part, Subject
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY, to_bytes

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.bucket_bytes import packed
-from synopses.bucket_cells import cell_ends, cells_of
-from synopses.errors import BadParameter, CorruptSynopsis
-from synopses.estimate import Bound
-from synopses.header import Kind, seal
-from synopses.log_buckets import GroupedLogBuckets
+from synopses.histogram.bucket_index import cell_ends, cells_of
+from synopses.histogram.codec import packed
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.model.binary_header import Kind, seal
+from synopses.model.errors import BadParameter, CorruptSynopsis
+from synopses.model.estimate import Bound
 from tests import truth
 from tests.synopses.counted_cells import counted_in_cells
 

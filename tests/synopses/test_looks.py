@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from synopses.errors import BadParameter
-from synopses.intervals.looks import look_confidence, rows_wanted
+from synopses.intervals.sequential_looks import look_confidence, rows_wanted
+from synopses.model.errors import BadParameter
 from tests.truth import gate
 
 POPULATION = 10**9

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses import moment_kernels as kernels
-from synopses.counts import GroupedCount
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.estimate import Bound
-from synopses.header import Kind, seal, unseal
-from synopses.moments import GroupedMoments
+from synopses.model.binary_header import Kind, seal, unseal
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.estimate import Bound
+from synopses.moments import moment_kernels as kernels
+from synopses.moments.counts import GroupedCount
+from synopses.moments.moments import GroupedMoments
 from tests import truth
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

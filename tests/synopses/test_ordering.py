@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from synopses.ordering import (
+from synopses.kernels.radix_sort import (
     distinct_pairs,
     ranked,
     smallest,

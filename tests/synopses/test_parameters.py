@@ -13,24 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.frequent_entries import ItemKind
-from synopses.group_table import GroupTable
-from synopses.header import Kind
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.req import GroupedReq
-from synopses.stratified_sample import StratifiedBottomK
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.frequent.entries import ItemKind
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.group_table import GroupTable
+from synopses.model.binary_header import Kind
+from synopses.model.errors import BadParameter
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.samples.stratified_sample import StratifiedBottomK
+from synopses.theta.theta_sketch import GroupedTheta
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,26 +15,26 @@ import pytest
 from numpy.typing import NDArray
 
 import synopses
-from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.counts import GroupedCount
-from synopses.cross_moments import GroupedCrossMoments
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter
-from synopses.first_last import GroupedFirstLast
-from synopses.frequent import GroupedFrequent
-from synopses.hashed_counters import GroupedHashedCounters
-from synopses.hashing import combine, murmur_int64, position_keys, position_start, uniforms
-from synopses.join_sizes import self_join_size
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.moments import GroupedMoments
-from synopses.profile import TYPICAL, Profile, Statistics, Thinning
-from synopses.rank_sketches import RankSketches
-from synopses.req import GroupedReq
-from synopses.stratified_sample import StratifiedBottomK
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.counters.hybrid_counters import GroupedHashedCounters
+from synopses.counters.join_size import self_join_size
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import combine, murmur_int64, position_keys, position_start, uniforms
+from synopses.model.errors import BadParameter
+from synopses.model.profile import TYPICAL, Profile, Statistics, Thinning
+from synopses.moments.counts import GroupedCount
+from synopses.moments.covariance import GroupedCrossMoments
+from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.rank_sketches import RankSketches
+from synopses.quantiles.req import GroupedReq
+from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.samples.stratified_sample import StratifiedBottomK
+from synopses.theta.theta_sketch import GroupedTheta
 from tests import truth
 
 CLASSES = [

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.errors import BadParameter
-from synopses.intervals.bucket_quantiles import BucketStratum, bucket_quantile
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.histogram.quantile_bounds import BucketStratum, bucket_quantile
 from synopses.intervals.quantiles import rank_bounds, sampled_quantile
-from synopses.intervals.sampled import SampledValues
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.ranks import discrete_rank, least_of, most_of
-from synopses.req import GroupedReq
+from synopses.intervals.sample_values import SampledValues
+from synopses.model.errors import BadParameter
+from synopses.model.ranks import discrete_rank, least_of, most_of
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
 from tests import truth
 
 SHARES = (0.01, 0.05, 0.07, 0.1, 0.25, 0.3, 0.5, 0.55, 0.7, 0.9, 0.95, 0.99, 0.999)

@@ -6,12 +6,12 @@ import datasketches
 import numpy as np
 import pytest
 
-from synopses import req
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.estimate import Bound
-from synopses.req import GroupedReq
-from synopses.req_images import read_image
-from synopses.window_merges import WindowMerges
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.estimate import Bound
+from synopses.quantiles import req
+from synopses.quantiles.req import GroupedReq
+from synopses.quantiles.req_datasketches_format import read_image
+from synopses.windows.sliding_merge import WindowMerges
 from tests import truth
 
 

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from synopses.bottom_k import BottomK, HashSample, WeightedBottomK
-from synopses.count_min import GroupedCountMin
-from synopses.count_sketch import GroupedCountSketch
-from synopses.distinct import GroupedDistinct
-from synopses.errors import BadParameter
-from synopses.frequent import GroupedFrequent
-from synopses.hashing import murmur_int64, position_start
-from synopses.kll import GroupedKll
-from synopses.log_buckets import GroupedLogBuckets
-from synopses.req import GroupedReq
-from synopses.resizing import FULL
-from synopses.stratified_sample import StratifiedBottomK
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.counters.count_sketch import GroupedCountSketch
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64, position_start
+from synopses.model.errors import BadParameter
+from synopses.model.resizing import FULL
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
+from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.samples.stratified_sample import StratifiedBottomK
+from synopses.theta.theta_sketch import GroupedTheta
 
 GROUPS = 3
 MORE = 2.2  # Arrays grow by doubling; what was held value by value leaves room behind.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synopses.count_min import GroupedCountMin
-from synopses.distinct import GroupedDistinct
-from synopses.hashing import murmur_int64
-from synopses.theta import GroupedTheta
+from synopses.counters.count_min import GroupedCountMin
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.kernels.hashing import murmur_int64
+from synopses.theta.theta_sketch import GroupedTheta
 
 GROUPS = 40
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.group_table import GroupTable
-from synopses.hashing import murmur_int64
-from synopses.small_keys import VALUES_MAX, SmallKeys
+from synopses.kernels.group_table import GroupTable
+from synopses.kernels.hashing import murmur_int64
+from synopses.kernels.small_integer_keys import VALUES_MAX, SmallKeys
 
 KEYS = st.integers(-2, 40) | st.sampled_from(
     [VALUES_MAX - 1, VALUES_MAX, -(1 << 63), (1 << 63) - 1]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.allocation import neyman
-from synopses.errors import BadParameter, CorruptSynopsis
-from synopses.hashing import position_keys, position_start
-from synopses.intervals.ratios import sampled_mean
-from synopses.intervals.sampled import SampledValues
-from synopses.stratified_sample import StratifiedBottomK
+from synopses.intervals.means import sampled_mean
+from synopses.intervals.sample_values import SampledValues
+from synopses.kernels.hashing import position_keys, position_start
+from synopses.model.errors import BadParameter, CorruptSynopsis
+from synopses.samples.neyman_allocation import neyman
+from synopses.samples.stratified_sample import StratifiedBottomK
 from tests.truth import gate
 
 

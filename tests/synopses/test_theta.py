@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synopses.errors import BadParameter, CannotMerge, CorruptSynopsis
-from synopses.estimate import Bound
-from synopses.hashing import murmur_int64, murmur_utf8
-from synopses.header import Kind, seal
-from synopses.profile import TYPICAL
-from synopses.theta import GroupedTheta
-from synopses.theta_images import THRESHOLD_MAX, read_image
-from synopses.theta_sets import Compared
+from synopses.kernels.hashing import murmur_int64, murmur_utf8
+from synopses.model.binary_header import Kind, seal
+from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.estimate import Bound
+from synopses.model.profile import TYPICAL
+from synopses.theta.datasketches_format import THRESHOLD_MAX, read_image
+from synopses.theta.set_operations import Compared
+from synopses.theta.theta_sketch import GroupedTheta
 from tests import truth
 
 CONFIDENCES = (0.68, 0.95, 0.99)

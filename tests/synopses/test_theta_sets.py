@@ -8,12 +8,12 @@ import datasketches
 import numpy as np
 import pytest
 
-from synopses.errors import BadParameter
-from synopses.estimate import Bound, Estimates
-from synopses.hashing import murmur_int64
 from synopses.intervals.proportions import binomial_share
-from synopses.theta import GroupedTheta
-from synopses.theta_sets import Compared
+from synopses.kernels.hashing import murmur_int64
+from synopses.model.errors import BadParameter
+from synopses.model.estimate import Bound, Estimates
+from synopses.theta.set_operations import Compared
+from synopses.theta.theta_sketch import GroupedTheta
 from tests import truth
 
 CONFIDENCES = (0.68, 0.95, 0.99)

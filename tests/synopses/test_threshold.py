@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.errors import BadParameter
-from synopses.estimate import Bound
-from synopses.frequent import GroupedFrequent
-from synopses.frequent_entries import ItemKind
-from synopses.hashing import murmur_int64, murmur_utf8
-from synopses.threshold import Promise, least_count
+from synopses.frequent.entries import ItemKind
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.frequent.heavy_share import Promise, least_count
+from synopses.kernels.hashing import murmur_int64, murmur_utf8
+from synopses.model.errors import BadParameter
+from synopses.model.estimate import Bound
 from tests import truth
 from tests.synopses.frequent_streams import STREAMS, of
 from tests.synopses.subjects import arrow_of

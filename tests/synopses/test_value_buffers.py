@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synopses.inputs import UNGROUPED
-from synopses.kll import GroupedKll
-from synopses.req import GroupedReq
-from synopses.value_buffers import ValueBuffers, quantiles
+from synopses.kernels.array_inputs import UNGROUPED
+from synopses.kernels.value_buffers import ValueBuffers, quantiles
+from synopses.quantiles.kll import GroupedKll
+from synopses.quantiles.req import GroupedReq
 from tests.truth import exact_quantile
 
 

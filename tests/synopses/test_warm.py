@@ -11,12 +11,12 @@ from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
 import synopses
-from synopses.distinct import GroupedDistinct
-from synopses.hashing import murmur_int64
-from synopses.inputs import as_input
-from synopses.intervals.sampled import SampledValues
-from synopses.intervals.totals import sampled_sum
-from synopses.warm import compile_kernels, compile_question_kernels
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.sums import sampled_sum
+from synopses.kernels.array_inputs import as_input
+from synopses.kernels.hashing import murmur_int64
+from synopses.precompile import compile_kernels, compile_question_kernels
 from tests.laws import Part
 from tests.synopses.subjects import LINEAR, LOSSY
 from tests.truth import draw

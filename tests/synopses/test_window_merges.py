@@ -10,17 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from synopses.counts import GroupedCount
-from synopses.frequent import GroupedFrequent
-from synopses.window_merges import WindowMerges, block_leaves, merges_max
+from synopses.frequent.frequent_items import GroupedFrequent
+from synopses.moments.counts import GroupedCount
+from synopses.windows.sliding_merge import WindowMerges, block_leaves, merges_max
 from tests.laws import Part, Subject
 from tests.synopses.subjects import LINEAR, LOSSY, NOT_YET_LOSSY
 

@@ -1,7 +1,7 @@
 """Hybrid, OSCAR's RandomizeThenSort: tuples dealt at random into blocks, each sorted by time.
 
-Any k of the R blocks are a simple random sample without replacement of the run (synopses/deal.py
-has the argument), so k/R of the bytes give k/R of the tuples.
+Any k of the R blocks are a simple random sample without replacement of the run
+(synopses/samples/random_partition.py has the argument), so k/R of the bytes give k/R of the tuples.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shedder.archive.run_writer import RunPlace, WrittenFile
 from shedder.cql.layout import Hybrid
 from shedder.cql.render import POSITION
 from shedder.errors import CorruptData
-from synopses.deal import block_sizes, undealt
+from synopses.samples.random_partition import block_sizes, undealt
 
 
 class HybridLayout:

@@ -53,9 +53,9 @@ class Reduction(Protocol):
     """An r-UDF with its arguments; one is made for each scan and used by one thread at a time.
 
     reads_on: ask again when the answer has been looked at, and read on where it wants less
-      reduction than it was given. Each look costs confidence (synopses.intervals.looks), so only
-      a reduction that means to stop early should say so. Others are asked about each run before
-      anything is read, and again when the scan comes to it, some runs at a time.
+      reduction than it was given. Each look costs confidence (synopses.intervals.sequential_looks),
+      so only a reduction that means to stop early should say so. Others are asked about each run
+      before anything is read, and again when the scan comes to it, some runs at a time.
     """
 
     @property

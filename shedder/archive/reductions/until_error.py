@@ -1,6 +1,7 @@
 """`until_error()`: a pilot, then as much as the target needs: online aggregation.
 
-Source: Hellerstein, Haas & Wang 1997, Online Aggregation (SIGMOD); synopses/intervals/looks.py.
+Source: Hellerstein, Haas & Wang 1997, Online Aggregation (SIGMOD);
+synopses/intervals/sequential_looks.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import ClassVar, Final, Self
 
 from shedder.archive.reductions.arguments import number
 from shedder.archive.reductions.reduction import BlockStatistics, Surroundings
-from synopses.intervals.looks import rows_wanted
+from synopses.intervals.sequential_looks import rows_wanted
 
 PILOT_ROWS: Final = 60_000
 _PILOT_SHARE: Final = 0.1  # Of all tuples, that a pilot reads at most.

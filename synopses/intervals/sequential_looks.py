@@ -1,0 +1,87 @@
+"""Looks: how a reader who stops when its intervals are narrow enough keeps their confidence.
+
+An interval of 95 % holds at a sample size fixed beforehand. Who looks, reads on while it is too
+wide and looks again stops, sooner or later, at one that is narrow by luck. So each look is asked
+at its own part of delta, and the parts add up to delta: by the union bound the interval at which
+the reader stops holds with the confidence that was asked for, whatever made it stop.
+
+The first look is a pilot, which plans the second; most readers stop there, so it has most of
+delta. Those after it, should the plan have missed, halve what is left for ever. To reach 1 % on
+average a normal mean costs 1.4 times the tuples of a sample size known beforehand; six looks at
+doubling sizes with a sixth of delta each cost 2.0 times, and a normal-mixture confidence sequence
+(Howard et al. 2021, Ann. Stat. 49(2)), which may be looked at after every tuple, 2.4 times: the
+price of looking comes off when a pilot makes few looks enough. tests/synopses/test_looks.py
+simulates the three.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from scipy.special import ndtri
+
+from synopses.model.errors import BadParameter
+from synopses.model.parameters import error_share
+
+_PILOT: Final = 0.15
+_PLANNED: Final = 0.6
+_MARGIN: Final = 1.08  # How much narrower than needed the next look is planned.
+_MUCH: Final = 0.4  # Of all tuples: as dear as reading all of them.
+_MIDDLE: Final = 0.1  # Of all tuples, that a look in the middle may read.
+_BLIND: Final = 4.0  # Times what was read, where nothing can be predicted.
+
+
+def look_confidence(look: int, confidence: float) -> float:
+    """What the intervals of one look must be asked for, so that all looks together hold.
+
+    Args:
+      look: 0 is the pilot, 1 what it planned, and so on without end.
+      confidence: of the interval at which the reader stops, in (0, 1).
+
+    Raises:
+      BadParameter: the confidence is not inside (0, 1), or the look is before the first.
+    """
+    return 1.0 - error_share(confidence) * _part(look)
+
+
+def rows_wanted(*, population: int, read: int, error: float, look: int, confidence: float) -> int:
+    """How many tuples the next look should have read for its intervals to be narrow enough.
+
+    Widths fall with the root of 1/n - 1/N and grow with the normal quantile of the look's part
+    of delta. Where a range and not a deviation makes them wide, they fall with 1/n. So where the
+    root asks for much of everything and 1/n does not, a look in the middle comes first: by 1/n,
+    and at no more than a tenth of all.
+
+    Args:
+      population: N, tuples that there are. read: n of them that were read, 0 <= n <= N.
+      error: the widest interval of the last look in units of what the target allows, >= 0; inf
+        where some value has no interval at all. look: the number of that last look.
+      confidence: as asked of `look_confidence`.
+
+    Returns:
+      rows: in (n, N], or N.
+    """
+    if read <= 0 or read >= population:
+        return population
+    if not math.isfinite(error):
+        return min(population, math.ceil(_BLIND * read))
+    now, then = (
+        float(-ndtri((1.0 - look_confidence(each, confidence)) / 2.0)) for each in (look, look + 1)
+    )
+    factor = (_MARGIN * error * then / now) ** 2
+    rate = 1.0 / population + (1.0 / read - 1.0 / population) / max(factor, 1e-12)
+    by_root = min(population, max(read + 1, math.ceil(1.0 / rate)))
+    middle = min(math.ceil(read * math.sqrt(factor)), math.floor(_MIDDLE * population))
+    return middle if by_root > _MUCH * population and middle >= 2 * read else by_root
+
+
+def _part(look: int) -> float:
+    """The look's part of delta; all parts add up to 1."""
+    if look < 0:
+        raise BadParameter("look", look, "0 or more")
+    if look == 0:
+        return _PILOT
+    if look == 1:
+        return _PLANNED
+    return (1.0 - _PILOT - _PLANNED) * 0.5 ** (look - 1)
