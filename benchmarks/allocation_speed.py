@@ -15,10 +15,10 @@ from allocator.change import change
 from allocator.curves import table, thinned
 from allocator.demands import Budget, Demands, Readers
 from benchmarks.measure import Report, cpu_seconds
-from shedder.cql.bind import bind
-from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream, Select
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import CreateStream, Select
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked
 from shedder.engine.drawings import Drawings

@@ -27,11 +27,11 @@ from shedder.archive.log import Log
 from shedder.archive.parquet import ROW_GROUP_ROWS_MAX, open_writer
 from shedder.archive.records import Batch, Kind
 from shedder.archive.runs import write_run
-from shedder.cql.layout import Hybrid, Plain, layout_text
-from shedder.cql.query import StreamSchema
-from shedder.cql.render import POSITION
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Hybrid, Plain, layout_text
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 
 BODY_BYTES = 1 << 20
 BODIES = 128

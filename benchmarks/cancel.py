@@ -22,7 +22,7 @@ from shedder.archive.backup import backup, restore
 from shedder.archive.entries import Run
 from shedder.archive.layouts.parts import part_of
 from shedder.archive.progress import Progress
-from shedder.cql.layout import Eager, Hybrid, Layout, Lazy, Plain
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy, Plain
 from shedder.engine.engine import Engine
 from shedder.engine.tasks import Watch
 from shedder.errors import Cancelled

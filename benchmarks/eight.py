@@ -17,10 +17,10 @@ import pyarrow as pa
 from benchmarks.measure import Report
 from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES, START_US, batches
 from shedder.archive.records import Batch
-from shedder.cql.bind import bind
-from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream, Select
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import CreateStream, Select
 from shedder.engine.grant import group_bytes, negotiate
 from shedder.engine.plan import plan
 from shedder.engine.published import Published

@@ -22,7 +22,7 @@ from benchmarks.measure import Report
 from benchmarks.oscar_archive import RUN_ROWS, Archive, Scanned, path_of, tuples
 from benchmarks.oscar_crowds import crowds
 from benchmarks.oscar_plots import Curves, draw_insertions, draw_scans
-from shedder.cql.layout import REDUCTIONS, Eager, Hybrid, Layout, Lazy, Plain
+from shedder.cql.statements.archive_layout import REDUCTIONS, Eager, Hybrid, Layout, Lazy, Plain
 
 RUNS: Final = int(os.environ.get("SHEDDER_BENCH_OSCAR_RUNS", "10"))
 PICTURES: Final = Path(__file__).parent.parent / "docs"

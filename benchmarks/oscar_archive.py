@@ -22,10 +22,10 @@ from shedder.archive.backup import backup
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.parts import Part, parts_of
 from shedder.archive.store import Store
-from shedder.cql.layout import Layout
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import Layout
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 
 RUN_ROWS = 2_097_152
 """64 blocks of 32,768 tuples, the smallest that a hybrid run has unless it is told otherwise."""

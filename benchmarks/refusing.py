@@ -16,7 +16,7 @@ from benchmarks.overload import on_core
 from benchmarks.served import Server, server
 from benchmarks.trades import CREATE, SCHEMA
 from shedder.client.target import Target
-from shedder.cql.query import DEFAULT_TENANT
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, Batch
 from shedder.wire.declared import declared_metadata

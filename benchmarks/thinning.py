@@ -10,11 +10,11 @@ import pyarrow as pa
 from benchmarks.eight import SYNOPSIS_BYTES
 from benchmarks.measure import Report
 from benchmarks.trades import BATCH_ROWS, CREATE, batches
-from shedder.cql.bind import bind
-from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
-from shedder.cql.shares import share_text
-from shedder.cql.statement import CreateStream, Select
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import CreateStream, Select
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.grant import negotiate
 from shedder.engine.plan import plan
 from shedder.engine.standing import Standing

@@ -32,7 +32,7 @@ from shedder.archive.files import OsFiles
 from shedder.archive.layouts.blocks import Block, Wanted, read_blocks
 from shedder.archive.layouts.copies import places_of
 from shedder.archive.layouts.parts import part_of
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import BadReduction, CorruptData, OutOfRange, UnknownColumn, UnknownStream
 from shedder.streams.batches import arrow_schema
 from spark_ingest.session import check_spark, without_pandas

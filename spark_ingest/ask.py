@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shedder.cql.bind import bind
-from shedder.cql.parse import parse
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.statement import Select
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.cql.statements.statement import Select
 from shedder.errors import BadQuery, ShedderError
 from shedder.queries.answer import Answer
 from shedder.queries.cases import Case

@@ -19,8 +19,8 @@ from pyspark.sql import functions as sf
 from shedder.archive.catalog import Catalog
 from shedder.archive.deletions import Deleted
 from shedder.archive.entries import Run
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.render import POSITION, SqlDialect, exact_sql
+from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.errors import FailedPrecondition, OutOfRange, UnknownStream
 from shedder.queries.answer import Answer
 from shedder.queries.finish import finish

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from shedder.cql.expression import (
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import (
     JOINS,
     LISTS,
     SET_FUNCTIONS,
@@ -31,8 +32,7 @@ from shedder.cql.expression import (
     AggregateFunction,
     Expression,
 )
-from shedder.cql.render import SqlDialect, render
-from shedder.cql.types import ColumnType
+from shedder.cql.sql.exact_query import SqlDialect, render
 from shedder.queries.cases import Case, Key
 from spark_ingest.cases import CONDITIONS_MAX, Facts, condition_of, quoted, within
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shedder.cql.expression import Aggregate, Column, inputs, walk
-from shedder.cql.render import POSITION, SqlDialect, render
+from shedder.cql.expressions.expression import Aggregate, Column, inputs, walk
+from shedder.cql.sql.exact_query import POSITION, SqlDialect, render
 from shedder.queries.cases import Case
 from spark_ingest.scores import Made
 

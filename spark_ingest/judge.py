@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from shedder.cql.expression import JOINS, Aggregate, AggregateFunction
+from shedder.cql.expressions.expression import JOINS, Aggregate, AggregateFunction
 from shedder.queries.audited import Compared
 from shedder.queries.cases import Case, Key, aggregate_name
 from shedder.queries.verdict import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.batches import arrow_schema
 
 

@@ -19,7 +19,7 @@ from shedder.archive.entries import Run, StreamEntry
 from shedder.archive.files import OsFiles
 from shedder.archive.foreign_run import SentFile
 from shedder.archive.runs import write_run
-from shedder.cql.layout import layout_from_text
+from shedder.cql.statements.archive_layout import layout_from_text
 from shedder.engine.backfill import BackfillState
 from shedder.engine.summaries import PaneSummary, Summaries
 from shedder.engine.summarise import Plans, QueryPlan, Summariser, bound

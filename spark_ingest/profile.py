@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shedder.cql.query import StreamSchema
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.bound_query import StreamSchema
 
 GROUP_VALUES_MAX = 512
 """A column with more distinct values than this is not grouped by."""

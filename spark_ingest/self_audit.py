@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from shedder.client.client import Client
-from shedder.cql.bind import bind
-from shedder.cql.expression import BY_TIME
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.render import POSITION
-from shedder.cql.types import ColumnType
+from shedder.cql.binding.bind import bind
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import BY_TIME
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.engine.lent import LentAnswer, Reported
 from shedder.engine.stored_text import read_stored
 from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderError

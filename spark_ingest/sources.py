@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampType
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.summarise import Plans
 from shedder.errors import FailedPrecondition
 from spark_ingest.executors import Service

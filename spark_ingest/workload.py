@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from shedder.cql.expression import JOINS, OF_PAIRS, AggregateFunction, Literal
-from shedder.cql.expression_text import literal_text, quoted
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import JOINS, OF_PAIRS, AggregateFunction, Literal
+from shedder.cql.expressions.expression_text import literal_text, quoted
 from spark_ingest.profile import ColumnProfile, Profile
 
 _QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)

@@ -9,7 +9,7 @@ from typing import Any
 
 from shedder.archive.checked_tables import CheckedTables
 from shedder.archive.entries import Footer, Run, basics_from_json, basics_to_json
-from shedder.cql.layout import Layout, layout_from_text, layout_text
+from shedder.cql.statements.archive_layout import Layout, layout_from_text, layout_text
 from shedder.errors import CorruptData
 
 _COLUMNS = "stream_id, name, first_position, end_position, layout, plan, rows, adopted_us"

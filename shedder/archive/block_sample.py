@@ -23,8 +23,8 @@ import pyarrow as pa
 from shedder.archive.deadline import Deadline
 from shedder.archive.entries import Run, Value
 from shedder.archive.run_sample import ReadBlocks, RunSample, drawn, unread_runs
-from shedder.cql.query import StreamSchema
-from shedder.cql.render import LIVE
+from shedder.cql.sql.exact_query import LIVE
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema
 from shedder.streams.sample import SampleView

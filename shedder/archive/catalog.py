@@ -22,8 +22,8 @@ from shedder.archive.entries import (
 )
 from shedder.archive.marks import MarksInCatalog
 from shedder.archive.rollups_in_catalog import RollupsInCatalog
-from shedder.cql.layout import layout_from_text, layout_text
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.archive_layout import layout_from_text, layout_text
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import QueryExists, StreamExists
 
 _JOINED = struct.Struct("<q")  # The sequence at which a query joins a replay.

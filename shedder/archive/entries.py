@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.layout import Hybrid, Layout, layout_from_text, layout_text
-from shedder.cql.on_overload import THINS, OnOverload, Policy
-from shedder.cql.query import DEFAULT_TENANT, StreamSchema
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import Hybrid, Layout, layout_from_text, layout_text
+from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.overload_policy import THINS, OnOverload, Policy
+from shedder.cql.statements.statement import ColumnDefinition
 from synopses.samples.random_partition import block_sizes
 
 Value = bool | int | float | str | None

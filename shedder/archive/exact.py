@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shedder.archive import exact_worker
 from shedder.archive.exact_worker import LENGTH, Limits
 from shedder.archive.progress import Progress
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import (
     BudgetExceeded,
     CorruptData,

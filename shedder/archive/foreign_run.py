@@ -19,9 +19,9 @@ from shedder.archive.layouts.description import file_metadata, run_file
 from shedder.archive.parquet import basics_of
 from shedder.archive.progress import STEP_BYTES
 from shedder.archive.run_writer import PIECES, unpacked
-from shedder.cql.layout import Eager, Hybrid, Layout, Plain
-from shedder.cql.query import StreamSchema
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Plain
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadBatch, CorruptData, SchemaMismatch, StorageFailed
 from shedder.streams.batches import arrow_schema, check_rows
 from synopses.samples.random_partition import block_sizes, deal

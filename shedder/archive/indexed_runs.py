@@ -22,7 +22,7 @@ from shedder.archive.progress import Told, nobody
 from shedder.archive.run_files import RunFiles
 from shedder.archive.stream_state import StreamState
 from shedder.archive.value_index import Fences, Ranges, Stale, index_name, keys_of, to_parts
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadSetting, DiskFull, StorageFailed, UnknownColumn
 
 FENCES_MAX = 8_192  # Files whose fences are kept in memory, each 12 bytes per 4,096 values.

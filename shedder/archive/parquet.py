@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shedder.archive.entries import ColumnBasics, Value
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 
 ROW_GROUP_ROWS_MAX = 1 << 20
 ROW_GROUP_BYTES = 128 << 20

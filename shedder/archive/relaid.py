@@ -27,9 +27,9 @@ from shedder.archive.run_files import RunFiles
 from shedder.archive.run_writer import RunPlace
 from shedder.archive.runs import implementation, read_run
 from shedder.archive.stream_state import StreamState
-from shedder.cql.layout import Eager, Hybrid, Layout, Lazy
-from shedder.cql.on_overload import OnOverload
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy
+from shedder.cql.statements.overload_policy import OnOverload
 from shedder.errors import CorruptData
 
 _log = structlog.get_logger("shedder.archive")

@@ -14,10 +14,10 @@ from shedder.archive.entries import Rolled, RollupEntry, Run, StreamEntry
 from shedder.archive.layouts.description import file_metadata, rolled_file
 from shedder.archive.parquet import row_group_rows
 from shedder.archive.run_writer import RunPlace
-from shedder.cql.expression import Column
-from shedder.cql.rollup import Rollup, State
-from shedder.cql.rollup_sql import ROWS, state_name
-from shedder.cql.types import ColumnType
+from shedder.cql.binding.rollup_definition import Rollup, State
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Column
+from shedder.cql.sql.rollup_sql import ROWS, state_name
 from synopses.moments.moments import GroupedMoments
 
 _SUM_TYPE = pa.decimal128(38, 0)

@@ -26,9 +26,9 @@ from shedder.archive.run_files import RunFiles
 from shedder.archive.run_writer import RunPlace
 from shedder.archive.runs import read_run
 from shedder.archive.stream_state import StreamState
-from shedder.cql.parse import parse
-from shedder.cql.rollup import Rollup, rollup_of
-from shedder.cql.statement import Select
+from shedder.cql.binding.parse import parse
+from shedder.cql.binding.rollup_definition import Rollup, rollup_of
+from shedder.cql.statements.statement import Select
 from shedder.errors import ShedderError
 
 

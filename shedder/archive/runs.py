@@ -20,8 +20,8 @@ from shedder.archive.layouts.protocol import ArchiveLayout
 from shedder.archive.layouts.rows import Rows
 from shedder.archive.progress import STEP_BYTES, Told, nobody
 from shedder.archive.run_writer import RunPlace
-from shedder.cql.intervals import timestamp_text
-from shedder.cql.layout import Eager, Hybrid, Layout, Lazy, Plain
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy, Plain
+from shedder.cql.text.durations import timestamp_text
 from shedder.errors import CorruptData
 
 

@@ -21,7 +21,7 @@ from shedder.archive.layouts.parts import Part
 from shedder.archive.layouts.shells import read_shells
 from shedder.archive.progress import Told, nobody
 from shedder.archive.run_files import RunFiles
-from shedder.cql.render import LIVE, POSITION
+from shedder.cql.sql.exact_query import LIVE, POSITION
 from shedder.errors import CorruptData
 
 

@@ -45,7 +45,7 @@ from shedder.archive.scan import scan_snapshot, stretches
 from shedder.archive.snapshot import Snapshot
 from shedder.archive.stream_state import StreamState
 from shedder.archive.tail import Piece
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData, DiskFull, StorageFailed, UnknownStream
 
 

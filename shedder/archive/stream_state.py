@@ -11,7 +11,7 @@ from shedder.archive.entries import RollupEntry, Run, StreamEntry
 from shedder.archive.holes import Stretch
 from shedder.archive.marks import Quarantine, Scans
 from shedder.archive.tail import Tail
-from shedder.cql.rollup import Rollup
+from shedder.cql.binding.rollup_definition import Rollup
 
 
 @dataclass(slots=True, eq=False)

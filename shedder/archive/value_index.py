@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shedder.archive.files import ReadFile
 from shedder.archive.progress import Told, nobody
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from synopses.kernels.hashing import murmur_utf8
 from synopses.kernels.radix_sort import distinct_pairs
 

@@ -16,7 +16,7 @@ import pyarrow.json as pa_json
 
 from shedder.cli.moments import TimeUnit, from_text, is_text, moments, readable
 from shedder.cli.untimed import Untimed, timed
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 
 ROWS_PER_BATCH = 65_536

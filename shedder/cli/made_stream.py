@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from shedder.cli.files import Reading, RowFile, column_type
 from shedder.cli.untimed import Untimed
-from shedder.cql.layout import DEFAULT_LAYOUT
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, CreateStream
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition, CreateStream
 from shedder.errors import BadSetting, InvalidRequest, UnknownColumn
 from shedder.streams.conform import conform
 

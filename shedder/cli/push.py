@@ -33,10 +33,10 @@ from shedder.cli.made_stream import Wishes, listed, naming, stream_of
 from shedder.cli.moments import TimeUnit
 from shedder.cli.talk import console, say
 from shedder.cli.untimed import Untimed
-from shedder.cql.intervals import INT64_MAX
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream
-from shedder.cql.text import text_of_stream
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.statement import CreateStream
+from shedder.cql.text.durations import INT64_MAX
 from shedder.errors import BadSetting, UnknownStream
 from shedder.queries.database import Database, NamedProducer, Receipt
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shedder.cli.talk import say
-from shedder.cql.query import DEFAULT_TENANT
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.errors import BadSetting
 from shedder.server.identity import Scope, new_token
 

@@ -13,7 +13,7 @@ from shedder.client.aio_standing import AsyncQuery
 from shedder.client.failures import Patience, deadline_s, patiently_async
 from shedder.client.names import OwnNames
 from shedder.client.target import Target
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.summaries import AT_LEAST_BYTES
 from shedder.errors import InternalError
 from shedder.queries.answer import Answer

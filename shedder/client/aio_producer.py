@@ -9,7 +9,7 @@ from shedder.client.aio_connection import AsyncConnection
 from shedder.client.failures import Patience, patiently_async
 from shedder.client.outbox import Outbox, epoch_after, hello
 from shedder.client.thinning import Thinning
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits

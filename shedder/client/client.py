@@ -22,7 +22,7 @@ from shedder.client.standing import RemoteQuery
 from shedder.client.summaries import SummaryCalls
 from shedder.client.target import Target
 from shedder.client.watched import PROGRESS_PERIOD_S, Watched
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadSetting, InternalError
 from shedder.queries.answer import Answer
 from shedder.queries.database import Ledger, Params, Receipt

@@ -13,8 +13,8 @@ from shedder.archive.files import Files
 from shedder.client.connection import Connection
 from shedder.client.outbox import epoch_after
 from shedder.client.spill import Spill
-from shedder.cql.query import StreamSchema
-from shedder.cql.shares import level_of
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.owed import rows_name
 from shedder.errors import FailedPrecondition, PlansChanged
 from shedder.queries.database import Receipt

@@ -13,7 +13,7 @@ from shedder.client.connection import Connection
 from shedder.client.failures import Patience, patiently
 from shedder.client.outbox import Outbox, epoch_after, hello
 from shedder.client.thinning import Thinning
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.database import Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits

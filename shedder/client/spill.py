@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from shedder.archive.directory import DirectoryLock
 from shedder.archive.files import DISK_FULL_ERRNOS, Files, OsFiles, atomic_write
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 from shedder.streams.batches import arrow_schema
 

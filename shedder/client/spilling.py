@@ -15,7 +15,7 @@ from shedder.client.helping import Helper
 from shedder.client.producer import Producer
 from shedder.client.sender import Sender
 from shedder.client.spill import Spill
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded, SequenceGap, ShedderError
 from shedder.queries.database import Receipt
 from shedder.wire.status import retry_after_ms

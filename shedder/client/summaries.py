@@ -9,7 +9,7 @@ from shedder.client.calls import Calls
 from shedder.client.failures import Patience, patiently
 from shedder.client.helping import summaries_of
 from shedder.client.outbox import epoch_after
-from shedder.cql.shares import level_of
+from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.owed import rows_name
 from shedder.engine.summaries import AT_LEAST_BYTES, NOBODY
 from shedder.errors import PlansChanged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.shares import level_of
+from shedder.cql.text.sampling_fractions import level_of
 from shedder.streams.dropped import Dropped
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from allocator.curves import bound_by_panes
 from allocator.demands import Demands, Integers, Options, Readers
-from shedder.cql.expression import Aggregate
-from shedder.cql.statement import Contract
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.statements.statement import Contract
 from shedder.engine.asked import Asked, Given
 from shedder.engine.drawings import Drawings
 from shedder.engine.drawn import Drawn, Row

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.plan import Part, Plan
 from shedder.engine.synopsis_curves import SIZED
 

@@ -18,7 +18,7 @@ from shedder.archive.backfills_in_catalog import Backfill, BackfillPart, Summari
 from shedder.archive.entries import Run
 from shedder.archive.files import DISK_FULL_ERRNOS
 from shedder.archive.foreign_run import SentFile
-from shedder.cql.layout import layout_text
+from shedder.cql.statements.archive_layout import layout_text
 from shedder.engine.backfilled_panes import (
     BuiltFrom,
     Received,

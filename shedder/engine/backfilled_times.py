@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.archive.entries import Run
-from shedder.cql.intervals import timestamp_text
+from shedder.cql.text.durations import timestamp_text
 from shedder.engine.core import Core
 from shedder.engine.stream import Stream
 from shedder.errors import BeforeRetention, FailedPrecondition

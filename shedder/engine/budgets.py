@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from allocator.demands import BYTES_END
 from shedder.archive.alterations import BudgetAltered, QueryAltered
-from shedder.cql.statement import WEIGHT_MAX
+from shedder.cql.statements.statement import WEIGHT_MAX
 from shedder.engine.core import Core
 from shedder.engine.explain_allocation import allocation_table
 from shedder.engine.sharing import Sharing

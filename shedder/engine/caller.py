@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from shedder.cql.query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 
 
 class HasSchema(Protocol):

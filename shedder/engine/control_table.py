@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from shedder.cql.layout import layout_text
-from shedder.cql.text import overload_text
+from shedder.cql.statements.archive_layout import layout_text
+from shedder.cql.statements.canonical_text import overload_text
 from shedder.engine.describe import relaid_share
 from shedder.engine.published import status_of
 from shedder.engine.stream import Stream

@@ -14,8 +14,8 @@ from shedder.archive.directory import FORMAT_DROPS
 from shedder.archive.progress import Told, nobody
 from shedder.archive.records import Batch, Built, Heartbeat
 from shedder.archive.store import Store
-from shedder.cql.on_overload import Policy
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.admission import Admission
 from shedder.engine.alterations_in_force import AlterationsInForce
 from shedder.engine.answering import Answering

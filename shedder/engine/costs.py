@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, Kind, Part
 from shedder.overload.meter import ROWS_MAX
 from shedder.streams.monotone import monotone_of

@@ -12,7 +12,7 @@ from allocator.allocate import describe
 from allocator.demands import Budget
 from allocator.prices import Prices
 from allocator.quotes import quote
-from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.drawings import Drawings

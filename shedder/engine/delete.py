@@ -12,9 +12,9 @@ from shedder.archive.entries import Run
 from shedder.archive.progress import Progress
 from shedder.archive.runs import missing_text, read_run
 from shedder.archive.snapshot import Snapshot
-from shedder.cql.evaluate import evaluate, true_rows
-from shedder.cql.insert import bind_rows
-from shedder.cql.statement import Delete
+from shedder.cql.binding.insert_checks import bind_rows
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.statements.statement import Delete
 from shedder.engine.one_time import check_retained
 from shedder.errors import CorruptData, Draining, InternalError
 from shedder.queries.answer import Answer

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from shedder.archive.deletions import Deletion
-from shedder.cql.intervals import timestamp_text
+from shedder.cql.text.durations import timestamp_text
 from shedder.queries.evidence import Evidence
 
 NOTED_MAX: Final = 20  # Each by itself, the newest; of older ones one note tells.

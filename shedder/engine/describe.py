@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from shedder.cql.layout import layout_text
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream
-from shedder.cql.text import text_of_stream
+from shedder.cql.statements.archive_layout import layout_text
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.statement import CreateStream
 from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.ownership import own_streams
 from shedder.engine.published import status_of

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.on_overload import OnOverload, Policy
+from shedder.cql.statements.overload_policy import OnOverload, Policy
 from shedder.streams.dropped import Dropped
 from synopses.histogram.log_histogram import GroupedLogBuckets
 

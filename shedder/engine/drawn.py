@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from allocator.curves import falling, table
 from allocator.demands import Floats, Integers, Options
-from shedder.cql.expression import Aggregate, AggregateFunction
-from shedder.cql.query import BoundQuery
-from shedder.cql.shares import LEVEL_MAX
-from shedder.cql.statement import TargetKind
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import TargetKind
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.asked import Asked
 from shedder.engine.costs import costs_ns
 from shedder.engine.footprint import (

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from shedder.cql.expression import AggregateFunction
-from shedder.cql.query import BoundQuery
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.late_panes import LatePanes
 from shedder.queries.evidence import Evidence
 from shedder.queries.lacking import allow_for

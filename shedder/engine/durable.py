@@ -13,7 +13,7 @@ import structlog
 from shedder.archive.alterations import Alteration
 from shedder.archive.commit import Entry
 from shedder.archive.records import Batch, Built, Heartbeat, Level, Sizes
-from shedder.cql.on_overload import Policy
+from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.built import Checked
 from shedder.engine.intake import Arrived
 from shedder.engine.stream import Stream

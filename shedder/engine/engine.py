@@ -18,13 +18,13 @@ from shedder.archive.directory import FORMAT_DROPS, FORMAT_TENANTS
 from shedder.archive.exact import ExactWorker
 from shedder.archive.progress import Progress
 from shedder.archive.store import Store
-from shedder.cql.expression_text import quoted
-from shedder.cql.limits import Limits
-from shedder.cql.on_overload import Policy
-from shedder.cql.parse import parse
-from shedder.cql.query import DEFAULT_TENANT, StreamSchema
-from shedder.cql.remainders import compile_remainders
-from shedder.cql.statement import CreateStream, Select
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.expression_text import quoted
+from shedder.cql.expressions.integer_division import compile_remainders
+from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.overload_policy import Policy
+from shedder.cql.statements.statement import CreateStream, Select
+from shedder.cql.text.size_limits import Limits
 from shedder.engine import describe
 from shedder.engine.audit import Audit
 from shedder.engine.backfill import Backfilling

@@ -13,8 +13,8 @@ from allocator.allocate import Allocation, describe
 from allocator.demands import Budget
 from allocator.prices import Prices
 from allocator.quotes import Quotes, quote
-from shedder.cql.expression_text import text_of
-from shedder.cql.shares import share_text
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
 from shedder.engine.drawings import Drawings

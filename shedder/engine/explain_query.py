@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shedder.cql.intervals import duration_text
-from shedder.cql.shares import share_text
+from shedder.cql.text.durations import duration_text
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.engine.thinning import levels_text

@@ -19,7 +19,7 @@ from shedder.errors import InternalError
 from shedder.streams.group_keys import OTHERS
 
 if TYPE_CHECKING:
-    from shedder.cql.query import BoundQuery
+    from shedder.cql.statements.bound_query import BoundQuery
     from shedder.engine.pane import Pane
     from shedder.engine.plan import Plan
     from shedder.engine.standing import Standing

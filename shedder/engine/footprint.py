@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Window
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Window
 from shedder.engine.plan import OPEN_TIMES, Kind, Part, Plan
 from shedder.engine.synopsis_curves import SIZED
 from shedder.streams.windows import PaneGrid

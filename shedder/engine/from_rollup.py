@@ -16,9 +16,9 @@ from shedder.archive.entries import Rolled, RollupEntry, Run
 from shedder.archive.exact import RELATION, ExactWorker, Without
 from shedder.archive.snapshot import Snapshot
 from shedder.archive.store import Store
-from shedder.cql.query import BoundQuery
-from shedder.cql.rollup import Rollup, answers, rollup_text
-from shedder.cql.rollup_sql import Stretches, rollup_sql
+from shedder.cql.binding.rollup_definition import Rollup, answers, rollup_text
+from shedder.cql.sql.rollup_sql import Stretches, rollup_sql
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.core import Core
 from shedder.engine.missing_runs import without_missing
 from shedder.queries.choose import Stretch

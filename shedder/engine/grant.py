@@ -9,9 +9,9 @@ from types import MappingProxyType
 from allocator.allocate import Allocation
 from allocator.demands import Budget
 from allocator.errors import BudgetExceeded as NothingFits
-from shedder.cql.expression import Aggregate
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.drawings import Drawings

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from allocator.allocate import Allocation
 from allocator.demands import BYTES_END
 from allocator.quotes import Quotes, quote
-from shedder.cql.expression import Aggregate
-from shedder.cql.expression_text import text_of
-from shedder.cql.query import BoundQuery
-from shedder.cql.shares import share_text
-from shedder.cql.statement import Contract
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
 from shedder.engine.drawn import Row, is_known_thinned

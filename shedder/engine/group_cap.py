@@ -8,8 +8,8 @@ from typing import Self
 
 import numpy as np
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import TargetKind
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import TargetKind
 from shedder.engine.pane import Pane
 from shedder.engine.plan import Kind, Plan
 from synopses.histogram.log_histogram import GroupedLogBuckets

@@ -14,12 +14,12 @@ from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.snapshot import Snapshot
 from shedder.archive.store import Store
 from shedder.archive.value_index import Ranges, keys_of
-from shedder.cql.evaluate import evaluate, true_rows
-from shedder.cql.index_ranges import Stretch as Values
-from shedder.cql.index_ranges import stretches_of
-from shedder.cql.query import BoundQuery
-from shedder.cql.render import POSITION
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.predicate_ranges import Stretch as Values
+from shedder.cql.expressions.predicate_ranges import stretches_of
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.from_rollup import SMALL_SHARE
 from shedder.errors import CorruptData
 from shedder.queries.choose import Stretch

@@ -11,9 +11,7 @@ import pyarrow as pa
 
 from shedder.archive.backfilled_runs import POSITION_MIN
 from shedder.archive.progress import Progress
-from shedder.cql.evaluate import evaluate, true_rows
-from shedder.cql.expression import Column, Expression
-from shedder.cql.insert import (
+from shedder.cql.binding.insert_checks import (
     RowsQuery,
     bind_rows,
     filled,
@@ -21,8 +19,10 @@ from shedder.cql.insert import (
     values_batch,
     wants_rows,
 )
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import Insert, Select
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import Insert, Select
 from shedder.engine.core import Core
 from shedder.engine.one_time import check_retained
 from shedder.engine.push import Pipeline, fitting, push

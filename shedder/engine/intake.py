@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shedder.archive.commit import GroupCommit
 from shedder.archive.records import DROPPED, FOLLOW, SUMMARISED, Batch, Built, Heartbeat, Kind
-from shedder.cql.query import DEFAULT_TENANT, StreamSchema
+from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 from shedder.engine.built import Checked
 from shedder.engine.door_drops import DoorDrops
 from shedder.engine.owed import Owed

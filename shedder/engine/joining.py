@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shedder.archive.catalog import Catalog
 from shedder.archive.entries import QueryEntry
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.checkpoint import query_parts
 from shedder.errors import ShedderError, StorageFailed
 from shedder.streams.sample import StreamSample

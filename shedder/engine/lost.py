@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from shedder.archive.holes import Stretch
-from shedder.cql.intervals import timestamp_text
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.text.durations import timestamp_text
 from shedder.queries.answer import MissingGroups
 from shedder.queries.evidence import Evidence
 from shedder.queries.lacking import allow_for, of_the_others

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shedder.archive.records import Batch, Kind
 from shedder.archive.segment import Damage, header_of
 from shedder.archive.store import Store
-from shedder.cql.on_overload import Policy
+from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.stream import Stream
 
 _QUIET = frozenset(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import AggregateFunction
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract
 from shedder.engine.plan import ENDS_IN_TIME, Kind, Plan
 from shedder.engine.synopsis_curves import SIZED, curve_of, fixed_error
 from shedder.engine.thinning_error import beside, skipping_error

@@ -10,8 +10,8 @@ from shedder.archive.entries import ColumnBasics as RunBasics
 from shedder.archive.holes import lost_text
 from shedder.archive.runs import missing_text
 from shedder.archive.snapshot import Snapshot
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.queries.evidence import Evidence
 from shedder.queries.lacking import allow_for
 from shedder.streams.basics import ColumnBasics

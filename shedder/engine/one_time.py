@@ -17,11 +17,11 @@ from shedder.archive.entries import Run
 from shedder.archive.exact import RELATION, ExactWorker, Without
 from shedder.archive.layouts.parts import Part
 from shedder.archive.snapshot import Snapshot
-from shedder.cql.bind import bind
-from shedder.cql.intervals import timestamp_text
-from shedder.cql.query import BoundQuery
-from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
-from shedder.cql.statement import Select
+from shedder.cql.binding.bind import bind
+from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_positions
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Select
+from shedder.cql.text.durations import timestamp_text
 from shedder.engine.core import Core
 from shedder.engine.from_rollup import RolledUp, evidence_from_rollup, not_rolled_up, rolled_up
 from shedder.engine.indexed import LookedUp, Lookup, look_up, planned

@@ -9,7 +9,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from shedder.cql.on_overload import Policy
+from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.core import Core
 from shedder.engine.give_back import give_back
 from shedder.engine.thinnable import Costs, Modelled, units_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from shedder.cql.statement import (
+from shedder.cql.statements.statement import (
     AlterActivity,
     AlterOverload,
     AlterQuery,

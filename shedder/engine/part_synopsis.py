@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.plan import Kind, Part
 from shedder.streams.text_extremes import GroupedTextExtremes
 from shedder.streams.text_first_last import GroupedTextFirstLast

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from shedder.cql.expression import (
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import (
     BY_TIME,
     JOINS,
     OF_PAIRS,
@@ -17,9 +18,8 @@ from shedder.cql.expression import (
     Expression,
     inputs,
 )
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import TargetKind
-from shedder.cql.types import ColumnType
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import TargetKind
 from shedder.engine.rank_sketch import RankSketch, rank_sketch
 from shedder.streams.windows import PaneGrid
 from synopses.quantiles.req_datasketches_format import K_MAX

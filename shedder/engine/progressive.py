@@ -17,7 +17,7 @@ from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.reduction import BlockStatistics, ScanStatistics
 from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.run_sample import RunSample
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.errors import DeadlineExceeded
 from shedder.queries.answer import ArchiveRead
 from shedder.queries.choose import Look, Stretch

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import structlog
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract
 from shedder.engine.asked import Given
 from shedder.engine.listeners import Listeners, News
 from shedder.engine.lost import Lost

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded
 from shedder.queries.database import Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode

@@ -9,8 +9,8 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction
 from shedder.queries.cross import cross_answer
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses.counters.count_min import GroupedCountMin

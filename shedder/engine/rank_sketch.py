@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from synopses.model.errors import BadParameter
 from synopses.model.profile import TYPICAL, Profile
 from synopses.quantiles.kll import GroupedKll

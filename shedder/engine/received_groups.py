@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Column
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.statement import ColumnDefinition
+from shedder.cql.expressions.expression import Column
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.engine.summaries import PaneSummary
 from shedder.errors import BadBatch
 from shedder.streams.batches import BatchLimits, decode_columns

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.others import among_others
 from shedder.engine.pane import Pane
 from shedder.engine.part_images import Seen, images_of

@@ -16,7 +16,7 @@ from shedder.archive.entries import QueryEntry
 from shedder.archive.holes import lost_text
 from shedder.archive.records import DROPPED, Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
 from shedder.archive.segment import Record
-from shedder.cql.bind import bind
+from shedder.cql.binding.bind import bind
 from shedder.engine.asked import Given
 from shedder.engine.built import Checked
 from shedder.engine.checkpoint import TENANTS, restore_budget, restore_query, restore_stream

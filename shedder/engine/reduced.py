@@ -19,9 +19,9 @@ from shedder.archive.reductions.reduction import Surroundings
 from shedder.archive.reductions.registry import UNTIL_ERROR, NamedReduction, reduction_of
 from shedder.archive.run_sample import Block, ReadBlocks
 from shedder.archive.snapshot import Snapshot
-from shedder.cql.expression import BY_TIME, Column, Expression, walk
-from shedder.cql.layout import Lazy
-from shedder.cql.query import BoundQuery, StreamSchema
+from shedder.cql.expressions.expression import BY_TIME, Column, Expression, walk
+from shedder.cql.statements.archive_layout import Lazy
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.engine.progressive import Scan
 from shedder.errors import BadQuery, CorruptData
 from shedder.queries.choose import Look, Partly, Stretch

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from shedder.cql.collapse import Coarsening, Collapse
-from shedder.cql.expression import SET_FUNCTIONS, AggregateFunction
-from shedder.cql.expression_text import text_of
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import RangeWindow, Rewrite, Window
+from shedder.cql.expressions.expression import SET_FUNCTIONS, AggregateFunction
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.pane_coarsening import Coarsening, Collapse
+from shedder.cql.statements.statement import RangeWindow, Rewrite, Window
 from shedder.streams.windows import PaneGrid
 
 _TRIED_MAX = 1_000

@@ -6,9 +6,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from shedder.cql.limits import Limits
-from shedder.cql.parse import parse
-from shedder.cql.statement import Select
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.statement import Select
+from shedder.cql.text.size_limits import Limits
 from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.core import Core
 from shedder.engine.explain_query import explain

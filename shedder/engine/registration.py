@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 
 from shedder.archive.directory import FORMAT_JOINED, FORMAT_LEVELS
 from shedder.archive.entries import QueryEntry
-from shedder.cql.bind import bind
-from shedder.cql.expression import AggregateFunction, Column
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract, Select
-from shedder.cql.text import text_of_select
+from shedder.cql.binding.bind import bind
+from shedder.cql.expressions.expression import AggregateFunction, Column
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.canonical_text import text_of_select
+from shedder.cql.statements.statement import Contract, Select
 from shedder.engine.core import Core
 from shedder.engine.feeding import part
 from shedder.engine.grant import Granted, group_bytes

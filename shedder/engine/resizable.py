@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.closed_panes import ClosedPanes
 from shedder.engine.group_cap import groups_max
 from shedder.engine.pane import Pane

@@ -28,9 +28,9 @@ import numpy as np
 from allocator.allocate import allocate
 from allocator.demands import Budget
 from allocator.errors import BudgetExceeded as NothingFits
-from shedder.cql.query import BoundQuery
-from shedder.cql.shares import LEVEL_MAX
-from shedder.cql.statement import Contract, Costing, RangeWindow, Rewrite
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract, Costing, RangeWindow, Rewrite
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked
 from shedder.engine.plan import Part, plan

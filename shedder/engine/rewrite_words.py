@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shedder.cql.intervals import duration_text
-from shedder.cql.query import BoundQuery
-from shedder.cql.shares import share_text
-from shedder.cql.statement import RangeWindow
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import RangeWindow
+from shedder.cql.text.durations import duration_text
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.asked import Given
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import BY_HASH, Part, Plan

@@ -15,7 +15,7 @@ import structlog
 from allocator.allocate import Allocation
 from allocator.demands import Budget
 from allocator.errors import AllocatorError
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.allocation import Problem, problem
 from shedder.engine.asked import Asked, Given, steadied
 from shedder.engine.core import Core

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
-from shedder.cql.layout import layout_text
-from shedder.cql.shares import share_text
-from shedder.cql.statement import (
+from shedder.cql.statements.archive_layout import layout_text
+from shedder.cql.statements.canonical_text import overload_text
+from shedder.cql.statements.statement import (
     AlterActivity,
     AlterOverload,
     AlterQuery,
@@ -35,7 +35,7 @@ from shedder.cql.statement import (
     Show,
     Statement,
 )
-from shedder.cql.text import overload_text
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine import describe
 from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.delete import delete

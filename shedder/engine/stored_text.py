@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from shedder.cql.limits import Limits
-from shedder.cql.parse import parse
-from shedder.cql.statement import Select
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.statement import Select
+from shedder.cql.text.size_limits import Limits
 
 # What was registered is read again whatever the settings are by now.
 _LIMITS = Limits(

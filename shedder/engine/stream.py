@@ -9,8 +9,8 @@ import numpy as np
 
 from shedder.archive.deletions import Deletion
 from shedder.archive.records import FOLLOW, SUMMARISED, Batch, Built
-from shedder.cql.on_overload import Policy
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.built import Checked, take_in
 from shedder.engine.deleted import noted
 from shedder.engine.drops import Drops

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.bind import bind
-from shedder.cql.layout import layout_from_text, layout_text
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.binding.bind import bind
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import layout_from_text, layout_text
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.engine.built import fold_in
 from shedder.engine.pane import Pane
 from shedder.engine.plan import opened, plan, sizes_from_json

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from shedder.cql.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import TargetKind
+from shedder.cql.expressions.expression import SET_FUNCTIONS, Aggregate, AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import TargetKind
 from shedder.engine.plan import Kind, kind_of, rank_choice
 from shedder.engine.thinning_error import beside
 from shedder.queries.confidence import EXACT_IN_PANES, split_confidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shedder.cql.query import DEFAULT_TENANT
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.engine.caller import Asker
 from shedder.engine.ownership import own_streams
 from shedder.errors import QuotaExceeded, UnknownTenant

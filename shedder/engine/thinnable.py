@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from shedder.cql.on_overload import Policy
-from shedder.cql.shares import LEVEL_MAX
-from shedder.cql.statement import Contract, TargetKind
+from shedder.cql.statements.overload_policy import Policy
+from shedder.cql.statements.statement import Contract, TargetKind
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.standing import Standing

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shedder.cql.expression import Aggregate
-from shedder.cql.shares import share_text
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.text.sampling_fractions import share_text
 from shedder.engine.plan import Kind
 from shedder.engine.resizing import merged as together
 from shedder.engine.segment import Segment

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import AggregateFunction
+from shedder.cql.expressions.expression import AggregateFunction
 from shedder.engine.segment import Segment
 from shedder.queries.cross import BOUNDS, cross_answer, from_scaled, intercept
 from synopses.intervals.confidence_split import split_confidence

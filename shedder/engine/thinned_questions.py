@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import OF_PAIRS, Aggregate, AggregateFunction
+from shedder.cql.expressions.expression import OF_PAIRS, Aggregate, AggregateFunction
 from shedder.engine.plan import RANKED, Kind
 from shedder.engine.questions import in_type, times_of
 from shedder.engine.segment import Segment

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from shedder.cql.expression import Aggregate, Column, Expression, walk
-from shedder.cql.expression_text import text_of
-from shedder.cql.query import BoundQuery
-from shedder.cql.shares import LEVEL_MAX, share_text
+from shedder.cql.expressions.expression import Aggregate, Column, Expression, walk
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.text.sampling_fractions import LEVEL_MAX, share_text
 from shedder.engine.plan import ENDS_IN_TIME, Plan
 from shedder.errors import BadQuery, BadSetting
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from allocator.curves import thinned
-from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.plan import BY_HASH, ENDS_IN_TIME, RANKED, Kind
 
 TUPLES_UNKNOWN = 1e6  # In a window of which nothing is known yet.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import reduce
 
-from shedder.cql.expression import Call, Column, Expression, Literal, Op
-from shedder.cql.query import BoundQuery
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.streams.windows import PaneGrid
 
 

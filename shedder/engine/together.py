@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.archive.records import DROPPED, Batch
-from shedder.cql.on_overload import Policy
+from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.intake import Arrived
 from shedder.engine.stream import Stream
 from shedder.streams.dropped import Dropped

@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from shedder.cql.expression import Expression
+from shedder.cql.expressions.expression import Expression
 from shedder.engine.core import Core
 from shedder.engine.thinning import outputs_of, synopses_of, with_levels
 

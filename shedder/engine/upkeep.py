@@ -11,9 +11,9 @@ from shedder.archive.backup import Copied, backup
 from shedder.archive.entries import RollupEntry
 from shedder.archive.progress import Progress
 from shedder.archive.scrub import Scrubbed, scrub
-from shedder.cql.layout import Layout
-from shedder.cql.on_overload import OnOverload, resolved
-from shedder.cql.statement import Select
+from shedder.cql.statements.archive_layout import Layout
+from shedder.cql.statements.overload_policy import OnOverload, resolved
+from shedder.cql.statements.statement import Select
 from shedder.engine.core import Core
 from shedder.engine.relayout import Relayouts
 from shedder.engine.tasks import Tasks, Watch

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from shedder.cql.expression import Aggregate, AggregateFunction
-from shedder.cql.query import BoundQuery
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.questions import (
     ask,
     cross_sums,

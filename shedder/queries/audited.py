@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shedder.cql.expression import (
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import (
     JOINS,
     LISTS,
     OF_PAIRS,
@@ -19,10 +20,9 @@ from shedder.cql.expression import (
     Call,
     Op,
 )
-from shedder.cql.histograms import counts_of, is_histogram
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract, Output
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.histograms import counts_of, is_histogram
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract, Output
 from shedder.queries.answer import Answer
 from shedder.queries.cases import Case, Key
 from shedder.queries.certification import Look, may_miss

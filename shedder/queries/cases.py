@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shedder.cql.expression import (
+from shedder.cql.expressions.expression import (
     BY_TIME,
     JOINS,
     LISTS,
@@ -16,8 +16,8 @@ from shedder.cql.expression import (
     Aggregate,
     AggregateFunction,
 )
-from shedder.cql.histograms import counts_of, is_histogram
-from shedder.cql.query import BoundQuery
+from shedder.cql.expressions.histograms import counts_of, is_histogram
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answer import Answer
 from shedder.queries.verdict import Claim
 

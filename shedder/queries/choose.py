@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from shedder.cql.expression import AggregateFunction
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract
 from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailable
 from shedder.queries.answer import Answer
 from shedder.queries.evidence import Evidence

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from synopses.model.estimate import TopItem
 
 _INT64 = np.iinfo(np.int64)

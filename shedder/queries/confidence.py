@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from shedder.cql.expression import BY_TIME, OF_PAIRS, Aggregate, AggregateFunction, Expression, walk
-from shedder.cql.query import BoundQuery
+from shedder.cql.expressions.expression import (
+    BY_TIME,
+    OF_PAIRS,
+    Aggregate,
+    AggregateFunction,
+    Expression,
+    walk,
+)
+from shedder.cql.statements.bound_query import BoundQuery
 from synopses.model.estimate import Estimates
 
 SLACK = 1e-9  # for comparing sums of shares

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import AggregateFunction
+from shedder.cql.expressions.expression import AggregateFunction
 from synopses.model.estimate import Estimates
 from synopses.moments.covariance import CrossSums, GroupedCrossMoments
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cql.statement import OrderKey
+from shedder.cql.statements.statement import OrderKey
 from shedder.queries.columns import taken
 from shedder.queries.outputs import Groups
 from shedder.queries.ranges import Mask, Truth

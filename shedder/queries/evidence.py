@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate
+from shedder.cql.expressions.expression import Aggregate
 from shedder.queries.answer import ArchiveRead, MissingGroups
 from synopses.model.estimate import Estimates
 from synopses.moments.covariance import CrossSums

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, Expression
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract, RangeWindow
+from shedder.cql.expressions.expression import Aggregate, Expression
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract, RangeWindow
 from shedder.queries.answer import CERTAIN, COMPANION, ESTIMATE, ROLE, Answer
 from shedder.queries.columns import taken
 from shedder.queries.confidence import SLACK

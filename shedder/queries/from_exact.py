@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cql.expression import LISTS, OF_PAIRS, Aggregate, AggregateFunction
-from shedder.cql.query import BoundQuery
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import LISTS, OF_PAIRS, Aggregate, AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.evidence import Evidence
 from synopses.model.estimate import Estimates, TopItem
 from synopses.model.overflow import SUM_OUT_OF_RANGE, known_in_range, without

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction, Column, Expression
-from shedder.cql.query import BoundQuery
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answer import MissingGroups
 from shedder.queries.confidence import split_confidence
 from shedder.queries.evidence import Evidence

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, Expression
-from shedder.cql.histograms import counts_of, edges_of
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Aggregate, Expression
+from shedder.cql.expressions.histograms import counts_of, edges_of
 from shedder.queries.columns import typed_intervals
 from shedder.queries.confidence import joint_confidence
 from shedder.queries.output_column import OutputColumn

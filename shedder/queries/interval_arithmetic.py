@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.expression import Call, Expression, Op, walk
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Expression, Op, walk
 from shedder.queries.ranges import Floats, Mask, Outcomes, Range, Truth, of_array
 
 _INT64_END = float(2**63)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.evaluate import evaluate
-from shedder.cql.expression import Column, Expression, walk
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import Column, Expression, walk
 from shedder.queries.interval_arithmetic import Reading, outcomes
 from shedder.queries.ranges import Range, Truth
 from shedder.streams.basics import ColumnBasics

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.evidence import Evidence
 from shedder.queries.widen_late import widen_late
 from shedder.streams.basics import ColumnBasics

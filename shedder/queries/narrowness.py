@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract, TargetKind
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract, TargetKind
 from shedder.queries.answer import Answer
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 
 
 @dataclass(frozen=True, slots=True, eq=False)

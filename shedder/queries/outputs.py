@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cql.evaluate import evaluate
-from shedder.cql.expression import (
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import (
     LISTS,
     Aggregate,
     AggregateFunction,
@@ -22,10 +23,9 @@ from shedder.cql.expression import (
     Expression,
     Literal,
 )
-from shedder.cql.histograms import is_histogram
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Output
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.histograms import is_histogram
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Output
 from shedder.queries.columns import typed, typed_intervals, typed_top
 from shedder.queries.confidence import aggregates_of, joint_confidence
 from shedder.queries.evidence import Evidence

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from shedder.cql.intervals import duration_text
+from shedder.cql.text.durations import duration_text
 from shedder.queries.allocation_layout import ALLOCATION, LAYOUT, laid_out
 from shedder.queries.plain_rows import plain_rows
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.queries.known_range import known_range
 from shedder.queries.sampled_rows import SampledGroups, Selection, ValueCounts
 from shedder.queries.stratified import stratified_for

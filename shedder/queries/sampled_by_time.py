@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction
 from shedder.queries.sampled import Sampled
 from shedder.streams.frame import is_text
 from shedder.streams.text_first_last import GroupedTextFirstLast

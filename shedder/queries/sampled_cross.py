@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction
 from shedder.queries.cross import BOUNDS, cross_answer, from_scaled, intercept
 from shedder.queries.sampled import Sampled
 from synopses.intervals.confidence_split import split_confidence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
 from shedder.queries.sampled import Sampled
 from shedder.streams.frame import Hashes
 from synopses.intervals.confidence_split import split_confidence

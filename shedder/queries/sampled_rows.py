@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Expression
-from shedder.cql.query import BoundQuery
-from shedder.cql.render import LIVE
+from shedder.cql.expressions.expression import Expression
+from shedder.cql.sql.exact_query import LIVE
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.streams.frame import Frame, Hashes
 from synopses.kernels.group_table import GroupTable
 

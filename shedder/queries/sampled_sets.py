@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate, AggregateFunction, Column, inputs
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, inputs
 from shedder.queries.sampled import Sampled
 from shedder.streams.frame import Frame
 from synopses.intervals.distinct import distinct_by_rows

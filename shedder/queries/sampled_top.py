@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Aggregate
+from shedder.cql.expressions.expression import Aggregate
 from shedder.queries.sampled import Sampled
 from shedder.queries.sampled_rows import ValueCounts
 from synopses.frequent.heavy_share import Promise, choose, reason_of

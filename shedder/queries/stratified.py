@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from shedder.cql.expression import AggregateFunction, Column
-from shedder.cql.query import BoundQuery
+from shedder.cql.expressions.expression import AggregateFunction, Column
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answer import MissingGroups
 from shedder.queries.sampled_rows import Selection
 from shedder.streams.group_keys import OTHERS

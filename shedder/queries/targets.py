@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Contract, Target, TargetKind
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract, Target, TargetKind
 from shedder.errors import PrecisionUnavailable
 from shedder.queries.answer import Answer
 from shedder.queries.confidence import SLACK

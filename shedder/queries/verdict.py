@@ -9,8 +9,8 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
-from shedder.cql.expression import JOINS, OF_PAIRS, AggregateFunction
-from shedder.cql.statement import Target, TargetKind
+from shedder.cql.expressions.expression import JOINS, OF_PAIRS, AggregateFunction
+from shedder.cql.statements.statement import Target, TargetKind
 from synopses.frequent.heavy_share import Promise
 
 _EPOCH = datetime(1970, 1, 1)

@@ -13,9 +13,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import BY_TIME, JOINS, OF_PAIRS, Aggregate, AggregateFunction, children
-from shedder.cql.query import BoundQuery
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import (
+    BY_TIME,
+    JOINS,
+    OF_PAIRS,
+    Aggregate,
+    AggregateFunction,
+    children,
+)
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answer import MissingGroups
 from shedder.queries.cross import late_cross
 from shedder.queries.evidence import Evidence

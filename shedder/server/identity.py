@@ -38,7 +38,7 @@ from typing import Any
 
 import structlog
 
-from shedder.cql.query import DEFAULT_TENANT
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.engine.caller import Asker
 from shedder.errors import BadSetting, Unauthenticated
 

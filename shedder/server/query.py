@@ -12,8 +12,8 @@ from typing import Any, cast
 import grpc
 
 from shedder.archive.progress import Progress
-from shedder.cql.parse import parse
-from shedder.cql.statement import (
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.statement import (
     AlterActivity,
     AlterOverload,
     AlterQuery,

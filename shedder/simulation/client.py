@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.shares import level_of
+from shedder.cql.text.sampling_fractions import level_of
 from shedder.errors import Overloaded, SequenceGap, Unavailable
 from shedder.queries.database import Receipt
 from shedder.simulation.agenda import Agenda

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.costs import costs_ns, shared_ns
 from shedder.engine.plan import Plan
 from shedder.engine.standing import Standing

@@ -11,8 +11,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
+from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_positions
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answer import Answer
 from shedder.queries.finish import finish
 from shedder.queries.from_exact import evidence_from_exact

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shedder.cql.query import StreamSchema
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, SchemaMismatch
 from shedder.streams.envelope import Envelope, open_envelope
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Call, Expression, Literal, Op
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Expression, Literal, Op
 
 _ORDERED = (ColumnType.DOUBLE, ColumnType.BIGINT, ColumnType.TIMESTAMP)
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as arrow_types
 
-from shedder.cql.query import StreamSchema
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BatchTooLarge, InvalidRequest, SchemaMismatch
 from shedder.streams.batches import (
     DEFAULT_LIMITS,

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.evaluate import evaluate, true_rows
-from shedder.cql.expression import Column, Expression, walk
-from shedder.cql.remainders import remainder_of, remainders
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.expression import Column, Expression, walk
+from shedder.cql.expressions.integer_division import remainder_of, remainders
 from shedder.streams.batch_rows import BatchRows
 from shedder.streams.bucket_rows import bucket_of
 from shedder.streams.hash_values import hash_values

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Expression
+from shedder.cql.expressions.expression import Expression
 from shedder.streams.frame import Frame
 from shedder.streams.ipc import table_bytes
 from synopses.kernels.group_table import GroupTable

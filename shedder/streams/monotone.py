@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Call, Column, Expression, Literal, Op
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
 
 Number = int | float
 Step = Callable[[Any], Any]  # Of a Python number or of an array: the same arithmetic in both.

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Column
-from shedder.cql.query import StreamSchema
+from shedder.cql.expressions.expression import Column
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema, encode

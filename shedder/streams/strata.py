@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.cql.expression import Column
-from shedder.cql.query import StreamSchema
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Column
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys

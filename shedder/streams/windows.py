@@ -8,8 +8,8 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.cql.collapse import PANES, Coarsening
-from shedder.cql.statement import (
+from shedder.cql.statements.pane_coarsening import PANES, Coarsening
+from shedder.cql.statements.statement import (
     LandmarkWindow,
     RangeWindow,
     SnapshotWindow,

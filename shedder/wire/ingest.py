@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shedder.cql.layout import layout_from_text, layout_text
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import layout_from_text, layout_text
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.errors import BadQuery, Unimplemented
 from shedder.queries.database import Ledger, QueryLedger, Receipt
 from shedder.v1 import ingest_pb2

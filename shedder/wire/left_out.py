@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.errors import BadBatch
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import DAY_MAX, DAY_MIN, TIME_MAX_US, TIME_MIN_US

@@ -16,9 +16,9 @@ from rich.progress import Progress
 
 import shedder
 from shedder.client import Client
-from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import CreateStream
 from shedder.errors import ShedderError
 from shedder.queries.answer import Answer
 from spark_ingest.ask import Asked

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from shedder.cql.expression import LISTS
+from shedder.cql.expressions.expression import LISTS
 from shedder.queries.cases import Case
 from shedder.queries.printing import shown
 from shedder.queries.verdict import Claim, number

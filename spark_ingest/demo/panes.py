@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.pane import Pane
 from shedder.engine.plan import RANKED, Kind, Part
 from shedder.engine.standing import Standing

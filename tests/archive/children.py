@@ -20,8 +20,8 @@ from shedder.archive.log import Log
 from shedder.archive.progress import Progress
 from shedder.archive.records import Batch, Kind
 from shedder.archive.store import Store
-from shedder.cql.layout import Eager, Hybrid, Lazy, Plain
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain
+from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import DiskFull, ShedderError
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch

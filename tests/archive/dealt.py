@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.archive.block_sample import BlockSample
 from shedder.archive.entries import Run
 from shedder.archive.parquet import basics_of
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from shedder.archive.layouts.checked_file import Footers
 from shedder.archive.layouts.open_files import OpenFiles, opened
 from shedder.archive.layouts.parts import part_of
 from shedder.archive.runs import read_run, write_run
-from shedder.cql.layout import Hybrid, Plain
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Hybrid, Plain
 from shedder.errors import CorruptData
 from tests.archive.block_runs import FIRST, shuffled, stream, write
 from tests.archive.schemas import ARROW, batch

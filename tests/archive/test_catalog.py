@@ -12,7 +12,7 @@ from shedder.archive.catalog import Catalog
 from shedder.archive.entries import ColumnBasics, Footer, QueryEntry, Run
 from shedder.archive.migrations import statements_of
 from shedder.archive.tables import SCHEMA_VERSION, TABLE_STATEMENTS, row_checksum
-from shedder.cql.layout import Hybrid
+from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData, NewerFormat, QueryExists, StorageFailed, StreamExists
 from tests.archive.schemas import SCHEMA
 

@@ -14,8 +14,8 @@ from shedder.archive.layouts.parts import part_of, parts_of
 from shedder.archive.marks import SCANS_MIN
 from shedder.archive.scrub import scrub
 from shedder.archive.store import Store
-from shedder.cql.layout import Eager, Hybrid, Lazy, Plain
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain
 from shedder.errors import BadQuery
 from tests.archive.schemas import SCHEMA
 from tests.archive.worlds import ingest, opened, positions, recover

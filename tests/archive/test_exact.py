@@ -19,7 +19,7 @@ import pytest
 
 from shedder.archive.exact import ExactWorker
 from shedder.archive.progress import Progress
-from shedder.cql.render import SqlDialect, exact_sql
+from shedder.cql.sql.exact_query import SqlDialect, exact_sql
 from shedder.errors import (
     BudgetExceeded,
     Cancelled,

@@ -12,7 +12,7 @@ from shedder.archive.catalog import Catalog
 from shedder.archive.check import check
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.store import Store
-from shedder.cql.layout import Plain
+from shedder.cql.statements.archive_layout import Plain
 from shedder.errors import CorruptData
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -14,8 +14,8 @@ from shedder.archive.files import OsFiles
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.parts import part_of
 from shedder.archive.store import Store
-from shedder.cql.layout import Eager, Hybrid, Lazy, Plain, layout_text
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.archive.worlds import (

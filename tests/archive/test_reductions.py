@@ -18,7 +18,7 @@ from shedder.archive.reductions.reduction import (
     Surroundings,
 )
 from shedder.archive.reductions.registry import NamedReduction, reduction_of
-from shedder.cql import statement
+from shedder.cql.statements import statement
 from shedder.errors import BadQuery, BadReduction, Cancelled, UnknownReduction
 from tests.queries.asking import SCHEMA
 

@@ -9,7 +9,7 @@ from shedder.archive.check import check
 from shedder.archive.files import OsFiles
 from shedder.archive.layouts.parts import part_of
 from shedder.archive.store import Store
-from shedder.cql.layout import Eager, Hybrid, Lazy, Plain, layout_text
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed
 from tests.archive.full_catalog import CatalogPages
 from tests.archive.power import PowerFailed, PowerFiles, moments

@@ -8,8 +8,8 @@ from shedder.archive.files import OsFiles, OsReadFile
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.small_blocks import SMALL_ROWS, SmallBlocks
 from shedder.archive.run_files import AHEAD_ROWS, RunFiles
-from shedder.cql.layout import Hybrid
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData
 from tests.archive.block_runs import shuffled, write
 from tests.archive.schemas import ARROW

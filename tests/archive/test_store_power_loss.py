@@ -10,8 +10,8 @@ from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.records import Batch, Kind
 from shedder.archive.store import Store
 from shedder.archive.value_index import index_name
-from shedder.cql.parse import parse
-from shedder.cql.render import POSITION
+from shedder.cql.binding.parse import parse
+from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import DiskFull, StorageFailed
 from shedder.streams.batches import decode, encode
 from tests.archive.full_catalog import CatalogPages

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shedder.archive.files import OsFiles
 from shedder.archive.value_index import BLOCK_PAIRS, PAIR, Fences, Stale, keys_of, to_parts
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False)

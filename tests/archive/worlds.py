@@ -16,7 +16,7 @@ from shedder.archive.progress import Progress
 from shedder.archive.records import Batch, Kind
 from shedder.archive.runs import read_run
 from shedder.archive.store import Store
-from shedder.cql.layout import Layout
+from shedder.cql.statements.archive_layout import Layout
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
 

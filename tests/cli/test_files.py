@@ -12,7 +12,7 @@ import pytest
 from shedder.cli.files import BYTES_PER_BATCH, FileFormat, Reading, RowFile, column_type, format_of
 from shedder.cli.moments import TimeUnit, moments, readable
 from shedder.cli.untimed import Untimed
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 
 MORNING = dt.datetime(2013, 1, 1, 5, 15)

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shedder.cql.evaluate import evaluate
-from shedder.cql.expression import BY_TIME, JOINS, Aggregate, inputs
-from shedder.cql.query import BoundQuery
-from shedder.cql.render import POSITION
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import BY_TIME, JOINS, Aggregate, inputs
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.bound_query import BoundQuery
 
 
 def check(query: BoundQuery, batch: pa.RecordBatch, found: Sequence[dict[str, Any]]) -> None:

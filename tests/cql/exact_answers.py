@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 from tests.cql.trees import SCHEMA
 
 _CONNECTION = duckdb.connect(config={"threads": 1})

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.cql.bind import bind
-from shedder.cql.expression import Aggregate, AggregateFunction, Call, Column, Literal, Op
-from shedder.cql.layout import Plain
-from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition, Select
-from shedder.cql.types import ColumnType
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import (
+    Aggregate,
+    AggregateFunction,
+    Call,
+    Column,
+    Literal,
+    Op,
+)
+from shedder.cql.statements.archive_layout import Plain
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition, Select
 from shedder.errors import BadQuery, ShedderError, TypeMismatch, Unimplemented, UnknownColumn
 from tests.cql.trees import bound_query
 

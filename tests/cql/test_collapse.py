@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.collapse import PANES, Coarsening, Collapse
-from shedder.cql.limits import Limits
-from shedder.cql.parse import parse
-from shedder.cql.statement import RangeWindow, Select
-from shedder.cql.text import text_of_select
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.canonical_text import text_of_select
+from shedder.cql.statements.pane_coarsening import PANES, Coarsening, Collapse
+from shedder.cql.statements.statement import RangeWindow, Select
+from shedder.cql.text.size_limits import Limits
 from shedder.errors import BadQuery
 
 SECOND = 1_000_000

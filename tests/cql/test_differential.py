@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shedder.cql.evaluate import evaluate
-from shedder.cql.expression import Expression
-from shedder.cql.expression_text import text_of
-from shedder.cql.render import SqlDialect, render
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import Expression
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.sql.exact_query import SqlDialect, render
 from tests.cql.exact_answers import plain
 from tests.cql.trees import batches, bound_expression, expressions
 from tests.scale import scaled

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shedder.cql.evaluate import evaluate, true_rows
+from shedder.cql.expressions.evaluate import evaluate, true_rows
 from tests.cql.exact_answers import rows_of
 from tests.cql.trees import bound_query
 

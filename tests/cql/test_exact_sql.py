@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedder.cql.render import SqlDialect, exact_sql
+from shedder.cql.sql.exact_query import SqlDialect, exact_sql
 from tests.cql.brute_force import check
 from tests.cql.exact_answers import AGGREGATES, BY_TIME, answers, rows_of, with_positions
 from tests.cql.trees import batches, bound_query

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.cql.expression_text import text_of
-from shedder.cql.histograms import counts_of, edges_of, value_of
-from shedder.cql.parse import parse
-from shedder.cql.statement import Select
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.expressions.histograms import counts_of, edges_of, value_of
+from shedder.cql.statements.statement import Select
 from shedder.errors import BadQuery, ShedderError, TypeMismatch
 from tests.cql.trees import bound_query
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedder.cql.limits import Limits
-from shedder.cql.parse import parse, parse_script
+from shedder.cql.binding.parse import parse, parse_script
+from shedder.cql.text.size_limits import Limits
 from shedder.errors import BadQuery, Unimplemented
 
 QUERY = (

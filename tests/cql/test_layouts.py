@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.layout import (
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.archive_layout import (
     BLOCKS_MAX,
     DEFAULT_LAYOUT,
     Eager,
@@ -17,9 +18,8 @@ from shedder.cql.layout import (
     layout_from_text,
     layout_text,
 )
-from shedder.cql.parse import parse
-from shedder.cql.statement import AlterStream, CreateStream
-from shedder.cql.text import text_of_stream
+from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.statement import AlterStream, CreateStream
 from shedder.errors import BadQuery
 
 CREATE = "CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.cql.on_overload import THINS, OnOverload, Policy
-from shedder.cql.parse import parse
-from shedder.cql.statement import AlterOverload, CreateStream
-from shedder.cql.text import text_of_stream
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.overload_policy import THINS, OnOverload, Policy
+from shedder.cql.statements.statement import AlterOverload, CreateStream
 from shedder.errors import BadQuery
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k VARCHAR, Worth DOUBLE) TIMESTAMP BY ts"

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shedder.cql.expression import Aggregate, AggregateFunction, Call, Column, Literal, Op
-from shedder.cql.parse import parse, parse_script
-from shedder.cql.statement import (
+from shedder.cql.binding.parse import parse, parse_script
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import (
+    Aggregate,
+    AggregateFunction,
+    Call,
+    Column,
+    Literal,
+    Op,
+)
+from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.statement import (
     AlterActivity,
     AlterQuery,
     AlterWeight,
@@ -33,8 +42,6 @@ from shedder.cql.statement import (
     TargetKind,
     UnboundedWindow,
 )
-from shedder.cql.text import text_of_stream
-from shedder.cql.types import ColumnType
 from shedder.errors import BadQuery, Unimplemented
 from synopses.frequent.heavy_share import Promise
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shedder.cql.remainders import remainders
+from shedder.cql.expressions.integer_division import remainders
 
 SURE = (1 << 51) - 1
 NEAR = st.tuples(st.integers(-(1 << 26), 1 << 26), st.integers(1, SURE), st.integers(-2, 2)).map(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from shedder.cql.evaluate import evaluate
-from shedder.cql.expression_text import text_of
-from shedder.cql.render import SqlDialect, exact_sql, render
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.sql.exact_query import SqlDialect, exact_sql, render
 from tests.cql.exact_answers import AGGREGATES, BY_TIME, answers, plain, with_positions
 from tests.cql.trees import batches, bound_expression, bound_query, expressions
 from tests.scale import scaled

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.cql.parse import parse
-from shedder.cql.statement import Select
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.statement import Select
 
 
 @pytest.mark.parametrize("size", ["5", "0.5", "1e15", "9007199254740993", "1e19", "1e300"])

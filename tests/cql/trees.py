@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from shedder.cql.bind import bind
-from shedder.cql.expression import Call, Column, Expression, Literal, Op
-from shedder.cql.expression_text import text_of
-from shedder.cql.layout import Plain
-from shedder.cql.parse import parse
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.statement import ColumnDefinition, Select
-from shedder.cql.types import ColumnType
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Expression, Literal, Op
+from shedder.cql.expressions.expression_text import text_of
+from shedder.cql.statements.archive_layout import Plain
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition, Select
 
 BOOL, INT, BIG, DBL, TXT, TIME, DAY = (
     ColumnType.BOOLEAN,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shedder.cql.bind import bind
-from shedder.cql.parse import parse
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.statement import CreateStream, Select
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.cql.statements.statement import CreateStream, Select
 from shedder.engine.asked import Asked
 from shedder.engine.grant import negotiate
 from shedder.engine.plan import plan

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 import pyarrow as pa
 
 from shedder.archive.reductions.uniform import Uniform
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.finish import finish
 from tests.archive.dealt import DealtRuns
 from tests.engine.scanning import scan_of

@@ -8,7 +8,7 @@ from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.reduction import Reduction
 from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.reductions.until_error import UntilError
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.progressive import Scan
 from shedder.queries.choose import Stretch
 from tests.archive.dealt import DealtRuns

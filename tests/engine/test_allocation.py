@@ -10,8 +10,8 @@ import pytest
 
 from allocator.allocate import allocate
 from allocator.demands import Budget
-from shedder.cql.query import BoundQuery
-from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.allocation import problem
 from shedder.engine.asked import Asked, Given
 from shedder.engine.cpu_prices import cpu_prices

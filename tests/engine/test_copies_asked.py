@@ -11,7 +11,7 @@ from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.shells import shell_sizes
 from shedder.archive.run_sample import drawn
 from shedder.archive.scrub import scrub
-from shedder.cql.layout import Eager
+from shedder.cql.statements.archive_layout import Eager
 from tests.archive.schemas import SCHEMA
 from tests.archive.worlds import opened
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shedder.cql.expression import Column
-from shedder.cql.shares import LEVEL_MAX
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Column
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import ENDS_IN_TIME, Kind, Part
 from synopses.model.errors import BadParameter

@@ -14,8 +14,8 @@ from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.parts import part_of
 from shedder.archive.progress import Progress
 from shedder.archive.scan import stretches
-from shedder.cql.layout import Eager, Hybrid, Plain
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Plain
 from shedder.engine.deleted import NOTED_MAX
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, Cancelled, CorruptData, UnknownColumn, UnknownStream

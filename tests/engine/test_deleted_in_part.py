@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy.stats import binom
 
-from shedder.cql.layout import Eager, Hybrid
+from shedder.cql.statements.archive_layout import Eager, Hybrid
 from shedder.engine.engine import Engine
 from synopses.model.estimate import Bound
 from tests.scale import scaled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from shedder.cql.on_overload import OnOverload, Policy
+from shedder.cql.statements.overload_policy import OnOverload, Policy
 from shedder.engine.door_drops import DoorDrops
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from shedder.archive.progress import Progress
-from shedder.cql.index_ranges import Stretch, stretches_of
-from shedder.cql.insert import bind_rows
-from shedder.cql.parse import parse
+from shedder.cql.binding.insert_checks import bind_rows
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.predicate_ranges import Stretch, stretches_of
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, Cancelled, IndexExists, UnknownColumn, UnknownIndex
 from shedder.settings import Settings

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shedder
-from shedder.cql.expression import Aggregate
-from shedder.cql.shares import LEVEL_MAX
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.engine import Engine
 from shedder.engine.thinning import with_levels
 from shedder.errors import BadSetting, InvalidRequest

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shedder.cql.query import OWN_COLUMNS
-from shedder.cql.render import LIVE, POSITION
+from shedder.cql.sql.exact_query import LIVE, POSITION
+from shedder.cql.statements.bound_query import OWN_COLUMNS
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery
 from shedder.settings import Settings

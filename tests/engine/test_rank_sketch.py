@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.engine import Engine
 from shedder.engine.plan import Kind, Part, plan
 from shedder.engine.rank_sketch import rank_sketch

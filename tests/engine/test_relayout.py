@@ -7,7 +7,7 @@ import pytest
 
 import shedder
 from shedder.archive.check import check
-from shedder.cql.layout import Hybrid
+from shedder.cql.statements.archive_layout import Hybrid
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from shedder.errors import BadQuery, UnknownStream

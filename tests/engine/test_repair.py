@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.cql.intervals import timestamp_text
+from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine import Engine
 from shedder.engine.repair import Repair
 from shedder.simulation.machine import Later, VirtualMachine

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import RangeWindow, Rewrite
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import RangeWindow, Rewrite
 from shedder.engine.costs import costs_ns
 from shedder.engine.plan import Kind, plan
 from shedder.engine.reduced_windows import range_is_fixed, windows_of

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.collapse import Collapse
-from shedder.cql.statement import RangeWindow
+from shedder.cql.statements.pane_coarsening import Collapse
+from shedder.cql.statements.statement import RangeWindow
 from shedder.engine.slices import Integers, slices, slices_of
 from shedder.streams.frame import Frame
 from shedder.streams.windows import PaneGrid

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.cql.expression import LISTS, AggregateFunction
+from shedder.cql.expressions.expression import LISTS, AggregateFunction
 from shedder.engine.engine import Engine
 from tests.truth import gate
 

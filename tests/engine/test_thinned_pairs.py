@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shedder.cql.expression import AggregateFunction
+from shedder.cql.expressions.expression import AggregateFunction
 from shedder.engine.segment import Segment
 from shedder.engine.thinned_pairs import thinned_cross
 from synopses.model.estimate import Bound

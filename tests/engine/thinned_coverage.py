@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from shedder.cql.expression import Aggregate, AggregateFunction, Column
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column
 from shedder.engine.part_synopsis import make
 from shedder.engine.plan import Kind, Part
 from shedder.engine.segment import Segment

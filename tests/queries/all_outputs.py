@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answer import Answer
 from shedder.queries.finish import finish
 from tests.queries.asking import ARROW, ask, truth

@@ -9,13 +9,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.bind import bind
-from shedder.cql.layout import Plain
-from shedder.cql.parse import parse
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.render import POSITION, SqlDialect, exact_sql, needs_positions
-from shedder.cql.statement import ColumnDefinition, Select
-from shedder.cql.types import ColumnType
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_positions
+from shedder.cql.statements.archive_layout import Plain
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition, Select
 from shedder.queries.evidence import Evidence
 from shedder.queries.from_exact import evidence_from_exact
 from shedder.streams.batches import arrow_schema

@@ -5,12 +5,12 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from shedder.cql.bind import bind
-from shedder.cql.layout import Plain
-from shedder.cql.parse import parse
-from shedder.cql.query import BoundQuery, StreamSchema
-from shedder.cql.statement import ColumnDefinition, Select
-from shedder.cql.types import ColumnType
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import Plain
+from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition, Select
 from shedder.queries.audited import chances, compared, exact_query, look_at
 from shedder.queries.certification import Certification, Look, after, marked
 from tests.spark_ingest.archives import answer

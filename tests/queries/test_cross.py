@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.cql.query import BoundQuery
+from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answer import Answer
 from shedder.queries.evidence import Evidence
 from shedder.queries.finish import finish

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shedder.cql.expression import (
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import (
     Aggregate,
     AggregateFunction,
     Call,
@@ -20,9 +21,8 @@ from shedder.cql.expression import (
     Literal,
     Op,
 )
-from shedder.cql.query import BoundQuery
-from shedder.cql.statement import Output
-from shedder.cql.types import ColumnType
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Output
 from shedder.queries.outputs import Groups
 from shedder.queries.ranges import Range, Truth, of_array
 from synopses.model.estimate import Bound, Estimates

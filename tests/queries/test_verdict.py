@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.expression import AggregateFunction
-from shedder.cql.statement import Target, TargetKind
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.statements.statement import Target, TargetKind
 from shedder.queries.verdict import (
     Claim,
     Ranks,

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from shedder import errors
 from shedder.client.failures import translated
-from shedder.cql.query import DEFAULT_TENANT
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch
 from shedder.wire.declared import KEY, declared_metadata

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from shedder.archive.store import Store
-from shedder.cql.layout import Hybrid
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import Hybrid
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.queries.answer import COMPANION, ESTIMATE, ROLE, Answer
 from spark_ingest.baseline import SealedStream, sealed_stream
 

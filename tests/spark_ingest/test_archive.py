@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 
 import shedder
 from shedder.archive.store import Store
-from shedder.cql.layout import layout_from_text
+from shedder.cql.statements.archive_layout import layout_from_text
 from shedder.errors import BadReduction, OutOfRange, UnknownColumn, UnknownStream
 from shedder.queries.answer import Answer
 from spark_ingest.archive import SHARE, read_archive

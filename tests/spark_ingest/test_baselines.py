@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.cql.expression import AggregateFunction
-from shedder.cql.functions import AGGREGATES
-from shedder.cql.render import POSITION, SqlDialect, exact_sql
-from shedder.cql.statement import Window
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.expressions.functions import AGGREGATES
+from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql
+from shedder.cql.statements.statement import Window
 from shedder.errors import ShedderError
 from shedder.queries.cases import Case, aggregate_name
 from shedder.streams.windows import span_of

@@ -10,8 +10,8 @@ from shedder.archive.entries import StreamEntry
 from shedder.archive.files import OsFiles
 from shedder.archive.runs import write_run
 from shedder.archive.store import Store
-from shedder.cql.layout import Hybrid, Layout, Plain
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Hybrid, Layout, Plain
 from spark_ingest.baseline import relation, sealed_stream
 from tests.archive.schemas import SCHEMA, batch
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, BatchLimits
 from shedder.streams.conform import conform
 from spark_ingest.poison import CORRUPT, REASON, Aside, sound, taken

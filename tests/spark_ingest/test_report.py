@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from shedder.cql.expression import AggregateFunction
-from shedder.cql.statement import Target, TargetKind
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.statements.statement import Target, TargetKind
 from shedder.queries.verdict import Claim, Ranks, judge_quantile, judge_top, judge_value
 from spark_ingest.report import Effort, Refusal, Report, to_html, to_json, write
 from spark_ingest.scores import GroupCount, Judged, Made

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shedder.cql.expression import AggregateFunction
+from shedder.cql.expressions.expression import AggregateFunction
 from shedder.queries.verdict import Claim, judge_value
 from spark_ingest.scores import Judged, attainments, certain, gate, pooled, scores
 

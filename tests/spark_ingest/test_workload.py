@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.cql.expression import AggregateFunction
-from shedder.cql.statement import RangeWindow
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.cql.statements.statement import RangeWindow
 from spark_ingest.ask import bound
 from spark_ingest.flights import load_flights
 from spark_ingest.profile import GROUP_VALUES_MAX, Profile, profile

@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.layout import Plain
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import ColumnDefinition
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.statements.archive_layout import Plain
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import ColumnDefinition
 from shedder.streams.batches import arrow_schema
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.cql.histograms import counts_of
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.histograms import counts_of
 from shedder.streams.bucket_rows import bucket_of
 from shedder.streams.frame import Frame
 from tests.cql.trees import bound_query

@@ -8,8 +8,8 @@ import weakref
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.expression import Call, Column, Literal, Op
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Literal, Op
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 

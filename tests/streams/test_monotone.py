@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.bind import bind
-from shedder.cql.evaluate import evaluate
-from shedder.cql.expression import Expression
-from shedder.cql.parse import parse
-from shedder.cql.query import StreamSchema
-from shedder.cql.statement import CreateStream, Select
+from shedder.cql.binding.bind import bind
+from shedder.cql.binding.parse import parse
+from shedder.cql.expressions.evaluate import evaluate
+from shedder.cql.expressions.expression import Expression
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import CreateStream, Select
 from shedder.streams.frame import Frame
 from shedder.streams.monotone import monotone_of
 from shedder.streams.positions import Positions

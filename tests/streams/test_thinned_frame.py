@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from shedder.cql.expression import Call, Column, Literal, Op
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Literal, Op
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 

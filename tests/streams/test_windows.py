@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.statement import LandmarkWindow, RangeWindow, UnboundedWindow
+from shedder.cql.statements.statement import LandmarkWindow, RangeWindow, UnboundedWindow
 from shedder.streams.batches import TIME_MIN_US
 from shedder.streams.watermark import Watermark
 from shedder.streams.windows import PaneGrid, Span

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.cql.expression import Call, Column, Literal, Op
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Call, Column, Literal, Op
 from shedder.engine.slices import first_at
 from shedder.streams.frame import Frame
 from shedder.streams.kept_rows import KeptRows

@@ -16,7 +16,7 @@ from shedder.archive.files import Files
 from shedder.archive.layouts.checked_file import CheckedFile, Footers
 from shedder.archive.layouts.open_files import OpenFiles, opened
 from shedder.archive.progress import Told, nobody
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 
 _TOGETHER_ROWS = 32_768  # That are read in one call, between two looks at who waits.
 _COUNT = "count"  # A table without columns forgets how many rows it has when it is concatenated.

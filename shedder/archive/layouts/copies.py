@@ -10,7 +10,7 @@ from shedder.archive.entries import Copy, StreamEntry
 from shedder.archive.layouts.description import file_metadata, run_file
 from shedder.archive.parquet import row_group_rows
 from shedder.archive.run_writer import RunPlace
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 from synopses.kernels.hashing import chosen_keys, position_start, uniforms
 
 _SALT = 0x636F7079  # "copy": not the keys that the live sample and thinning choose by.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shedder.archive.layouts.rows import POSITION_FIELD, Rows
 from shedder.archive.parquet import few_texts
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 from synopses.samples.random_partition import deal, move, move_texts, number, places
 
 OFFSETS_MAX = (1 << 31) - 1

@@ -12,7 +12,7 @@ from shedder.archive.entries import ColumnBasics, Run, StreamEntry
 from shedder.archive.layouts.rows import Rows
 from shedder.archive.parquet import basics_of
 from shedder.archive.run_writer import WrittenFile
-from shedder.cql.layout import layout_text
+from shedder.cql.statements.archive_layout import layout_text
 
 FORMAT = "2"
 

@@ -14,7 +14,7 @@ from shedder.archive.layouts.copies import left, write_copy
 from shedder.archive.layouts.plain import PlainLayout
 from shedder.archive.layouts.rows import Rows
 from shedder.archive.run_writer import RunPlace
-from shedder.cql.layout import Eager
+from shedder.cql.statements.archive_layout import Eager
 
 
 class EagerLayout(PlainLayout):

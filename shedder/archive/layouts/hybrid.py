@@ -24,8 +24,8 @@ from shedder.archive.layouts.plain import SCAN_ROWS
 from shedder.archive.layouts.rows import Rows
 from shedder.archive.progress import Told
 from shedder.archive.run_writer import RunPlace, WrittenFile
-from shedder.cql.layout import Hybrid
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData
 from synopses.samples.random_partition import block_sizes, undealt
 

@@ -20,7 +20,7 @@ from shedder.archive.layouts.rows import Rows
 from shedder.archive.parquet import row_group_rows
 from shedder.archive.progress import Told
 from shedder.archive.run_writer import RunPlace
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import CorruptData
 
 SCAN_ROWS = 65_536

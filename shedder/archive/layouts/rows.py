@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 
 POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from shedder.archive.entries import Run
 from shedder.archive.layouts.blocks import Block, Wanted
 from shedder.archive.layouts.copies import places_of
-from shedder.cql.render import POSITION
+from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import CorruptData
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shedder.cql.intervals import interval_us
+from shedder.cql.text.durations import interval_us
 
 
 def number(name: str, value: float | str) -> float:

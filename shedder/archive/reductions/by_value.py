@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from shedder.archive.reductions.arguments import number, share, text
 from shedder.archive.reductions.reduction import BlockStatistics, Surroundings
-from shedder.cql.types import ColumnType
+from shedder.cql.expressions.column_types import ColumnType
 
 _NUMERIC = (ColumnType.INTEGER, ColumnType.BIGINT, ColumnType.DOUBLE)
 

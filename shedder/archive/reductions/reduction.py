@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shedder.archive.entries import ColumnBasics
-from shedder.cql.query import StreamSchema
+from shedder.cql.statements.bound_query import StreamSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from shedder.archive.reductions.by_value import ByValue
 from shedder.archive.reductions.reduction import BlockStatistics, Maker, Reduction, Surroundings
 from shedder.archive.reductions.uniform import Uniform
 from shedder.archive.reductions.until_error import UntilError
-from shedder.cql import statement
+from shedder.cql.statements import statement
 from shedder.errors import BadQuery, BadReduction, UnknownReduction
 
 GROUP: Final = "shedder.reductions"

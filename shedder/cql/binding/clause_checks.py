@@ -1,0 +1,388 @@
+"""The clauses of CQL as the grammar found them, to statements: checked, defaults filled in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from decimal import Decimal
+
+from sqlglot import exp
+
+from shedder.cql.binding.expression_translation import Translator
+from shedder.cql.binding.window_checks import duration_us, positive_us, window_of
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Expression
+from shedder.cql.expressions.expression_text import name_of
+from shedder.cql.expressions.literals import Bindings
+from shedder.cql.expressions.type_names import column_type
+from shedder.cql.grammar.dialect import WINDOW
+from shedder.cql.grammar.parse_nodes import RawCreateStream, RawLayout, RawNumber, RawSelect
+from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT, Layout, layout_of
+from shedder.cql.statements.bound_query import OWN_COLUMNS
+from shedder.cql.statements.canonical_text import text_of_select
+from shedder.cql.statements.overload_policy import resolved
+from shedder.cql.statements.statement import (
+    WEIGHT_MAX,
+    ColumnDefinition,
+    Contract,
+    Costing,
+    CreateStream,
+    OrderKey,
+    Output,
+    Reduction,
+    Rewrite,
+    Select,
+    Target,
+    TargetKind,
+)
+from shedder.cql.text.byte_sizes import SIZES
+from shedder.cql.text.durations import INT64_MAX
+from shedder.cql.text.size_limits import Limits
+from shedder.cql.text.source_text import Source, start_of
+from shedder.cql.text.unsupported import later
+from shedder.errors import BadQuery, Unimplemented
+
+CONFIDENCE = 0.95
+COLUMNS_MAX = 1_000
+
+_KNOWN = {"expressions", "from_", "where", "group", "having", "order", "limit"}
+_CLAUSES = {
+    "joins": "joins",
+    "laterals": "LATERAL",
+    "distinct": "SELECT DISTINCT",
+    "offset": "OFFSET",
+    "windows": "WINDOW",
+    "qualify": "QUALIFY",
+    "into": "SELECT INTO",
+    "with_": "WITH",
+    "sample": "TABLESAMPLE",
+    "hint": "hints",
+}
+
+
+def selected(raw: RawSelect, source: Source, bindings: Bindings, limits: Limits) -> Select:
+    """The query that was said.
+
+    Raises:
+      BadQuery: with the place. Unimplemented: a clause of a later version.
+    """
+    select = raw.select
+    for key, value in select.args.items():
+        if value and key not in _KNOWN:
+            raise later(_CLAUSES.get(key, key.strip("_").upper()))
+    table = select.args["from_"].this if select.args.get("from_") else None
+    if not isinstance(table, exp.Table):
+        raise source.error("expected FROM and the name of a stream", start_of(select))
+    translator = Translator(source, bindings, limits, (table.name, table.alias))
+    outputs = _outputs(select.expressions, translator, source)
+    where, having = select.args.get("where"), select.args.get("having")
+    query = Select(
+        text="",
+        outputs=outputs,
+        stream=table.name,
+        window=window_of(table.meta.get(WINDOW), translator, source, limits),
+        where=translator.expression(where.this) if where else None,
+        groups=_groups(select.args.get("group"), outputs, translator, source),
+        having=translator.expression(having.this) if having else None,
+        order=_order(select.args.get("order"), outputs, translator, source),
+        limit=_limit(select.args.get("limit"), translator, source),
+        target=_target(raw.target, translator, source),
+        confidence=_confidence(raw.confidence, translator, source),
+        contract=Contract(raw.contract or "WIDEN"),
+        weight=_weight(raw.weight, translator, source),
+        reduction=_reduction(raw.reduction, translator, source),
+        thinning=raw.thinning,
+        costing=_costing(raw, translator, source),
+    )
+    return replace(query, text=text_of_select(query))
+
+
+# --- the select list and its order --------------------------------------------------------------
+
+
+def _outputs(
+    nodes: Iterable[exp.Expr], translator: Translator, source: Source
+) -> tuple[Output, ...]:
+    outputs: list[Output] = []
+    taken = {node.alias.lower() for node in nodes if isinstance(node, exp.Alias)}
+    said: set[str] = set()
+    for node in nodes:
+        if isinstance(node, exp.Alias):
+            name, inner = node.alias, node.this
+            if name.lower() in said:
+                raise source.wrong(node, f"two outputs are named {name!r}")
+            said.add(name.lower())
+            outputs.append(Output(name, translator.expression(inner)))
+            continue
+        expression = translator.expression(node)
+        name = _free(name_of(expression), taken)
+        taken.add(name.lower())
+        outputs.append(Output(name, expression))
+    if not outputs:
+        raise source.error("expected something to select", None)
+    return tuple(outputs)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    candidate, number = name, 2
+    while candidate.lower() in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    return candidate
+
+
+def _groups(
+    group: exp.Group | None, outputs: tuple[Output, ...], translator: Translator, source: Source
+) -> tuple[Expression, ...]:
+    if group is None:
+        return ()
+    for key in ("grouping_sets", "cube", "rollup", "totals", "all"):
+        if group.args.get(key):
+            raise later(f"GROUP BY {key.replace('_', ' ').upper()}")
+    found = [_by_number(node, outputs, translator, source) for node in group.expressions]
+    if not found:
+        raise source.error("expected something to group by", start_of(group))
+    return tuple(dict.fromkeys(found))
+
+
+def _order(
+    order: exp.Order | None, outputs: tuple[Output, ...], translator: Translator, source: Source
+) -> tuple[OrderKey, ...]:
+    keys = []
+    for node in order.expressions if order else ():
+        if node.args.get("nulls_first"):
+            raise Unimplemented("NULLS FIRST: NULLs always come last")
+        if node.args.get("with_fill"):
+            raise Unimplemented("WITH FILL: not in this version")
+        expression = _by_number(node.this, outputs, translator, source)
+        keys.append(OrderKey(expression, bool(node.args.get("desc"))))
+    return tuple(keys)
+
+
+def _by_number(
+    node: exp.Expr, outputs: tuple[Output, ...], translator: Translator, source: Source
+) -> Expression:
+    """GROUP BY 1 and ORDER BY 2 mean the outputs of these numbers."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        if not node.name.isdigit() or not 1 <= int(node.name) <= len(outputs):
+            raise source.wrong(
+                node, f"{node.name} is not the number of an output; there are {len(outputs)}"
+            )
+        return outputs[int(node.name) - 1].expression
+    return translator.expression(node)
+
+
+def _limit(limit: exp.Limit | None, translator: Translator, source: Source) -> int | None:
+    if limit is None:
+        return None
+    if limit.args.get("limit_options") or not isinstance(limit, exp.Limit):
+        raise later("FETCH and LIMIT ... PERCENT or WITH TIES")
+    value = translator.constant(limit.expression).value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise source.wrong(limit.expression, f"LIMIT takes a whole number, not {value!r}")
+    return value
+
+
+# --- precision ----------------------------------------------------------------------------------
+
+
+def _number(raw: RawNumber, what: str, translator: Translator, source: Source) -> float:
+    value = translator.constant(raw.value).value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isinf(value):
+        raise source.error(f"{what} takes a number, not {value!r}", raw.start)
+    return float(value)
+
+
+def _target(
+    raw: tuple[RawNumber, str] | None, translator: Translator, source: Source
+) -> Target | None:
+    if raw is None:
+        return None
+    size = _number(raw[0], "WITHIN", translator, source)
+    match raw[1]:
+        case "PERCENT" | "PERCENT RANK":
+            if not 0 < size < 100:
+                raise source.error(
+                    f"WITHIN takes more than 0 and less than 100 PERCENT, not {size:g}",
+                    raw[0].start,
+                )
+            share = _hundredth(size)
+            if not share:
+                raise source.error(
+                    f"WITHIN {size:g} {raw[1]} cannot be told from 0; take more", raw[0].start
+                )
+            kind = TargetKind.RELATIVE if raw[1] == "PERCENT" else TargetKind.RANK
+            return Target(kind, share)
+        case "RANK":
+            if not 0 < size < 1:
+                raise source.error(
+                    f"WITHIN takes a RANK between 0 and 1, not {size:g}", raw[0].start
+                )
+            return Target(TargetKind.RANK, size)
+        case _:
+            if size <= 0:
+                raise source.error(
+                    f"WITHIN takes an ABSOLUTE size over 0, not {size:g}", raw[0].start
+                )
+            return Target(TargetKind.ABSOLUTE, size)
+
+
+def _confidence(
+    raw: tuple[RawNumber, bool] | None, translator: Translator, source: Source
+) -> float:
+    if raw is None:
+        return CONFIDENCE
+    percent = _number(raw[0], "CONFIDENCE", translator, source)
+    if not 0 < percent < 100:
+        raise source.error(
+            f"CONFIDENCE takes more than 0 and less than 100 PERCENT, not {percent:g}",
+            raw[0].start,
+        )
+    if percent <= 1 and not raw[1]:
+        raise source.error(
+            f"CONFIDENCE {percent:g} is ambiguous; write CONFIDENCE 95 PERCENT", raw[0].start
+        )
+    confidence = _hundredth(percent)
+    if 1.0 - confidence == 1.0:
+        raise source.error(
+            f"CONFIDENCE {percent:g} PERCENT cannot be told from 0; take more", raw[0].start
+        )
+    return confidence
+
+
+def _hundredth(percent: float) -> float:
+    """The fraction nearest to the decimal that was written: 7 PERCENT is 0.07."""
+    return float(Decimal(repr(percent)) / 100)
+
+
+def _weight(raw: RawNumber | None, translator: Translator, source: Source) -> float:
+    if raw is None:
+        return 1.0
+    weight = _number(raw, "WEIGHT", translator, source)
+    if not 0 < weight <= WEIGHT_MAX:
+        raise source.error(
+            f"WEIGHT takes a number over 0, at most {WEIGHT_MAX:g}, not {weight:g}", raw.start
+        )
+    return weight
+
+
+def _reduction(
+    raw: tuple[str, tuple[exp.Expr, ...]] | None, translator: Translator, source: Source
+) -> Reduction | None:
+    if raw is None:
+        return None
+    arguments: list[float | str] = []
+    for node in raw[1]:
+        value = translator.constant(node).value
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise source.wrong(node, f"REDUCE BY takes numbers and strings, not {value!r}")
+        arguments.append(value if isinstance(value, str) else float(value))
+    return Reduction(raw[0], tuple(arguments))
+
+
+# --- what it may cost ---------------------------------------------------------------------------
+
+
+def _costing(raw: RawSelect, translator: Translator, source: Source) -> Costing | None:
+    if not raw.costing:
+        if raw.rewrites is not None:
+            raise BadQuery("REWRITE says how limits may be kept; COSTING AT MOST says which")
+        return None
+    amounts: dict[str, float] = {}
+    for number, unit in raw.costing:
+        amount = _number(number, "COSTING AT MOST", translator, source) * SIZES.get(unit, 1)
+        resource = "NS" if unit == "NS" else "BYTES"
+        if resource in amounts:
+            raise source.error(f"COSTING has a limit of {unit} already", number.start)
+        if not 0 < amount <= INT64_MAX:
+            raise source.error(
+                f"COSTING AT MOST takes more than 0 and less than 2^63 {resource}, not {amount:g}",
+                number.start,
+            )
+        if resource == "BYTES" and not amount.is_integer():
+            raise source.error(f"{amount:g} is no whole number of bytes", number.start)
+        amounts[resource] = amount
+    size_bytes = amounts.get("BYTES")
+    rewrites = tuple(r for r in Rewrite if raw.rewrites is None or r.value in raw.rewrites)
+    return Costing(None if size_bytes is None else int(size_bytes), amounts.get("NS"), rewrites)
+
+
+# --- streams ------------------------------------------------------------------------------------
+
+
+def tumbling(raw: RawSelect) -> RawSelect:
+    """The query of a rollup: its window slides by its length unless it says how."""
+    table = raw.select.args["from_"].this if raw.select.args.get("from_") else None
+    window = table.meta.get(WINDOW) if isinstance(table, exp.Table) else None
+    if isinstance(table, exp.Table) and window is not None and window.slide is None:
+        table.meta[WINDOW] = replace(window, slide=window.length)
+    return raw
+
+
+def created_stream(
+    raw: RawCreateStream, source: Source, bindings: Bindings, limits: Limits
+) -> CreateStream:
+    """The stream that was said.
+
+    Raises:
+      BadQuery: with the place.
+    """
+    translator = Translator(source, bindings, limits)
+    columns: dict[str, ColumnDefinition] = {}
+    for column in raw.columns:
+        name = str(column.name.name)
+        if name.lower() in columns:
+            raise source.wrong(column.name, f"two columns are named {name!r}")
+        if name.lower() in OWN_COLUMNS:
+            raise source.wrong(
+                column.name, f"a column cannot be named {name!r}: the archive has its own"
+            )
+        kind = column_type(column.type, source)
+        columns[name.lower()] = ColumnDefinition(name, kind, column.nullable)
+    if len(columns) > COLUMNS_MAX:
+        raise BadQuery(f"a stream has at most {COLUMNS_MAX:,} columns, not {len(columns):,}")
+    if raw.time_column is None:
+        raise source.error("expected TIMESTAMP BY and the event-time column", raw.start)
+    time = columns.get(str(raw.time_column.name).lower())
+    if time is None:
+        raise source.wrong(raw.time_column, f"no column {raw.time_column.name!r} in the stream")
+    if time.type is not ColumnType.TIMESTAMP:
+        raise source.wrong(
+            raw.time_column, f"{time.name!r} is {time.type.value}; event time is a TIMESTAMP"
+        )
+    columns[time.name.lower()] = replace(time, nullable=False)
+    lateness_us = 0
+    if raw.lateness is not None:
+        lateness_us = duration_us(raw.lateness, translator, source)
+        if lateness_us < 0:
+            raise source.error("LATENESS cannot be negative", raw.lateness.start)
+    retain_us = None
+    if raw.retain is not None:
+        retain_us = positive_us(raw.retain, "RETAIN", translator, source)
+    return CreateStream(
+        name=str(raw.name.name),
+        columns=tuple(columns.values()),
+        time_column=time.name,
+        lateness_us=lateness_us,
+        retain_us=retain_us,
+        layout=DEFAULT_LAYOUT
+        if raw.layout is None
+        else said_layout(raw.layout, translator, source),
+        if_not_exists=raw.if_not_exists,
+        on_overload=resolved(raw.on_overload, columns.values()),
+    )
+
+
+def said_layout(raw: RawLayout, translator: Translator, source: Source) -> Layout:
+    """The layout that was said.
+
+    Raises:
+      BadQuery: with the place.
+    """
+    arguments = [
+        (name, _number(number, "ARCHIVE", translator, source)) for name, number in raw.arguments
+    ]
+    try:
+        return layout_of(raw.name, tuple(arguments))
+    except BadQuery as error:
+        raise source.error(str(error), raw.start) from None

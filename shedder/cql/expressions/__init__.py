@@ -1,0 +1,7 @@
+"""Expressions: the tree, its types, its text, and its evaluation over Arrow batches.
+
+Overflow, division by zero and NaN give NULL and never an error. docs/cql.md has the table of
+meanings.
+
+May import: text.
+"""

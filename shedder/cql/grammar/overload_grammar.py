@@ -1,0 +1,28 @@
+"""Parser of the ON OVERLOAD clause."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shedder.cql.statements.overload_policy import POLICIES, OnOverload, Policy
+
+if TYPE_CHECKING:
+    from shedder.cql.grammar.dialect import CqlParser
+
+
+def read_on_overload(parser: CqlParser) -> OnOverload:
+    """Read what follows ON OVERLOAD; whether there is such a column is looked at later.
+
+    Raises:
+      sqlglot's ParseError: something else stands there.
+    """
+    for word in (Policy.THIN, Policy.BLOCK):
+        if parser._match_text_seq(word.value):
+            return OnOverload(word)
+    if not parser._match_text_seq("DROP"):
+        parser.raise_error(f"expected {POLICIES}")
+    if parser._match_text_seq("OLDEST"):
+        return OnOverload(Policy.DROP_OLDEST)
+    if parser._match_text_seq("LEAST"):
+        return OnOverload(Policy.DROP_LEAST, parser._name("a column of numbers"))
+    return OnOverload(Policy.DROP)
