@@ -18,7 +18,7 @@ from benchmarks.trades import CREATE
 from shedder.archive.commit import Entry, GroupCommit
 from shedder.archive.log import Log
 from shedder.engine.intake import Arrived, Intake
-from shedder.queries.database import Ledger, Receipt
+from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.server.server import serve
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits

@@ -21,7 +21,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.plan import Plan
 from shedder.engine.stopwatch import Stopwatch
 from shedder.overload.controller import TICK_S
-from shedder.queries.database import Ledger
+from shedder.queries.answers.database_api import Ledger
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import encode
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import shedder
 from benchmarks.measure import Report, seconds
 from shedder.engine.engine import Engine
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 ROWS = int(os.environ.get("BENCH_PROGRESSIVE_ROWS", "20000000"))
 RUN_ROWS = 4_000_000

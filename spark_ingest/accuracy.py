@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shedder.queries.database import Database
+from shedder.queries.answers.database_api import Database
 from spark_ingest.ask import Asked, ask
 from spark_ingest.baseline import (
     SealedStream,

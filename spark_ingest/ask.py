@@ -13,9 +13,9 @@ from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.cql.statements.statement import Select
 from shedder.errors import BadQuery, ShedderError
-from shedder.queries.answer import Answer
-from shedder.queries.cases import Case
-from shedder.queries.database import Database
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Database
+from shedder.queries.certification.claims import Case
 from spark_ingest.report import Refusal
 from spark_ingest.workload import Question
 

@@ -22,9 +22,9 @@ from shedder.archive.entries import Run
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.errors import FailedPrecondition, OutOfRange, UnknownStream
-from shedder.queries.answer import Answer
-from shedder.queries.finish import finish
-from shedder.queries.from_exact import evidence_from_exact
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.from_exact import evidence_from_exact
 from shedder.streams.windows import span_of
 from spark_ingest.cases import quoted
 from spark_ingest.session import check_spark, having

@@ -33,7 +33,7 @@ from shedder.cql.expressions.expression import (
     Expression,
 )
 from shedder.cql.sql.exact_query import SqlDialect, render
-from shedder.queries.cases import Case, Key
+from shedder.queries.certification.claims import Case, Key
 from spark_ingest.cases import CONDITIONS_MAX, Facts, condition_of, quoted, within
 
 BY_VALUE = JOINS | SET_FUNCTIONS | LISTS | {AggregateFunction.COUNT_DISTINCT}

@@ -7,7 +7,7 @@ from typing import Any
 
 from shedder.cql.expressions.expression import Aggregate, Column, inputs, walk
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, render
-from shedder.queries.cases import Case
+from shedder.queries.certification.claims import Case
 from spark_ingest.scores import Made
 
 Facts = dict[str, Any]

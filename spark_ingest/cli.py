@@ -16,7 +16,7 @@ from rich.table import Table
 from shedder.cli.connection import CaOption, CertOption, KeyOption, Place, TokenFileOption, opened
 from shedder.cli.exits import ExitCode
 from shedder.errors import BadSetting, DeadlineExceeded, Overloaded, Unavailable, Unreachable
-from shedder.queries.database import Database
+from shedder.queries.answers.database_api import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

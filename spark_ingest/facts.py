@@ -22,7 +22,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import BY_TIME, Aggregate, AggregateFunction, Expression
 from shedder.cql.sql.aggregate_sql import of_pairs
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, render
-from shedder.queries.cases import Case, Key
+from shedder.queries.certification.claims import Case, Key
 from spark_ingest.by_value import BY_VALUE, find_by_value, passes_by_value
 from spark_ingest.cases import CONDITIONS_MAX, Facts, condition_of, quoted, within
 from spark_ingest.session import having

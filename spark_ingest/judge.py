@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from shedder.cql.expressions.expression import JOINS, Aggregate, AggregateFunction
-from shedder.queries.audited import Compared
-from shedder.queries.cases import Case, Key, aggregate_name
-from shedder.queries.verdict import (
+from shedder.queries.certification.audit import Compared
+from shedder.queries.certification.claims import Case, Key, aggregate_name
+from shedder.queries.certification.value_verdict import (
     Claim,
     Ranks,
     Verdict,

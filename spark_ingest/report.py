@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from shedder.queries.verdict import number
+from shedder.queries.certification.value_verdict import number
 from shedder.version import __version__
 from spark_ingest import cost_plots, plots
 from spark_ingest.scores import (

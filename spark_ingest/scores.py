@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 from scipy.stats import binom
 
-from shedder.queries.verdict import Verdict
+from shedder.queries.certification.value_verdict import Verdict
 
 MISSING = "(missing groups)"
 """The aggregate's name under which the bound on groups that an answer lacks is judged."""

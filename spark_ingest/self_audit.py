@@ -24,8 +24,8 @@ from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.engine.lent import LentAnswer, Reported
 from shedder.engine.stored_text import read_stored
 from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderError
-from shedder.queries.audited import look_at, measured_closely, without_decisions
-from shedder.queries.cases import Case
+from shedder.queries.certification.audit import look_at, measured_closely, without_decisions
+from shedder.queries.certification.claims import Case
 from shedder.quiet import be_quiet
 from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream, stretch_of
 from spark_ingest.cases import quoted

@@ -34,7 +34,7 @@ from shedder.errors import (
     UnknownQuery,
     UnknownStream,
 )
-from shedder.queries.database import Database
+from shedder.queries.answers.database_api import Database
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.conform import conform

@@ -10,7 +10,7 @@ from prompt_toolkit.document import Document
 
 from shedder.cli.highlighting import CQL_WORDS, FUNCTIONS, SQL_WORDS
 from shedder.errors import ShedderError
-from shedder.queries.database import Database
+from shedder.queries.answers.database_api import Database
 
 _WORD = re.compile(r"\.?\w*$")
 

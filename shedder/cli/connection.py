@@ -13,7 +13,7 @@ import typer
 
 from shedder.cli.talk import say
 from shedder.errors import BadSetting
-from shedder.queries.database import Database
+from shedder.queries.answers.database_api import Database
 
 DataOption = Annotated[
     Path | None,

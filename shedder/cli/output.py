@@ -20,9 +20,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from shedder.errors import BadSetting
-from shedder.queries.answer import Answer
-from shedder.queries.plain_rows import plain_rows
-from shedder.queries.printing import printed
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.python_rows import plain_rows
+from shedder.queries.answers.text_format import printed
 
 FACTS = b"shedder.answer"  # schema metadata of Arrow and Parquet output: Answer.facts() as JSON
 

@@ -38,7 +38,7 @@ from shedder.cql.statements.canonical_text import text_of_stream
 from shedder.cql.statements.statement import CreateStream
 from shedder.cql.text.durations import INT64_MAX
 from shedder.errors import BadSetting, UnknownStream
-from shedder.queries.database import Database, NamedProducer, Receipt
+from shedder.queries.answers.database_api import Database, NamedProducer, Receipt
 
 STDIN = Path("-")
 _AGAIN = "with --producer NAME a file that is pushed again stores nothing twice"

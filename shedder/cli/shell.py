@@ -21,8 +21,8 @@ from shedder.cli.sql import show
 from shedder.cli.talk import say
 from shedder.cli.waiting import executed
 from shedder.errors import BadSetting, ShedderError
-from shedder.queries.answer import Answer
-from shedder.queries.database import Database
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Database
 
 _GREETING = "a statement ends with ; and .help lists what else there is."
 _CHANGES_NAMES = ("create", "drop")

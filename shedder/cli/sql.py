@@ -25,8 +25,8 @@ from shedder.cli.script import placed, script_in
 from shedder.cli.talk import say
 from shedder.cli.waiting import executed
 from shedder.errors import BadSetting, ShedderError
-from shedder.queries.answer import Answer
-from shedder.queries.database import Database
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Database
 
 
 def sql(

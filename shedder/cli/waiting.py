@@ -20,8 +20,8 @@ from rich.progress import (
 
 from shedder.archive.progress import Progress as Work
 from shedder.cli.talk import console
-from shedder.queries.answer import Answer
-from shedder.queries.database import Database
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Database
 
 PATIENCE_S: Final = 0.5  # An answer that comes sooner shows no bar.
 

@@ -16,8 +16,8 @@ from shedder.client.target import Target
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.summaries import AT_LEAST_BYTES
 from shedder.errors import InternalError
-from shedder.queries.answer import Answer
-from shedder.queries.database import Ledger, Params, Receipt
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.v1 import control_pb2, ingest_pb2, query_pb2, synopses_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire

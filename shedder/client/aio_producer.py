@@ -11,7 +11,7 @@ from shedder.client.outbox import Outbox, epoch_after, hello
 from shedder.client.thinning import Thinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
 from shedder.streams.conform import conform
 from shedder.v1 import ingest_pb2

@@ -11,8 +11,8 @@ from shedder.client.described import Described
 from shedder.client.failures import deadline_s
 from shedder.client.standing import invoke_request, slide
 from shedder.errors import CorruptData
-from shedder.queries.answer import Answer
-from shedder.queries.database import Receipt
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import query_pb2
 from shedder.wire.invoked import LastAnswer
 

@@ -10,7 +10,7 @@ from shedder.client.connection import Connection
 from shedder.client.failures import Patience, patiently
 from shedder.client.helping import append_request
 from shedder.client.names import OwnNames
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire
 

@@ -24,8 +24,8 @@ from shedder.client.target import Target
 from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadSetting, InternalError
-from shedder.queries.answer import Answer
-from shedder.queries.database import Ledger, Params, Receipt
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
 from shedder.streams.conform import conform
 from shedder.v1 import control_pb2, ingest_pb2, query_pb2

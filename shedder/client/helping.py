@@ -17,7 +17,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.owed import rows_name
 from shedder.errors import FailedPrecondition, PlansChanged
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encode
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire

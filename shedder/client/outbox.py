@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shedder.errors import FailedPrecondition, StaleEpoch
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encoded
 from shedder.streams.dropped import Dropped
 from shedder.v1 import ingest_pb2

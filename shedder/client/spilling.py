@@ -17,7 +17,7 @@ from shedder.client.sender import Sender
 from shedder.client.spill import Spill
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded, SequenceGap, ShedderError
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.wire.status import retry_after_ms
 
 _LOOK_S = 0.05

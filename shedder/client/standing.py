@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from shedder.client.described import Described
 from shedder.client.failures import deadline_s
 from shedder.errors import CorruptData
-from shedder.queries.answer import Answer
-from shedder.queries.database import Receipt
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import query_pb2
 from shedder.wire.answers import answer_from_wire
 from shedder.wire.invoked import LastAnswer

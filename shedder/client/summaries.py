@@ -13,7 +13,7 @@ from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.owed import rows_name
 from shedder.engine.summaries import AT_LEAST_BYTES, NOBODY
 from shedder.errors import PlansChanged
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
 from shedder.streams.conform import conform
 from shedder.v1 import ingest_pb2, synopses_pb2

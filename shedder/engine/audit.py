@@ -18,8 +18,8 @@ from shedder.engine.one_time import OneTime
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import ShedderError
-from shedder.queries.audited import compared, exact_query, look_at, without_decisions
-from shedder.queries.finish import finish
+from shedder.queries.certification.audit import compared, exact_query, look_at, without_decisions
+from shedder.queries.evidence.answer_builder import finish
 from shedder.scheduling import LATE
 
 TICK_S = 1.0

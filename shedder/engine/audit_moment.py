@@ -14,11 +14,11 @@ from shedder.engine.one_time import check_retained
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import ShedderError
-from shedder.queries.answer import Answer
-from shedder.queries.audited import chances, without_decisions
-from shedder.queries.cases import Case
-from shedder.queries.certification import Look, after
-from shedder.queries.finish import finish
+from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.audit import chances, without_decisions
+from shedder.queries.certification.certification import Look, after
+from shedder.queries.certification.claims import Case
+from shedder.queries.evidence.answer_builder import finish
 from shedder.streams.windows import Span
 
 _ROUNDING = 1.001  # Of 1 less a confidence, where outputs are made of several aggregates.

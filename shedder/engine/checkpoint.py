@@ -27,7 +27,7 @@ from shedder.engine.published import Published
 from shedder.engine.quotas import Tenants
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
-from shedder.queries.certification import Certification
+from shedder.queries.certification.certification import Certification
 from shedder.streams.ipc import table_bytes
 from shedder.streams.sample import StreamSample
 

@@ -17,7 +17,7 @@ from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.statements.statement import Delete
 from shedder.engine.one_time import check_retained
 from shedder.errors import CorruptData, Draining, InternalError
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from shedder.streams.frame import Frame
 from shedder.streams.windows import span_of
 

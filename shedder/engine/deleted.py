@@ -8,7 +8,7 @@ from typing import Final
 
 from shedder.archive.deletions import Deletion
 from shedder.cql.text.durations import timestamp_text
-from shedder.queries.evidence import Evidence
+from shedder.queries.evidence.evidence import Evidence
 
 NOTED_MAX: Final = 20  # Each by itself, the newest; of older ones one note tells.
 _COUNTED: Final = "after they had come; those of them that are in this window are still counted"

@@ -18,7 +18,7 @@ from shedder.engine.ownership import own_streams
 from shedder.engine.published import status_of
 from shedder.engine.stream import Stream
 from shedder.errors import BadQuery, UnknownStream
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 if TYPE_CHECKING:
     from shedder.engine.core import Core

@@ -26,7 +26,7 @@ from shedder.engine.footprint import (
 from shedder.engine.plan import RANKED, Kind, Part, Plan, kind_of
 from shedder.engine.synopsis_curves import SIZED, Curve, curve_of, fixed_error
 from shedder.engine.thinning_error import both, skipping_error
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 
 _GROUPS_UNKNOWN = 1 << 20  # Bytes that the groups of a synopsis are taken to need before any came.
 _MORE = 16  # A cap that is just enough leaves a part of so many free: what is needed, varies.

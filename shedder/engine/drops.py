@@ -11,8 +11,8 @@ import numpy as np
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.late_panes import LatePanes
-from shedder.queries.evidence import Evidence
-from shedder.queries.lacking import allow_for
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.missing_tuple_bounds import allow_for
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.dropped import BUCKET_US, Dropped, basics_from_lists, basics_to_lists, counted
 from shedder.streams.frame import Frame

@@ -54,8 +54,8 @@ from shedder.engine.told_levels import ToldLevels
 from shedder.engine.upkeep import Upkeep
 from shedder.errors import BadSetting, Draining, StreamExists, StreamInUse, UnknownStream
 from shedder.garbage import loading
-from shedder.queries.answer import Answer
-from shedder.queries.database import Ledger, Params, Receipt
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.quiet import be_quiet
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits

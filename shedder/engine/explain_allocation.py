@@ -19,7 +19,7 @@ from shedder.engine.allocation import Problem
 from shedder.engine.cpu_prices import cpu_prices
 from shedder.engine.drawings import Drawings
 from shedder.engine.drawn import Row
-from shedder.queries.allocation_layout import ALLOCATION, LAYOUT
+from shedder.queries.answers.allocation_text import ALLOCATION, LAYOUT
 
 _TEXTS = ("query", "synopsis", "answers", "thinning")
 _NUMBERS = ("size_bytes", "needed_bytes")

@@ -21,11 +21,11 @@ from shedder.cql.sql.rollup_sql import Stretches, rollup_sql
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.core import Core
 from shedder.engine.missing_runs import without_missing
-from shedder.queries.choose import Stretch
-from shedder.queries.evidence import Evidence
-from shedder.queries.from_exact import SOURCE, evidence_from_exact
-from shedder.queries.printing import stretch_text
-from shedder.queries.targets import target_text
+from shedder.queries.answers.text_format import stretch_text
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.from_exact import SOURCE, evidence_from_exact
+from shedder.queries.evidence.precision_targets import target_text
+from shedder.queries.one_time.source_choice import Stretch
 from shedder.streams.batches import arrow_schema
 
 SMALL_SHARE = 1 / 8

@@ -27,7 +27,7 @@ from shedder.engine.plan import with_sizes
 from shedder.engine.solving import Solved
 from shedder.engine.synopsis_curves import SIZED, curve_of
 from shedder.engine.thinning_error import skipping_error
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 
 _ROUNDS_MAX = 4
 _DEARER = 4.0  # Times: bytes at whose price more is wanted than there is.

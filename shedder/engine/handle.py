@@ -12,8 +12,8 @@ from shedder.engine.listeners import Latest, News
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import BadSetting, DeadlineExceeded, ShedderError, UnknownQuery
-from shedder.queries.answer import Answer
-from shedder.queries.database import Receipt
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Receipt
 
 if TYPE_CHECKING:
     from shedder.engine.registered import Registered

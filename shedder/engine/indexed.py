@@ -22,9 +22,9 @@ from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.from_rollup import SMALL_SHARE
 from shedder.errors import CorruptData
-from shedder.queries.choose import Stretch
-from shedder.queries.printing import stretch_text
-from shedder.queries.targets import target_text
+from shedder.queries.answers.text_format import stretch_text
+from shedder.queries.evidence.precision_targets import target_text
+from shedder.queries.one_time.source_choice import Stretch
 
 GROUPS_SHARE = 1 / 16
 """More of a run's row groups than this are read faster as a whole, by DuckDB's threads."""

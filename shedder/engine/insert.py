@@ -28,7 +28,7 @@ from shedder.engine.one_time import check_retained
 from shedder.engine.push import Pipeline, fitting, push
 from shedder.engine.stream import Stream
 from shedder.errors import BadSetting, Unimplemented
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from shedder.streams.conform import conform_batch
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span, span_of

@@ -18,7 +18,7 @@ from shedder.engine.owed import Owed
 from shedder.engine.producers import Arrival, Progress, check_replay, judge, remember
 from shedder.engine.queue_shares import QueueShares
 from shedder.errors import BadBatch, Overloaded, ShedderError
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import BatchLimits, decode, encode
 from shedder.streams.dropped import Dropped
 

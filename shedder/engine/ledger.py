@@ -5,7 +5,7 @@ from __future__ import annotations
 from shedder.engine.intake import Intake
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream
-from shedder.queries.database import Ledger, QueryLedger
+from shedder.queries.answers.database_api import Ledger, QueryLedger
 
 
 def ledger_of(stream: Stream, intake: Intake, *, backfilled: int, lost: int) -> Ledger:

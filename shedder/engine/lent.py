@@ -15,8 +15,8 @@ from shedder.engine.one_time import check_retained
 from shedder.engine.published import Published
 from shedder.engine.stream import Stream
 from shedder.errors import BadSetting, FailedPrecondition, ShedderError
-from shedder.queries.answer import Answer
-from shedder.queries.certification import Certification, Look, may_miss
+from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.certification import Certification, Look, may_miss
 
 LENT_S = 1_800.0
 """How long an auditor may take; until then nobody else audits the query."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from shedder.errors import ShedderError
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 News = Answer | ShedderError  # A slide whose contract is FAIL and whose target is missed errs.
 Listener = Callable[[News], None]

@@ -9,9 +9,9 @@ from typing import Any, Self
 from shedder.archive.holes import Stretch
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.text.durations import timestamp_text
-from shedder.queries.answer import MissingGroups
-from shedder.queries.evidence import Evidence
-from shedder.queries.lacking import allow_for, of_the_others
+from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.missing_tuple_bounds import allow_for, of_the_others
 from shedder.streams.basics import ColumnBasics
 
 UNCOUNTED = "tuples may have been lost with damaged bytes of the log, nobody knows how many"

@@ -14,8 +14,8 @@ from shedder.cql.statements.statement import Contract
 from shedder.engine.plan import ENDS_IN_TIME, Kind, Plan
 from shedder.engine.synopsis_curves import SIZED, curve_of, fixed_error
 from shedder.engine.thinning_error import beside, skipping_error
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
-from shedder.queries.evidence import Evidence
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.evidence import Evidence
 from synopses.model.estimate import Bound, Estimates
 
 GROUPS_MAX = 1_000  # Groups that are looked at in one answer.

@@ -18,7 +18,7 @@ from shedder.engine.stream import Stream
 from shedder.engine.summaries import AT_LEAST_BYTES, NOBODY, Summaries
 from shedder.engine.summarise import Plans, QueryPlan
 from shedder.errors import BadTimestamp, BatchTooLarge, FailedPrecondition, Overloaded, ShedderError
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.settings import Settings
 
 

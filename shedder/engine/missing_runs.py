@@ -12,8 +12,8 @@ from shedder.archive.runs import missing_text
 from shedder.archive.snapshot import Snapshot
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
-from shedder.queries.evidence import Evidence
-from shedder.queries.lacking import allow_for
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.missing_tuple_bounds import allow_for
 from shedder.streams.basics import ColumnBasics
 
 RUNS_NAMED_MAX = 20

@@ -38,11 +38,11 @@ from shedder.errors import (
     ShedderError,
     StorageFailed,
 )
-from shedder.queries.answer import Answer
-from shedder.queries.choose import Stretch, answer_once, explain_once
-from shedder.queries.evidence import Evidence
-from shedder.queries.finish import finish
-from shedder.queries.from_exact import evidence_from_exact
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.from_exact import evidence_from_exact
+from shedder.queries.one_time.source_choice import Stretch, answer_once, explain_once
 from shedder.streams.batches import arrow_schema
 from shedder.streams.sample import SampleView
 from shedder.streams.windows import Span, span_of

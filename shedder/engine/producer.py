@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 
 from shedder.engine.push import Appendable, Pipeline, fitting
 from shedder.errors import StaleEpoch
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 
 
 class Engine(Appendable, Protocol):

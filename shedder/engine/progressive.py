@@ -19,11 +19,11 @@ from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.run_sample import RunSample
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.errors import DeadlineExceeded
-from shedder.queries.answer import ArchiveRead
-from shedder.queries.choose import Look, Stretch
-from shedder.queries.evidence import Evidence
-from shedder.queries.from_strata import evidence_from_strata
-from shedder.queries.narrowness import at_look, claimed, error_of
+from shedder.queries.answers.answer import ArchiveRead
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
+from shedder.queries.one_time.source_choice import Look, Stretch
+from shedder.queries.sampling.from_strata import evidence_from_strata
 
 SOURCE: Final = "archive sample"
 TAIL: Final = "tail"

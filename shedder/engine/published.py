@@ -19,11 +19,11 @@ from shedder.engine.standing import Standing
 from shedder.engine.thinning import levels_text
 from shedder.engine.window_evidence import window_evidence
 from shedder.errors import InternalError, ShedderError
-from shedder.queries.answer import Answer
-from shedder.queries.certification import Certification, facts_of, marked
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
-from shedder.queries.evidence import Evidence
-from shedder.queries.finish import finish, needs_exact
+from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.certification import Certification, facts_of, marked
+from shedder.queries.evidence.answer_builder import finish, needs_exact
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.evidence import Evidence
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode
 from shedder.streams.conform import conform
 

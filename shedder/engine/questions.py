@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction
-from shedder.queries.cross import cross_answer
+from shedder.queries.evidence.covariance_bounds import cross_answer
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US
 from synopses.counters.count_min import GroupedCountMin
 from synopses.counters.join_size import join_size, self_join_size

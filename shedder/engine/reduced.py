@@ -24,7 +24,7 @@ from shedder.cql.statements.archive_layout import Lazy
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.engine.progressive import Scan
 from shedder.errors import BadQuery, CorruptData
-from shedder.queries.choose import Look, Partly, Stretch
+from shedder.queries.one_time.source_choice import Look, Partly, Stretch
 
 THREADS: Final = min(4, os.cpu_count() or 1)
 

@@ -22,8 +22,8 @@ from shedder.engine.sharing import Sharing
 from shedder.engine.stream import Stream
 from shedder.engine.tenant_limits import check_queries
 from shedder.errors import BadSetting, QueryExists, ShedderError, UnknownQuery
-from shedder.queries.answer import Answer
-from shedder.queries.database import Params
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Params
 
 
 class Registered(ABC):

@@ -42,7 +42,7 @@ from shedder.engine.delete import delete
 from shedder.engine.insert import insert
 from shedder.engine.ownership import absent, check_statement, own_streams
 from shedder.errors import BadSetting, IndexExists, UnknownIndex, UnknownQuery, UnknownStream
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 if TYPE_CHECKING:
     from shedder.archive.scrub import Scrubbed

@@ -19,8 +19,8 @@ from shedder.engine.lost import Lost
 from shedder.engine.owed import Owed
 from shedder.engine.published import Published
 from shedder.engine.standing import Standing
-from shedder.queries.evidence import Evidence
-from shedder.queries.widen_late import widen_late
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.late_tuple_bounds import widen_late
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.dropped import BUCKET_US, Dropped
 from shedder.streams.frame import Frame

@@ -14,7 +14,7 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import TargetKind
 from shedder.engine.plan import Kind, kind_of, rank_choice
 from shedder.engine.thinning_error import beside
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from synopses.counters.count_min import GroupedCountMin
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets

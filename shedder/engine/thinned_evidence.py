@@ -15,7 +15,7 @@ from shedder.engine.resizing import merged as together
 from shedder.engine.segment import Segment
 from shedder.engine.standing import Merged, Standing
 from shedder.engine.thinned_questions import ThinnedPart
-from shedder.queries.answer import MissingGroups
+from shedder.queries.answers.answer import MissingGroups
 from synopses.counters.count_min import GroupedCountMin
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shedder.engine.resizing import alike
 from shedder.engine.segment import Segment
-from shedder.queries.sampled_joins import whole_sizes
+from shedder.queries.sampling.sampled_joins import whole_sizes
 from synopses.counters.count_min import GroupedCountMin
 from synopses.counters.join_size import join_size, self_join_size
 from synopses.intervals.confidence_split import split_confidence

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.engine.segment import Segment
-from shedder.queries.cross import BOUNDS, cross_answer, from_scaled, intercept
+from shedder.queries.evidence.covariance_bounds import BOUNDS, cross_answer, from_scaled, intercept
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import stratified_mean

@@ -19,8 +19,8 @@ from shedder.engine.thinned_joins import Side, confidence_of_sizes, thinned_join
 from shedder.engine.thinned_pairs import thinned_cross
 from shedder.engine.thinned_ranks import RankStrata
 from shedder.engine.thinned_sketches import SOURCE, thinned_distinct, thinned_quantile
-from shedder.queries.from_sample import as_estimates
-from shedder.queries.wide_sums import within_int64
+from shedder.queries.evidence.int64_sums import within_int64
+from shedder.queries.sampling.from_sample import as_estimates
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
 from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance

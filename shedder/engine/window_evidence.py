@@ -31,9 +31,9 @@ from shedder.engine.thinned_evidence import (
     thinned_parts,
 )
 from shedder.engine.thinned_questions import ThinnedPart
-from shedder.queries.answer import MissingGroups
-from shedder.queries.confidence import split_confidence
-from shedder.queries.evidence import Evidence
+from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.evidence.confidence_budget import split_confidence
+from shedder.queries.evidence.evidence import Evidence
 from shedder.streams.group_keys import OTHERS
 from shedder.streams.windows import Span
 from synopses.model.estimate import Bound, Estimates

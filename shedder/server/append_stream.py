@@ -17,7 +17,7 @@ from shedder.engine.caller import Asker
 from shedder.engine.engine import Engine
 from shedder.engine.ownership import check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.server.calls import CALL_LIMITS, CallLimits, Drain, settled
 from shedder.server.lines import Line
 from shedder.server.metrics import Metrics

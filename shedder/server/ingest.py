@@ -13,7 +13,7 @@ import grpc
 from shedder.engine.engine import Engine
 from shedder.engine.ownership import check_stream
 from shedder.errors import InvalidRequest, Overloaded, ShedderError, StorageFailed
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.server.append_stream import (
     LOOK_S,
     AppendCall,

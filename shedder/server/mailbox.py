@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shedder.errors import ShedderError
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 News = Answer | ShedderError
 

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from shedder.errors import BadSetting
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.version import __version__
 from shedder.wire.addresses import Address
 

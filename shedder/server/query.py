@@ -40,8 +40,8 @@ from shedder.errors import (
     ResourceExhausted,
     ShedderError,
 )
-from shedder.queries.answer import Answer
-from shedder.queries.database import Params, Receipt, StandingQuery
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Params, Receipt, StandingQuery
 from shedder.server.calls import CALL_LIMITS, Attention, CallLimits, Drain, Workers, time_left_s
 from shedder.server.identity import Identity, Scope, caller
 from shedder.server.mailbox import Mailbox

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shedder.cql.text.sampling_fractions import level_of
 from shedder.errors import Overloaded, SequenceGap, Unavailable
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.simulation.agenda import Agenda
 from shedder.simulation.arrivals import Rate, count
 from shedder.simulation.helping import Helping

@@ -12,7 +12,7 @@ import numpy as np
 from shedder.engine.owed import rows_name
 from shedder.engine.summarise import Plans, Summariser
 from shedder.errors import Overloaded, PlansChanged, Unavailable
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.simulation.agenda import Agenda
 from shedder.simulation.parcel import Parcel, Tally
 from shedder.simulation.server import Server

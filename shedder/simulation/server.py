@@ -21,7 +21,7 @@ from shedder.engine.merge import append_summaries, plans_now
 from shedder.engine.stream import Stream
 from shedder.engine.summarise import Plans
 from shedder.errors import Draining, Overloaded, ShedderError
-from shedder.queries.database import Ledger, Receipt
+from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.settings import Settings
 from shedder.simulation.agenda import Agenda
 from shedder.simulation.disk import Died, VirtualDisk, image

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.queries.answer import Answer
-from shedder.queries.finish import finish
-from shedder.queries.from_exact import evidence_from_exact
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.from_exact import evidence_from_exact
 from shedder.streams.batches import arrow_schema
 
 

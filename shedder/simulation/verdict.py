@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from scipy import stats
 
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 ROUNDING = 1e-9  # Of the value: floats are added in another order here.
 _NUMBERS = frozenset({"int64", "int32", "double"})

@@ -15,7 +15,7 @@ from shedder.engine.plan import BY_HASH, RANKED
 from shedder.engine.standing import Standing
 from shedder.engine.thinning import outputs_of
 from shedder.errors import ShedderError
-from shedder.queries.database import Ledger
+from shedder.queries.answers.database_api import Ledger
 from shedder.simulation.agenda import Agenda
 from shedder.simulation.arrivals import rate_of
 from shedder.simulation.client import Client

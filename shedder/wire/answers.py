@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
-from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
+from shedder.queries.answers.answer import Answer, ArchiveRead, MissingGroups
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import query_pb2
 from shedder.wire import tables

@@ -7,7 +7,7 @@ from shedder.cql.statements.archive_layout import layout_from_text, layout_text
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition
 from shedder.errors import BadQuery, Unimplemented
-from shedder.queries.database import Ledger, QueryLedger, Receipt
+from shedder.queries.answers.database_api import Ledger, QueryLedger, Receipt
 from shedder.v1 import ingest_pb2
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from shedder.errors import CorruptData
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from shedder.v1.query_pb2 import InvokeRequest, InvokeResponse
 from shedder.wire.answers import answer_from_wire
 

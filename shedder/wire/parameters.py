@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from shedder.errors import InvalidRequest
-from shedder.queries.database import Params
+from shedder.queries.answers.database_api import Params
 from shedder.v1 import query_pb2
 
 _EPOCH = datetime(1970, 1, 1)  # without a zone: UTC, as everywhere here

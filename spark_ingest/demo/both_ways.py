@@ -20,7 +20,7 @@ from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream
 from shedder.errors import ShedderError
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from spark_ingest.ask import Asked
 from spark_ingest.baseline import SealedStream, sealed_stream
 from spark_ingest.demo.panes import Alike, alike

@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from shedder.cql.expressions.expression import LISTS
-from shedder.queries.cases import Case
-from shedder.queries.printing import shown
-from shedder.queries.verdict import Claim, number
+from shedder.queries.answers.text_format import shown
+from shedder.queries.certification.claims import Case
+from shedder.queries.certification.value_verdict import Claim, number
 from spark_ingest.baseline import SealedStream, exact
 
 _GROUPS_SHOWN = 3

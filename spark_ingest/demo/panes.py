@@ -13,7 +13,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.pane import Pane
 from shedder.engine.plan import RANKED, Kind, Part
 from shedder.engine.standing import Standing
-from shedder.queries.cases import aggregate_name
+from shedder.queries.certification.claims import aggregate_name
 from shedder.streams.group_keys import GroupKeys
 from synopses.model.estimate import Estimates
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.client import PATIENCE_S
 from shedder.client.failures import Patience
 from shedder.errors import Overloaded, Unavailable, Unreachable
-from shedder.queries.database import Database
+from shedder.queries.answers.database_api import Database
 from spark_ingest.flights import STREAM
 
 PRODUCER = "replay"

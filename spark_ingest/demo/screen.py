@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from shedder.queries.answer import Answer
-from shedder.queries.printing import shown
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.text_format import shown
 from spark_ingest.demo.questions import Standing
 
 _ROWS_SHOWN = 2

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from shedder.client import Client
 from shedder.errors import InternalError, Unavailable, Unreachable
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
 from spark_ingest.ask import Asked
 from spark_ingest.baseline import sealed_stream

@@ -28,8 +28,8 @@ from shedder.errors import (
     InternalError,
     Unavailable,
 )
-from shedder.queries.finish import finish
-from shedder.queries.from_exact import evidence_from_exact
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.from_exact import evidence_from_exact
 from tests.queries import asking
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us")), ("key", pa.int64()), ("value", pa.float64())])

@@ -14,7 +14,7 @@ import pytest
 
 from shedder.cli.output import FACTS, Format, chosen, is_status, write
 from shedder.errors import BadSetting
-from shedder.queries.answer import COMPANION, ESTIMATE, ROLE, Answer
+from shedder.queries.answers.answer import COMPANION, ESTIMATE, ROLE, Answer
 
 ANSWER = Answer(
     pa.table(

@@ -4,7 +4,7 @@ import pytest
 
 from shedder.client.outbox import Outbox, epoch_after
 from shedder.errors import FailedPrecondition, StaleEpoch
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import decode
 from shedder.v1 import ingest_pb2
 from tests.streams.streams import TRADES, trades

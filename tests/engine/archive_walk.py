@@ -15,7 +15,7 @@ import pyarrow as pa
 from shedder.archive.backup import restore
 from shedder.engine.engine import Engine
 from shedder.errors import BeforeRetention
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from synopses.model.estimate import Bound
 
 SECOND = 1_000_000

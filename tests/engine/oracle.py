@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from tests.truth import keeps_its_promise
 
 SECOND = 1_000_000

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from shedder.archive.reductions.uniform import Uniform
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.queries.finish import finish
+from shedder.queries.evidence.answer_builder import finish
 from tests.archive.dealt import DealtRuns
 from tests.engine.scanning import scan_of
 from tests.queries.all_outputs import population

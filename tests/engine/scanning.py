@@ -10,7 +10,7 @@ from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.reductions.until_error import UntilError
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.progressive import Scan
-from shedder.queries.choose import Stretch
+from shedder.queries.one_time.source_choice import Stretch
 from tests.archive.dealt import DealtRuns
 
 

@@ -10,7 +10,7 @@ import pytest
 import shedder
 from shedder.engine.audit import GROUPS_MAX
 from shedder.engine.engine import Engine
-from shedder.queries.certification import REGAIN, Certification, broken_share
+from shedder.queries.certification.certification import REGAIN, Certification, broken_share
 from synopses.kernels.hashing import position_keys
 from tests.scale import scaled
 

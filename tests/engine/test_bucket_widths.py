@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from shedder.streams.group_keys import GroupKeys
 from tests import truth
 

@@ -14,7 +14,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.handle import Query
 from shedder.engine.standing import Standing
 from shedder.errors import PrecisionUnavailable
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 SECOND = 1_000_000
 NOW_US = 1_700_000_000 * SECOND

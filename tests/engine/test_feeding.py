@@ -13,7 +13,7 @@ from shedder.engine.machine import Machine
 from shedder.engine.plan import Plan
 from shedder.engine.standing import Standing
 from shedder.engine.stopwatch import Stopwatch
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 
 SECOND = 1_000_000
 NOW_US = 1_700_000_000 * SECOND

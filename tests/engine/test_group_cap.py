@@ -11,7 +11,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.others import among_others
 from shedder.engine.repair import rows_there
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from shedder.streams.group_keys import OTHERS
 
 SECOND = 1_000_000

@@ -23,7 +23,7 @@ from shedder.errors import (
     UnknownColumn,
     UnknownStream,
 )
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from tests.engine.world import CREATE, START_US, requests
 
 COPY = CREATE.replace("STREAM requests", "STREAM copied")

@@ -13,7 +13,7 @@ import pytest
 import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.summarise import Plans, Summariser
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encode
 from shedder.streams.dropped import Dropped
 

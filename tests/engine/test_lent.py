@@ -14,7 +14,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.lent import LENT_S, LentAnswer, Reported
 from shedder.engine.machine import Machine
 from shedder.errors import BadSetting, FailedPrecondition, UnknownStream
-from shedder.queries.certification import ALARM
+from shedder.queries.certification.certification import ALARM
 
 SECOND = 1_000_000
 CREATE = "CREATE STREAM r (ts TIMESTAMP NOT NULL, x DOUBLE) TIMESTAMP BY ts"

@@ -12,7 +12,7 @@ import pytest
 import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.measured import Measured, half_width, predictions, skipping_predictions
-from shedder.queries.evidence import Evidence
+from shedder.queries.evidence.evidence import Evidence
 from synopses.model.estimate import Bound, Estimates
 from tests.engine.allocation_world import bound, standing
 from tests.engine.query_worlds import CREATE, WINDOW, second

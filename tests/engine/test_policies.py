@@ -10,7 +10,7 @@ from shedder.archive.check import check
 from shedder.engine.engine import Engine
 from shedder.engine.overload import Overload
 from shedder.errors import BadQuery, UnknownStream
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.flooded import QUERIES, ROWS, Flooded

@@ -14,9 +14,9 @@ from shedder.archive.reductions.by_age import ByAge
 from shedder.archive.reductions.reduction import BlockStatistics
 from shedder.archive.reductions.uniform import Uniform
 from shedder.errors import BadReduction, DeadlineExceeded
-from shedder.queries.answer import Answer
-from shedder.queries.choose import Look, Stretch
-from shedder.queries.finish import finish
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.one_time.source_choice import Look, Stretch
 from synopses.intervals.sequential_looks import rows_wanted
 from tests.archive.dealt import DealtRuns
 from tests.engine.progressive_coverage import ASKED, DRAWN, Stopped, measured

@@ -21,7 +21,7 @@ from shedder.engine.rewrite_words import Rewritten, cost_ns, described, sampled_
 from shedder.engine.standing import Standing
 from shedder.engine.window_evidence import window_evidence
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
-from shedder.queries.confidence import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from shedder.streams.windows import PaneGrid, Span

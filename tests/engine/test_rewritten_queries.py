@@ -14,7 +14,7 @@ import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.grant_facts import percent
 from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable, QueryExists
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from tests import truth
 
 SECOND = 1_000_000

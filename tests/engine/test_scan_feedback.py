@@ -14,7 +14,7 @@ from shedder.archive.reductions.by_load import ByLoad
 from shedder.archive.reductions.reduction import BlockStatistics, Reduction
 from shedder.engine.progressive import Scan
 from shedder.errors import BadReduction
-from shedder.queries.finish import finish
+from shedder.queries.evidence.answer_builder import finish
 from tests.archive.dealt import DealtRuns
 from tests.engine.scanning import scan_of
 from tests.queries.asking import SCHEMA, ask, rows, truth

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from shedder.engine.engine import Engine
 from shedder.engine.insert import CHUNK_ROWS
 from shedder.errors import BadBatch, SequenceGap, SequenceReused, StaleEpoch, StreamInUse
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from tests.engine.oracle import (
     FUTURE_US,
     LATENESS_US,

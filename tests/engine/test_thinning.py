@@ -16,7 +16,7 @@ import shedder
 from shedder.archive.records import Level
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, UnknownQuery
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from synopses.intervals.unseen_groups import missing_group_rows
 from tests.engine.thinned_streams import CREATE, SECOND, rows
 from tests.truth import gate

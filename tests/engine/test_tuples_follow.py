@@ -11,7 +11,7 @@ import pytest
 
 from shedder.engine.engine import Engine
 from shedder.errors import BadBatch
-from shedder.queries.database import Receipt
+from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encode
 from shedder.streams.conform import conform
 from tests.engine.summary_world import (

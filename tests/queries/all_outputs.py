@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.queries.answer import Answer
-from shedder.queries.finish import finish
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
 from tests.queries.asking import ARROW, ask, truth
 from tests.truth import draw, keeps_its_promise
 

@@ -16,8 +16,8 @@ from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_p
 from shedder.cql.statements.archive_layout import Plain
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition, Select
-from shedder.queries.evidence import Evidence
-from shedder.queries.from_exact import evidence_from_exact
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.from_exact import evidence_from_exact
 from shedder.streams.batches import arrow_schema
 from synopses.model.estimate import Bound, Estimates
 

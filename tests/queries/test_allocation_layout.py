@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shedder.cli import output
 from shedder.engine.explain_allocation import SCHEMA
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 
 NONE = dict.fromkeys(SCHEMA.names)
 LONG = "a_name_of_a_query_that_is_as_long_as_names_of_queries_ever_are_in_practice"

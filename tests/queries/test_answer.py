@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
-from shedder.queries.finish import finish
-from shedder.queries.printing import shown
+from shedder.queries.answers.answer import Answer, ArchiveRead, MissingGroups
+from shedder.queries.answers.text_format import shown
+from shedder.queries.evidence.answer_builder import finish
 from synopses.model.estimate import Bound
 from tests.queries.asking import ask, between, evidence, known
 

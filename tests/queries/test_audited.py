@@ -11,8 +11,8 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import Plain
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition, Select
-from shedder.queries.audited import chances, compared, exact_query, look_at
-from shedder.queries.certification import Certification, Look, after, marked
+from shedder.queries.certification.audit import chances, compared, exact_query, look_at
+from shedder.queries.certification.certification import Certification, Look, after, marked
 from tests.spark_ingest.archives import answer
 
 SCHEMA = StreamSchema(

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
-from shedder.queries.certification import ALARM, Certification, Look, after, broken_share
+from shedder.queries.certification.certification import (
+    ALARM,
+    Certification,
+    Look,
+    after,
+    broken_share,
+)
 from tests.truth import gate
 
 

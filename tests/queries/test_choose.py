@@ -7,11 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from shedder.errors import BudgetExceeded, DeadlineExceeded, PrecisionUnavailable
-from shedder.queries.choose import Look, Partly, Source, Stretch, answer_once, choose, explain_once
-from shedder.queries.evidence import Evidence
-from shedder.queries.from_exact import SOURCE as ARCHIVE
-from shedder.queries.from_sample import SOURCE as SAMPLE
-from shedder.queries.from_sample import evidence_from_sample
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.from_exact import SOURCE as ARCHIVE
+from shedder.queries.one_time.source_choice import (
+    Look,
+    Partly,
+    Source,
+    Stretch,
+    answer_once,
+    choose,
+    explain_once,
+)
+from shedder.queries.sampling.from_sample import SOURCE as SAMPLE
+from shedder.queries.sampling.from_sample import evidence_from_sample
 from tests.queries.asking import ask, rows, truth
 from tests.queries.sampled import view_of
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pytest
 
-from shedder.queries.finish import finish
-from shedder.queries.from_sample import evidence_from_sample
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from tests.queries.all_outputs import GROUPED, OUTPUTS, SELECTIVITIES, Truth, population, query_of

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.queries.answer import Answer
-from shedder.queries.evidence import Evidence
-from shedder.queries.finish import finish
-from shedder.queries.from_sample import evidence_from_sample
-from shedder.queries.widen_late import widen_late
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.late_tuple_bounds import widen_late
+from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample

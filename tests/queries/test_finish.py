@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from shedder.errors import PrecisionUnavailable
-from shedder.queries.answer import MissingGroups
-from shedder.queries.finish import finish, needs_exact
+from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.evidence.answer_builder import finish, needs_exact
 from synopses.model.estimate import Bound, Estimates, TopItem
 from tests.queries.asking import ask, between, evidence, known
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from shedder.queries.finish import finish
-from shedder.queries.from_exact import evidence_from_exact
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.from_exact import evidence_from_exact
 from tests.queries.asking import ARROW, ask, exact_rows, rows, truth
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.queries.finish import finish
-from shedder.queries.from_sample import evidence_from_sample
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.sampling.from_sample import evidence_from_sample
 from synopses.model.estimate import Bound
 from tests.queries.asking import ARROW, SCHEMA, ask, rows, truth
 from tests.queries.sampled import view_of

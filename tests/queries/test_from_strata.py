@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.queries.evidence import Evidence
-from shedder.queries.finish import finish
-from shedder.queries.from_sample import evidence_from_sample
-from shedder.queries.from_strata import evidence_from_strata, thinned_together
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.sampling.from_sample import evidence_from_sample
+from shedder.queries.sampling.from_strata import evidence_from_strata, thinned_together
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.sample import SampleView
 from tests.queries.all_outputs import OUTPUTS, SELECTIVITIES, Truth, population, query_of

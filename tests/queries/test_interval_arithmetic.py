@@ -23,8 +23,8 @@ from shedder.cql.expressions.expression import (
 )
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Output
-from shedder.queries.outputs import Groups
-from shedder.queries.ranges import Range, Truth, of_array
+from shedder.queries.evidence.output_columns import Groups
+from shedder.queries.evidence.value_ranges import Range, Truth, of_array
 from synopses.model.estimate import Bound, Estimates
 from tests.queries.asking import ask, evidence
 

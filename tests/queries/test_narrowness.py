@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shedder.queries.answer import MissingGroups
-from shedder.queries.evidence import Evidence
-from shedder.queries.finish import finish
-from shedder.queries.from_sample import evidence_from_sample
-from shedder.queries.narrowness import at_look, claimed, error_of
+from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
+from shedder.queries.sampling.from_sample import evidence_from_sample
 from synopses.model.estimate import Bound, Estimates
 from tests.queries.asking import ask, between, evidence, known, rows
 from tests.queries.sampled import view_of

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.queries.answer import Answer
-from shedder.queries.finish import finish
-from shedder.queries.from_sample import evidence_from_sample
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
 from shedder.streams.sample import SampleView, StreamSample
 from tests.queries.asking import ARROW, SCHEMA, ask, truth

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.cql.statements.statement import Target, TargetKind
-from shedder.queries.verdict import (
+from shedder.queries.certification.value_verdict import (
     Claim,
     Ranks,
     judge_items,

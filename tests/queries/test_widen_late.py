@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.queries.answer import MissingGroups
-from shedder.queries.finish import finish
-from shedder.queries.known_range import known_range
-from shedder.queries.lacking import allow_for, of_the_others
-from shedder.queries.late_quantiles import late_quantile
-from shedder.queries.widen_late import outward_int, widen_late
+from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.known_range import known_range
+from shedder.queries.evidence.late_quantiles import late_quantile
+from shedder.queries.evidence.late_tuple_bounds import outward_int, widen_late
+from shedder.queries.evidence.missing_tuple_bounds import allow_for, of_the_others
 from shedder.streams.basics import ColumnBasics
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.kernels.hashing import murmur_int64

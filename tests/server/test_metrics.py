@@ -5,7 +5,7 @@ import math
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
-from shedder.queries.certification import Certification, Look, after, facts_of
+from shedder.queries.certification.certification import Certification, Look, after, facts_of
 from shedder.server.metrics import ControlGauges
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from shedder import errors
-from shedder.queries.database import Database, StandingQuery
+from shedder.queries.answers.database_api import Database, StandingQuery
 from tests.streams.streams import trades
 
 TEN_SECONDS_US = 10_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.queries.answer import COMPANION, ESTIMATE, ROLE, Answer
+from shedder.queries.answers.answer import COMPANION, ESTIMATE, ROLE, Answer
 from shedder.simulation.verdict import gate, gate_of_draws, judge
 
 

@@ -11,7 +11,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition
-from shedder.queries.answer import COMPANION, ESTIMATE, ROLE, Answer
+from shedder.queries.answers.answer import COMPANION, ESTIMATE, ROLE, Answer
 from spark_ingest.baseline import SealedStream, sealed_stream
 
 _TYPES = {kind.arrow: kind for kind in ColumnType}

@@ -16,7 +16,7 @@ from shedder.cql.expressions.functions import AGGREGATES
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql
 from shedder.cql.statements.statement import Window
 from shedder.errors import ShedderError
-from shedder.queries.cases import Case, aggregate_name
+from shedder.queries.certification.claims import Case, aggregate_name
 from shedder.streams.windows import span_of
 from spark_ingest.ask import bound
 from spark_ingest.baseline import exact, exact_answer, sealed_stream

@@ -11,7 +11,13 @@ import pytest
 
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.cql.statements.statement import Target, TargetKind
-from shedder.queries.verdict import Claim, Ranks, judge_quantile, judge_top, judge_value
+from shedder.queries.certification.value_verdict import (
+    Claim,
+    Ranks,
+    judge_quantile,
+    judge_top,
+    judge_value,
+)
 from spark_ingest.report import Effort, Refusal, Report, to_html, to_json, write
 from spark_ingest.scores import GroupCount, Judged, Made
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from shedder.cql.expressions.expression import AggregateFunction
-from shedder.queries.verdict import Claim, judge_value
+from shedder.queries.certification.value_verdict import Claim, judge_value
 from spark_ingest.scores import Judged, attainments, certain, gate, pooled, scores
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from spark_ingest.ask import Asked
 from spark_ingest.demo.both_ways import WAYS, Flights, Ran, run_both_ways, write_flights
 from spark_ingest.demo.questions import STANDING

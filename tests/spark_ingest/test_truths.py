@@ -10,7 +10,7 @@ import pytest
 
 from shedder.archive.store import Store
 from shedder.errors import FailedPrecondition, UnknownStream
-from shedder.queries.cases import Case
+from shedder.queries.certification.claims import Case
 from spark_ingest.ask import bound
 from spark_ingest.baseline import exact, relation, sample_rows, sealed_stream
 from spark_ingest.facts import find_truths

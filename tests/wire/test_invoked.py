@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.errors import CorruptData
-from shedder.queries.answer import Answer
+from shedder.queries.answers.answer import Answer
 from shedder.v1.query_pb2 import InvokeResponse
 from shedder.wire.answers import answer_to_wire
 from shedder.wire.invoked import KEPT_BYTES_MAX, LastAnswer

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from shedder.errors import CorruptData, InvalidRequest, Unimplemented
-from shedder.queries.answer import Answer, ArchiveRead, MissingGroups
-from shedder.queries.database import Ledger, QueryLedger, Receipt
+from shedder.queries.answers.answer import Answer, ArchiveRead, MissingGroups
+from shedder.queries.answers.database_api import Ledger, QueryLedger, Receipt
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import ingest_pb2, query_pb2
 from shedder.wire import tables

@@ -1,0 +1,77 @@
+"""How far an answer is from its target, and what a look at it may claim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract, TargetKind
+from shedder.queries.answers.answer import Answer
+from shedder.queries.evidence.answer_builder import finish
+from shedder.queries.evidence.evidence import Evidence
+from synopses.intervals.sequential_looks import look_confidence
+from synopses.model.estimate import Bound
+
+_BEYOND = float("inf")
+
+
+def at_look(query: BoundQuery, look: int) -> BoundQuery:
+    """The query as one look asks it: at the confidence that this look may spend."""
+    return replace(query, confidence=look_confidence(look, query.confidence))
+
+
+def claimed(query: BoundQuery, look: int, evidence: Evidence) -> Evidence:
+    """What a look found, at the confidence that all looks together keep: that of the query."""
+    part = (1.0 - look_confidence(look, query.confidence)) / (1.0 - query.confidence)
+    estimates = {
+        aggregate: replace(found, confidence=1.0 - (1.0 - found.confidence) / part)
+        for aggregate, found in evidence.estimates.items()
+    }
+    missing = evidence.missing
+    if missing is not None:
+        missing = replace(missing, confidence=1.0 - (1.0 - missing.confidence) / part)
+    return replace(evidence, estimates=estimates, missing=missing)
+
+
+def error_of(query: BoundQuery, evidence: Evidence) -> float:
+    """The widest interval of an answer in units of what the target allows; 1 or less meets it.
+
+    Returns: inf where some value has no interval, where there is no row to judge by, and where a
+    value misses by a measure that has no ratio (a list, a text).
+    """
+    assert query.target is not None
+    answer = finish(replace(query, contract=Contract.WIDEN), evidence)
+    if answer.met is None:
+        return _BEYOND
+    if answer.met:
+        return min(1.0, max((_ratio(query, answer, c) for c in answer.approximate), default=0.0))
+    if query.target.kind is TargetKind.RANK:
+        errors = [found.max(initial=0.0) for found in evidence.rank_errors.values()]
+        worst = max(errors, default=_BEYOND) / query.target.size
+        return float(worst) if worst > 1.0 else _BEYOND
+    worst = max(_ratio(query, answer, column) for column in answer.approximate)
+    return worst if worst > 1.0 else _BEYOND
+
+
+def _ratio(query: BoundQuery, answer: Answer, column: str) -> float:
+    """The widest interval of one column by what the target allows it."""
+    assert query.target is not None
+    kind = answer.table.schema.field(column).type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        met = answer.table[column + "_met"].to_pylist()
+        return 0.0 if all(met) else _BEYOND
+    bound = answer.table[column + "_bound"].to_numpy()
+    value, low, high = (  # Whole numbers beyond 2^53 are rounded.
+        answer.table[column + end].cast(pa.float64(), safe=False).to_numpy()
+        for end in ("", "_low", "_high")
+    )
+    allowed = np.full(len(value), query.target.size)
+    if query.target.kind is TargetKind.RELATIVE:
+        allowed = query.target.size * np.abs(value)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = np.maximum(high - value, value - low) / allowed
+    ratio = np.where(np.isnan(ratio) | (bound == Bound.NONE.word), _BEYOND, ratio)
+    return float(np.where(bound == Bound.EXACT.word, 0.0, ratio).max(initial=0.0))

@@ -1,0 +1,293 @@
+"""Evidence from samples of several parts of a stream, each read at its own share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.evidence.confidence_budget import split_confidence
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.int64_sums import within_int64
+from shedder.queries.sampling.from_sample import Estimator, as_estimates, both, evidence_from_sample
+from shedder.queries.sampling.sampled_query import Sampled
+from shedder.queries.sampling.sampled_rows import Selection
+from shedder.streams.sample import SampleView
+from synopses.intervals.confidence_split import split_confidence as split_confidence_in
+from synopses.intervals.interval import Intervals
+from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
+from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from synopses.intervals.stratum import Stratum
+from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.model.estimate import Bound, Estimates
+from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range
+
+SOURCE: Final = "sample"
+_INFINITE: Final = "the column has infinite values"
+_STRATIFIED: Final[Mapping[AggregateFunction, Callable[..., Intervals]]] = {
+    AggregateFunction.COUNT: stratified_count,
+    AggregateFunction.SUM: stratified_sum,
+    AggregateFunction.AVG: stratified_mean,
+    AggregateFunction.VAR: stratified_variance,
+    AggregateFunction.STDDEV: stratified_deviation,
+}
+_ADDED: Final = frozenset({AggregateFunction.SUM, AggregateFunction.AVG})
+_FROM_ALL: Final = frozenset({AggregateFunction.MIN, AggregateFunction.MAX})
+_DEVIATIONS: Final = 6.0  # A binomial is above its mean by more with a probability under 1e-9.
+
+
+def evidence_from_strata(
+    query: BoundQuery,
+    views: Sequence[SampleView],
+    rng: np.random.Generator,
+    *,
+    start_us: int | None = None,
+    end_us: int | None = None,
+    marked: bool = False,
+) -> Evidence:
+    """What samples of disjoint parts of a stream know together about a query's aggregates.
+
+    Counts, sums, averages and variances are estimated part by part (synopses.intervals.stratified)
+    and minima and maxima from all that was seen; other aggregates need one simple random sample,
+    so all parts are thinned to the smallest share that any was read at. So do sums and averages
+    whose distribution no normal interval can be argued for: what holds of any is far narrower for
+    one sample than for the sum of many.
+
+    Args:
+      query: any query over the stream.
+      views: at least one; each a simple random sample of its own part, with its basics.
+      rng: what thinning is drawn with.
+      start_us, end_us: the stretch of event time that the query is over; None is open.
+      marked: whether the samples' rows say which of them are deleted, see `Selection`.
+    """
+    there = [view for view in views if view.population] or list(views[:1])
+    if len(there) == 1:
+        return evidence_from_sample(
+            query, there[0], start_us=start_us, end_us=end_us, marked=marked
+        )
+    strata = _Strata.of(Selection(query, start_us, end_us, marked), there, rng)
+    confidences = split_confidence(query)
+    return Evidence(
+        strata.union.groups.keys,
+        {each: strata.estimate(each, confidences[each]) for each in query.aggregates},
+        missing=_missing(query, there),
+        start_us=start_us,
+        end_us=end_us,
+        sources=(SOURCE,),
+        rank_errors={
+            each: strata.thinned.rank_errors(each, confidences[each])
+            for each in query.aggregates
+            if each.function is AggregateFunction.QUANTILE
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Strata:
+    """One query over several samples; union: all their rows, as if of one.
+
+    part: int64 [matches], the sample that each matching row is of.
+    """
+
+    union: Sampled
+    views: Sequence[SampleView]
+    part: NDArray[np.int64]
+    rng: np.random.Generator
+
+    @classmethod
+    def of(
+        cls, selection: Selection, views: Sequence[SampleView], rng: np.random.Generator
+    ) -> _Strata:
+        merged = together(views)
+        union = Sampled.of(selection, merged)
+        _, where = selection.frame_and_rows(merged.rows)
+        ends = np.cumsum([view.rows.num_rows for view in views])
+        return cls(union, views, np.searchsorted(ends, where, side="right"), rng)
+
+    def estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._estimate(aggregate, confidence)
+
+    def _estimate(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        bounds = _STRATIFIED.get(aggregate.function)
+        if bounds is not None:
+            return self._stratified(aggregate, bounds, confidence)
+        if aggregate.function in _FROM_ALL:
+            return Estimator(self.union).estimate(aggregate, confidence)
+        return self.thinned.estimate(aggregate, confidence)
+
+    @cached_property
+    def thinned(self) -> Estimator:
+        """A simple random sample of all parts, with the groups of all that was seen."""
+        view = thinned_together(self.views, self.rng)
+        rows = self.union.selection.rows(view.rows)
+        ids = self.union.groups.of_rows(rows)
+        groups = replace(self.union.groups, ids=ids)
+        sampled = Sampled(
+            self.union.selection, view, rows, groups, view.population, view.rows.num_rows
+        )
+        return Estimator(sampled)
+
+    def _stratified(
+        self, aggregate: Aggregate, bounds: Callable[..., Intervals], confidence: float
+    ) -> Estimates:
+        node = aggregate.argument
+        union = self.union
+        if aggregate.function is AggregateFunction.COUNT:
+            if union.is_whole and (node is None or isinstance(node, Column)):
+                basics = None if node is None else union.view.basics[node.name]
+                known = union.population if basics is None else basics.rows
+                return Estimates.exact(np.array([known]), "basics")
+            strata = self._counting(node)
+            return bounds(strata, confidence=confidence).estimates(
+                confidence=confidence, source=SOURCE
+            )
+        assert node is not None, aggregate
+        strata = self._moments(node)
+        intervals = bounds(strata, confidence=confidence)
+        empty = union.per_group(union.present_ids(node)) == 0
+        everything = union.view.is_everything
+        found = as_estimates(intervals, confidence, empty=empty, known=everything)
+        free = ~intervals.certified & (found.bound != Bound.EXACT)
+        if aggregate.function in _ADDED and free.any():
+            half = split_confidence_in(confidence, 2)
+            apart = as_estimates(bounds(strata, confidence=half), half, empty=empty)
+            joined = both(apart, self.thinned.estimate(aggregate, half), confidence)
+            found = _where(free, joined, found)
+        spoiled = union.infinite(node)
+        if spoiled.any():
+            none = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
+            found = replace(found, bound=none, null=found.null | spoiled, reason=_INFINITE)
+        if aggregate.function is AggregateFunction.SUM and aggregate.type is ColumnType.BIGINT:
+            return within_int64(found, found.low, found.high)
+        added = aggregate.function in _ADDED
+        return unless_out_of_range(found, SUM_OUT_OF_RANGE if added else OUT_OF_RANGE)
+
+    def _counting(self, node: Expression | None) -> list[Stratum]:
+        ids, part = self._ids(node)
+        groups = self.union.groups.count
+        ones, none = np.ones(groups), np.zeros(groups)
+        return [
+            Stratum(
+                view.population,
+                view.rows.num_rows,
+                np.bincount(ids[part == at], minlength=groups),
+                ones,
+                none,
+                1.0,
+                1.0,
+                whole=False,
+            )
+            for at, view in enumerate(self.views)
+        ]
+
+    def _ids(self, node: Expression | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The group and the sample of each row, or of each value of an expression."""
+        if node is None:
+            return self.union.groups.ids, self.part
+        rows = self.union.rows.present(node).rows
+        return self.union.present_ids(node), self.part if rows is None else self.part[rows]
+
+    def _moments(self, node: Expression) -> list[Stratum]:
+        values, _ = self.union.present(node)
+        floats = np.asarray(values, np.float64)
+        ids, part = self._ids(node)
+        finite = np.isfinite(floats)
+        return [
+            self._stratum(node, view, floats[mine], ids[mine])
+            for at, view in enumerate(self.views)
+            for mine in [(part == at) & finite]
+        ]
+
+    def _stratum(
+        self,
+        node: Expression,
+        view: SampleView,
+        values: NDArray[np.float64],
+        ids: NDArray[np.int64],
+    ) -> Stratum:
+        groups = self.union.groups.count
+        counts = np.bincount(ids, minlength=groups)
+        means = np.bincount(ids, values, minlength=groups) / np.maximum(counts, 1.0)
+        away = values - means[ids]
+        means += np.bincount(ids, away, minlength=groups) / np.maximum(counts, 1)
+        squares = np.bincount(ids, (values - means[ids]) ** 2, minlength=groups).astype(float)
+        low, high = replace(self.union, view=view).range(node)
+        if len(values):
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+        whole = self.union.is_whole and isinstance(node, Column)
+        population = view.population
+        read = view.rows.num_rows
+        if whole and isinstance(node, Column):
+            # Values are a simple random sample of all values, which are counted.
+            population, read = view.basics[node.name].rows, len(values)
+        return Stratum(population, read, counts, means, squares, low, high, whole)
+
+
+def _where(chosen: NDArray[np.bool_], one: Estimates, other: Estimates) -> Estimates:
+    """The values of one for the groups that are chosen, those of the other for the rest."""
+    value, low, high, bound, null = (
+        np.where(chosen, mine, theirs)
+        for mine, theirs in (
+            (one.value, other.value),
+            (one.low, other.low),
+            (one.high, other.high),
+            (one.bound, other.bound),
+            (one.null, other.null),
+        )
+    )
+    return replace(other, value=value, low=low, high=high, bound=bound, null=null)
+
+
+def together(views: Sequence[SampleView]) -> SampleView:
+    """All rows of all samples; no simple random sample, but all that was seen."""
+    first = views[0]
+    rows = pa.Table.from_batches([view.rows for view in views]).combine_chunks()
+    [batch] = rows.to_batches() or [first.rows]
+    basics = dict(first.basics)
+    for view in views[1:]:
+        basics = {name: found.merged(view.basics[name]) for name, found in basics.items()}
+    population = sum(view.population for view in views)
+    return replace(first, first=0, position=population, rows=batch, basics=basics)
+
+
+def thinned_together(views: Sequence[SampleView], rng: np.random.Generator) -> SampleView:
+    """A simple random sample of all parts, out of samples of each.
+
+    Tuples that are kept independently with one probability are, given their number, a simple
+    random sample. So each part keeps a binomial number of its rows; the probability is so far
+    below the smallest share read that all but one draw in 1e9 find enough rows.
+    """
+    shares = [view.rows.num_rows / view.population for view in views if not view.is_everything]
+    if not shares:
+        return together(views)
+    wanted = min(view.rows.num_rows for view in views if not view.is_everything)
+    share = max(0.0, min(shares) * (1.0 - _DEVIATIONS / np.sqrt(max(wanted, 1))))
+    kept = []
+    for view in views:
+        count = min(int(rng.binomial(view.population, share)), view.rows.num_rows)
+        rows = np.sort(rng.choice(view.rows.num_rows, count, replace=False))
+        kept.append(replace(view, rows=view.rows.take(rows)))
+    return together(kept)
+
+
+def _missing(query: BoundQuery, views: Sequence[SampleView]) -> MissingGroups | None:
+    """A group wholly in the part that was read at the smallest share is the hardest to meet."""
+    parts = [view for view in views if not view.is_everything]
+    if not query.groups or not parts:
+        return None
+    population = sum(view.population for view in parts)
+    share = min(view.rows.num_rows / view.population for view in parts)
+    largest = missing_group_rows(
+        population=population, read=int(share * population), confidence=query.confidence
+    )
+    return MissingGroups(float(largest + 1), query.confidence)

@@ -1,0 +1,194 @@
+"""One query over one sample: matching rows, their groups and values, as estimators want them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column, Expression
+from shedder.queries.evidence.known_range import known_range
+from shedder.queries.sampling.sampled_rows import SampledGroups, Selection, ValueCounts
+from shedder.queries.sampling.stratified import stratified_for
+from shedder.streams.frame import Frame
+from shedder.streams.sample import HashedView, SampleView, WeightedView
+from shedder.streams.strata import StratifiedView
+from synopses.intervals.sample_values import SampledValues
+from synopses.intervals.weighted import WeightedMatches
+from synopses.model.estimate import Estimates
+from synopses.moments.moments import GroupedMoments
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One query over one sample.
+
+    rows: the matching rows of the uniform sample, or of the stratified one. groups: the groups that
+    they are of. population, read: N, the tuples that the sample is of, and n of them that are in
+    it; of a stratified sample int64 [groups], those of each group's stratum.
+    """
+
+    selection: Selection
+    view: SampleView
+    rows: Frame
+    groups: SampledGroups
+    population: int | NDArray[np.int64]
+    read: int | NDArray[np.int64]
+    stratified: StratifiedView | None = None
+    owners: NDArray[np.int64] | None = None  # The stratum of each group, of a stratified sample.
+
+    @classmethod
+    def of(cls, selection: Selection, view: SampleView) -> Sampled:
+        """Select the rows and number their groups."""
+        stratified = stratified_for(selection.query, view)
+        if stratified is not None:
+            return cls._of_strata(selection, view, stratified)
+        rows = selection.rows(view.rows)
+        groups = SampledGroups.of(selection.query.groups, rows)
+        return cls(selection, view, rows, groups, view.population, view.rows.num_rows)
+
+    @classmethod
+    def _of_strata(
+        cls, selection: Selection, view: SampleView, stratified: StratifiedView
+    ) -> Sampled:
+        rows, where = selection.frame_and_rows(stratified.rows)
+        groups = SampledGroups.of(selection.query.groups, rows)
+        owners = np.zeros(groups.count, np.int64)  # A group lies in one stratum.
+        owners[groups.ids] = stratified.strata[where]
+        population, read = stratified.population[owners], stratified.read[owners]
+        return cls(selection, view, rows, groups, population, read, stratified, owners)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every tuple was read."""
+        if self.stratified is not None:
+            return self.stratified.is_everything
+        return self.view.is_everything
+
+    @property
+    def is_complete(self) -> NDArray[np.bool_]:
+        """bool [] or [groups], whether all tuples that can be of the group were read."""
+        complete: NDArray[np.bool_] = np.equal(self.read, self.population)
+        return complete
+
+    @property
+    def are_strata(self) -> bool:
+        """Whether each group is all of its stratum: it is known how many tuples it has."""
+        stratified = self.stratified
+        if stratified is None or not self.selection.is_all or stratified.has_others:
+            return False
+        return len(self.selection.query.groups) == len(stratified.columns)
+
+    def known(self, aggregate: Aggregate) -> Estimates | None:
+        """What the moments of all tuples say exactly; None: nothing."""
+        node = aggregate.argument
+        moments = self.moments(node) if self.are_strata and node is not None else None
+        if moments is None:
+            return None
+        match aggregate.function:
+            case AggregateFunction.COUNT:
+                return moments.count()
+            case AggregateFunction.SUM:
+                return moments.sum()
+            case AggregateFunction.AVG:
+                return moments.mean()
+            case AggregateFunction.MIN:
+                return moments.minimum()
+            case AggregateFunction.MAX:
+                return moments.maximum()
+            case _:
+                return None
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Neither filtered nor grouped: what the basics know is what is asked."""
+        return self.selection.is_all and not self.groups.groups
+
+    def present(self, node: Expression) -> tuple[Any, NDArray[np.int64]]:
+        """The non-null values (numpy, or Arrow text) and their groups."""
+        return self.rows.present(node).values, self.present_ids(node)
+
+    def present_ids(self, node: Expression) -> NDArray[np.int64]:
+        """The group of each non-null value."""
+        rows = self.rows.present(node).rows
+        return self.groups.ids if rows is None else self.groups.ids[rows]
+
+    def per_group(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many of these rows each group has: int64 [groups]."""
+        return np.bincount(ids, minlength=self.groups.count)
+
+    def range(self, node: Expression) -> tuple[float, float]:
+        """Ends that no value of the expression lies outside of."""
+        return known_range(node, self.view.basics)
+
+    def moments(self, node: Expression) -> GroupedMoments | None:
+        """Of each group's stratum, those of all its tuples' values; None: nobody measured them."""
+        if self.stratified is None or self.owners is None or not isinstance(node, Column):
+            return None
+        moments = self.stratified.moments.get(node.name)
+        return None if moments is None else moments.select(self.owners)
+
+    def ranges(self, node: Expression) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same by group: [groups] each, or [] where they are those of the stream."""
+        low, high = (np.asarray(end, np.float64) for end in self.range(node))
+        moments = self.moments(node)
+        if moments is None:
+            return low, high
+        least, most = moments.minimum(), moments.maximum()
+        return np.where(least.null, low, least.value), np.where(most.null, high, most.value)
+
+    def values(self, node: Expression, *, finite: bool = True) -> SampledValues:
+        """The values with what is known of the rest; infinite ones only if not `finite`."""
+        values, ids = self.present(node)
+        floats = np.asarray(values, np.float64)
+        if finite and not np.isfinite(floats).all():
+            kept = np.isfinite(floats)
+            floats, ids = floats[kept], ids[kept]
+        population, read, everything = self.population, self.read, False
+        if self.is_whole and isinstance(node, Column):
+            # The rows with a value are a simple random sample of all of those, which are counted.
+            population, read = self.view.basics[node.name].rows, len(values)
+            everything = len(floats) == read
+        low, high = self.ranges(node)
+        return SampledValues.by_group(
+            floats,
+            ids=None if everything else ids.astype(np.int32),
+            groups=self.groups.count,
+            population=population,
+            read=read,
+            low=low,
+            high=high,
+            everything=everything,
+        )
+
+    def infinite(self, node: Expression) -> NDArray[np.bool_]:
+        """Groups with an infinite value in the sample."""
+        values, ids = self.present(node)
+        found = np.zeros(self.groups.count, np.bool_)
+        if values.dtype.kind == "f":
+            found[ids[np.isinf(values)]] = True
+        return found
+
+    def value_counts(self, node: Expression) -> ValueCounts:
+        """The distinct values of each group."""
+        return ValueCounts.of(self.rows.hashes(node), self.groups.ids)
+
+    def hashed_counts(self, node: Expression, view: HashedView) -> ValueCounts:
+        """The distinct values of each group in a sample by the column's hash."""
+        frame = self.selection.rows(view.rows)
+        return ValueCounts.of(frame.hashes(node), self.groups.of_rows(frame))
+
+    def weighted_matches(self, view: WeightedView) -> WeightedMatches:
+        """What a weighted sample holds of each group."""
+        frame, where = self.selection.frame_and_rows(view.rows)
+        ids = self.groups.of_rows(frame)
+        known = ids >= 0
+        return WeightedMatches.by_group(
+            view.weights[where][known],
+            tau=view.tau,
+            ids=ids[known].astype(np.int32),
+            groups=self.groups.count,
+        )
