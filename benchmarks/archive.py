@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.measure import Report
-from shedder.archive.commit import Entry, GroupCommit
-from shedder.archive.entries import Run, StreamEntry
-from shedder.archive.files import OsFiles
-from shedder.archive.log import Log
-from shedder.archive.parquet import ROW_GROUP_ROWS_MAX, open_writer
-from shedder.archive.records import Batch, Kind
-from shedder.archive.runs import write_run
+from shedder.archive.encoding.parquet_encoding import ROW_GROUP_ROWS_MAX, open_writer
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.log import Log
+from shedder.archive.log.records import Batch, Kind
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.runs.run_format import write_run
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Hybrid, Plain, layout_text

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import shedder
 from benchmarks.trades import CREATE
-from shedder.archive.commit import Entry, GroupCommit
-from shedder.archive.log import Log
+from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.log import Log
 from shedder.engine.intake import Arrived, Intake
 from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.server.server import serve

@@ -18,10 +18,10 @@ import numpy as np
 import shedder
 from benchmarks.measure import Report
 from benchmarks.progressive import BATCH_ROWS, CREATE, RUN_ROWS, fill, trades
-from shedder.archive.backup import backup, restore
-from shedder.archive.entries import Run
-from shedder.archive.layouts.parts import part_of
-from shedder.archive.progress import Progress
+from shedder.archive.layouts.readable_part import part_of
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.operations.backup import backup, restore
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy, Plain
 from shedder.engine.engine import Engine
 from shedder.engine.tasks import Watch

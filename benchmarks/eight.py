@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from benchmarks.measure import Report
 from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES, START_US, batches
-from shedder.archive.records import Batch
+from shedder.archive.log.records import Batch
 from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema

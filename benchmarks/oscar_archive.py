@@ -18,10 +18,10 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from shedder.archive.backup import backup
+from shedder.archive.archive_store import Store
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.parts import Part, parts_of
-from shedder.archive.store import Store
+from shedder.archive.layouts.readable_part import Part, parts_of
+from shedder.archive.operations.backup import backup
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.bound_query import StreamSchema

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from shedder.archive.catalog import Catalog
-from shedder.archive.deletions import Deleted
-from shedder.archive.entries import Run, StreamEntry
-from shedder.archive.files import OsFiles
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.files.file_system import OsFiles
 from shedder.archive.layouts.blocks import Block, Wanted, read_blocks
 from shedder.archive.layouts.copies import places_of
-from shedder.archive.layouts.parts import part_of
+from shedder.archive.layouts.readable_part import part_of
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.metadata.deleted_positions import Deleted
 from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import BadReduction, CorruptData, OutOfRange, UnknownColumn, UnknownStream
 from shedder.streams.batches import arrow_schema

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from shedder.archive.catalog import Catalog
-from shedder.archive.deletions import Deleted
-from shedder.archive.entries import Run
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.metadata.deleted_positions import Deleted
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.errors import FailedPrecondition, OutOfRange, UnknownStream

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.archive.backfills_in_catalog import Summarised
-from shedder.archive.compartments import compartment_us, rows_within
-from shedder.archive.entries import Run, StreamEntry
-from shedder.archive.files import OsFiles
-from shedder.archive.foreign_run import SentFile
-from shedder.archive.runs import write_run
+from shedder.archive.catalog.backfill_table import Summarised
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.runs.external_run import SentFile
+from shedder.archive.runs.run_format import write_run
+from shedder.archive.store.retention_partitions import compartment_us, rows_within
 from shedder.cql.statements.archive_layout import layout_from_text
 from shedder.engine.backfill import BackfillState
 from shedder.engine.summaries import PaneSummary, Summaries

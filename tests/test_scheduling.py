@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from shedder.archive.commit import GroupCommit
-from shedder.archive.log import Log
+from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.log.log import Log
 from shedder.engine.actor import Actor
 from shedder.scheduling import BULK, LATE, give_way, run_soon
 

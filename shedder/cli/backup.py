@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.cli.connection import (
     CaOption,
     CertOption,
@@ -88,7 +88,9 @@ def restore(
 
 
 def _make(what: str, source: Path, target: Path, *, link: bool, verify: bool) -> None:
-    from shedder.archive.backup import restore as make  # Heavy (pyarrow); `--help` does without.
+    from shedder.archive.operations.backup import (
+        restore as make,  # Heavy (pyarrow); `--help` does without.
+    )
 
     progress = Progress(what, "bytes")
     with shown(progress):

@@ -29,7 +29,7 @@ def check(
 
     - `shedder check --data ./data`
     """
-    from shedder.archive.check import check as check_directory
+    from shedder.archive.operations.verify import check as check_directory
 
     report = check_directory(data)
     say(f"streams: {report.streams:,}")

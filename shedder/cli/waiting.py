@@ -18,7 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from shedder.archive.progress import Progress as Work
+from shedder.archive.tasks.progress import Progress as Work
 from shedder.cli.talk import console
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Database

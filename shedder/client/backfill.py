@@ -9,8 +9,8 @@ from shedder.client.calls import Calls
 from shedder.v1 import backfill_pb2 as pb
 
 if TYPE_CHECKING:
-    from shedder.archive.backfills_in_catalog import Summarised
-    from shedder.archive.foreign_run import SentFile
+    from shedder.archive.catalog.backfill_table import Summarised
+    from shedder.archive.runs.external_run import SentFile
     from shedder.engine.backfill import Adopted, BackfillState
 
 

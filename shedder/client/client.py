@@ -10,7 +10,7 @@ from typing import Any, Self, overload
 
 import pyarrow as pa
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.client.audit import AuditCalls
 from shedder.client.backfill import BackfillCalls
 from shedder.client.connection import Connection

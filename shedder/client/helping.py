@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from shedder.archive.files import Files
+from shedder.archive.files.file_system import Files
 from shedder.client.connection import Connection
 from shedder.client.outbox import epoch_after
 from shedder.client.spill import Spill

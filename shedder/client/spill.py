@@ -20,8 +20,8 @@ from urllib.parse import quote
 import google_crc32c
 import pyarrow as pa
 
-from shedder.archive.directory import DirectoryLock
-from shedder.archive.files import DISK_FULL_ERRNOS, Files, OsFiles, atomic_write
+from shedder.archive.files.data_directory import DirectoryLock
+from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files, OsFiles, atomic_write
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import CorruptData, DiskFull, StorageFailed
 from shedder.streams.batches import arrow_schema

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from shedder.archive.files import Files
+from shedder.archive.files.file_system import Files
 from shedder.client.backlog import HOLD_S, Backlog, SpillState
 from shedder.client.connection import Connection
 from shedder.client.helping import Helper

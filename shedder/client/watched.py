@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.v1 import query_pb2
 
 PROGRESS_PERIOD_S: Final = 0.1

@@ -6,17 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shedder.archive.alterations import (
+from shedder.archive.archive_store import Store
+from shedder.archive.files.data_directory import FORMAT_ALTERED
+from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.log.records import Kind
+from shedder.archive.log.setting_changes import (
     Alteration,
     BudgetAltered,
     QueryAltered,
     QuotasAltered,
     alteration_to_parts,
 )
-from shedder.archive.commit import GroupCommit
-from shedder.archive.directory import FORMAT_ALTERED
-from shedder.archive.records import Kind
-from shedder.archive.store import Store
 from shedder.engine.quotas import Tenants
 from shedder.engine.stream import Stream
 from shedder.overload.memory import Pressure

@@ -8,9 +8,9 @@ from functools import partial
 
 import structlog
 
-from shedder.archive.deadline import Deadline
-from shedder.archive.exact import ExactWorker
-from shedder.archive.snapshot import Snapshot
+from shedder.archive.exact.client import ExactWorker
+from shedder.archive.store.snapshot import Snapshot
+from shedder.archive.tasks.deadline import Deadline
 from shedder.engine.audit_moment import Moment, note, taken, unseen
 from shedder.engine.core import Core
 from shedder.engine.lent import Lent

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from shedder.archive.backfills_in_catalog import Backfill, BackfillPart, Summarised
-from shedder.archive.entries import Run
-from shedder.archive.files import DISK_FULL_ERRNOS
-from shedder.archive.foreign_run import SentFile
+from shedder.archive.catalog.backfill_table import Backfill, BackfillPart, Summarised
+from shedder.archive.files.file_system import DISK_FULL_ERRNOS
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.external_run import SentFile
 from shedder.cql.statements.archive_layout import layout_text
 from shedder.engine.backfilled_panes import (
     BuiltFrom,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from shedder.archive.backfills_in_catalog import BackfillPart
+from shedder.archive.catalog.backfill_table import BackfillPart
 from shedder.engine.core import Core
 from shedder.engine.feeding import leave
 from shedder.engine.merge import plans_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.archive.entries import Run
+from shedder.archive.metadata.catalog_entries import Run
 from shedder.cql.text.durations import timestamp_text
 from shedder.engine.core import Core
 from shedder.engine.stream import Stream

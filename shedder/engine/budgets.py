@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import pyarrow as pa
 
 from allocator.demands import BYTES_END
-from shedder.archive.alterations import BudgetAltered, QueryAltered
+from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered
 from shedder.cql.statements.statement import WEIGHT_MAX
 from shedder.engine.core import Core
 from shedder.engine.explain_allocation import allocation_table

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shedder.archive.catalog import Catalog
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.catalog.catalog import Catalog
 from shedder.engine.drops import Drops
 from shedder.engine.late_panes import LatePanes
 from shedder.engine.lost import Lost

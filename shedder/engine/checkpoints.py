@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from shedder.archive.catalog import Catalog
-from shedder.archive.directory import FORMAT_JOINED
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.files.data_directory import FORMAT_JOINED
 from shedder.engine.checkpoint import Checkpoint
 from shedder.engine.joining import Joining
 from shedder.errors import Draining, InternalError, ShedderError

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from shedder.archive.aside import awaited
-from shedder.archive.directory import FORMAT_DROPS
-from shedder.archive.progress import Told, nobody
-from shedder.archive.records import Batch, Built, Heartbeat
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.files.data_directory import FORMAT_DROPS
+from shedder.archive.log.records import Batch, Built, Heartbeat
+from shedder.archive.tasks.interruptible_call import awaited
+from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.admission import Admission

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import structlog
 
-from shedder.archive.aside import awaited
-from shedder.archive.compartments import compartment_us
-from shedder.archive.entries import Run
-from shedder.archive.progress import Told, nobody
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.store.retention_partitions import compartment_us
+from shedder.archive.tasks.interruptible_call import awaited
+from shedder.archive.tasks.progress import Told, nobody
 from shedder.engine.actor import Actor
 from shedder.engine.indexer import Indexer
 from shedder.engine.stream import Stream

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.archive.entries import Run
-from shedder.archive.progress import Progress
-from shedder.archive.runs import missing_text, read_run
-from shedder.archive.snapshot import Snapshot
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.run_format import missing_text, read_run
+from shedder.archive.store.snapshot import Snapshot
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.insert_checks import bind_rows
 from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.statements.statement import Delete

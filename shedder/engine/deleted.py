@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from shedder.archive.deletions import Deletion
+from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.cql.text.durations import timestamp_text
 from shedder.queries.evidence.evidence import Evidence
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from shedder.archive.alterations import Alteration
-from shedder.archive.commit import Entry
-from shedder.archive.records import Batch, Built, Heartbeat, Level, Sizes
+from shedder.archive.log.group_commit import Entry
+from shedder.archive.log.records import Batch, Built, Heartbeat, Level, Sizes
+from shedder.archive.log.setting_changes import Alteration
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.built import Checked
 from shedder.engine.intake import Arrived

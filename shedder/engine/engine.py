@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from shedder.archive.deadline import Deadline
-from shedder.archive.directory import FORMAT_DROPS, FORMAT_TENANTS
-from shedder.archive.exact import ExactWorker
-from shedder.archive.progress import Progress
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.exact.client import ExactWorker
+from shedder.archive.files.data_directory import FORMAT_DROPS, FORMAT_TENANTS
+from shedder.archive.tasks.deadline import Deadline
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.parse import parse
 from shedder.cql.expressions.expression_text import quoted
 from shedder.cql.expressions.integer_division import compile_remainders

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import structlog
 
-from shedder.archive.deadline import Deadline
-from shedder.archive.entries import Rolled, RollupEntry, Run
-from shedder.archive.exact import RELATION, ExactWorker, Without
-from shedder.archive.snapshot import Snapshot
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.exact.client import RELATION, ExactWorker, Without
+from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run
+from shedder.archive.store.snapshot import Snapshot
+from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.binding.rollup_definition import Rollup, answers, rollup_text
 from shedder.cql.sql.rollup_sql import Stretches, rollup_sql
 from shedder.cql.statements.bound_query import BoundQuery

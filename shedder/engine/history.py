@@ -7,8 +7,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from shedder.archive.backfilled_runs import POSITION_MIN
-from shedder.archive.scan import Live
+from shedder.archive.backfill.staged_runs import POSITION_MIN
+from shedder.archive.store.scan import Live
 from shedder.engine.core import Core
 from shedder.engine.standing import Standing
 from shedder.engine.stream import Stream

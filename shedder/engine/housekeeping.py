@@ -7,12 +7,12 @@ from contextlib import ExitStack, suppress
 
 import structlog
 
-from shedder.archive.backfilled_runs import POSITION_MIN
-from shedder.archive.entries import Run
-from shedder.archive.layouts.open_files import OPEN_FILES
-from shedder.archive.progress import Progress
-from shedder.archive.run_files import RunFiles
-from shedder.archive.scrub import Pace, Scrubbed, scrub_run
+from shedder.archive.backfill.staged_runs import POSITION_MIN
+from shedder.archive.layouts.file_handle_cache import OPEN_FILES
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.operations.scrub import Pace, Scrubbed, scrub_run
+from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.tasks.progress import Progress
 from shedder.engine.core import Core
 from shedder.engine.relayout import Relayouts, due_for_purge
 from shedder.engine.tasks import Tasks

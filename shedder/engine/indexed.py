@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.archive.entries import Run
+from shedder.archive.archive_store import Store
+from shedder.archive.indexes.value_index import Ranges, keys_of
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.snapshot import Snapshot
-from shedder.archive.store import Store
-from shedder.archive.value_index import Ranges, keys_of
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.store.snapshot import Snapshot
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.predicate_ranges import Stretch as Values

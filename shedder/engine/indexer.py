@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from shedder.archive.entries import Run
-from shedder.archive.progress import LOOK_S, Progress
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.tasks.progress import LOOK_S, Progress
 from shedder.engine.pace import Pace
 from shedder.errors import Cancelled, DiskFull, Draining, ShedderError, UnknownStream
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shedder.archive.backfilled_runs import POSITION_MIN
-from shedder.archive.progress import Progress
+from shedder.archive.backfill.staged_runs import POSITION_MIN
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.insert_checks import (
     RowsQuery,
     bind_rows,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shedder.archive.commit import GroupCommit
-from shedder.archive.records import DROPPED, FOLLOW, SUMMARISED, Batch, Built, Heartbeat, Kind
+from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.log.records import DROPPED, FOLLOW, SUMMARISED, Batch, Built, Heartbeat, Kind
 from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 from shedder.engine.built import Checked
 from shedder.engine.door_drops import DoorDrops

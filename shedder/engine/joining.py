@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from shedder.archive.catalog import Catalog
-from shedder.archive.entries import QueryEntry
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.checkpoint import query_parts
 from shedder.errors import ShedderError, StorageFailed

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from shedder.archive.directory import FORMAT_LOAD
-from shedder.archive.records import Kind, LevelFrom
+from shedder.archive.files.data_directory import FORMAT_LOAD
+from shedder.archive.log.records import Kind, LevelFrom
 from shedder.engine.stream import Stream
 from shedder.engine.thinning import by_load
 from shedder.errors import Draining, InternalError, ShedderError

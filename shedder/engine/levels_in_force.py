@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
-from shedder.archive.commit import GroupCommit
-from shedder.archive.directory import FORMAT_LEVELS, FORMAT_LOAD
-from shedder.archive.records import Kind, Level, LevelFrom
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.files.data_directory import FORMAT_LEVELS, FORMAT_LOAD
+from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.log.records import Kind, Level, LevelFrom
 from shedder.engine.actor import Actor
 from shedder.engine.stream import Stream
 from shedder.errors import BadSetting

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from shedder.archive.holes import Stretch
+from shedder.archive.metadata.position_gaps import Stretch
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.text.durations import timestamp_text
 from shedder.queries.answers.answer import MissingGroups

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shedder.archive.records import Batch, Kind
-from shedder.archive.segment import Damage, header_of
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.log.log_segment import Damage, header_of
+from shedder.archive.log.records import Batch, Kind
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.stream import Stream
 

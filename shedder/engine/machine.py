@@ -13,9 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
-from shedder.archive.commit import FailureHandler, GroupCommit, Handler
-from shedder.archive.files import Files, OsFiles
-from shedder.archive.log import Log
+from shedder.archive.files.file_system import Files, OsFiles
+from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
+from shedder.archive.log.log import Log
 from shedder.engine.actor import Actor
 from shedder.engine.plan import Plan
 from shedder.engine.stopwatch import Stopwatch

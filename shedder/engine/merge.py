@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 
-from shedder.archive.directory import FORMAT_BUILT, FORMAT_FOLLOW
+from shedder.archive.files.data_directory import FORMAT_BUILT, FORMAT_FOLLOW
 from shedder.engine.built import Checked, checked
 from shedder.engine.core import Core
 from shedder.engine.grant import group_bytes

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
-from shedder.archive.entries import ColumnBasics as RunBasics
-from shedder.archive.holes import lost_text
-from shedder.archive.runs import missing_text
-from shedder.archive.snapshot import Snapshot
+from shedder.archive.metadata.catalog_entries import ColumnBasics as RunBasics
+from shedder.archive.metadata.position_gaps import lost_text
+from shedder.archive.runs.run_format import missing_text
+from shedder.archive.store.snapshot import Snapshot
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.queries.evidence.evidence import Evidence

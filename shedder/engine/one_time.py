@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from shedder.archive.aside import awaited
-from shedder.archive.deadline import Deadline
-from shedder.archive.entries import Run
-from shedder.archive.exact import RELATION, ExactWorker, Without
-from shedder.archive.layouts.parts import Part
-from shedder.archive.snapshot import Snapshot
+from shedder.archive.exact.client import RELATION, ExactWorker, Without
+from shedder.archive.layouts.readable_part import Part
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.store.snapshot import Snapshot
+from shedder.archive.tasks.deadline import Deadline
+from shedder.archive.tasks.interruptible_call import awaited
 from shedder.cql.binding.bind import bind
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, exact_sql, needs_positions
 from shedder.cql.statements.bound_query import BoundQuery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shedder.archive.progress import LOOK_S, Told, nobody
+from shedder.archive.tasks.progress import LOOK_S, Told, nobody
 from shedder.engine.machine import Machine
 
 STEP_S = 0.01  # What a step is to take: whoever waits for the interpreter waits no longer.

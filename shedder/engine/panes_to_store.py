@@ -6,7 +6,7 @@ from abc import ABC
 from collections import deque
 from dataclasses import dataclass, field
 
-from shedder.archive.catalog import Catalog
+from shedder.archive.catalog.catalog import Catalog
 from shedder.engine.closed_panes import ClosedPanes
 from shedder.engine.pane import Pane
 from shedder.engine.stored_pane import pane_to_bytes

@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from shedder.archive.aside import aside
-from shedder.archive.block_sample import BlockSample
-from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.reduction import BlockStatistics, ScanStatistics
 from shedder.archive.reductions.registry import NamedReduction
-from shedder.archive.run_sample import RunSample
+from shedder.archive.sampling.block_sample import BlockSample
+from shedder.archive.sampling.run_sample import RunSample
+from shedder.archive.tasks.deadline import Deadline
+from shedder.archive.tasks.interruptible_call import aside
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.errors import DeadlineExceeded
 from shedder.queries.answers.answer import ArchiveRead

@@ -10,12 +10,21 @@ from functools import partial
 
 import structlog
 
-from shedder.archive.alterations import alteration_from_body
-from shedder.archive.directory import FORMAT_FIRST, FORMAT_LOAD, format_of
-from shedder.archive.entries import QueryEntry
-from shedder.archive.holes import lost_text
-from shedder.archive.records import DROPPED, Batch, Built, Heartbeat, Kind, Level, LevelFrom, Sizes
-from shedder.archive.segment import Record
+from shedder.archive.files.data_directory import FORMAT_FIRST, FORMAT_LOAD, format_of
+from shedder.archive.log.log_segment import Record
+from shedder.archive.log.records import (
+    DROPPED,
+    Batch,
+    Built,
+    Heartbeat,
+    Kind,
+    Level,
+    LevelFrom,
+    Sizes,
+)
+from shedder.archive.log.setting_changes import alteration_from_body
+from shedder.archive.metadata.catalog_entries import QueryEntry
+from shedder.archive.metadata.position_gaps import lost_text
 from shedder.cql.binding.bind import bind
 from shedder.engine.asked import Given
 from shedder.engine.built import Checked

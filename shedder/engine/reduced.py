@@ -10,15 +10,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.block_sample import BlockSample
-from shedder.archive.deadline import Deadline
-from shedder.archive.entries import Run
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.parts import Part, part_of
+from shedder.archive.layouts.readable_part import Part, part_of
+from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.reductions.reduction import Surroundings
 from shedder.archive.reductions.registry import UNTIL_ERROR, NamedReduction, reduction_of
-from shedder.archive.run_sample import Block, ReadBlocks
-from shedder.archive.snapshot import Snapshot
+from shedder.archive.sampling.block_sample import BlockSample
+from shedder.archive.sampling.run_sample import Block, ReadBlocks
+from shedder.archive.store.snapshot import Snapshot
+from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.expressions.expression import BY_TIME, Column, Expression, walk
 from shedder.cql.statements.archive_layout import Lazy
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema

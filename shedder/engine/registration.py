@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from shedder.archive.directory import FORMAT_JOINED, FORMAT_LEVELS
-from shedder.archive.entries import QueryEntry
+from shedder.archive.files.data_directory import FORMAT_JOINED, FORMAT_LEVELS
+from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.binding.bind import bind
 from shedder.cql.expressions.expression import AggregateFunction, Column
 from shedder.cql.statements.bound_query import BoundQuery

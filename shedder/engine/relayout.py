@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
-from shedder.archive.entries import RollupEntry, Run
-from shedder.archive.progress import Progress
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.metadata.catalog_entries import RollupEntry, Run
+from shedder.archive.tasks.progress import Progress
 from shedder.engine.core import Core
 from shedder.engine.tasks import Tasks
 from shedder.errors import Cancelled, CorruptData, Draining, ShedderError, StorageFailed

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from shedder.archive.backfilled_runs import POSITION_MIN
-from shedder.archive.progress import Progress
-from shedder.archive.scan import Live
+from shedder.archive.backfill.staged_runs import POSITION_MIN
+from shedder.archive.store.scan import Live
+from shedder.archive.tasks.progress import Progress
 from shedder.engine.core import Core
 from shedder.engine.history import History, catch_up
 from shedder.engine.pace import Pace

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from shedder.archive.commit import GroupCommit
-from shedder.archive.directory import FORMAT_SIZES
-from shedder.archive.records import Kind, Sizes
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.files.data_directory import FORMAT_SIZES
+from shedder.archive.log.group_commit import GroupCommit
+from shedder.archive.log.records import Kind, Sizes
 from shedder.engine.actor import Actor
 from shedder.engine.machine import Machine
 from shedder.engine.stream import Stream

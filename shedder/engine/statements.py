@@ -45,7 +45,7 @@ from shedder.errors import BadSetting, IndexExists, UnknownIndex, UnknownQuery, 
 from shedder.queries.answers.answer import Answer
 
 if TYPE_CHECKING:
-    from shedder.archive.scrub import Scrubbed
+    from shedder.archive.operations.scrub import Scrubbed
     from shedder.engine.engine import Engine
     from shedder.engine.tasks import Watch
 

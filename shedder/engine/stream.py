@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from shedder.archive.deletions import Deletion
-from shedder.archive.records import FOLLOW, SUMMARISED, Batch, Built
+from shedder.archive.log.records import FOLLOW, SUMMARISED, Batch, Built
+from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.built import Checked, take_in

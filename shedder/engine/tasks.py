@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded, Draining
 
 Watch = Callable[[Progress], None]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 import pyarrow as pa
 
-from shedder.archive.alterations import QuotasAltered
+from shedder.archive.log.setting_changes import QuotasAltered
 from shedder.engine.caller import OPERATOR, Asker
 from shedder.engine.core import Core
 from shedder.engine.overload import Overload

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.records import DROPPED, Batch
+from shedder.archive.log.records import DROPPED, Batch
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.intake import Arrived
 from shedder.engine.stream import Stream

@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 
-from shedder.archive.backup import Copied, backup
-from shedder.archive.entries import RollupEntry
-from shedder.archive.progress import Progress
-from shedder.archive.scrub import Scrubbed, scrub
+from shedder.archive.metadata.catalog_entries import RollupEntry
+from shedder.archive.operations.backup import Copied, backup
+from shedder.archive.operations.scrub import Scrubbed, scrub
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Layout
 from shedder.cql.statements.overload_policy import OnOverload, resolved
 from shedder.cql.statements.statement import Select

@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
-from shedder.archive.backfills_in_catalog import Summarised
-from shedder.archive.foreign_run import SentFile
+from shedder.archive.catalog.backfill_table import Summarised
+from shedder.archive.runs.external_run import SentFile
 from shedder.engine.engine import Engine
 from shedder.server.calls import Workers
 from shedder.v1 import backfill_pb2 as pb

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.errors import Draining
 from shedder.server.identity import LOCAL, caller
 from shedder.server.places import Places

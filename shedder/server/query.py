@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import grpc
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.statement import (
     AlterActivity,

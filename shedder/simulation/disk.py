@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from shedder.archive.files import Bytes, OsFiles, ReadFile, WriteFile
+from shedder.archive.files.file_system import Bytes, OsFiles, ReadFile, WriteFile
 from shedder.simulation.scenario import Machine, Stall
 
 

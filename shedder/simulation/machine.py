@@ -9,9 +9,9 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, TypeVar
 
-from shedder.archive.commit import FailureHandler, GroupCommit, Handler
-from shedder.archive.files import Files
-from shedder.archive.log import Log
+from shedder.archive.files.file_system import Files
+from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
+from shedder.archive.log.log import Log
 from shedder.engine.actor import Actor
 from shedder.engine.machine import Machine
 from shedder.engine.plan import Plan

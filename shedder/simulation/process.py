@@ -9,8 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from shedder.archive.commit import Entry
-from shedder.archive.records import Batch, Built
+from shedder.archive.log.group_commit import Entry
+from shedder.archive.log.records import Batch, Built
 from shedder.engine.engine import Engine
 from shedder.engine.intake import Arrived
 from shedder.engine.standing import Standing

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shedder.archive.commit import Entry
-from shedder.archive.records import DROPPED, Batch, Built
+from shedder.archive.log.group_commit import Entry
+from shedder.archive.log.records import DROPPED, Batch, Built
 from shedder.engine.caller import Asker
 from shedder.engine.engine import Engine
 from shedder.engine.listeners import News

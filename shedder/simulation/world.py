@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.records import SUMMARISED, Batch, Built
+from shedder.archive.log.records import SUMMARISED, Batch, Built
 from shedder.engine.listeners import News
 from shedder.engine.plan import BY_HASH, RANKED
 from shedder.engine.standing import Standing

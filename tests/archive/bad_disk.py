@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from shedder.archive.files import OsFiles, OsReadFile, ReadFile
+from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile
 
 
 class BadDisk(OsFiles):

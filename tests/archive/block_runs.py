@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.entries import StreamEntry
-from shedder.archive.files import OsFiles
-from shedder.archive.runs import write_run
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.metadata.catalog_entries import StreamEntry
+from shedder.archive.runs.run_format import write_run
 from tests.archive.schemas import ARROW, SCHEMA, batch
 
 FIRST = 50

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from shedder.archive.backup import restore
-from shedder.archive.commit import Entry, GroupCommit
-from shedder.archive.layouts.parts import part_of
-from shedder.archive.log import Log
-from shedder.archive.progress import Progress
-from shedder.archive.records import Batch, Kind
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.layouts.readable_part import part_of
+from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.log import Log
+from shedder.archive.log.records import Batch, Kind
+from shedder.archive.operations.backup import restore
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import DiskFull, ShedderError

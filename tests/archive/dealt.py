@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.block_sample import BlockSample
-from shedder.archive.entries import Run
-from shedder.archive.parquet import basics_of
+from shedder.archive.encoding.parquet_encoding import basics_of
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.sampling.block_sample import BlockSample
 from shedder.cql.statements.bound_query import StreamSchema
 
 

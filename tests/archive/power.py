@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shedder.archive.files import Bytes, OsFiles, OsWriteFile, ReadFile, WriteFile
+from shedder.archive.files.file_system import Bytes, OsFiles, OsWriteFile, ReadFile, WriteFile
 from tests.scale import scaled
 from tests.seeds import seed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.check import check
+from shedder.archive.operations.verify import check
 from tests.archive.children import write
 from tests.archive.worlds import positions, recover
 from tests.warm_process import Traced, WarmProcess

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from shedder.archive.aside import aside, awaited
-from shedder.archive.progress import Progress, nobody
+from shedder.archive.tasks.interruptible_call import aside, awaited
+from shedder.archive.tasks.progress import Progress, nobody
 from shedder.errors import Cancelled
 
 

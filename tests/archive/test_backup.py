@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.backup import backup, restore
-from shedder.archive.check import check
-from shedder.archive.copying import INCOMPLETE
-from shedder.archive.files import OsFiles
-from shedder.archive.progress import Progress
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.files.directory_copy import INCOMPLETE
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.operations.backup import backup, restore
+from shedder.archive.operations.verify import check
+from shedder.archive.tasks.progress import Progress
 from shedder.errors import (
     BadSetting,
     Cancelled,

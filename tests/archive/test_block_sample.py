@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.block_sample import BlockSample
-from shedder.archive.deadline import Deadline
-from shedder.archive.progress import Progress
-from shedder.archive.run_sample import fewest
+from shedder.archive.sampling.block_sample import BlockSample
+from shedder.archive.sampling.run_sample import fewest
+from shedder.archive.tasks.deadline import Deadline
+from shedder.archive.tasks.progress import Progress
 from shedder.errors import Cancelled, CorruptData, DeadlineExceeded
 from tests.archive.dealt import DealtRuns
 from tests.queries.asking import SCHEMA, rows

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import shedder
-from shedder.archive.files import OsFiles, OsReadFile
+from shedder.archive.files.file_system import OsFiles, OsReadFile
 from shedder.archive.layouts.blocks import Wanted, read_blocks
-from shedder.archive.layouts.checked_file import Footers
-from shedder.archive.layouts.open_files import OpenFiles, opened
-from shedder.archive.layouts.parts import part_of
-from shedder.archive.runs import read_run, write_run
+from shedder.archive.layouts.checksummed_file import Footers
+from shedder.archive.layouts.file_handle_cache import OpenFiles, opened
+from shedder.archive.layouts.readable_part import part_of
+from shedder.archive.runs.run_format import read_run, write_run
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Hybrid, Plain
 from shedder.errors import CorruptData

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from shedder.archive.backfills_in_catalog import BackfillPart
-from shedder.archive.catalog import Catalog
-from shedder.archive.entries import ColumnBasics, Footer, QueryEntry, Run
-from shedder.archive.migrations import statements_of
-from shedder.archive.tables import SCHEMA_VERSION, TABLE_STATEMENTS, row_checksum
+from shedder.archive.catalog.backfill_table import BackfillPart
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.catalog.migrations import statements_of
+from shedder.archive.catalog.sqlite_tables import SCHEMA_VERSION, TABLE_STATEMENTS, row_checksum
+from shedder.archive.metadata.catalog_entries import ColumnBasics, Footer, QueryEntry, Run
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData, NewerFormat, QueryExists, StorageFailed, StreamExists
 from tests.archive.schemas import SCHEMA

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from shedder.archive.check import check
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.operations.verify import check
 from shedder.errors import CorruptData, DirectoryLocked
 from tests.archive.schemas import PLAIN, SCHEMA
 from tests.archive.worlds import ingest

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.alterations import (
+from shedder.archive.log.group_commit import Entry, GroupCommit
+from shedder.archive.log.log import Log
+from shedder.archive.log.records import Batch, Heartbeat, Kind
+from shedder.archive.log.setting_changes import (
     BudgetAltered,
     QueryAltered,
     QuotasAltered,
     alteration_from_body,
     alteration_to_parts,
 )
-from shedder.archive.commit import Entry, GroupCommit
-from shedder.archive.log import Log
-from shedder.archive.records import Batch, Heartbeat, Kind
 from shedder.errors import BadSetting, DiskFull, Draining, Overloaded, StorageFailed
 from tests.archive.power import PowerFiles
 

@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.check import check
-from shedder.archive.compartments import COMPARTMENTS, ROWS_MIN, compartment_us, rows_within
-from shedder.archive.records import Batch, Kind
-from shedder.archive.store import Store
-from shedder.archive.tail import Piece, Tail
+from shedder.archive.archive_store import Store
+from shedder.archive.log.records import Batch, Kind
+from shedder.archive.operations.verify import check
+from shedder.archive.store.retention_partitions import (
+    COMPARTMENTS,
+    ROWS_MIN,
+    compartment_us,
+    rows_within,
+)
+from shedder.archive.store.tail import Piece, Tail
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from shedder.streams.batches import encode

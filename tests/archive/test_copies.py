@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.archive.backup import restore
-from shedder.archive.check import check
+from shedder.archive.archive_store import Store
+from shedder.archive.catalog.run_annotations import SCANS_MIN
 from shedder.archive.layouts.blocks import Wanted
 from shedder.archive.layouts.copies import places_of
-from shedder.archive.layouts.parts import part_of, parts_of
-from shedder.archive.marks import SCANS_MIN
-from shedder.archive.scrub import scrub
-from shedder.archive.store import Store
+from shedder.archive.layouts.readable_part import part_of, parts_of
+from shedder.archive.operations.backup import restore
+from shedder.archive.operations.scrub import scrub
+from shedder.archive.operations.verify import check
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain
 from shedder.errors import BadQuery

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.archive.deadline import Deadline
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.deadline import Deadline
+from shedder.archive.tasks.progress import Progress
 from shedder.errors import Cancelled, DeadlineExceeded
 
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shedder.archive.exact import ExactWorker
-from shedder.archive.progress import Progress
+from shedder.archive.exact.client import ExactWorker
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.sql.exact_query import SqlDialect, exact_sql
 from shedder.errors import (
     BudgetExceeded,

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.archive.catalog import Catalog
-from shedder.archive.check import check
+from shedder.archive.archive_store import Store
+from shedder.archive.catalog.catalog import Catalog
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.store import Store
+from shedder.archive.operations.verify import check
 from shedder.cql.statements.archive_layout import Plain
 from shedder.errors import CorruptData
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shedder.archive.check import check
+from shedder.archive.operations.verify import check
 from tests.archive.children import write_and_retain
 from tests.archive.syscalls import needs_strace, run
 from tests.archive.worlds import positions, recover

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shedder.archive.log import MARK, Log
-from shedder.archive.segment import SEGMENT_HEAD_BYTES
+from shedder.archive.log.log import MARK, Log
+from shedder.archive.log.log_segment import SEGMENT_HEAD_BYTES
 from shedder.errors import BatchTooLarge, NewerFormat, StorageFailed
 from tests.archive.power import PowerFiles
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.log import MARK, Log
+from shedder.archive.log.log import MARK, Log
 from shedder.errors import DiskFull, StorageFailed
 from tests.archive.power import PowerFailed, PowerFiles
 from tests.scale import scaled

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from shedder.archive.check import check
-from shedder.archive.log import Log
-from shedder.archive.records import Kind
+from shedder.archive.log.log import Log
+from shedder.archive.log.records import Kind
+from shedder.archive.operations.verify import check
 from tests.archive.children import fill_the_log, ingest_for_ever
 from tests.archive.worlds import positions, recover
 from tests.scale import scaled

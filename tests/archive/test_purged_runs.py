@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shedder.archive.check import check
-from shedder.archive.files import OsFiles
+from shedder.archive.archive_store import Store
+from shedder.archive.files.file_system import OsFiles
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.parts import part_of
-from shedder.archive.store import Store
+from shedder.archive.layouts.readable_part import part_of
+from shedder.archive.operations.verify import check
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.entries import ColumnBasics
+from shedder.archive.metadata.catalog_entries import ColumnBasics
 from shedder.archive.reductions.reduction import (
     BlockStatistics,
     Reduction,

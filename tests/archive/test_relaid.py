@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from shedder.archive.check import check
-from shedder.archive.files import OsFiles
-from shedder.archive.layouts.parts import part_of
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.layouts.readable_part import part_of
+from shedder.archive.operations.verify import check
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Lazy, Plain, layout_text
 from shedder.errors import Cancelled, CorruptData, DiskFull, StorageFailed
 from tests.archive.full_catalog import CatalogPages
@@ -223,7 +223,7 @@ class Work:
 
 def reopened(directory, files: PowerFiles) -> Store:
     store = Store.open(directory, files=files)
-    from shedder.archive.records import Batch, Kind
+    from shedder.archive.log.records import Batch, Kind
     from shedder.streams.batches import decode
 
     for record in store.log.read(store.log.first_sequence):

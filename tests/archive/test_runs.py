@@ -7,11 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shedder.archive.entries import StreamEntry
-from shedder.archive.files import OsFiles
-from shedder.archive.layouts.description import basics_beside
-from shedder.archive.parquet import TEXT_CHARACTERS_MAX, basics_of, choose_encoding, row_group_rows
-from shedder.archive.runs import read_run, verify_run, write_run
+from shedder.archive.encoding.parquet_encoding import (
+    TEXT_CHARACTERS_MAX,
+    basics_of,
+    choose_encoding,
+    row_group_rows,
+)
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.layouts.run_footer import basics_beside
+from shedder.archive.metadata.catalog_entries import StreamEntry
+from shedder.archive.runs.run_format import read_run, verify_run, write_run
 from shedder.errors import Cancelled, CorruptData
 from tests.archive.schemas import ARROW, PLAIN, SCHEMA, batch
 

@@ -6,10 +6,10 @@ from itertools import count
 
 import pytest
 
-from shedder.archive.check import check
-from shedder.archive.progress import Progress
-from shedder.archive.scrub import scrub
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.operations.scrub import scrub
+from shedder.archive.operations.verify import check
+from shedder.archive.tasks.progress import Progress
 from shedder.errors import Cancelled, CorruptData
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import ingest, positions, recover

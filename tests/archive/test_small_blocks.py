@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from shedder.archive.files import OsFiles, OsReadFile
+from shedder.archive.files.file_system import OsFiles, OsReadFile
+from shedder.archive.layouts.block_coalescing import SMALL_ROWS, SmallBlocks
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.small_blocks import SMALL_ROWS, SmallBlocks
-from shedder.archive.run_files import AHEAD_ROWS, RunFiles
+from shedder.archive.runs.run_file_cache import AHEAD_ROWS, RunFiles
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shedder.archive.directory import DirectoryLock
-from shedder.archive.files import OsFiles
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.files.data_directory import DirectoryLock
+from shedder.archive.files.file_system import OsFiles
 from shedder.errors import (
     BadSetting,
     CorruptData,
@@ -258,7 +258,8 @@ def test_a_full_disk_keeps_nobody_from_locking_a_directory(tmp_path, monkeypatch
 @pytest.mark.slow
 def test_the_lock_ends_with_its_process(tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from shedder.archive.store import Store\n"
+        "import os, sys; from pathlib import Path\n"
+        "from shedder.archive.archive_store import Store\n"
         "store = Store.open(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

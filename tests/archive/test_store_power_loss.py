@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.check import check
+from shedder.archive.archive_store import Store
+from shedder.archive.indexes.value_index import index_name
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.records import Batch, Kind
-from shedder.archive.store import Store
-from shedder.archive.value_index import index_name
+from shedder.archive.log.records import Batch, Kind
+from shedder.archive.operations.verify import check
 from shedder.cql.binding.parse import parse
 from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import DiskFull, StorageFailed

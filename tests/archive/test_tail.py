@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.tail import PIECE_BYTES_MAX, PIECE_ROWS_MAX, Piece, Tail
+from shedder.archive.store.tail import PIECE_BYTES_MAX, PIECE_ROWS_MAX, Piece, Tail
 from tests.archive.schemas import batch
 
 

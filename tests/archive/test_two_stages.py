@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from shedder.archive.deadline import Deadline
+from shedder.archive.tasks.deadline import Deadline
 from synopses.intervals.means import sampled_mean
 from synopses.intervals.sample_values import SampledValues
 from tests.archive.dealt import DealtRuns

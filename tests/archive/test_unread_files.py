@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from shedder.archive.scrub import scrub
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.operations.scrub import scrub
 from tests.archive.bad_disk import BadDisk
 from tests.archive.schemas import SCHEMA
 from tests.archive.worlds import ingest, positions

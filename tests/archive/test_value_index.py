@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.files import OsFiles
-from shedder.archive.value_index import BLOCK_PAIRS, PAIR, Fences, Stale, keys_of, to_parts
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.indexes.value_index import BLOCK_PAIRS, PAIR, Fences, Stale, keys_of, to_parts
 from shedder.cql.expressions.column_types import ColumnType
 
 INTS = st.integers(-(2**63), 2**63 - 1)

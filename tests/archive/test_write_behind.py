@@ -5,8 +5,8 @@ from contextlib import closing, suppress
 import google_crc32c
 import pytest
 
-from shedder.archive.progress import SYNC_BYTES
-from shedder.archive.write_behind import WriteBehind
+from shedder.archive.files.background_writer import WriteBehind
+from shedder.archive.tasks.progress import SYNC_BYTES
 
 
 class Held:

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.archive.entries import Run
-from shedder.archive.progress import Progress
-from shedder.archive.records import Batch, Kind
-from shedder.archive.runs import read_run
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.log.records import Batch, Kind
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.run_format import read_run
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Layout
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch

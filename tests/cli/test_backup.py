@@ -10,7 +10,7 @@ import pytest
 
 import shedder
 from examples.requests import requests
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded, TargetExists

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.cli.waiting import Bar
 
 

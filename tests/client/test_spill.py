@@ -5,7 +5,7 @@ import errno
 import pyarrow as pa
 import pytest
 
-from shedder.archive.files import OsFiles
+from shedder.archive.files.file_system import OsFiles
 from shedder.client.spill import Spill
 from shedder.errors import CorruptData, DirectoryLocked, DiskFull, StorageFailed
 from tests.streams.streams import TRADES, trades

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from shedder.archive.backup import restore
+from shedder.archive.operations.backup import restore
 from shedder.engine.engine import Engine
 from shedder.errors import BeforeRetention
 from shedder.queries.answers.answer import Answer

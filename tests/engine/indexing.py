@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from shedder.archive.files import OsFiles, OsReadFile, ReadFile, WriteFile
-from shedder.archive.value_index import index_name
+from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile, WriteFile
+from shedder.archive.indexes.value_index import index_name
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from tests.engine.world import CREATE, requests

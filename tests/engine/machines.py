@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from shedder.archive.files import Files
+from shedder.archive.files.file_system import Files
 from shedder.engine.machine import Machine
 from shedder.overload.meter import Meter
 

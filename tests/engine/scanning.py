@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.reduction import Reduction
 from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.reductions.until_error import UntilError
+from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.engine.progressive import Scan
 from shedder.queries.one_time.source_choice import Stretch

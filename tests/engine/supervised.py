@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shedder.archive.files import Files, OsFiles, WriteFile
+from shedder.archive.files.file_system import Files, OsFiles, WriteFile
 from shedder.engine.actor import Actor
 from shedder.engine.machine import Machine
 

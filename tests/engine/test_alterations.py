@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shedder.archive.alterations import QueryAltered
-from shedder.archive.directory import FORMAT_ALTERED, format_of
-from shedder.archive.records import Kind
+from shedder.archive.files.data_directory import FORMAT_ALTERED, format_of
+from shedder.archive.log.records import Kind
+from shedder.archive.log.setting_changes import QueryAltered
 from shedder.engine.engine import Engine
 from shedder.errors import BudgetExceeded, DiskFull
 from tests.archive.power import PowerFiles

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.check import check
+from shedder.archive.operations.verify import check
 from tests.engine.archive_walk import ArchiveWalk
 from tests.scale import scaled
 from tests.seeds import seed

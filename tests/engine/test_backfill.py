@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from shedder.archive.check import check
-from shedder.archive.files import OsFiles
-from shedder.archive.foreign_run import SentFile
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.operations.verify import check
+from shedder.archive.runs.external_run import SentFile
 from shedder.engine.actor import Actor
 from shedder.engine.backfill import BackfillState
 from shedder.engine.engine import Engine

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.backfills_in_catalog import BackfillPart
-from shedder.archive.files import OsFiles, OsReadFile, ReadFile
+from shedder.archive.catalog.backfill_table import BackfillPart
+from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile
 from shedder.engine.backfilled_panes import received
 from shedder.engine.backfilled_times import first_overlap
 from shedder.engine.engine import Engine

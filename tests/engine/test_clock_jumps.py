@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.archive.check import check
+from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
 from shedder.engine.relayout import due_for_purge
 from tests.engine.machines import ByHand

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.archive.block_sample import BlockSample
-from shedder.archive.deadline import Deadline
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.shells import shell_sizes
-from shedder.archive.run_sample import drawn
-from shedder.archive.scrub import scrub
+from shedder.archive.layouts.nested_copies import shell_sizes
+from shedder.archive.operations.scrub import scrub
+from shedder.archive.sampling.block_sample import BlockSample
+from shedder.archive.sampling.run_sample import drawn
+from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.archive_layout import Eager
 from tests.archive.schemas import SCHEMA
 from tests.archive.worlds import opened

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shedder.archive.holes import holes
-from shedder.archive.records import Kind
-from shedder.archive.segment import RECORD_HEAD_BYTES
+from shedder.archive.log.log_segment import RECORD_HEAD_BYTES
+from shedder.archive.log.records import Kind
+from shedder.archive.metadata.position_gaps import holes
 from shedder.cli.commands import run as command
 from shedder.cli.exits import ExitCode
 from shedder.engine.engine import Engine

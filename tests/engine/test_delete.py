@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shedder.archive.check import check
-from shedder.archive.deletions import Deleted
 from shedder.archive.layouts.blocks import Wanted
-from shedder.archive.layouts.parts import part_of
-from shedder.archive.progress import Progress
-from shedder.archive.scan import stretches
+from shedder.archive.layouts.readable_part import part_of
+from shedder.archive.metadata.deleted_positions import Deleted
+from shedder.archive.operations.verify import check
+from shedder.archive.store.scan import stretches
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Plain
 from shedder.engine.deleted import NOTED_MAX

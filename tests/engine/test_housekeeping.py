@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.files import OsFiles, OsReadFile, ReadFile
+from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile
 from shedder.engine.engine import Engine
 from tests.engine.machines import ByHand
 from tests.engine.relaid import CREATE, rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.value_index import index_name
+from shedder.archive.indexes.value_index import index_name
 from tests.engine.hooked import WithHook
 from tests.engine.indexing import LITTLE, RUNS, Paced, assert_tidy, catch_up, filled, index_files
 

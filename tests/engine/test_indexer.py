@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shedder.archive.progress import LOOK_S, Progress
+from shedder.archive.tasks.progress import LOOK_S, Progress
 from shedder.engine.engine import Engine
 from shedder.engine.indexer import QUIET_S, SHARE
 from shedder.engine.pace import SHARE_MIN, STEP_S

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.cql.binding.insert_checks import bind_rows
 from shedder.cql.binding.parse import parse
 from shedder.cql.expressions.predicate_ranges import Stretch, stretches_of

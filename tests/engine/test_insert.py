@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine import Engine
 from shedder.engine.insert import CHUNK_ROWS
 from shedder.engine.machine import Machine

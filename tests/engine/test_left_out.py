@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from shedder.archive.check import check
+from shedder.archive.operations.verify import check
 from shedder.client.thinning import Thinning
 from shedder.engine.drops import SECONDS_MAX, Drops
 from shedder.errors import BadBatch, SequenceReused

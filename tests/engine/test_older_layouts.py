@@ -10,7 +10,7 @@ import google_crc32c
 import pytest
 
 import shedder
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
 from shedder.errors import InternalError
 from synopses.model.binary_header import LAYOUTS, MAGIC, Kind
 from tests.engine.world import CREATE, requests

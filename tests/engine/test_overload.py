@@ -9,7 +9,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from shedder.archive.records import LevelFrom
+from shedder.archive.log.records import LevelFrom
 from shedder.engine.engine import Engine
 from shedder.engine.overload import Overload
 from shedder.errors import BadBatch, BadSetting, Overloaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shedder
-from shedder.archive.directory import FORMAT_TENANTS, format_of
+from shedder.archive.files.data_directory import FORMAT_TENANTS, format_of
 from shedder.engine.caller import Asker
 from shedder.errors import (
     NotFound,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.archive.progress import Progress
+from shedder.archive.tasks.progress import Progress
 from shedder.engine.machine import Machine
 from shedder.engine.pace import LOOK_S, ROWS_MAX, ROWS_MIN, SHARE_MIN, STEP_S, Pace
 from shedder.errors import Cancelled

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from shedder.archive.check import check
+from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
 from shedder.engine.overload import Overload
 from shedder.errors import BadQuery, UnknownStream

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.by_age import ByAge
 from shedder.archive.reductions.reduction import BlockStatistics
 from shedder.archive.reductions.uniform import Uniform
+from shedder.archive.tasks.deadline import Deadline
 from shedder.errors import BadReduction, DeadlineExceeded
 from shedder.queries.answers.answer import Answer
 from shedder.queries.evidence.answer_builder import finish

@@ -7,8 +7,8 @@ import errno
 import numpy as np
 import pytest
 
-from shedder.archive.check import check
-from shedder.archive.progress import Progress
+from shedder.archive.operations.verify import check
+from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine
 from shedder.engine.relayout import PURGED_AFTER_QUIETS

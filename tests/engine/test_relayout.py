@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import shedder
-from shedder.archive.check import check
+from shedder.archive.operations.verify import check
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.engine.engine import Engine
 from shedder.engine.machine import Machine

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shedder
-from shedder.archive.records import Sizes
+from shedder.archive.log.records import Sizes
 from shedder.engine.engine import Engine
 from shedder.engine.pane import Pane
 from shedder.engine.plan import with_sizes

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shedder.archive.check import check
-from shedder.archive.marks import SCANS_MIN
+from shedder.archive.catalog.run_annotations import SCANS_MIN
+from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, RollupExists, UnknownColumn, UnknownRollup, UnknownStream
 from tests.engine.supervised import GatedFiles, Supervised

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from shedder.archive.deadline import Deadline
 from shedder.archive.reductions.by_load import ByLoad
 from shedder.archive.reductions.reduction import BlockStatistics, Reduction
+from shedder.archive.tasks.deadline import Deadline
 from shedder.engine.progressive import Scan
 from shedder.errors import BadReduction
 from shedder.queries.evidence.answer_builder import finish

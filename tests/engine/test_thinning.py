@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import shedder
-from shedder.archive.records import Level
+from shedder.archive.log.records import Level
 from shedder.engine.engine import Engine
 from shedder.errors import BadQuery, BadSetting, UnknownQuery
 from shedder.queries.answers.answer import Answer

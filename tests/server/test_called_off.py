@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.archive.check import check
-from shedder.archive.progress import Progress
+from shedder.archive.operations.verify import check
+from shedder.archive.tasks.progress import Progress
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded
 from shedder.v1 import query_pb2
 from tests.server.worlds import connection_to

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import shedder
 from shedder import client, errors
-from shedder.archive.files import OsFiles
+from shedder.archive.files.file_system import OsFiles
 from shedder.client.connection import Connection
 from shedder.client.spilling import SpillingProducer
 from shedder.client.target import Target

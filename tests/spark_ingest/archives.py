@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.cql.statements.bound_query import StreamSchema

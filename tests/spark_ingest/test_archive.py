@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 import shedder
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
 from shedder.cql.statements.archive_layout import layout_from_text
 from shedder.errors import BadReduction, OutOfRange, UnknownColumn, UnknownStream
 from shedder.queries.answers.answer import Answer

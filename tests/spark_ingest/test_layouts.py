@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from shedder.archive.entries import StreamEntry
-from shedder.archive.files import OsFiles
-from shedder.archive.runs import write_run
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
+from shedder.archive.files.file_system import OsFiles
+from shedder.archive.metadata.catalog_entries import StreamEntry
+from shedder.archive.runs.run_format import write_run
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Hybrid, Layout, Plain
 from spark_ingest.baseline import relation, sealed_stream

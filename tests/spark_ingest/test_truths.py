@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from shedder.archive.store import Store
+from shedder.archive.archive_store import Store
 from shedder.errors import FailedPrecondition, UnknownStream
 from shedder.queries.certification.claims import Case
 from spark_ingest.ask import bound

@@ -1,1 +1,8 @@
-"""How a run's tuples lie in its files, so that a share of them can be read: OSCAR's designs."""
+"""Layouts of runs on disk, so that a part of a run can be read as a random sample.
+
+The layouts are plain, eager, lazy and hybrid, after OSCAR (Chandrasekaran and Franklin, VLDB
+2004). `protocol` says what each of them does; `readable_part` chooses what is read for a given
+reduction.
+
+May import: tasks, files, metadata, encoding.
+"""

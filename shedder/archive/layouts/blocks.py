@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shedder.archive.entries import Run
-from shedder.archive.files import Files
-from shedder.archive.layouts.checked_file import CheckedFile, Footers
-from shedder.archive.layouts.open_files import OpenFiles, opened
-from shedder.archive.progress import Told, nobody
+from shedder.archive.files.file_system import Files
+from shedder.archive.layouts.checksummed_file import CheckedFile, Footers
+from shedder.archive.layouts.file_handle_cache import OpenFiles, opened
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.sql.exact_query import POSITION
 
 _TOGETHER_ROWS = 32_768  # That are read in one call, between two looks at who waits.

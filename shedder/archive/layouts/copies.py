@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.archive.entries import Copy, StreamEntry
-from shedder.archive.layouts.description import file_metadata, run_file
-from shedder.archive.parquet import row_group_rows
-from shedder.archive.run_writer import RunPlace
+from shedder.archive.encoding.parquet_encoding import row_group_rows
+from shedder.archive.encoding.run_writer import RunPlace
+from shedder.archive.layouts.run_footer import file_metadata, run_file
+from shedder.archive.metadata.catalog_entries import Copy, StreamEntry
 from shedder.cql.sql.exact_query import POSITION
 from synopses.kernels.hashing import chosen_keys, position_start, uniforms
 

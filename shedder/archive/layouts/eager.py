@@ -8,12 +8,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from shedder.archive.aside import aside
-from shedder.archive.entries import Copy, Run, StreamEntry
+from shedder.archive.encoding.run_writer import RunPlace
 from shedder.archive.layouts.copies import left, write_copy
 from shedder.archive.layouts.plain import PlainLayout
-from shedder.archive.layouts.rows import Rows
-from shedder.archive.run_writer import RunPlace
+from shedder.archive.layouts.row_source import Rows
+from shedder.archive.metadata.catalog_entries import Copy, Run, StreamEntry
+from shedder.archive.tasks.interruptible_call import aside
 from shedder.cql.statements.archive_layout import Eager
 
 

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shedder.archive.aside import aside
-from shedder.archive.entries import Run, StreamEntry
-from shedder.archive.layouts.dealt import dealt
-from shedder.archive.layouts.description import basics_beside, described, file_metadata, run_file
+from shedder.archive.encoding.run_writer import RunPlace, WrittenFile
 from shedder.archive.layouts.plain import SCAN_ROWS
-from shedder.archive.layouts.rows import Rows
-from shedder.archive.progress import Told
-from shedder.archive.run_writer import RunPlace, WrittenFile
+from shedder.archive.layouts.random_partition import dealt
+from shedder.archive.layouts.row_source import Rows
+from shedder.archive.layouts.run_footer import basics_beside, described, file_metadata, run_file
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.tasks.interruptible_call import aside
+from shedder.archive.tasks.progress import Told
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.errors import CorruptData

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shedder.archive.entries import Run, StreamEntry
+from shedder.archive.encoding.run_writer import RunPlace
 from shedder.archive.layouts.eager import with_copies
 from shedder.archive.layouts.plain import PlainLayout
-from shedder.archive.layouts.rows import Rows
-from shedder.archive.run_writer import RunPlace
+from shedder.archive.layouts.row_source import Rows
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
 
 
 class LazyLayout(PlainLayout):

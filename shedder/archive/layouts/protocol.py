@@ -1,7 +1,7 @@
 """What every layout does: a closed stretch becomes files of a run, and their rows come back.
 
-How much of a run a scan may leave unread is the business of parts.py: what it needs to know, the
-files themselves say.
+How much of a run a scan may leave unread is the business of readable_part.py: what it needs to
+know, the files themselves say.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.archive.entries import Run, StreamEntry
-from shedder.archive.layouts.rows import Rows
-from shedder.archive.progress import Told
-from shedder.archive.run_writer import RunPlace
+from shedder.archive.encoding.run_writer import RunPlace
+from shedder.archive.layouts.row_source import Rows
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.tasks.progress import Told
 
 
 class ArchiveLayout(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from shedder.archive.entries import ColumnBasics
+from shedder.archive.metadata.catalog_entries import ColumnBasics
 from shedder.cql.statements.bound_query import StreamSchema
 
 

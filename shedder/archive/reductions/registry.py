@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from shedder.archive.aside import aside
-from shedder.archive.progress import Told, nobody
 from shedder.archive.reductions.by_age import ByAge
 from shedder.archive.reductions.by_load import ByLoad
 from shedder.archive.reductions.by_value import ByValue
 from shedder.archive.reductions.reduction import BlockStatistics, Maker, Reduction, Surroundings
 from shedder.archive.reductions.uniform import Uniform
 from shedder.archive.reductions.until_error import UntilError
+from shedder.archive.tasks.interruptible_call import aside
+from shedder.archive.tasks.progress import Told, nobody
 from shedder.cql.statements import statement
 from shedder.errors import BadQuery, BadReduction, UnknownReduction
 

@@ -151,8 +151,8 @@ class Database(Protocol):
           sql: the statement.
           params: values for its parameters.
           timeout_s: how long it may take.
-          watch: is told of each long piece of work (`shedder.archive.progress.Progress`) when it
-            begins; it may keep it, read how far it is, and cancel it.
+          watch: is told of each long piece of work (`shedder.archive.tasks.progress.Progress`) when
+            it begins; it may keep it, read how far it is, and cancel it.
 
         Raises:
           BadQuery: the text is wrong; the message shows where.

@@ -1,0 +1,500 @@
+"""The store of a data directory: log, catalog, runs, and the tail of every stream.
+
+It is what survives. The engine appends to the log, adds what it has applied to the tail, and asks
+for cuts, snapshots and scans; everything here may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.archive.backfill.staged_runs import POSITION_MIN, BackfilledRuns
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.files.data_directory import (
+    DirectoryLock,
+    format_of,
+    raise_format,
+    refuse_strangers,
+    write_format,
+)
+from shedder.archive.files.file_system import Files, OsFiles
+from shedder.archive.indexes.index_maintenance import IndexedRuns
+from shedder.archive.log.log import SEGMENT_BYTES, Log
+from shedder.archive.log.segment_recovery import LogRecovery
+from shedder.archive.metadata.catalog_entries import Run, StreamEntry
+from shedder.archive.metadata.position_gaps import Stretch, holes
+from shedder.archive.rewriting.purge import PurgedRuns
+from shedder.archive.rewriting.quarantine import DamagedRuns
+from shedder.archive.rewriting.retention import RetiredRuns
+from shedder.archive.rewriting.row_deletion import DeletedRows
+from shedder.archive.rollups.rollup_maintenance import RolledRuns, known_rollup
+from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.runs.run_format import write_run
+from shedder.archive.store.retention_partitions import end_of_run
+from shedder.archive.store.scan import scan_snapshot, stretches
+from shedder.archive.store.snapshot import Snapshot
+from shedder.archive.store.stream_state import StreamState
+from shedder.archive.store.tail import Piece
+from shedder.archive.tasks.progress import Told, nobody
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.errors import CorruptData, DiskFull, StorageFailed, UnknownStream
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecovery:
+    """What opening a directory found.
+
+    orphans: run files that no catalog row named, removed. missing: runs whose file is gone or has
+    the wrong size; asking for them raises CorruptData.
+    """
+
+    log: LogRecovery
+    orphans: tuple[str, ...]
+    missing: tuple[Run, ...]
+
+
+def _open_parts(
+    files: Files, directory: Path, undo: ExitStack, log_segment_bytes: int
+) -> tuple[Catalog, Log]:
+    """Catalog and log of a locked directory, made when missing; undo closes them."""
+    new = format_of(directory) is None
+    for name in ("runs", "indexes", "tmp", "quarantine"):
+        files.make_directory(directory / name)
+    path = directory / "catalog.sqlite"
+    if not new and path.name not in files.names(directory):
+        raise CorruptData(f"{path} is missing; without it, runs would be taken for orphans")
+    catalog = Catalog.open(path)
+    undo.callback(catalog.close)
+    log = Log.open(
+        directory / "log",
+        files=files,
+        segment_bytes=log_segment_bytes,
+        quarantine=directory / "quarantine",
+        at_least=catalog.durable_sequence(),
+    )
+    undo.callback(log.close)
+    if new:
+        write_format(files, directory)
+    return catalog, log
+
+
+class Store(
+    DamagedRuns, DeletedRows, PurgedRuns, RetiredRuns, RolledRuns, IndexedRuns, BackfilledRuns
+):
+    """An open data directory. Make it with `Store.open`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        lock: DirectoryLock,
+        log: Log,
+        catalog: Catalog,
+        *,
+        verify_runs: bool,
+    ) -> None:
+        self.directory = directory
+        self.log = log
+        self.catalog = catalog
+        self.files = files
+        self._directory_lock = lock
+        self._run_files = RunFiles(files, directory, verify=verify_runs)
+        self._lock = threading.RLock()
+        by_stream: dict[int, list[Run]] = {}
+        for run in catalog.runs():
+            by_stream.setdefault(run.stream_id, []).append(run)
+        self._streams = {
+            entry.id: StreamState(entry, by_stream.get(entry.id, [])) for entry in catalog.streams()
+        }
+        for mark in catalog.quarantined():
+            self._streams[mark.stream_id].quarantined[mark.first_position] = mark
+        for (stream, first), scans in catalog.scans().items():
+            self._streams[stream].scans[first] = scans
+        for (stream_id, first_position), deleted in catalog.deleted().items():
+            self._streams[stream_id].deleted[first_position] = deleted
+        for deletion in catalog.deletions():
+            self._streams[deletion.stream_id].deletions.append(deletion)
+        for state in self._streams.values():
+            state.recover_marked_us()
+        for (stream_id, first_position), scrubbed_us in catalog.scrubbed().items():
+            self._streams[stream_id].scrubbed[first_position] = scrubbed_us
+        for stream_id, _, end_position in catalog.emptied():
+            state = self._streams[stream_id]
+            state.emptied_position = max(state.emptied_position, end_position)
+        self._fences, self._built = {}, {}
+        for stream_id, column in catalog.indexes():
+            self._streams[stream_id].indexes += (column,)
+        for rollup in catalog.rollups():
+            state = self._streams[rollup.stream_id]
+            state.rollups[rollup.id] = (rollup, known_rollup(rollup, state))
+        self.recovery = self._recover()
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        files: Files | None = None,
+        log_segment_bytes: int = SEGMENT_BYTES,
+        verify_runs: bool = True,
+    ) -> Self:
+        """Open or create a data directory, and recover it from whatever happened to it.
+
+        The log is verified, but its records are not applied: read all of them, and `add` their
+        batches, before the first checkpoint (`log_start` counts the tail, which is empty before).
+
+        Args:
+          directory: made when missing.
+          files: the file system; the real one when None.
+          log_segment_bytes: size of the log's segments.
+          verify_runs: compare each run's checksum before its first use in this process.
+
+        Raises:
+          DirectoryLocked: another process serves it.
+          NewerFormat: a newer version wrote it.
+          CorruptData: the catalog or FORMAT is damaged or missing.
+          BadSetting: it holds something else.
+          StorageFailed, DiskFull: it cannot be read or written.
+        """
+        files = OsFiles() if files is None else files
+        try:
+            files.make_directory(directory)
+            if format_of(directory) is None:  # or refused, before anything is touched
+                refuse_strangers(files, directory)
+            with ExitStack() as undo:
+                lock = DirectoryLock.take(directory)
+                undo.callback(lock.release)
+                catalog, log = _open_parts(files, directory, undo, log_segment_bytes)
+                store = cls(directory, files, lock, log, catalog, verify_runs=verify_runs)
+                undo.pop_all()
+                return store
+        except OSError as error:
+            raise StorageFailed(f"cannot open {directory}: {error}") from error
+
+    def close(self) -> None:
+        """Close log and catalog and release the directory. The tail is in the log."""
+        try:
+            self._run_files.close()
+            self.log.close()
+            self.catalog.close()
+        finally:
+            self._directory_lock.release()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """No file of runs and no segment of the log is deleted meanwhile."""
+        with self.log.kept(), self._run_files.kept():
+            yield
+
+    def allow(self, version: int) -> None:
+        """From now on versions of Shedder that know no format `version` refuse the directory.
+
+        Raises:
+          DiskFull, StorageFailed: the format could not be raised.
+        """
+        with self._lock:
+            raise_format(self.files, self.directory, version)
+
+    # --- streams ---
+
+    def create_stream(self, schema: StreamSchema) -> StreamEntry:
+        """Give a stream its id and its place.
+
+        Raises:
+          StreamExists: there is one of this name.
+        """
+        with self.catalog.turn(), self._lock:
+            entry = self.catalog.add_stream(schema)
+            self._streams[entry.id] = StreamState(entry, [])
+        return entry
+
+    def drop_stream(self, stream: int) -> None:
+        """Forget a stream, its tail and its runs; files that are being read go later."""
+        with self.catalog.turn(), self._lock:
+            state = self._state(stream)
+            self.catalog.drop_stream(stream)
+            del self._streams[stream]
+            self._run_files.remove([name for run in state.runs for name in run.files])
+        self._sweep_backfills(stream)
+        self.sweep_indexes(stream)
+
+    def streams(self) -> list[StreamEntry]:
+        """All streams, by id."""
+        with self._lock:
+            return [state.entry for state in self._streams.values()]
+
+    def runs(self, stream: int) -> list[Run]:
+        """The runs of a stream, in order of position."""
+        with self._lock:
+            return list(self._state(stream).runs)
+
+    def runs_bytes(self, stream: int) -> int:
+        """What the runs of a stream take on disk."""
+        with self._lock:
+            return sum(run.size_bytes for run in self._state(stream).runs)
+
+    def end_position(self, stream: int) -> int:
+        """The position that the stream's next tuple gets."""
+        with self._lock:
+            return self._state(stream).end_position
+
+    # --- tail and runs ---
+
+    def add(
+        self, stream: int, first_position: int, batch: pa.RecordBatch, *, sequence: int
+    ) -> None:
+        """Put a durable batch into the tail; rows that a run covers already are left out.
+
+        Args:
+          stream: the stream's id.
+          first_position: of the first row; at or after all that was added before.
+          batch: of the stream's columns.
+          sequence: of the record in the log that holds it.
+
+        Raises:
+          UnknownStream: there is no such stream (any more).
+        """
+        with self._lock:
+            state = self._state(stream)
+            covered = state.covered - first_position
+            if covered > 0:
+                batch, first_position = batch.slice(covered), first_position + covered
+            if batch.num_rows:
+                state.tail.add(Piece(first_position, batch, sequence))
+
+    def tail_rows(self, stream: int) -> int:
+        """Rows in no run yet, as of a moment ago: it waits for no lock."""
+        return self._state(stream).tail.rows
+
+    def tail_bytes(self, stream: int | None = None) -> int:
+        """Bytes that the tail of a stream, or of all, holds in memory, as of a moment ago.
+
+        It waits for no lock: every batch that arrives asks, on the event loop.
+        """
+        states = list(self._streams.values()) if stream is None else [self._state(stream)]
+        return sum(state.tail.size_bytes for state in states)
+
+    def cut(self, stream: int) -> Run | None:
+        """Write the present tail as a run; `add` and `snapshot` go on meanwhile.
+
+        Where damage has torn a hole into the positions, the run ends before the hole; where it
+        would span more than a compartment of what is retained, there: call again until None comes
+        back to write all.
+
+        Raises:
+          DiskFull, StorageFailed: the tail is as it was.
+        """
+        with self._lock:
+            state = self._state(stream)
+        with state.cutting:
+            with self._lock:
+                pieces = state.tail.stretch()
+                if not pieces:
+                    return None
+                state.tail.frozen = pieces[-1].end_position
+            schema = state.entry.schema
+            end = end_of_run(pieces, schema.time_column, schema.retain_us)
+            with self._lock:
+                pieces = state.tail.split(end)
+                state.tail.frozen = end
+            batches = [piece.batch for piece in pieces]
+            run = write_run(
+                self.files,
+                self.directory,
+                state.entry,
+                pieces[0].first_position,
+                batches,
+                state.runs[-1] if state.runs else None,
+            )
+            if state.rollups:
+                run = self._rolled_up(state, run, batches)
+            with self.catalog.turn(), self._lock:
+                if self._streams.get(stream) is not state:  # dropped meanwhile
+                    self._run_files.remove(run.files)
+                    return None
+                try:
+                    self.catalog.add_run(run)
+                except DiskFull:
+                    self._run_files.remove(run.files)  # an orphan would keep the disk full
+                    raise
+                self._run_files.trust(run)
+                state.runs.append(run)
+                state.tail.drop(len(pieces))
+            return run
+
+    def is_wide(self, stream: int) -> bool:
+        """Whether the tail spans more event time than one run may."""
+        with self._lock:
+            state = self._state(stream)
+            pieces = state.tail.stretch()
+        if not pieces:
+            return False
+        schema = state.entry.schema
+        end = end_of_run(pieces, schema.time_column, schema.retain_us)
+        return end < pieces[-1].end_position
+
+    def snapshot(
+        self, stream: int, start_us: int | None = None, end_us: int | None = None
+    ) -> Snapshot:
+        """The stream as it is now.
+
+        Args:
+          stream: its id.
+          start_us: runs with no event time at or after it are left out.
+          end_us: runs with no event time before it are left out.
+
+        Raises:
+          UnknownStream: there is no such stream.
+        """
+        with self._lock:
+            state = self._state(stream)
+            pieces = tuple(state.tail.pieces)
+            wanted = [run for run in state.runs if run.overlaps(start_us, end_us)]
+            return Snapshot(
+                runs=tuple(run for run in wanted if state.readable(run)),
+                missing=tuple(run for run in wanted if not state.readable(run)),
+                deleted={
+                    run.first_position: state.deleted[run.first_position]
+                    for run in wanted
+                    if run.first_position in state.deleted
+                },
+                tail=tuple(piece.batch for piece in pieces),
+                tail_positions=tuple(piece.first_position for piece in pieces),
+                end_position=state.end_position,
+                files=self._run_files,
+                holes=self.holes(stream),
+            )
+
+    def holes(self, stream: int) -> tuple[Stretch, ...]:
+        """Positions that were lost with damaged bytes of the log, and are to be answered for."""
+        with self._lock:
+            state = self._state(stream)
+            return tuple(it for it in state.holes if it[1] > state.entry.retained_position)
+
+    def lost(self, stream: int) -> int:
+        """How many tuples damaged bytes of the log took."""
+        return sum(end - first for first, end in self.holes(stream))
+
+    def find_holes(self, stream: int, end_position: int) -> tuple[Stretch, ...]:
+        """Find the positions that were lost, once the log's batches are added.
+
+        end_position: everything before it has been in the log.
+        """
+        with self._lock:
+            state = self._state(stream)
+            held = [(run.first_position, run.end_position) for run in state.runs]
+            held += [(it.first_position, it.end_position) for it in state.tail.pieces]
+            held += [(first, end) for of, first, end in self.catalog.emptied() if of == stream]
+            removed = state.entry.retained_position
+            state.holes = holes(held, removed=removed, end=end_position)
+            return state.holes
+
+    def scan(
+        self,
+        stream: int,
+        start_us: int | None = None,
+        end_us: int | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        from_position: int = POSITION_MIN,
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The stream's tuples in order of position, as of the first `next`: runs, then tail.
+
+        Runs wholly outside of [start_us, end_us) are left out; rows outside of it may come along.
+        Tuples before from_position are left out, and so are deleted ones: the batches end there.
+
+        Yields:
+          the position of the first row, and at most 65,536 rows.
+
+        Raises:
+          CorruptData: a file is damaged, or a run that is wanted is in quarantine.
+        """
+        for first, batch, live in self.scan_live(
+            stream, start_us, end_us, columns, from_position=from_position
+        ):
+            if live is None:
+                yield first, batch
+            else:
+                for begin, end in stretches(live):
+                    yield first + begin, batch.slice(begin, end - begin)
+
+    def scan_live(
+        self,
+        stream: int,
+        start_us: int | None = None,
+        end_us: int | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        from_position: int = POSITION_MIN,
+        told: Told = nobody,
+    ) -> Iterator[tuple[int, pa.RecordBatch, NDArray[np.bool_] | None]]:
+        """As `scan`, in batches that deletions do not cut up.
+
+        Yields:
+          the position of the first row; rows, deleted ones among them; which of them are not
+          deleted, bool [rows], or None: all.
+
+        Raises:
+          CorruptData: a file is damaged, or a run that is wanted is in quarantine.
+        """
+        with self.snapshot(stream, start_us, end_us) as snapshot:
+            yield from scan_snapshot(snapshot, columns, from_position, told)
+
+    # --- checkpoint and log ---
+
+    def write_checkpoint(self, log_sequence: int, parts: Mapping[str, bytes]) -> None:
+        """Replace the checkpoint, and drop the log's segments that nothing needs any more.
+
+        Args:
+          log_sequence: every record of the log below it is applied, and in the parts.
+          parts: a blob per key.
+        """
+        self.catalog.write_checkpoint(log_sequence, parts)
+        self.trim_log()
+
+    def log_start(self) -> int:
+        """The first sequence that recovery needs: of the checkpoint, or of the oldest tail row.
+
+        Right once the log has been replayed into the tail.
+        """
+        with self._lock:
+            oldest = [
+                state.tail.pieces[0].sequence
+                for state in self._streams.values()
+                if state.tail.pieces
+            ]
+        return min([self.catalog.checkpoint_sequence(), *oldest])
+
+    def trim_log(self) -> int:
+        """Delete segments before `log_start()`; returns the bytes that were freed."""
+        return self.log.drop_before(self.log_start())
+
+    # --- inside ---
+
+    def _state(self, stream: int) -> StreamState:
+        state = self._streams.get(stream)
+        if state is None:
+            known = [f"{s.entry.id} ({s.entry.schema.name})" for s in self._streams.values()]
+            raise UnknownStream(str(stream), known)
+        return state
+
+    def _recover(self) -> StoreRecovery:
+        """Empty tmp/, remove orphans, and note runs whose files are not there."""
+        for name in self.files.names(self.directory / "tmp"):
+            with suppress(IsADirectoryError):
+                self.files.unlink(self.directory / "tmp" / name)
+        runs = [run for state in self._streams.values() for run in state.runs]
+        orphans, missing = self._run_files.recover(runs)
+        self._recover_backfills()
+        self._recover_indexes()
+        missing = tuple(run for run in missing if self._state(run.stream_id).readable(run))
+        return StoreRecovery(self.log.recovery, orphans, missing)

@@ -1,0 +1,235 @@
+"""Runs of a stream's past that were written elsewhere: they wait aside, and come in all at once."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from shedder.archive.catalog.backfill_table import Backfill, BackfillPart
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.external_run import SentFile, examined, laid_elsewhere
+from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.store.stream_state import StreamState
+from shedder.errors import BadBatch, BadSetting, DiskFull, FailedPrecondition, StorageFailed
+
+FOLDER = "backfills"
+PART_POSITIONS = 1 << 32
+"""Of each part; most are never used."""
+PARTS_MAX = 1 << 16
+POSITION_MIN = -(1 << 62)
+
+
+class BackfilledRuns(ABC):
+    """The part of the store that takes in what was written elsewhere.
+
+    Backfilled tuples have the positions below 0: each backfill gets a stretch below all that were
+    given out before, so that they come before every tuple of the stream, and nothing that counts
+    from 0 (the log, the tail, the live sample, what a query has read) has to know of them.
+    """
+
+    part_positions = PART_POSITIONS
+    directory: Path
+    files: Files
+    catalog: Catalog
+    _run_files: RunFiles
+    _lock: threading.RLock
+    _streams: dict[int, StreamState]
+
+    @abstractmethod
+    def _state(self, stream: int) -> StreamState: ...
+
+    def begin_backfill(self, stream: int, name: str, plan: str, parts: int) -> Backfill:
+        """Give a backfill its positions; one that has begun is returned as it is.
+
+        Args:
+          stream: the stream's id. name: of the backfill. plan: how its source is cut into parts.
+          parts: how many; 0: only look whether it has begun. One that was abandoned has not.
+
+        Raises:
+          BadSetting: there is no plan.
+          FailedPrecondition: it has not begun, and parts is 0; or there are no positions left.
+        """
+        with self.catalog.turn(), self._lock:
+            entry = self._state(stream).entry
+            known = self.catalog.backfills(stream)
+            found = next((each for each in known if each.name == name), None)
+            if found is not None and found.plan:
+                return found
+            if not parts:
+                raise FailedPrecondition(f"backfill {name!r} has not begun")
+            if not plan:
+                raise BadSetting(f"say how the source of backfill {name!r} is cut into its parts")
+            end = min([0, *(each.first_position for each in known)])
+            first = end - parts * PART_POSITIONS
+            if first < POSITION_MIN or parts > PARTS_MAX:
+                raise FailedPrecondition(f"{parts:,} parts are too many, make larger ones")
+            layout = laid_elsewhere(entry.schema.layout)
+            begun = Backfill(stream, name, first, end, layout, plan)
+            self.catalog.put_backfill(begun)
+            return begun
+
+    def backfilled_rows(self, stream: int) -> int:
+        """How many tuples were brought in, ever; from memory, for the apply thread asks it."""
+        return self._state(stream).backfilled
+
+    def examine_part(
+        self, backfill: Backfill, part: int, sent: Sequence[tuple[Path, SentFile]]
+    ) -> tuple[Run, ...]:
+        """Read the files of a part in full: the runs that they are.
+
+        Args:
+          backfill: whose. part: its number. sent: the files, and what their writer says of them.
+
+        Raises:
+          BadBatch, SchemaMismatch, BadTimestamp: one is not what it should be.
+          StorageFailed: one cannot be read.
+        """
+        entry = self._state(backfill.stream_id).entry
+        entry = replace(entry, schema=replace(entry.schema, layout=backfill.layout))
+        first = backfill.first_position + part * PART_POSITIONS
+        at, runs = first, []
+        for path, file in sent:
+            fits = at <= file.first_position < file.end_position <= first + PART_POSITIONS
+            if not fits or file.end_position > backfill.end_position:
+                raise BadBatch(
+                    f"positions {file.first_position} to {file.end_position} are not of part {part}"
+                )
+            at = file.end_position
+            runs.append(examined(self.files, path, entry, file))
+        return tuple(runs)
+
+    def finish_part(
+        self, backfill: Backfill, part: BackfillPart, summaries: bytes, paths: Sequence[Path]
+    ) -> None:
+        """Put a part's files aside under their names, and note that it is done.
+
+        One that is done stays as it is, but for other summaries when it comes without files: of two
+        who do the same part, the catalog knows the files of him who was first.
+
+        Args:
+          backfill: whose, as it was when the part was looked at. part: with the runs of its files.
+          summaries: of it. paths: where the files are.
+
+        Raises:
+          FailedPrecondition: the backfill was adopted or abandoned meanwhile.
+          DiskFull, StorageFailed.
+        """
+        with self.catalog.turn():  # Nobody else finishes a part, adopts or abandons meanwhile.
+            if self.catalog.backfill(part.stream_id, part.name) != backfill:
+                raise FailedPrecondition(
+                    f"backfill {part.name!r} was adopted or abandoned before its part {part.part} "
+                    "was there"
+                )
+            known = self.catalog.backfill_part(part.stream_id, part.name, part.part)
+            if known is None:
+                self._put_aside(paths, part)
+                self.catalog.put_backfill_part(part, summaries)
+            elif not paths and known.rows == part.rows:
+                self.catalog.put_backfill_part(replace(known, queries=part.queries), summaries)
+
+    def _put_aside(self, paths: Sequence[Path], part: BackfillPart) -> None:
+        try:
+            for path, run in zip(paths, part.runs, strict=True):
+                target = self.directory / FOLDER / run.file
+                self.files.make_directory(target.parent)
+                self.files.rename(path, target)
+                self.files.sync_directory(target.parent)
+        except OSError as error:
+            raise self._failed(error, f"part {part.part} of backfill {part.name!r}") from error
+
+    def link_backfill(self, runs: Sequence[Run]) -> None:
+        """Give files that wait aside their names below `runs/`; nobody knows of them yet.
+
+        Raises:
+          DiskFull, StorageFailed: what was linked is an orphan.
+        """
+        folders = set()
+        try:
+            for run in runs:
+                target = self.directory / "runs" / run.file
+                self.files.make_directory(target.parent)
+                with suppress(FileNotFoundError):  # An orphan of an adoption that failed.
+                    self.files.unlink(target)
+                self.files.link(self.directory / FOLDER / run.file, target)
+                folders.add(target.parent)
+            for folder in folders:
+                self.files.sync_directory(folder)
+        except OSError as error:
+            raise self._failed(error, "the runs of a backfill") from error
+
+    def adopt_backfill(self, backfill: Backfill, runs: tuple[Run, ...], adopted_us: int) -> None:
+        """Tell the catalog; to be called in its transaction, whose end makes it true."""
+        self.catalog.adopt_backfill(backfill, runs, adopted_us)
+
+    def show_backfill(self, stream: int, runs: tuple[Run, ...]) -> None:
+        """Runs that the catalog knows of become visible, all at once."""
+        with self._lock:
+            state = self._state(stream)
+            state.runs = sorted([*runs, *state.runs], key=lambda run: run.first_position)
+            state.backfilled += sum(run.rows for run in runs)
+            for run in runs:
+                self._run_files.trust(run)
+
+    def forget_files(self, runs: Sequence[Run], folder: str = FOLDER) -> None:
+        """Remove the names of files aside, or below `runs/`; what fails, the next start removes."""
+        for run in runs:
+            with suppress(OSError):
+                self.files.unlink(self.directory / folder / run.file)
+
+    def drop_backfill(self, backfill: Backfill) -> None:
+        """Forget what is done of a backfill; it may begin anew, with another plan."""
+        with self.catalog.turn():
+            parts = self.catalog.backfill_parts(backfill.stream_id, backfill.name)
+            with self.catalog.transaction():
+                self.catalog.drop_backfill_parts(backfill.stream_id, backfill.name)
+                self.catalog.put_backfill(replace(backfill, plan=""))
+            for part in parts:
+                self.forget_files(part.runs)
+
+    def live_times(self, stream: int) -> list[tuple[int, int, str]]:
+        """Smallest and largest event time of each run and of the tail, and what it is."""
+        with self._lock:
+            state = self._state(stream)
+            column = state.entry.schema.time_column
+            found = [(run.low_us, run.high_us, f"run {run.file}") for run in state.runs]
+            tail = [piece.batch.column(column) for piece in state.tail.pieces]
+        for times in tail:
+            us = times.to_numpy(zero_copy_only=False).view("i8")
+            found.append((int(us.min()), int(us.max()), "tuples in the log"))
+        return found
+
+    def _sweep_backfills(self, stream: int) -> None:
+        """Remove all that waits aside for a stream that was dropped."""
+        folder = self.directory / FOLDER / str(stream)
+        with suppress(OSError):
+            for name in self.files.names(folder):
+                self.files.unlink(folder / name)
+
+    def _recover_backfills(self) -> None:
+        """Parts whose files are not there are to be done again; files of no part go."""
+        known = set()
+        for backfill in self.catalog.backfills():
+            if (state := self._streams.get(backfill.stream_id)) is not None:
+                state.backfilled += backfill.rows
+            for part in self.catalog.backfill_parts(backfill.stream_id, backfill.name):
+                paths = [self.directory / FOLDER / run.file for run in part.runs]
+                if all(map(Path.exists, paths)):
+                    known.update(paths)
+                else:
+                    self.catalog.drop_backfill_part(part.stream_id, part.name, part.part)
+        root = self.directory / FOLDER
+        for folder in self.files.names(root) if root.exists() else []:
+            for name in self.files.names(root / folder):
+                if root / folder / name not in known:
+                    self.files.unlink(root / folder / name)
+
+    def _failed(self, error: OSError, what: str) -> DiskFull | StorageFailed:
+        if error.errno in DISK_FULL_ERRNOS:
+            return DiskFull(f"no space for {what}: {error}")
+        return StorageFailed(f"cannot put {what} in place: {error}")

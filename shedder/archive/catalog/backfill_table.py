@@ -1,0 +1,179 @@
+"""What the catalog lists of backfills: their stretches of positions, and what is done of them."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from shedder.archive.catalog.checksummed_tables import CheckedTables
+from shedder.archive.metadata.catalog_entries import Footer, Run, basics_from_json, basics_to_json
+from shedder.cql.statements.archive_layout import Layout, layout_from_text, layout_text
+from shedder.errors import CorruptData
+
+_COLUMNS = "stream_id, name, first_position, end_position, layout, plan, rows, adopted_us"
+_PART_COLUMNS = "stream_id, name, part, rows, poison, runs, queries"
+_OF_PARTS = ("backfill_parts", "backfill_summaries")
+_PART = "stream_id = ? AND name = ? AND part = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """A stretch of a stream's past that is brought in, or was.
+
+    first_position, end_position: below 0, and given to nobody else; each part has as many of them.
+    layout: in which its runs are written. plan: JSON of how the source is cut into parts, as of its
+    beginning. rows: that were adopted. adopted_us: when; None: it goes on.
+    """
+
+    stream_id: int
+    name: str
+    first_position: int
+    end_position: int
+    layout: Layout
+    plan: str
+    rows: int = 0
+    adopted_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summarised:
+    """A standing query's text, and the event time from which it was built; None: of all."""
+
+    text: str
+    from_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPart:
+    """A part of a backfill that is done: its runs wait in `backfills/`.
+
+    poison: rows that were kept aside. queries: the standing queries by name, of which summaries
+    were built; these are megabytes, and read for themselves.
+    """
+
+    stream_id: int
+    name: str
+    part: int
+    rows: int
+    poison: int
+    runs: tuple[Run, ...]
+    queries: dict[str, Summarised]
+
+
+class BackfillsInCatalog(CheckedTables, ABC):
+    """The part of the catalog that knows of backfills. Errors are those of `Catalog`."""
+
+    @abstractmethod
+    def add_run(self, run: Run) -> None:
+        """Make a run part of the archive."""
+
+    def put_backfill(self, it: Backfill) -> None:
+        """Note that a backfill has begun."""
+        place = (it.stream_id, it.name, it.first_position, it.end_position)
+        of = (layout_text(it.layout), it.plan, it.rows, it.adopted_us)
+        self._insert("backfills", *place, *of)
+
+    def backfills(self, stream_id: int | None = None) -> list[Backfill]:
+        """The backfills of a stream, or of all, those that are done among them, by name."""
+        where = "" if stream_id is None else "WHERE stream_id = ? "
+        arguments = () if stream_id is None else (stream_id,)
+        order = "ORDER BY stream_id, name"
+        rows = self._select("backfills", _COLUMNS, where + order, *arguments)
+        return [Backfill(*[*row[:4], layout_from_text(row[4]), *row[5:]]) for row in rows]
+
+    def backfill(self, stream_id: int, name: str) -> Backfill | None:
+        """The backfill of this name, if there ever was one."""
+        found = (each for each in self.backfills(stream_id) if each.name == name)
+        return next(found, None)
+
+    def put_backfill_part(self, part: BackfillPart, summaries: bytes) -> None:
+        """Note that a part is done, or with other summaries; its files are in place.
+
+        summaries: engine.summaries' bytes.
+        """
+        runs = json.dumps([_stored(run) for run in part.runs])
+        place = (part.stream_id, part.name, part.part)
+        queries = json.dumps({name: astuple(each) for name, each in part.queries.items()})
+        with self.transaction():
+            self._insert("backfill_parts", *place, part.rows, part.poison, runs, queries)
+            self._insert("backfill_summaries", *place, summaries)
+
+    def backfill_parts(self, stream_id: int, name: str) -> list[BackfillPart]:
+        """The parts of a backfill that are done, by number."""
+        where = "WHERE stream_id = ? AND name = ? ORDER BY part"
+        return [
+            _part(row)
+            for row in self._select("backfill_parts", _PART_COLUMNS, where, stream_id, name)
+        ]
+
+    def backfill_part(self, stream_id: int, name: str, part: int) -> BackfillPart | None:
+        """One part of a backfill, if it is done."""
+        rows = self._select(
+            "backfill_parts", _PART_COLUMNS, f"WHERE {_PART}", stream_id, name, part
+        )
+        return _part(rows[0]) if rows else None
+
+    def backfill_summaries(self, part: BackfillPart) -> bytes:
+        """What was built of a part."""
+        place = (part.stream_id, part.name, part.part)
+        columns = "stream_id, name, part, summaries"
+        rows = self._select("backfill_summaries", columns, f"WHERE {_PART}", *place)
+        if not rows:
+            raise CorruptData(f"{self.path}: part {part.part} of {part.name!r} has no summaries")
+        found: bytes = rows[0][3]
+        return found
+
+    def drop_backfill_part(self, stream_id: int, name: str, part: int) -> None:
+        """Forget a part: it has to be done again."""
+        with self.transaction():
+            for table in _OF_PARTS:
+                self._run(f"DELETE FROM {table} WHERE {_PART}", stream_id, name, part)  # noqa: S608
+
+    def adopt_backfill(self, it: Backfill, runs: tuple[Run, ...], adopted_us: int) -> Backfill:
+        """Make all of its runs part of the archive; its parts are not needed any more."""
+        done = replace(it, rows=sum(run.rows for run in runs), adopted_us=adopted_us)
+        with self.transaction():
+            for run in runs:
+                self.add_run(run)
+            self.drop_backfill_parts(it.stream_id, it.name)
+            self.put_backfill(done)
+        return done
+
+    def drop_backfill_parts(self, stream_id: int, name: str) -> None:
+        """Forget all that is done of a backfill; its positions are not given out again."""
+        where = "stream_id = ? AND name = ?"
+        with self.transaction():
+            for table in _OF_PARTS:
+                self._run(f"DELETE FROM {table} WHERE {where}", stream_id, name)  # noqa: S608
+
+    def _drop_backfills(self, stream_id: int) -> None:
+        for table in ("backfills", *_OF_PARTS):
+            self._run(f"DELETE FROM {table} WHERE stream_id = ?", stream_id)  # noqa: S608
+
+
+def _part(row: tuple[Any, ...]) -> BackfillPart:
+    return BackfillPart(*[*row[:5], _restored(row[5]), _asked(row[6])])
+
+
+def _asked(text: str) -> dict[str, Summarised]:
+    return {name: Summarised(*each) for name, each in json.loads(text).items()}
+
+
+def _stored(run: Run) -> list[Any]:
+    assert run.footer is not None
+    return [
+        *(run.stream_id, run.first_position, run.end_position, run.file, run.size_bytes, run.crc),
+        *(run.low_us, run.high_us, layout_text(run.layout), basics_to_json(run.basics)),
+        *(run.blocks, run.footer.offset, run.footer.crc, run.halvings),
+    ]
+
+
+def _restored(text: str) -> tuple[Run, ...]:
+    return tuple(_run(row) for row in json.loads(text))
+
+
+def _run(row: list[Any]) -> Run:
+    known = [*row[:8], layout_from_text(row[8]), basics_from_json(row[9]), row[10]]
+    return replace(Run(*known), footer=Footer(row[11], row[12]), halvings=row[13])

@@ -1,0 +1,224 @@
+"""Tables in an SQLite file, every row with its own checksum: the catalog's ground."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from shedder.archive.catalog.migrations import migrate, statements_of
+from shedder.archive.catalog.sqlite_tables import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    TABLE_STATEMENTS,
+    TABLES,
+    row_checksum,
+    translated,
+)
+from shedder.archive.tasks.progress import Told, held, nobody
+from shedder.errors import CorruptData, NewerFormat, ShedderError, StorageFailed
+
+
+class CheckedTables:
+    """An open file; any thread may call it. Several changes: `with tables.transaction():`.
+
+    Every method raises CorruptData when rows fail their checksum or the file is no database,
+    DiskFull or StorageFailed when SQLite cannot read or write; then nothing was changed.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = threading.RLock()
+        self._depth = 0
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False) -> Self:
+        """Open or create a catalog.
+
+        Args:
+          path: of the SQLite file.
+          read_only: it must exist and is not changed.
+
+        Raises:
+          NewerFormat: a newer version wrote it.
+          CorruptData: it is not a catalog.
+          StorageFailed: it cannot be opened.
+        """
+        mode = "ro" if read_only else "rw"
+        with translated(path):
+            if not read_only:
+                _create(path)
+            connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=10,
+            )
+        catalog = cls(connection, path)
+        try:
+            catalog._prepare(read_only)
+        except ShedderError:
+            connection.close()
+            raise
+        return catalog
+
+    def close(self) -> None:
+        """Close; SQLite folds its write-ahead log into the file."""
+        with self._lock, translated(self.path):
+            self._connection.close()
+
+    @contextmanager
+    def turn(self, told: Told = nobody) -> Iterator[None]:
+        """Nobody else changes the catalog meanwhile; waits for a transaction to be over.
+
+        Who needs this and a lock of his own takes this one first, so that nobody who waits for
+        that lock waits for a checkpoint, too.
+
+        told: called now and then while it waits, and before the block; what it raises is raised.
+        """
+        with held(self._lock, told):
+            told()
+            yield
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All changes inside, or none of them. May be nested; the outermost one commits.
+
+        A second thread waits until the transaction of the first one is over.
+        """
+        with self._lock:
+            if self._depth:
+                yield
+                return
+            with translated(self.path):
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                yield
+                with translated(self.path):
+                    self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._depth = 0
+
+    def problems(self) -> list[str]:
+        """What SQLite's own integrity check and the rows' checksums find."""
+        with self._lock:
+            try:
+                with translated(self.path):
+                    found = self._connection.execute("PRAGMA integrity_check(20)").fetchall()
+            except ShedderError as error:
+                return [str(error)]
+            problems = [f"{self.path}: {row[0]}" for row in found if row[0] != "ok"]
+            for table in TABLES:
+                try:
+                    with translated(self.path):
+                        names = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+                    columns = ", ".join(name[1] for name in names if name[1] != "checksum")
+                    self._select(table, columns, "")
+                except ShedderError as error:
+                    problems.append(str(error))
+        return problems
+
+    # --- inside ---
+
+    def _prepare(self, read_only: bool) -> None:
+        with self._lock, translated(self.path):
+            run = self._connection.execute
+            version = run("PRAGMA user_version").fetchone()[0]
+            application = run("PRAGMA application_id").fetchone()[0]
+            new = version == 0 and application == 0
+            if version > SCHEMA_VERSION and application == APPLICATION_ID:
+                raise NewerFormat(
+                    f"{self.path} has format {version}; this version reads up to {SCHEMA_VERSION}"
+                )
+            if not new and application != APPLICATION_ID:
+                raise CorruptData(f"{self.path} is not a catalog (application id {application:#x})")
+            found = run("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise CorruptData(f"{self.path} is damaged: {found}")
+            if not new:
+                self._check_tables(version)
+            old = 0 < version < SCHEMA_VERSION
+            if read_only:
+                if old:  # read a copy, brought up to date in memory
+                    self._connection = _copy(self._connection)
+                    migrate(self._connection, version)
+                return
+            run("PRAGMA journal_mode = WAL")
+            run("PRAGMA synchronous = FULL")
+            run("PRAGMA journal_size_limit = 67108864")
+            if new:
+                run("BEGIN IMMEDIATE")
+                for statement in TABLE_STATEMENTS:
+                    run(statement)
+                run(f"PRAGMA application_id = {APPLICATION_ID}")
+                run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                run("COMMIT")
+            elif old:
+                migrate(self._connection, version)
+
+    def _check_tables(self, version: int) -> None:
+        """The tables' definitions have no checksum of their own; we know what they are."""
+        with closing(sqlite3.connect(":memory:")) as known:
+            for statement in statements_of(version):
+                known.execute(statement)
+            strange = _objects(self._connection) ^ _objects(known)
+        if strange:
+            raise CorruptData(f"{self.path} is damaged: not the tables it should have: {strange}")
+
+    def _insert(self, table: str, *values: Any) -> None:
+        """Insert or replace a row; values are all of its columns but the checksum, in order."""
+        marks = ", ".join("?" * (len(values) + 1))
+        sql = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 (constant names)
+        self._run(sql, *values, row_checksum(values))
+
+    def _select(
+        self, table: str, columns: str, rest: str, *arguments: Any
+    ) -> list[tuple[Any, ...]]:
+        """Rows without their checksums, which are verified; columns are all, in order."""
+        rows = self._all(f"SELECT {columns}, checksum FROM {table} {rest}", *arguments)  # noqa: S608
+        for row in rows:
+            if row_checksum(row[:-1]) != row[-1]:
+                raise CorruptData(f"{self.path}: table {table}: row {row[0]!r} fails its checksum")
+        return [row[:-1] for row in rows]
+
+    def _all(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        with self._lock, translated(self.path):
+            return self._connection.execute(sql, arguments).fetchall()
+
+    def _run(self, sql: str, *arguments: Any) -> None:
+        with self._lock, translated(self.path):
+            self._connection.execute(sql, arguments)
+
+
+def _objects(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
+    """Tables and indexes: type, name, table, definition."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+
+
+def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.backup(copy)
+    connection.close()
+    return copy
+
+
+def _create(path: Path) -> None:
+    """Make the file, unless it is there, as others may not read it: SQLite would let them.
+
+    The write-ahead log and its index get the mode of the file from SQLite.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    except OSError as error:
+        raise StorageFailed(f"cannot open {path}: {error}") from error

@@ -1,0 +1,178 @@
+"""A second data directory in the making: hard links where that works, and whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shedder.archive.files.data_directory import DirectoryLock, write_format
+from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files
+from shedder.archive.tasks.progress import STEP_BYTES, SYNC_BYTES, Progress
+from shedder.errors import BadSetting, DirectoryLocked, DiskFull, StorageFailed, TargetExists
+
+INCOMPLETE = "INCOMPLETE"
+"""Names a directory that is being made; a directory with it and without FORMAT does not open."""
+
+_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
+
+
+@dataclass(slots=True, eq=False)
+class Copying:
+    """A directory that is being filled beside its final place. Make it with `copying`.
+
+    directory: where it is now. linked: whether files that never change again may get a second
+    name instead of a copy; becomes false at the first file that cannot.
+    """
+
+    files: Files
+    directory: Path
+    progress: Progress
+    linked: bool
+    linked_bytes: int = 0
+    copied_bytes: int = 0
+    _folders: set[Path] = field(default_factory=set)
+
+    def take(self, source: Path, relative: str, size_bytes: int) -> None:
+        """Give the copy a file that nobody changes any more.
+
+        Raises:
+          OSError. Cancelled.
+        """
+        target = self._place(relative)
+        if self.linked:
+            try:
+                self.files.link(source, target)
+            except OSError as error:
+                if error.errno not in _CANNOT_LINK:
+                    raise
+                self.linked = False
+            else:
+                self.linked_bytes += size_bytes
+                self.progress.advance(size_bytes)
+                return
+        self.copy(source, relative, size_bytes)
+
+    def copy(self, source: Path, relative: str, size_bytes: int) -> None:
+        """Copy the first bytes of a file.
+
+        Raises:
+          OSError. Cancelled.
+        """
+        reader = self.files.open(source)
+        try:
+            writer = self.files.create(self._place(relative))
+            try:
+                for offset in range(0, size_bytes, STEP_BYTES):
+                    if offset and offset % SYNC_BYTES == 0:
+                        writer.sync()
+                    data = reader.read(offset, min(STEP_BYTES, size_bytes - offset))
+                    writer.write([data])
+                    self.copied_bytes += len(data)
+                    self.progress.advance(len(data))
+                writer.sync()
+            finally:
+                writer.close()
+        finally:
+            reader.close()
+
+    def complete(self, version: int) -> None:
+        """All is there: make the names durable, then say of which format it is.
+
+        Raises:
+          OSError.
+        """
+        for folder in sorted(self._folders):
+            self.files.sync_directory(folder)
+        self.files.sync_directory(self.directory)
+        write_format(self.files, self.directory, version)
+        self.files.unlink(self.directory / INCOMPLETE)
+        self.files.sync_directory(self.directory)
+
+    def _place(self, relative: str) -> Path:
+        target = self.directory / relative
+        if target.parent not in self._folders:
+            self.files.make_directory(target.parent)
+            self._folders.add(target.parent)
+        return target
+
+
+@contextmanager
+def copying(files: Files, target: Path, progress: Progress, *, link: bool) -> Iterator[Copying]:
+    """Make a data directory at `target`: the block fills it and calls `complete`.
+
+    It grows as `target.partial`, is marked as not complete, and gets its name at the end. When
+    the block fails nothing is left; when the process is killed, the partial directory is, which
+    does not open and which the next attempt removes.
+
+    Raises:
+      TargetExists: there is something at target, or somebody else is making it.
+      BadSetting: what is at `target.partial` is not such a leftover.
+      DiskFull, StorageFailed.
+    """
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        _refuse_occupied(target)
+        with _mine(files, partial):
+            try:
+                _remove_leftover(files, partial)
+                for name in ("log", "runs", "tmp", "quarantine"):
+                    files.make_directory(partial / name)
+                yield Copying(files, partial, progress, link)
+                files.rename(partial, target)
+                files.sync_directory(target.parent)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)  # What cannot go is marked.
+                raise
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRNOS:
+            raise DiskFull(f"no space for {target}: {error}") from error
+        raise StorageFailed(f"cannot make {target}: {error}") from error
+
+
+def _refuse_occupied(target: Path) -> None:
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise TargetExists(f"{target} exists and is no directory")
+    if target.is_dir() and any(target.iterdir()):
+        raise TargetExists(f"{target} exists and is not empty; name a directory that is new")
+
+
+@contextmanager
+def _mine(files: Files, partial: Path) -> Iterator[None]:
+    """Nobody else fills the directory in the block; what is of strangers is not touched."""
+    found = {path.name for path in partial.iterdir()} if partial.exists() else set[str]()
+    if found - {"LOCK"} and not found & {INCOMPLETE, "FORMAT"}:
+        raise BadSetting(f"{partial} is in the way, and is no backup that was interrupted")
+    try:
+        files.make_directory(partial)
+    except OSError:  # Its name may not be durable.
+        with suppress(OSError):
+            partial.rmdir()
+        raise
+    try:
+        lock = DirectoryLock.take(partial)
+    except DirectoryLocked:
+        raise TargetExists(f"{partial} is being filled by another backup or restore") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_leftover(files: Files, partial: Path) -> None:
+    """What a killed attempt has left, or the last instant of one that was complete, goes.
+
+    The mark is there before anything goes, and from then on.
+    """
+    if not (partial / INCOMPLETE).exists():
+        files.create(partial / INCOMPLETE).close()
+        files.sync_directory(partial)
+    (partial / "FORMAT").unlink(missing_ok=True)
+    for path in partial.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (INCOMPLETE, "LOCK"):
+            path.unlink()

@@ -1,0 +1,300 @@
+"""Value indexes of a stream's runs: built beside everything else, and never needed."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import structlog
+from numpy.typing import NDArray
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.files.file_system import DISK_FULL_ERRNOS, Files, atomic_write
+from shedder.archive.indexes.value_index import Fences, Ranges, Stale, index_name, keys_of, to_parts
+from shedder.archive.layouts.file_handle_cache import opened
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.store.stream_state import StreamState
+from shedder.archive.tasks.progress import Told, nobody
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.errors import BadSetting, DiskFull, StorageFailed, UnknownColumn
+
+FENCES_MAX = 8_192  # Files whose fences are kept in memory, each 12 bytes per 4,096 values.
+
+_log = structlog.get_logger("shedder.archive")
+
+
+class IndexedRuns(ABC):
+    """The part of the store that knows of value indexes.
+
+    An index file belongs to one file of a run, whose checksum it names. It is not in the catalog:
+    whatever is missing, damaged or of another file is not used, and built again.
+    """
+
+    directory: Path
+    files: Files
+    catalog: Catalog
+    _run_files: RunFiles
+    _streams: dict[int, StreamState]
+    _lock: threading.RLock
+    _fences: dict[Path, tuple[int, Fences]]
+    _built: dict[Path, int]  # Files that were found good, each with the checksum of its run's file.
+
+    @abstractmethod
+    def _state(self, stream: int) -> StreamState: ...
+
+    @contextmanager
+    def making_index(self, stream: int, column: str) -> Iterator[None]:
+        """Within the block files of a column are built that no question uses yet.
+
+        They go when it ends and the column has no index by then (`create_index`). It is known in
+        memory alone, so that calling it off waits for nobody who writes the catalog.
+
+        Raises:
+          UnknownStream, UnknownColumn. BadSetting: a column of its type cannot have one.
+        """
+        with self._lock:
+            state = self._state(stream)
+            if self._type_of(state, column) is ColumnType.BOOLEAN:
+                raise BadSetting(f"an index on {column!r}, a BOOLEAN, would leave nothing out")
+            state.indexes_to_be[column] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                state.indexes_to_be[column] -= 1
+                state.indexes_to_be += Counter()  # Those that nobody makes are no entries.
+                is_none = column not in (*state.indexes, *state.indexes_to_be)
+            if is_none:
+                self.sweep_indexes(stream)
+
+    def create_index(self, stream: int, column: str, told: Told = nobody) -> bool:
+        """From now on a column has an index; False when it had one.
+
+        told: called now and then while others write the catalog; what it raises ends the waiting.
+
+        Raises:
+          UnknownStream, UnknownColumn.
+        """
+        with self.catalog.turn(told), self._lock:
+            state = self._state(stream)
+            self._type_of(state, column)
+            if column in state.indexes:
+                return False
+            self.catalog.add_index(stream, column)
+            state.indexes = (*state.indexes, column)
+            return True
+
+    def drop_index(self, stream: int, column: str) -> bool:
+        """A column has no index any more; False when it had none. Its files go."""
+        with self.catalog.turn(), self._lock:
+            state = self._state(stream)
+            if column not in state.indexes:
+                return False
+            self.catalog.drop_index(stream, column)
+            state.indexes = tuple(name for name in state.indexes if name != column)
+        self.sweep_indexes(stream)
+        return True
+
+    def indexes(self, stream: int) -> tuple[str, ...]:
+        """The columns that have an index."""
+        return self._state(stream).indexes
+
+    def indexed_streams(self) -> list[int]:
+        """The streams with an index of any column."""
+        with self._lock:
+            return [number for number, state in self._streams.items() if state.indexes]
+
+    def indexes_to_be(self, stream: int) -> tuple[str, ...]:
+        """The columns whose index is being made, and is none yet."""
+        with self._lock:
+            state = self._state(stream)
+            return tuple(name for name in state.indexes_to_be if name not in state.indexes)
+
+    def unindexed(
+        self, stream: int, told: Told = nobody, *, columns: Sequence[str] | None = None
+    ) -> list[tuple[Run, str]]:
+        """What an index lacks: runs that have no good file for a column that should have one.
+
+        told: called after each file; what it raises ends the work. columns: which should; those
+        that have an index when None.
+        """
+        with self._lock:
+            state = self._state(stream)
+            runs = [run for run in state.runs if state.readable(run)]
+            columns = state.indexes if columns is None else columns
+        found = []
+        for run in runs:
+            for name in columns:
+                if not self._is_built(run, name):
+                    found.append((run, name))
+                told()
+        return found
+
+    def build_index(
+        self, run: Run, column: str, told: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Make the index of one run and column, unless it is there or nobody wants it any more.
+
+        Args:
+          run: one of `unindexed`; it may have been dropped, or written anew, since.
+          column: its column; its index may have been dropped since.
+          told: called after some milliseconds of work each, with the rows that were read
+            meanwhile; what it raises ends the work.
+
+        Raises:
+          CorruptData: the run is damaged. DiskFull, StorageFailed.
+        """
+        if self._is_built(run, column):  # by somebody else, since it was lacking
+            told(run.rows)
+            return
+        target = self._path(run, column)
+        mine = f"index-{threading.get_ident()}-{target.parent.name}-{target.name}"
+        temporary = self.directory / "tmp" / mine  # Two may build the same one at once.
+        with self._lock:
+            if not self._is_wanted(run, column):
+                return
+            kind = self._type_of(self._state(run.stream_id), column)
+            self._run_files.pin([run.file])
+        try:
+            parts = to_parts(self._keys(run, column, kind, told), run.crc, lambda: told(0))
+            self.files.make_directory(target.parent)
+            with suppress(FileNotFoundError):
+                self.files.unlink(temporary)
+            atomic_write(self.files, temporary, target, parts, lambda: told(0))
+        except BaseException as error:
+            with suppress(OSError):
+                self.files.unlink(temporary)
+            if not isinstance(error, OSError):
+                raise
+            if error.errno in DISK_FULL_ERRNOS:
+                raise DiskFull(f"no space for index {target.name}: {error}") from error
+            raise StorageFailed(f"cannot write index {target.name}: {error}") from error
+        finally:
+            self._run_files.unpin([run.file])
+        with self._lock:
+            if self._is_wanted(run, column):
+                self._built[target] = run.crc
+            else:  # Who dropped it has swept, perhaps before it was there.
+                with suppress(OSError):
+                    self.files.unlink(target)
+
+    def look_up(self, run: Run, column: str, ranges: Ranges) -> NDArray[np.uint16] | None:
+        """The row groups of a run that may hold a value; None where its index is of no use.
+
+        Args:
+          run: of a snapshot.
+          column: that has an index.
+          ranges: of keys, see `value_index.keys_of`.
+        """
+        path = self._path(run, column)
+        try:
+            file = self.files.open(path)
+        except OSError:
+            self._built.pop(path, None)
+            return None
+        try:
+            known = self._fences.get(path)
+            if known is None or known[0] != run.crc:
+                known = (run.crc, Fences.read(file, run.crc))
+                if len(self._fences) >= FENCES_MAX:
+                    self._fences.clear()
+                self._fences[path] = known
+            return known[1].groups(file, ranges)
+        except (Stale, OSError) as error:
+            self._fences.pop(path, None)
+            self._built.pop(path, None)
+            _log.warning("index_not_used", file=str(path), error=repr(error))
+            with suppress(OSError):  # it is built again
+                self.files.unlink(path)
+            return None
+        finally:
+            file.close()
+
+    def sweep_indexes(self, stream: int, told: Told = nobody) -> None:
+        """Remove the files of indexes that are of no run, or of no column, any more.
+
+        told: called after each run; what it raises ends the work.
+        """
+        folder = self.directory / "indexes" / str(stream)
+        try:
+            names = self.files.names(folder)
+        except OSError:  # It has none; or they are swept the next time.
+            return
+        with self._lock:  # After the names: the run of a file that was made before is here, too.
+            state = self._streams.get(stream)
+            runs, columns = ([], ()) if state is None else (list(state.runs), state.wanted_indexes)
+        wanted: set[str] = set()
+        for run in runs if names else []:
+            wanted.update(index_name(run.file, column) for column in columns)
+            told()
+        for name in names:
+            if name not in wanted:
+                self._fences.pop(folder / name, None)
+                self._built.pop(folder / name, None)
+                with suppress(OSError):  # swept by somebody else, or the next time
+                    self.files.unlink(folder / name)
+
+    def _recover_indexes(self) -> None:
+        """Remove what a crash has left: files of streams, runs or columns that are not there."""
+        for folder in self.files.names(self.directory / "indexes"):
+            if folder.isdecimal():
+                self.sweep_indexes(int(folder))
+
+    def _keys(
+        self, run: Run, column: str, kind: ColumnType, told: Callable[[int], None]
+    ) -> list[NDArray[np.int64]]:
+        """The keys of each row group of a run's file."""
+        path = self.directory / "runs" / run.file
+        if run.footer is None:
+            self._run_files.verified((run,), lambda _: told(0))
+        found = []
+        with opened(self.files, path, run) as (parquet, _):
+            for group in range(parquet.num_row_groups):
+                values = parquet.read_row_group(group, columns=[column], use_threads=False)[column]
+                flat = values.combine_chunks().drop_null()
+                if kind is ColumnType.DOUBLE:
+                    flat = flat.filter(pc.invert(pc.is_nan(flat)))
+                found.append(keys_of(flat, kind))
+                told(len(values))
+        return found
+
+    def _is_wanted(self, run: Run, column: str) -> bool:
+        state = self._streams.get(run.stream_id)
+        if state is None or column not in state.wanted_indexes:
+            return False
+        mine = run.file, run.crc  # A name is given again when nobody reads what had it.
+        return any((known.file, known.crc) == mine for known in state.runs)
+
+    def _is_built(self, run: Run, column: str) -> bool:
+        path = self._path(run, column)
+        if self._built.get(path) == run.crc:
+            return True
+        try:
+            file = self.files.open(path)
+        except OSError:
+            return False
+        try:
+            Fences.read(file, run.crc)
+        except (Stale, OSError):
+            return False
+        finally:
+            file.close()
+        self._built[path] = run.crc
+        return True
+
+    def _path(self, run: Run, column: str) -> Path:
+        return self.directory / "indexes" / str(run.stream_id) / index_name(run.file, column)
+
+    @staticmethod
+    def _type_of(state: StreamState, column: str) -> ColumnType:
+        types = {c.name: c.type for c in state.entry.schema.columns}
+        if column not in types:
+            raise UnknownColumn(column, list(types))
+        return types[column]

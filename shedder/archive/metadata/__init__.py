@@ -1,0 +1,6 @@
+"""Catalog entries as values: streams, queries, runs, panes, deletions, position gaps.
+
+The values are frozen dataclasses with JSON forms. They know nothing of SQLite.
+
+Imports no other package of `shedder.archive`.
+"""

@@ -1,0 +1,128 @@
+"""Scrubbing: all runs are read against their checksums while the directory is served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from shedder.archive.archive_store import Store
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.tasks.progress import Progress
+from shedder.errors import StorageFailed, UnknownStream
+
+
+@dataclass(slots=True)
+class Scrubbed:
+    """What a scrub has read and found.
+
+    released: runs whose file is whole again. unread: those that could not be read, for a reason
+    that proves no damage (no permission, say); they are as they were.
+    """
+
+    runs: int = 0
+    read_bytes: int = 0
+    damaged: list[tuple[Run, str]] = field(default_factory=list)
+    released: list[Run] = field(default_factory=list)
+    unread: list[tuple[Run, str]] = field(default_factory=list)
+
+
+def scrub(
+    store: Store,
+    *,
+    progress: Progress | None = None,
+    bytes_per_second: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Scrubbed:
+    """Read every run; those that are damaged are quarantined, those that are mended released.
+
+    Args:
+      store: the open directory; it goes on meanwhile.
+      progress: told of bytes; cancel it from another thread.
+      bytes_per_second: how fast it reads at most, so that it is in nobody's way; None: no limit.
+      clock: seconds.
+
+    Raises:
+      Cancelled: what was found by then holds.
+    """
+    progress = progress or Progress("scrub", "bytes")
+    pace = Pace(progress, bytes_per_second, clock)
+    report = Scrubbed()
+    streams = [entry.id for entry in store.streams()]
+    progress.total = sum(run.size_bytes for stream in streams for run in _runs(store, stream))
+    for stream in streams:
+        for run in _runs(store, stream):
+            try:
+                scrub_run(store, run, pace.told, report)
+            except StorageFailed as error:
+                report.unread.append((run, str(error)))
+    progress.done = progress.total
+    return report
+
+
+def _runs(store: Store, stream: int) -> list[Run]:
+    """Those of a stream, of which there are none when it was dropped meanwhile."""
+    with suppress(UnknownStream):
+        return store.runs(stream)
+    return []
+
+
+def scrub_run(store: Store, found: Run, told: Callable[[int], None], report: Scrubbed) -> None:
+    """Read a run and what is beside it; as `scrub`.
+
+    Args:
+      store: the open directory.
+      found: one of its runs.
+      told: called with the bytes that were read, every few; what it raises ends the reading.
+      report: what was read and found is added to it.
+
+    Raises:
+      StorageFailed: a file could not be read, which is no proof of damage.
+    """
+    store.take_back(found, told)
+    run = _without_damaged_copies(store, found, told)
+    for rolled in run.rolled:
+        if store.problem_of(run.of_rolled(rolled), told) is not None:
+            store.drop_rolled(run, rolled)
+    problem = store.problem_of(run, told)
+    report.runs += 1
+    report.read_bytes += run.size_bytes
+    if problem is None and store.release(run):
+        report.released.append(run)
+    elif problem is not None and store.quarantine(run, problem):
+        report.damaged.append((run, problem))
+
+
+def _without_damaged_copies(store: Store, run: Run, told: Callable[[int], None]) -> Run:
+    """A run whose damaged copies were dropped; the rest of them is read."""
+    for copy in run.copies:
+        rest = replace(run, copies=tuple(other for other in run.copies if other != copy))
+        if store.problem_of(run.of_copy(copy), told) is not None and store.drop_copy(run, copy):
+            run = rest
+    return run
+
+
+class Pace:
+    """Waits between reads so that they come at no more than a rate; a cancel ends the wait."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        bytes_per_second: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """At most so many bytes per second; None: no limit."""
+        self._progress = progress
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._began = clock()
+        self._read = 0
+
+    def told(self, size_bytes: int) -> None:
+        """So much was read."""
+        self._read += size_bytes
+        if self._rate is not None:
+            due = self._began + self._read / self._rate
+            self._progress.wait(due - self._clock())
+        self._progress.advance(size_bytes)

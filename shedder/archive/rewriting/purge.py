@@ -1,0 +1,133 @@
+"""Runs out of which deleted rows are taken: written anew without them, or dropped when empty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from shedder.archive.encoding.run_writer import RunPlace
+from shedder.archive.layouts.row_source import Rows
+from shedder.archive.metadata.catalog_entries import Rolled, Run
+from shedder.archive.metadata.deleted_positions import Deleted
+from shedder.archive.rewriting.relayout import Relaid, same_run
+from shedder.archive.runs.run_format import implementation
+from shedder.archive.store.stream_state import StreamState
+from shedder.archive.tasks.progress import Told, held, nobody
+
+
+class PurgedRuns(Relaid):
+    """The part of the store that makes deletions final.
+
+    Positions stay: a purged run covers the same stretch with fewer rows, and a run without any is
+    noted as an emptied stretch. Readers and writers go on; a kill at any moment leaves each run as
+    it was, or purged.
+    """
+
+    def marked(
+        self, stream: int, share_min: float = 0.0, before_us: int | None = None
+    ) -> list[Run]:
+        """The whole runs in which rows are marked as deleted, at least this share of them.
+
+        before_us: those, too, in which the first of them was marked before this instant.
+        """
+        with self._lock:
+            state = self._state(stream)
+            return [
+                run
+                for run in state.runs
+                if state.readable(run)
+                and (mark := state.deleted.get(run.first_position)) is not None
+                and (
+                    mark.rows >= share_min * run.rows
+                    or (before_us is not None and state.marked_us[run.first_position] < before_us)
+                )
+            ]
+
+    def purge(self, run: Run, told: Told = nobody) -> int:
+        """Take the deleted rows out of a run and its copies; how many, 0 when there are none.
+
+        It holds the run in memory. Rows that are deleted meanwhile stay marked.
+
+        Args:
+          run: one of `marked`.
+          told: called now and then; what it raises ends the work and leaves all as it was.
+
+        Raises:
+          DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
+        """
+        state = self._streams.get(run.stream_id)
+        if state is None:
+            return 0
+        with state.rewriting:
+            with self._lock:
+                mark = state.deleted.get(run.first_position)
+                if mark is None or same_run(state, run) is None:
+                    return 0
+                self._run_files.pin([run.file])
+            place = RunPlace(self.files, self.directory, told)
+            try:
+                with place.all_or_nothing():
+                    new = None if mark.rows == run.rows else self._left(place, run, mark, told)
+                    # No DELETE looks for rows: what it finds must be of the runs there are then.
+                    with held(state.deleting, told):
+                        return mark.rows if self._put_purged(state, run, new, mark, told) else 0
+            finally:
+                self._run_files.unpin([run.file])
+
+    def _left(self, place: RunPlace, run: Run, mark: Deleted, told: Told) -> Run:
+        """Write the rows that are not deleted, in the run's own layout, its copies too."""
+        entry = self._state(run.stream_id).entry
+        entry = replace(entry, schema=replace(entry.schema, layout=run.layout))
+        rows = self._rows(run, told)
+        told()
+        numbered = rows.numbered()
+        live = ~mark.mask(run)[numbered[-1].to_numpy() - run.first_position]
+        kept = Rows(numbered.filter(pa.array(live)), run.first_position, run.end_position)
+        return implementation(run.layout).insert(place, entry, kept, previous=run)
+
+    def _put_purged(
+        self, state: StreamState, run: Run, new: Run | None, purged: Deleted, told: Told
+    ) -> bool:
+        """Put what is left in the place of a run, in one transaction; new: None, nothing is."""
+        fresh = [] if new is None else [*new.files]
+        with self.catalog.turn(told), self._lock:
+            current = same_run(state, run)
+            if self._streams.get(run.stream_id) is not state or current is None:
+                self._run_files.remove(fresh)
+                return False
+            left = state.deleted[run.first_position].without(purged, run)
+            if new is not None:
+                new = replace(new, rolled=_rolled_without(current.rolled, purged.rows))
+            with self.catalog.transaction():
+                self.catalog.drop_run(run)
+                if new is None:
+                    self.catalog.add_emptied(run)
+                else:
+                    self.catalog.add_run(new)
+                    if left.rows:
+                        self.catalog.put_deleted(new, left)
+            at = state.runs.index(current)
+            state.runs[at : at + 1] = [] if new is None else [new]
+            state.scans.pop(run.first_position, None)
+            state.rolled_scans.pop(run.first_position, None)
+            state.scrubbed.pop(run.first_position, None)
+            state.quarantined.pop(run.first_position, None)
+            del state.deleted[run.first_position], state.marked_us[run.first_position]
+            if new is None:
+                state.emptied_position = max(state.emptied_position, run.end_position)
+            elif left.rows:
+                state.deleted[run.first_position] = left
+                state.marked_us[run.first_position] = state.deletions[-1].deleted_us
+            for name in fresh:
+                self._run_files.trust_name(name)
+            kept = () if new is None else new.files
+            self._run_files.remove([name for name in current.files if name not in kept])
+            return True
+
+
+def _rolled_without(rolled: tuple[Rolled, ...], purged: int) -> tuple[Rolled, ...]:
+    """Partial aggregates that already lack what was purged, counted from there; others are due."""
+    return tuple(
+        replace(each, deleted=each.deleted - purged) for each in rolled if each.deleted >= purged
+    )

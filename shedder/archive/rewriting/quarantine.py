@@ -1,0 +1,140 @@
+"""Runs whose bytes are not what they were: found, set aside, and read again once mended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.catalog.run_annotations import Quarantine
+from shedder.archive.files.file_system import Files
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.runs.run_format import verify_run
+from shedder.archive.store.stream_state import StreamState
+from shedder.errors import CorruptData
+
+
+class DamagedRuns(ABC):
+    """The part of the store that knows of damage."""
+
+    directory: Path
+    files: Files
+    catalog: Catalog
+    _run_files: RunFiles
+    _streams: dict[int, StreamState]
+    _lock: threading.RLock
+
+    @abstractmethod
+    def _state(self, stream: int) -> StreamState: ...
+
+    def quarantined(self, stream: int) -> list[tuple[Run, Quarantine]]:
+        """The runs of a stream that are damaged, in order of position."""
+        with self._lock:
+            state = self._state(stream)
+            return [
+                (run, state.quarantined[run.first_position])
+                for run in state.runs
+                if not state.readable(run)
+            ]
+
+    def problem_of(self, run: Run, told: Callable[[int], None] | None = None) -> str | None:
+        """Read a run's file against its checksum; what is wrong with it, or None.
+
+        Args:
+          run: one of a stream.
+          told: called with the bytes that were read; what it raises ends the reading.
+
+        Raises:
+          StorageFailed: it cannot be read.
+        """
+        self._run_files.pin([run.file])
+        try:
+            verify_run(self.files, self.directory, run, told)
+        except CorruptData as error:
+            return str(error)
+        finally:
+            self._run_files.unpin([run.file])
+        return None
+
+    def quarantine(self, run: Run, problem: str) -> bool:
+        """Read a damaged run no more, and keep its file aside; False when that was so already.
+
+        Answers from now on say that its tuples are missing.
+        """
+        mark = Quarantine(run.stream_id, run.first_position, time.time_ns() // 1000, problem)
+        with self.catalog.turn(), self._lock:
+            state = self._streams.get(run.stream_id)
+            if state is None or run not in state.runs or not state.readable(run):
+                return False
+            aside = self._run_files.set_aside(run)
+            self.catalog.quarantine(mark)
+            state.quarantined[run.first_position] = mark
+            if aside:
+                self._run_files.remove([run.file])
+            return True
+
+    @contextmanager
+    def watched(self, run: Run) -> Iterator[None]:
+        """Reading a run: when it turns out to be damaged it goes into quarantine.
+
+        Raises:
+          CorruptData: as was raised inside.
+        """
+        try:
+            yield
+        except CorruptData as error:
+            self.quarantine(run, str(error))
+            raise
+
+    def scrubbed(self, stream: int) -> list[tuple[int | None, Run]]:
+        """The whole runs of a stream, and when (us) each was noted as such; None: never."""
+        with self._lock:
+            state = self._state(stream)
+            known = state.scrubbed
+            return [(known.get(r.first_position), r) for r in state.runs if state.readable(r)]
+
+    def note_scrubbed(self, runs: Sequence[Run], scrubbed_us: int) -> None:
+        """Runs are whole: they were read, or written a moment ago.
+
+        Those of which something else was made meanwhile are left out.
+        """
+        with self.catalog.turn(), self._lock, self.catalog.transaction():
+            for run in runs:
+                state = self._streams.get(run.stream_id)
+                if state is not None and run in state.runs:
+                    self.catalog.put_scrubbed(run, scrubbed_us)
+                    state.scrubbed[run.first_position] = scrubbed_us
+
+    def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+        """Put a quarantined run's file back if what was set aside is whole after all.
+
+        A disk may read today what it could not read yesterday. It is read no sooner than it is
+        released.
+
+        Args:
+          run: of a stream; nothing is done when it has its file, or is in no quarantine.
+          told: called with the bytes that were read; what it raises ends the reading.
+
+        Raises:
+          StorageFailed: it cannot be read, or not be put back.
+        """
+        with self._lock:
+            state = self._streams.get(run.stream_id)
+            if state is None or run not in state.runs or state.readable(run):
+                return
+        self._run_files.take_back(run, told)
+
+    def release(self, run: Run) -> bool:
+        """Read a run again whose file was put back whole; False when it was in no quarantine."""
+        with self.catalog.turn(), self._lock:
+            state = self._streams.get(run.stream_id)
+            if state is None or run not in state.runs or state.readable(run):
+                return False
+            self.catalog.release(run)
+            del state.quarantined[run.first_position]
+            return True

@@ -1,0 +1,288 @@
+"""Runs that change after they were written: another layout, copies that are built and purged."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.catalog.run_annotations import Scans
+from shedder.archive.encoding.run_writer import RunPlace
+from shedder.archive.files.file_system import Files
+from shedder.archive.layouts.blocks import Wanted
+from shedder.archive.layouts.copies import left, write_copy
+from shedder.archive.layouts.eager import write_copies
+from shedder.archive.layouts.readable_part import Part
+from shedder.archive.layouts.row_source import POSITION_FIELD, Rows
+from shedder.archive.metadata.catalog_entries import Copy, Run, StreamEntry
+from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.runs.run_format import implementation, read_run
+from shedder.archive.store.stream_state import StreamState
+from shedder.archive.tasks.interruptible_call import aside
+from shedder.archive.tasks.progress import Told, nobody
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy
+from shedder.cql.statements.overload_policy import OnOverload
+from shedder.errors import CorruptData
+
+_log = structlog.get_logger("shedder.archive")
+
+
+class Relaid(ABC):
+    """The part of the store that writes runs anew. Readers go on; every change is a transaction.
+
+    Files of the old form stay until no snapshot holds them. After a kill at any moment a run is
+    wholly as it was or wholly as it will be, and what belongs to neither is an orphan.
+    """
+
+    directory: Path
+    files: Files
+    catalog: Catalog
+    _run_files: RunFiles
+    _streams: dict[int, StreamState]
+    _lock: threading.RLock
+
+    @abstractmethod
+    def _state(self, stream: int) -> StreamState: ...
+
+    # --- another layout ---
+
+    def set_layout(self, stream: int, layout: Layout) -> None:
+        """Lay out new runs in this way from now on; `unlike` says which older ones are not.
+
+        Raises:
+          UnknownStream.
+        """
+        with self.catalog.turn(), self._lock:
+            state = self._state(stream)
+            entry = replace(state.entry, schema=replace(state.entry.schema, layout=layout))
+            self.catalog.put_stream(entry)
+            state.entry = entry
+
+    def set_on_overload(self, stream: int, on_overload: OnOverload) -> None:
+        """Note what becomes of the stream when it comes too fast.
+
+        Raises:
+          UnknownStream.
+        """
+        with self.catalog.turn(), self._lock:
+            state = self._state(stream)
+            schema = replace(state.entry.schema, on_overload=on_overload)
+            entry = replace(state.entry, schema=schema)
+            self.catalog.put_stream(entry)
+            state.entry = entry
+
+    def unlike(self, stream: int) -> list[Run]:
+        """The runs whose layout is not the stream's, except for damaged ones, oldest first."""
+        with self._lock:
+            state = self._state(stream)
+            layout = state.entry.schema.layout
+            return [r for r in state.runs if _is_unlike(r, layout) and state.readable(r)]
+
+    def rewrite(self, run: Run, told: Told = nobody) -> bool:
+        """Write a run in its stream's present layout; False when there is nothing to do any more.
+
+        It holds the run in memory, which is as large as the tail was that it once was.
+
+        Args:
+          run: one of `unlike`.
+          told: called now and then; what it raises ends the work and leaves all as it was.
+
+        Raises:
+          DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
+        """
+        state = self._streams.get(run.stream_id)
+        if state is None:
+            return False
+        with state.rewriting:
+            with self._lock:
+                if same_run(state, run) is None:  # Purged meanwhile: its name may be another's.
+                    return False
+                entry = state.entry
+                self._run_files.pin([run.file])
+            place = RunPlace(self.files, self.directory, told)
+            try:
+                with place.all_or_nothing():
+                    new = self._relaid(place, entry, run, told)
+                    return self._replace(state, run, new, layout=new.layout, told=told)
+            finally:
+                self._run_files.unpin([run.file])
+
+    def _relaid(self, place: RunPlace, entry: StreamEntry, run: Run, told: Told) -> Run:
+        """Write what a run needs to be in a stream's layout."""
+        layout = entry.schema.layout
+        if run.is_dealt or isinstance(layout, Hybrid):
+            return implementation(layout).insert(place, entry, self._rows(run, told))
+        reductions = layout.reductions if isinstance(layout, Eager) else ()
+        copies: tuple[Copy, ...] = ()
+        if reductions:
+            rows = self._rows(run, told).numbered()
+            stretch = (run.first_position, run.end_position)
+            copies = write_copies(place, entry, stretch, rows, reductions)
+        return replace(run, layout=layout, copies=copies)
+
+    # --- lazy copies ---
+
+    def note_scans(self, parts: Iterable[tuple[Part, float]]) -> None:
+        """Mark what a query has dropped of runs of lazy layout.
+
+        Args:
+          parts: of each run that was scanned, what was read, and the reduction that was wanted.
+        """
+        with self.catalog.turn(), self._lock, self.catalog.transaction():
+            noted: dict[int, Scans] = {}
+            for part, reduction in parts:
+                run = part.run
+                state = self._streams.get(run.stream_id)
+                if state is None or run not in state.runs or not isinstance(run.layout, Lazy):
+                    continue
+                before = noted.get(run.first_position) or state.scans.get(run.first_position)
+                scans = _noted(before or Scans(), part, reduction)
+                self.catalog.put_scans(run.stream_id, run.first_position, scans)
+                noted[run.first_position] = scans
+                state.scans[run.first_position] = scans
+
+    def waste(self, stream: int) -> list[Run]:
+        """The runs of lazy layout whose copy the vacuum would build, purge or drop."""
+        with self._lock:
+            state = self._state(stream)
+            return [
+                run
+                for run in state.runs
+                if isinstance(run.layout, Lazy)
+                and state.readable(run)
+                and _is_due(run, state.scans.get(run.first_position, Scans()))
+            ]
+
+    def vacuum(self, run: Run, told: Told = nobody) -> bool:
+        """Build a run's copy, or purge it of dead tuples, or drop it; False: nothing was to do.
+
+        Args:
+          run: one of `waste`.
+          told: called now and then; what it raises ends the work and leaves all as it was.
+
+        Raises:
+          DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: a file is damaged.
+        """
+        state = self._streams.get(run.stream_id)
+        if state is None:
+            return False
+        with state.rewriting:
+            scans = state.scans.get(run.first_position, Scans())
+            if run not in state.runs or not _is_due(run, scans):
+                return False
+            place = RunPlace(self.files, self.directory, told)
+            self._run_files.pin(run.files)
+            try:
+                with place.all_or_nothing():
+                    copies = () if scans.is_useless else (self._purged(place, run, scans, told),)
+                    new = replace(run, copies=copies)
+                    return self._replace(state, run, new, layout=None, told=told)
+            finally:
+                self._run_files.unpin(run.files)
+
+    def _purged(self, place: RunPlace, run: Run, scans: Scans, told: Told) -> Copy:
+        """Write a copy without the dead: out of the copy there is, or else of the original."""
+        entry = self._state(run.stream_id).entry
+        rows = self._of_copy(run, entry, told) if run.copies else None
+        if rows is None:
+            rows = self._rows(run, told).numbered()
+        stretch = (run.first_position, run.end_position)
+        kept = aside(lambda: left(rows, entry.schema.seed, scans.dead), told)
+        return write_copy(place, entry, stretch, kept, scans.dead)
+
+    def _of_copy(self, run: Run, entry: StreamEntry, told: Told) -> pa.Table | None:
+        """The rows of a run's copy; None: it is damaged, of which the run itself knows nothing."""
+        names = (*(column.name for column in entry.schema.columns), POSITION)
+        wanted = Wanted(entry.schema.time_column, names)
+        try:
+            (block,) = self._run_files.read_blocks(run.of_copy(run.copies[0]), [0], wanted, told)
+        except CorruptData as error:
+            _log.warning("copy_damaged", run=run.file, error=str(error))
+            return None
+        return block.table
+
+    def drop_copy(self, run: Run, copy: Copy) -> bool:
+        """Forget a copy that is damaged: the run itself is read, or the next finer copy."""
+        state = self._streams.get(run.stream_id)
+        if state is None:
+            return False
+        kept = tuple(other for other in run.copies if other != copy)
+        with state.rewriting:
+            new = replace(run, copies=kept)
+            return self._replace(state, run, new, layout=None, told=nobody)
+
+    # --- inside ---
+
+    def _rows(self, run: Run, told: Told) -> Rows:
+        """All rows of a run, in order of position."""
+        (path,) = self._run_files.verified((run,), lambda _: told())
+        batches, places = [], []
+        for positions, batch in read_run(path, run, told=told):
+            batches.append(batch)
+            places.append(positions)
+        table = pa.Table.from_batches(batches)
+        if run.purged:
+            table = table.append_column(POSITION_FIELD, pa.array(np.concatenate(places)))
+        return Rows(table, run.first_position, run.end_position)
+
+    def _replace(
+        self, state: StreamState, run: Run, new: Run, *, layout: Layout | None, told: Told
+    ) -> bool:
+        """Put a run in the place of another in one transaction; its old files go when unread.
+
+        layout: the stream's must still be this one; None: it does not matter. False, and the new
+        files are gone, when the run or the layout is not what it was.
+        """
+        fresh = [name for name in new.files if name not in run.files]
+        with self.catalog.turn(told), self._lock:
+            current = same_run(state, run)
+            known = self._streams.get(run.stream_id) is state and current is not None
+            if not known or layout not in (None, state.entry.schema.layout):
+                self._run_files.remove(fresh)
+                return False
+            assert current is not None
+            new = replace(new, rolled=current.rolled)  # The same rows, whatever the layout.
+            with self.catalog.transaction():
+                self.catalog.drop_run(run)
+                self.catalog.add_run(new)
+                if run.first_position in state.deleted:  # The same positions, whatever the layout.
+                    self.catalog.put_deleted(new, state.deleted[run.first_position])
+            state.runs[state.runs.index(current)] = new
+            state.scans.pop(run.first_position, None)
+            state.scrubbed.pop(run.first_position, None)
+            state.quarantined.pop(run.first_position, None)
+            for name in fresh:
+                self._run_files.trust_name(name)
+            self._run_files.remove([name for name in current.files if name not in new.files])
+            return True
+
+
+def same_run(state: StreamState, run: Run) -> Run | None:
+    """The run as it is now: only its partial aggregates may have changed."""
+    found = (each for each in state.runs if each.first_position == run.first_position)
+    return next((each for each in found if replace(each, rolled=run.rolled) == run), None)
+
+
+def _is_unlike(run: Run, layout: Layout) -> bool:
+    """Whether a run is laid out in another way, or lacks a copy that was damaged."""
+    copies = tuple(copy.reduction for copy in run.copies)
+    return run.layout != layout or (isinstance(layout, Eager) and copies != layout.reductions)
+
+
+def _noted(before: Scans, part: Part, reduction: float) -> Scans:
+    """What is known of a run's scans after one more."""
+    missed = part.copy is None and bool(part.run.copies)
+    return before.after(missed=missed, dead=0.0 if missed else reduction)
+
+
+def _is_due(run: Run, scans: Scans) -> bool:
+    has = run.copies[-1].reduction if run.copies else 0.0
+    return scans.dead > has or (bool(run.copies) and scans.is_useless)

@@ -1,0 +1,99 @@
+"""Rows that are deleted after they were stored: marked at once, skipped by every reader."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.metadata.deleted_positions import Deleted, Deletion
+from shedder.archive.store.stream_state import StreamState
+from shedder.archive.tasks.progress import Told, held, nobody
+
+
+class DeletedRows(ABC):
+    """The part of the store that knows of deletions."""
+
+    catalog: Catalog
+    _streams: dict[int, StreamState]
+    _lock: threading.RLock
+
+    @abstractmethod
+    def _state(self, stream: int) -> StreamState: ...
+
+    def delete(
+        self,
+        stream: int,
+        text: str,
+        deleted_us: int,
+        find: Callable[[], Sequence[tuple[Run, NDArray[np.bool_]]]],
+        told: Told = nobody,
+    ) -> int:
+        """Mark rows of runs as deleted: all of them, durably, or none.
+
+        Args:
+          stream: its id.
+          text: what was said, for the record.
+          deleted_us: now.
+          find: looks for the rows: for each run that has any, bool [run.stretch]. Nobody else
+            deletes from the stream or purges it meanwhile; runs that retention takes away
+            meanwhile are left out, and all of them where the stream is dropped.
+          told: called now and then while others delete, or write the catalog; what it raises ends
+            the waiting.
+
+        Returns:
+          how many rows were not deleted before.
+        """
+        state = self._state(stream)
+        with held(state.deleting, told):
+            found = find()
+            with self.catalog.turn(told), self._lock:
+                return self._mark(state, text, deleted_us, found)
+
+    def _mark(
+        self,
+        state: StreamState,
+        text: str,
+        deleted_us: int,
+        found: Sequence[tuple[Run, NDArray[np.bool_]]],
+    ) -> int:
+        if self._streams.get(state.entry.id) is not state:  # Dropped meanwhile, and its marks, too.
+            return 0
+        kept = {run.first_position for run in state.runs}
+        marks, rows = {}, 0
+        touched = []
+        for run, mask in found:
+            before = state.deleted.get(run.first_position)
+            mark = Deleted.of(mask if before is None else mask | before.mask(run))
+            more = mark.rows - (0 if before is None else before.rows)
+            if more and run.first_position in kept:
+                marks[run.first_position] = mark
+                touched.append(run)
+                rows += more
+        if not marks:
+            return 0
+        deletion = Deletion(
+            stream_id=state.entry.id,
+            text=text,
+            rows=rows,
+            low_us=min(run.low_us for run in touched),
+            high_us=max(run.high_us for run in touched),
+            position=state.end_position,
+            deleted_us=deleted_us,
+        )
+        self.catalog.add_deletion(deletion, marks)
+        state.deleted.update(marks)
+        for first_position in marks:
+            state.marked_us.setdefault(first_position, deleted_us)
+        state.deletions.append(deletion)
+        return rows
+
+    def deletions(self, stream: int) -> list[Deletion]:
+        """All that was ever deleted from a stream, in order."""
+        with self._lock:
+            return list(self._state(stream).deletions)

@@ -1,0 +1,297 @@
+"""Rollups of streams: partial aggregates, written with each run, and of older runs later.
+
+Those of an eager rollup are written on arrival (OSCAR's OnWriteReplicate for windowed aggregates),
+those of a lazy one when a question that they would have answered has read a run (OnReadModify),
+and dropped again when too many questions read the run past them.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.catalog.run_annotations import Scans
+from shedder.archive.encoding.run_writer import RunPlace
+from shedder.archive.files.file_system import Files
+from shedder.archive.metadata.catalog_entries import Rolled, RollupEntry, Run
+from shedder.archive.rollups.run_rollup import write_rolled
+from shedder.archive.runs.run_file_cache import RunFiles
+from shedder.archive.runs.run_format import read_run
+from shedder.archive.store.stream_state import StreamState
+from shedder.archive.tasks.progress import Told, nobody
+from shedder.cql.binding.parse import parse
+from shedder.cql.binding.rollup_definition import Rollup, rollup_of
+from shedder.cql.statements.statement import Select
+from shedder.errors import ShedderError
+
+
+class RolledRuns(ABC):
+    """The part of the store that keeps partial aggregates. They can be made anew from the runs.
+
+    So a kill at any moment leaves each run with them or without them; what is missing is due.
+    """
+
+    directory: Path
+    files: Files
+    catalog: Catalog
+    _run_files: RunFiles
+    _streams: dict[int, StreamState]
+    _lock: threading.RLock
+
+    @abstractmethod
+    def _state(self, stream: int) -> StreamState: ...
+
+    def add_rollup(
+        self, stream: int, name: str, select: Select, *, lazy: bool = False
+    ) -> RollupEntry:
+        """From now on, each run that is written has this rollup; `rolled_due` says who lacks it.
+
+        lazy: a run gets it only after `want_rolled`.
+
+        Raises:
+          BadQuery: it cannot be a rollup. RollupExists: there is one of this name.
+        """
+        state = self._state(stream)
+        rollup = rollup_of(select, state.entry.schema)
+        with state.cutting, self.catalog.turn(), self._lock:
+            entry = self.catalog.add_rollup(name, stream, select.text, lazy=lazy)
+            state.rollups[entry.id] = (entry, rollup)
+        return entry
+
+    def drop_rollup(self, entry: RollupEntry) -> None:
+        """Forget a rollup; its files go when nobody reads them."""
+        state = self._state(entry.stream_id)
+        with state.cutting, state.rewriting, self.catalog.turn(), self._lock:
+            self.catalog.drop_rollup(entry)
+            state.rollups.pop(entry.id, None)
+            state.unrolled = {each for each in state.unrolled if each[1] != entry.id}
+            gone = []
+            for at, run in enumerate(state.runs):
+                kept = tuple(each for each in run.rolled if each.rollup_id != entry.id)
+                gone += [each.file for each in run.rolled if each.rollup_id == entry.id]
+                state.runs[at] = replace(run, rolled=kept)
+            self._run_files.remove(gone)
+
+    def rollups(self, stream: int) -> list[tuple[RollupEntry, Rollup]]:
+        """The rollups of a stream, the oldest first."""
+        with self._lock:
+            return list(self._state(stream).rollups.values())
+
+    def want_rolled(self, entry: RollupEntry, runs: Sequence[Run]) -> None:
+        """Note that a lazy rollup would have saved reading these runs: it is due.
+
+        A restart forgets it, and the next question notes it again.
+        """
+        with self._lock:
+            state = self._streams.get(entry.stream_id)
+            if state is not None and entry.id in state.rollups:
+                state.unrolled |= {(run.first_position, entry.id) for run in runs}
+
+    def note_rolled_scans(self, stream: int, scanned: Iterable[tuple[Run, int | None]]) -> bool:
+        """Note how runs were scanned that have partial aggregates of lazy rollups.
+
+        A restart forgets it, as it forgets what is wanted.
+
+        Args:
+          stream: whose runs.
+          scanned: runs, and the rollup that was read of each; None: all of its tuples were.
+
+        Returns:
+          whether some are useless now, see `rolled_missed`.
+        """
+        with self._lock:
+            state = self._streams.get(stream)
+            if state is None:
+                return False
+            lazy = {entry.id for entry, _ in state.rollups.values() if entry.lazy}
+            for run, by in scanned:
+                for rolled in run.rolled:
+                    if rolled.rollup_id in lazy and by in (None, rolled.rollup_id):
+                        noted = state.rolled_scans.setdefault(run.first_position, {})
+                        before = noted.get(rolled.rollup_id, Scans())
+                        noted[rolled.rollup_id] = before.after(missed=by is None)
+            return bool(lazy and self.rolled_missed(stream))
+
+    def rolled_missed(self, stream: int) -> list[tuple[Run, Rolled]]:
+        """Partial aggregates of lazy rollups that too many scans of their run had no use for."""
+        with self._lock:
+            state = self._state(stream)
+            return [
+                (run, rolled)
+                for run in state.runs
+                if (noted := state.rolled_scans.get(run.first_position)) is not None
+                for rolled in run.rolled
+                if noted.get(rolled.rollup_id, Scans()).is_useless
+            ]
+
+    def rolled_due(self, stream: int) -> list[tuple[Run, RollupEntry]]:
+        """The runs that lack a rollup and should have it: of a lazy one, those that were read."""
+        with self._lock:
+            wanted = self._state(stream).unrolled
+            return [
+                (run, entry)
+                for run, entry in self.unrolled(stream)
+                if not entry.lazy
+                or run.rolled_by(entry.id) is not None
+                or (run.first_position, entry.id) in wanted
+            ]
+
+    def unrolled(self, stream: int) -> list[tuple[Run, RollupEntry]]:
+        """Whole runs that lack a rollup, or had other rows deleted when it was made."""
+        with self._lock:
+            state = self._state(stream)
+            return [
+                (run, entry)
+                for entry, _ in state.rollups.values()
+                for run in state.runs
+                if state.readable(run) and not _is_fresh(state, run, entry)
+            ]
+
+    def roll_up(self, run: Run, entry: RollupEntry, told: Told = nobody) -> bool:
+        """Make a run's partial aggregates; False when there is nothing to do any more.
+
+        It holds the columns of the rollup in memory.
+
+        Args:
+          run, entry: one of `rolled_due`.
+          told: called now and then; what it raises ends the work and leaves all as it was.
+
+        Raises:
+          DiskFull, StorageFailed, Cancelled: all is as it was. CorruptData: the run is damaged.
+        """
+        state = self._streams.get(run.stream_id)
+        if state is None:
+            return False
+        with state.rewriting:
+            with self._lock:
+                current = _current(state, run)
+                known = state.rollups.get(entry.id)
+                if current is None or known is None or _is_fresh(state, current, entry):
+                    return False
+                deleted = state.deleted.get(run.first_position)
+                self._run_files.pin([current.file])
+            place = RunPlace(self.files, self.directory, told)
+            try:
+                with place.all_or_nothing():
+                    live = None if deleted is None else ~deleted.mask(current)
+                    rows = self._live_rows(current, known[1], live, told)
+                    count = 0 if deleted is None else deleted.rows
+                    rolled = write_rolled(place, state.entry, *known, current, rows, count)
+                    return self._put_rolled(state, current, rolled, told)
+            finally:
+                self._run_files.unpin([current.file])
+
+    def drop_rolled(self, run: Run, rolled: Rolled) -> bool:
+        """Forget partial aggregates that are damaged, or missed; those of a lazy rollup are due
+        again when they are wanted, others at once."""
+        state = self._streams.get(run.stream_id)
+        if state is None:
+            return False
+        with self.catalog.turn(), self._lock:
+            current = _current(state, run)
+            if current is None or rolled not in current.rolled:
+                return False
+            self.catalog.drop_rolled(run, rolled)
+            kept = tuple(each for each in current.rolled if each != rolled)
+            state.runs[state.runs.index(current)] = replace(current, rolled=kept)
+            _forget_scans(state, run, rolled.rollup_id)
+            self._run_files.remove([rolled.file])
+            return True
+
+    def _rolled_up(self, state: StreamState, run: Run, batches: Sequence[pa.RecordBatch]) -> Run:
+        """Write the partial aggregates of a run that was just written; state.cutting is held.
+
+        Raises:
+          DiskFull, StorageFailed: nothing is in `runs/`, the run's own file neither.
+        """
+        place = RunPlace(self.files, self.directory)
+        table = pa.Table.from_batches(batches)
+        try:
+            with place.all_or_nothing():
+                rolled = tuple(
+                    write_rolled(place, state.entry, *known, run, table)
+                    for known in state.rollups.values()
+                    if not known[0].lazy
+                )
+        except ShedderError:
+            self._run_files.remove(run.files)
+            raise
+        return replace(run, rolled=rolled)
+
+    def _live_rows(
+        self,
+        run: Run,
+        rollup: Rollup,
+        live: np.ndarray[tuple[int], np.dtype[np.bool_]] | None,
+        told: Told,
+    ) -> pa.Table:
+        (path,) = self._run_files.verified((run,), lambda _: told())
+        batches = []
+        for positions, batch in read_run(path, run, rollup.columns, told):
+            if live is not None:
+                wanted = live[positions - run.first_position]
+                batch = batch.filter(pa.array(wanted))  # noqa: PLW2901
+            batches.append(batch)
+        return pa.Table.from_batches(batches)
+
+    def _put_rolled(self, state: StreamState, run: Run, rolled: Rolled, told: Told) -> bool:
+        """Make a file part of its run in one transaction; an older one of the rollup goes."""
+        with self.catalog.turn(told), self._lock:
+            current = _current(state, run)
+            if self._streams.get(run.stream_id) is not state or current is None:
+                self._run_files.remove([rolled.file])
+                return False
+            older = current.rolled_by(rolled.rollup_id)
+            self.catalog.add_rolled(run, rolled)
+            kept = tuple(each for each in current.rolled if each != older)
+            new = replace(current, rolled=tuple(sorted((*kept, rolled), key=_id)))
+            state.runs[state.runs.index(current)] = new
+            state.unrolled.discard((run.first_position, rolled.rollup_id))
+            _forget_scans(state, run, rolled.rollup_id)
+            self._run_files.trust_name(rolled.file)
+            if older is not None:
+                self._run_files.remove([older.file])
+            return True
+
+
+def known_rollup(entry: RollupEntry, state: StreamState) -> Rollup:
+    """What a rollup of the catalog means."""
+    select = parse(entry.text)
+    assert isinstance(select, Select)
+    return rollup_of(select, state.entry.schema)
+
+
+def deleted_rows(state: StreamState, run: Run) -> int:
+    """How many rows of a run are deleted now."""
+    deleted = state.deleted.get(run.first_position)
+    return 0 if deleted is None else deleted.rows
+
+
+def _is_fresh(state: StreamState, run: Run, entry: RollupEntry) -> bool:
+    rolled = run.rolled_by(entry.id)
+    return rolled is not None and rolled.deleted == deleted_rows(state, run)
+
+
+def _current(state: StreamState, run: Run) -> Run | None:
+    """The run at this place as it is now, whatever was made of it; None when it was retired."""
+    stretch = (run.first_position, run.end_position)
+    for each in state.runs:
+        if (each.first_position, each.end_position) == stretch:
+            return each
+    return None
+
+
+def _forget_scans(state: StreamState, run: Run, rollup_id: int) -> None:
+    """Those of a run before its partial aggregates were made, or dropped."""
+    state.rolled_scans.get(run.first_position, {}).pop(rollup_id, None)
+
+
+def _id(rolled: Rolled) -> int:
+    return rolled.rollup_id

@@ -1,0 +1,206 @@
+"""A run's file that was written elsewhere: read in full before it is believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shedder.archive.encoding.parquet_encoding import basics_of
+from shedder.archive.encoding.run_writer import PIECES, unpacked
+from shedder.archive.files.file_system import Files
+from shedder.archive.layouts.blocks import Block, Wanted, read_blocks
+from shedder.archive.layouts.run_footer import file_metadata, run_file
+from shedder.archive.metadata.catalog_entries import Footer, Run, StreamEntry
+from shedder.archive.tasks.progress import STEP_BYTES
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Plain
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.errors import BadBatch, CorruptData, SchemaMismatch, StorageFailed
+from shedder.streams.batches import arrow_schema, check_rows
+from synopses.samples.random_partition import block_sizes, deal
+
+
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """What the writer says of a run's file: its positions, its size, and its CRC-32C."""
+
+    first_position: int
+    end_position: int
+    size_bytes: int
+    crc: int
+
+
+def laid_elsewhere(layout: Layout) -> Layout:
+    """The layout in which runs are written elsewhere: copies are the service's own business."""
+    return Plain() if isinstance(layout, Eager) else layout
+
+
+def examined(files: Files, path: Path, stream: StreamEntry, sent: SentFile) -> Run:
+    """The run that a file is, by its own bytes.
+
+    Every checksum in it is verified, columns and types are the stream's, no value is one that the
+    stream does not take, times are as the statistics say that blocks are pruned by, and of a dealt
+    run each row lies in the block that the stream's seed has dealt it to.
+
+    Args:
+      files: the file system. path: of the file.
+      stream: with the layout in which the file was written.
+      sent: what its writer says.
+
+    Raises:
+      BadBatch: it is damaged, or not what was said. SchemaMismatch, BadTimestamp: of its rows.
+      StorageFailed: it cannot be read.
+    """
+    name = run_file(stream.id, sent.first_position, sent.end_position)
+    _check_whole(files, path, name, sent)
+    try:
+        metadata = pq.read_metadata(path)
+        columns = pq.read_schema(path)
+        run = _described(files, path, stream, sent, metadata)
+        _check_columns(columns, stream.schema, is_dealt=run.is_dealt)
+        _check_statistics(metadata, columns.names.index(stream.schema.time_column), name)
+        return _read(files, path, stream, run, metadata)
+    except (CorruptData, pa.ArrowException, KeyError, ValueError) as error:
+        raise BadBatch(f"run {name}: {str(error).partition(chr(10))[0][:300]}") from None
+
+
+def _check_whole(files: Files, path: Path, name: str, sent: SentFile) -> None:
+    try:
+        file = files.open(path)
+        try:
+            crc = 0
+            for offset in range(0, file.size, STEP_BYTES):
+                crc = google_crc32c.extend(crc, file.read(offset, STEP_BYTES))
+            size = file.size
+        finally:
+            file.close()
+    except OSError as error:
+        raise StorageFailed(f"cannot read {path}: {error}") from error
+    if (size, crc) != (sent.size_bytes, sent.crc):
+        raise BadBatch(
+            f"run {name} came as {size} bytes with checksum {crc:#010x}, "
+            f"it was written as {sent.size_bytes} with {sent.crc:#010x}"
+        )
+
+
+def _described(
+    files: Files, path: Path, stream: StreamEntry, sent: SentFile, metadata: pq.FileMetaData
+) -> Run:
+    """What the file's metadata say, compared with what they should; no row is read yet."""
+    layout, rows = stream.schema.layout, metadata.num_rows
+    if rows != sent.end_position - sent.first_position or not rows:
+        raise ValueError(f"{rows} rows at {sent.end_position - sent.first_position} positions")
+    groups = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+    blocks, halvings = 1, 0
+    if isinstance(layout, Hybrid):
+        halvings = layout.halvings_of(rows)
+        sizes = block_sizes(rows, layout.blocks_of(rows), halvings)
+        blocks = sizes.size
+        if groups != sizes.tolist():
+            raise ValueError(f"blocks of {groups[:5]} rows ..., not {sizes.tolist()[:5]} ...")
+    said = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
+    stretch = (sent.first_position, sent.end_position)
+    for key, value in file_metadata(stream, stretch, blocks=blocks).items():
+        if said.get(key) != value:
+            raise ValueError(f"{key} is {said.get(key)!r}, not {value!r}")
+    offset = int(unpacked(said[PIECES].encode())["size"].sum())
+    file = files.open(path)
+    try:
+        if not 0 < offset < file.size:
+            raise ValueError(f"a footer at byte {offset} of {file.size}")
+        footer = Footer(offset, google_crc32c.value(file.read(offset, file.size - offset)))
+    finally:
+        file.close()
+    return Run(
+        stream_id=stream.id,
+        first_position=sent.first_position,
+        end_position=sent.end_position,
+        file=run_file(stream.id, *stretch),
+        size_bytes=sent.size_bytes,
+        crc=sent.crc,
+        low_us=0,
+        high_us=0,
+        layout=layout,
+        basics={},
+        blocks=blocks,
+        footer=footer,
+        halvings=halvings,
+    )
+
+
+def _check_columns(columns: pa.Schema, schema: StreamSchema, *, is_dealt: bool) -> None:
+    expected = arrow_schema(schema)
+    names = [*expected.names, POSITION] if is_dealt else expected.names
+    if columns.names != names:
+        raise SchemaMismatch(schema.name, f"its columns are {columns.names}, not {names}")
+    for field in expected:
+        found = columns.field(field.name).type
+        if found != field.type:
+            raise SchemaMismatch(schema.name, f"column {field.name!r} is {found}, not {field.type}")
+
+
+def _check_statistics(metadata: pq.FileMetaData, time_column: int, name: str) -> None:
+    for group in range(metadata.num_row_groups):
+        found = metadata.row_group(group).column(time_column).statistics
+        if found is None or not found.has_min_max:
+            raise BadBatch(f"run {name}: row group {group} does not say which times it has")
+
+
+def _read(
+    files: Files, path: Path, stream: StreamEntry, run: Run, metadata: pq.FileMetaData
+) -> Run:
+    """The run with the basics of its rows, which are all read."""
+    schema = stream.schema
+    names = arrow_schema(schema).names
+    wanted = Wanted(schema.time_column, (*names, POSITION))
+    dealt = None
+    if run.is_dealt:
+        dealt = deal(schema.seed, run.first_position, run.block_sizes)
+    tables = []
+    for block in read_blocks(files, path, run, range(run.blocks), wanted):
+        block.table.validate(full=True)
+        if dealt is not None:
+            _check_dealt(block, dealt, schema.time_column)
+        tables.append(block.table.select(names))
+    table = pa.concat_tables(tables)
+    for batch in table.to_batches():
+        check_rows(batch, schema)
+    basics = basics_of(table)
+    times = basics[schema.time_column]
+    assert isinstance(times.low, int)
+    assert isinstance(times.high, int)
+    _check_times(table[schema.time_column], metadata, schema.time_column)
+    return replace(run, basics=basics, low_us=times.low, high_us=times.high)
+
+
+def _check_times(column: pa.ChunkedArray[Any], metadata: pq.FileMetaData, name: str) -> None:
+    """Whether each row group has the times that its statistics say, by which it may be left out."""
+    times, first = column.cast(pa.int64()).to_numpy(), 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        of = times[first : first + group.num_rows]
+        first += group.num_rows
+        at = next(i for i in range(group.num_columns) if group.column(i).path_in_schema == name)
+        said = group.column(at).statistics
+        assert said is not None
+        if (of.min(), of.max()) != (said.min_raw, said.max_raw):
+            raise ValueError(f"row group {number} has other times than its statistics say")
+
+
+def _check_dealt(block: Block, dealt: NDArray[np.uint16], time_column: str) -> None:
+    """Whether a block holds the rows that were dealt to it, by time."""
+    places = block.table[POSITION].to_numpy() - block.run.first_position
+    if places.min() < 0 or places.max() >= dealt.size or np.unique(places).size != places.size:
+        raise ValueError(f"block {block.number} has positions that are not the run's, once each")
+    if (dealt[places] != block.number).any():
+        raise ValueError(f"block {block.number} has rows that the stream's seed deals elsewhere")
+    times = block.table[time_column].cast(pa.int64()).to_numpy()
+    if (times[1:] < times[:-1]).any():
+        raise ValueError(f"block {block.number} is not in order of time")

@@ -1,0 +1,250 @@
+"""The files of runs: verified before use, kept while they are read, removed when nobody does."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from shedder.archive.files.file_system import Files
+from shedder.archive.layouts.block_coalescing import SmallBlocks
+from shedder.archive.layouts.blocks import Block, Wanted, read_blocks, read_groups
+from shedder.archive.layouts.checksummed_file import Footers
+from shedder.archive.layouts.file_handle_cache import OpenFiles, opened
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.run_format import verify_file, verify_run
+from shedder.archive.tasks.progress import Told, nobody
+from shedder.errors import CorruptData, StorageFailed
+
+AHEAD_ROWS: Final = 2_048  # Of each run, which are read before somebody asks.
+
+
+class RunFiles:
+    """What is below `runs/` in a data directory. Any thread may call it.
+
+    verify: compare each file's checksum with the catalog's before its first use.
+    """
+
+    def __init__(self, files: Files, directory: Path, *, verify: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._root = directory / "runs"
+        self._verify = verify
+        self._lock = threading.RLock()  # a snapshot may be collected, and unpin, at any moment
+        self._pins: Counter[str] = Counter()
+        self._doomed: set[str] = set()
+        self._verified: set[str] = set()
+        self._keepers = 0
+        self._footers = Footers()
+        self._open = OpenFiles()
+        self._small = SmallBlocks()
+        self._path = lru_cache(1024)(self._root.joinpath)  # Of each run in each scan.
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """No file is removed meanwhile."""
+        with self._lock:
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keepers -= 1
+                if not self._keepers:
+                    self.remove(sorted(self._doomed))
+
+    def recover(self, runs: Sequence[Run]) -> tuple[tuple[str, ...], tuple[Run, ...]]:
+        """Remove files that are of no run.
+
+        Returns:
+          their names, and the runs whose file is missing or has the wrong size.
+        """
+        root = self._root
+        sizes = {
+            f"{folder}/{name}": (root / folder / name).stat().st_size
+            for folder in self._files.names(root)
+            for name in self._files.names(root / folder)
+            if name.endswith(".parquet")
+        }
+        orphans = tuple(sorted(sizes.keys() - {name for run in runs for name in run.files}))
+        for name in orphans:
+            self._files.unlink(root / name)
+        missing = tuple(run for run in runs if sizes.get(run.file, -1) != run.size_bytes)
+        return orphans, missing
+
+    def trust(self, run: Run) -> None:
+        """This process has just written the file."""
+        self._verified.update(run.files)
+
+    def trust_name(self, name: str) -> None:
+        """This process has just written the file of this name."""
+        self._verified.add(name)
+
+    def verified(
+        self, runs: Iterable[Run], told: Callable[[int], None] | None = None
+    ) -> tuple[Path, ...]:
+        """The files of runs; told as in `verify_run`.
+
+        Raises:
+          CorruptData: one is damaged or missing.
+          StorageFailed: one cannot be read.
+        """
+        paths = []
+        for run in runs:
+            if self._verify and run.file not in self._verified:
+                verify_run(self._files, self._directory, run, told)
+                self._verified.add(run.file)
+            paths.append(self._root / run.file)
+        return tuple(paths)
+
+    def read_blocks(
+        self, run: Run, numbers: Sequence[int], wanted: Wanted, told: Told = nobody
+    ) -> Iterator[Block]:
+        """See Snapshot.read_blocks. A file of version 1 is verified as a whole before."""
+        if run.footer is None:
+            self.verified((run,))
+        stored_bytes = partial(self._stored_bytes, run, wanted)
+        are_small = SmallBlocks.fit(run, numbers, wanted)
+        if are_small and (known := self._small.find(run, numbers, wanted, stored_bytes)):
+            return iter(known)
+        kept = self._footers, told, self._open
+        blocks = read_blocks(self._files, self._path(run.file), run, numbers, wanted, *kept)
+        return self._small.keeping(wanted, blocks, stored_bytes) if are_small else blocks
+
+    def _stored_bytes(self, run: Run, wanted: Wanted, number: int) -> int:
+        """What a block's wanted columns take in the file; 0 in one of version 1."""
+        footer = self._footers.find(run)
+        stretches = [] if footer is None else footer.stretches([number], wanted.read)
+        return sum(size for _, size in stretches)
+
+    def open_ahead(self, run: Run) -> None:
+        """Open a run's file for who asks for a part of it, and read its smallest blocks, which
+        most questions begin with; what is wrong with it is found then."""
+        if not run.is_dealt or run.footer is None:
+            return
+        path, numbers, rows = self._path(run.file), [], 0
+        for number in run.small_blocks.tolist():
+            rows += int(run.block_sizes[number])
+            if rows > AHEAD_ROWS:
+                break
+            numbers.append(number)
+        with suppress(CorruptData, StorageFailed):
+            with opened(self._files, path, run, self._footers, self._open) as (_, checked):
+                assert checked.footer is not None
+                names = tuple(checked.footer.schema.names)
+            wanted = Wanted(names[0], names)
+            kept = self._footers, nobody, self._open
+            for block in read_blocks(self._files, path, run, numbers, wanted, *kept):
+                self._small.hold_whole(block)
+
+    def distrust(self, run: Run) -> None:
+        """A part of the file was found to be damaged: verify it before its next use."""
+        self._footers.forget()
+        self._open.forget(run.file)
+        self._small.forget(run.file)
+        self._verified.discard(run.file)
+
+    def damaged(
+        self, runs: Iterable[Run], told: Callable[[int], None] | None = None
+    ) -> list[tuple[Run, str]]:
+        """Those of some runs whose files are not what they were, and what is wrong.
+
+        Raises:
+          StorageFailed: one cannot be read, which is no proof of damage.
+        """
+        found = []
+        for run in runs:
+            try:
+                self.verified((run,), told)
+            except CorruptData as error:
+                found.append((run, str(error)))
+        return found
+
+    def set_aside(self, run: Run) -> bool:
+        """Keep what is left of a damaged file in quarantine/; False when that does not work."""
+        self._verified.discard(run.file)
+        self._open.forget(run.file)
+        self._small.forget(run.file)
+        aside = self._aside(run)
+        try:
+            if not aside.exists():
+                self._files.link(self._root / run.file, aside)
+                self._files.sync_directory(aside.parent)
+        except OSError:  # It is gone, or must stay where it is: nobody reads it there, either.
+            return False
+        return True
+
+    def take_back(self, run: Run, told: Callable[[int], None] | None = None) -> None:
+        """Give a file that was set aside its name back, if it is whole and the name is free.
+
+        Raises:
+          StorageFailed: it cannot be read, or not be put back.
+        """
+        name, aside = self._root / run.file, self._aside(run)
+        with self._lock:
+            self._doomed.discard(run.file)  # What is there by now may be a good copy.
+        if name.exists() or not aside.exists():
+            return
+        with suppress(CorruptData):
+            verify_file(self._files, aside, run, told)
+            try:
+                self._files.link(aside, name)
+                self._files.sync_directory(name.parent)
+                self._files.unlink(aside)
+            except OSError as error:
+                raise StorageFailed(f"cannot put {aside} back: {error}") from error
+
+    def _aside(self, run: Run) -> Path:
+        return self._directory / "quarantine" / run.file.replace("/", "-")
+
+    def read_groups(self, run: Run, groups: Sequence[int], wanted: Wanted) -> Iterator[pa.Table]:
+        """Some row groups of a run. A file of version 1 is verified as a whole before."""
+        if run.footer is None:
+            self.verified((run,))
+        return read_groups(self._files, self._root / run.file, run, groups, wanted)
+
+    def close(self) -> None:
+        """Close what is open; who reads afterwards opens it again."""
+        self._open.forget()
+
+    def pin(self, names: Sequence[str]) -> None:
+        """Keep files until they are unpinned as often."""
+        with self._lock:
+            self._pins.update(names)
+
+    @property
+    def pinned(self) -> frozenset[str]:
+        """The files that are pinned now: they stay when they are removed."""
+        with self._lock:
+            return frozenset(+self._pins)
+
+    def unpin(self, names: Sequence[str]) -> None:
+        """Let go of files; those that were removed meanwhile go now."""
+        with self._lock:
+            self._pins.subtract(names)
+            free = [name for name in names if self._pins[name] <= 0]
+            for name in free:
+                del self._pins[name]
+            self.remove([name for name in free if name in self._doomed])
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Unlink files that no run names any more, now or when nobody reads them."""
+        with self._lock:
+            for name in names:
+                if self._keepers or self._pins[name] > 0:
+                    if (self._root / name).exists():
+                        self._doomed.add(name)  # Else the name is free, for one that is made anew.
+                    continue
+                del self._pins[name]
+                self._doomed.discard(name)
+                self._verified.discard(name)
+                self._open.forget(name)
+                self._small.forget(name)
+                with suppress(OSError):  # an orphan then, which the next start removes
+                    self._files.unlink(self._root / name)
