@@ -19,11 +19,11 @@ from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
-from shedder.engine.allocation import problem
-from shedder.engine.asked import Asked
-from shedder.engine.drawings import Drawings
-from shedder.engine.plan import plan
-from shedder.engine.synopsis_curves import sizes_wanted
+from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.problem import problem
+from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.synopsis_plans.error_curves import sizes_wanted
+from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.overload.fair_steps import FairSteps
 from shedder.overload.steps import Unit
 

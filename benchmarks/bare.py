@@ -17,7 +17,7 @@ import shedder
 from benchmarks.trades import CREATE
 from shedder.archive.log.group_commit import Entry, GroupCommit
 from shedder.archive.log.log import Log
-from shedder.engine.intake import Arrived, Intake
+from shedder.engine.ingest.stream_intake import Arrived, Intake
 from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.server.server import serve
 from shedder.settings import Settings

@@ -24,7 +24,7 @@ from shedder.archive.operations.backup import backup, restore
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy, Plain
 from shedder.engine.engine import Engine
-from shedder.engine.tasks import Watch
+from shedder.engine.runtime.background_tasks import Watch
 from shedder.errors import Cancelled
 
 RUNS: Final = 3

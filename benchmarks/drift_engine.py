@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.engine.costs import costs_ns
 from shedder.engine.engine import Engine
-from shedder.engine.plan import Plan
-from shedder.engine.stopwatch import Stopwatch
+from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.synopsis_plans.cpu_costs import costs_ns
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.overload.controller import TICK_S
 from shedder.queries.answers.database_api import Ledger
 from shedder.simulation.machine import VirtualMachine

@@ -21,11 +21,11 @@ from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
-from shedder.engine.grant import group_bytes, negotiate
-from shedder.engine.plan import plan
-from shedder.engine.published import Published
-from shedder.engine.standing import Standing
-from shedder.engine.stream import Stream
+from shedder.engine.allocation.negotiation import group_bytes, negotiate
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.synopsis_plans.synopsis_plan import plan
+from shedder.engine.window_state.query_state import Standing
 from shedder.garbage import keeping_what_is_loaded
 from shedder.overload.meter import ROWS_MAX
 from shedder.settings import Settings

@@ -9,7 +9,7 @@ import pyarrow as pa
 from benchmarks.eight import feed, stream_of
 from benchmarks.measure import Report
 from benchmarks.trades import BATCH_ROWS, batches
-from shedder.engine.stream import Stream
+from shedder.engine.standing_queries.stream_state import Stream
 from shedder.wire.heap import keep_big_blocks
 from synopses.precompile import compile_kernels
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from benchmarks.measure import Report
 from shedder.engine.engine import Engine
-from shedder.engine.indexer import QUIET_S
+from shedder.engine.maintenance.index_builder import QUIET_S
 
 RUNS = 60
 RUN_ROWS = 400_000

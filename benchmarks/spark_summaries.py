@@ -22,8 +22,8 @@ import shedder
 from benchmarks.measure import Report
 from benchmarks.spark_costs import Costs, foreseen
 from shedder.engine.engine import Engine
-from shedder.engine.summaries import Summaries
-from shedder.engine.summarise import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.garbage import keeping_what_is_loaded
 from shedder.streams.batches import TIME_MAX_US
 from shedder.streams.conform import conform

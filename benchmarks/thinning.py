@@ -15,9 +15,9 @@ from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
 from shedder.cql.text.sampling_fractions import share_text
-from shedder.engine.grant import negotiate
-from shedder.engine.plan import plan
-from shedder.engine.standing import Standing
+from shedder.engine.allocation.negotiation import negotiate
+from shedder.engine.synopsis_plans.synopsis_plan import plan
+from shedder.engine.window_state.query_state import Standing
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from synopses.precompile import compile_kernels

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Report
-from shedder.engine.resizing import settle, size_of
+from shedder.engine.panes.synopsis_resizing import settle, size_of
 from synopses.counters.count_min import GroupedCountMin
 from synopses.counters.count_sketch import GroupedCountSketch
 from synopses.frequent.frequent_items import GroupedFrequent

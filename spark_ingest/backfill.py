@@ -26,8 +26,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from shedder.client.client import Client
-from shedder.engine.backfill import BackfillState
-from shedder.engine.summarise import Plans
+from shedder.engine.rebuild.backfill import BackfillState
+from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.errors import FailedPrecondition, PlansChanged, ShedderError
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, arrow_schema
 from shedder.streams.conform import conform

@@ -16,9 +16,9 @@ import shedder
 from shedder.client.client import Client
 from shedder.client.failures import Patience, patiently
 from shedder.client.target import pem
-from shedder.engine.built import ROWS_MAX
-from shedder.engine.summaries import Summaries
-from shedder.engine.summarise import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.validation import ROWS_MAX
+from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from shedder.streams.batches import ROWS_PER_BATCH
 from shedder.streams.conform import conform, conform_batch

@@ -20,9 +20,9 @@ from shedder.archive.runs.external_run import SentFile
 from shedder.archive.runs.run_format import write_run
 from shedder.archive.store.retention_partitions import compartment_us, rows_within
 from shedder.cql.statements.archive_layout import layout_from_text
-from shedder.engine.backfill import BackfillState
-from shedder.engine.summaries import PaneSummary, Summaries
-from shedder.engine.summarise import Plans, QueryPlan, Summariser, bound
+from shedder.engine.rebuild.backfill import BackfillState
+from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan, Summariser, bound
+from shedder.engine.remote_summaries.wire_format import PaneSummary, Summaries
 from shedder.errors import BatchTooLarge, FailedPrecondition
 from shedder.streams.conform import conform
 from shedder.streams.windows import PaneGrid

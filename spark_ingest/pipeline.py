@@ -25,8 +25,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from shedder.client.client import Client
-from shedder.engine.summaries import Summaries
-from shedder.engine.summarise import Plans
+from shedder.engine.remote_summaries.summary_builder import Plans
+from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.errors import (
     BatchTooLarge,
     FailedPrecondition,

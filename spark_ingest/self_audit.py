@@ -21,8 +21,8 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import BY_TIME
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
-from shedder.engine.lent import LentAnswer, Reported
-from shedder.engine.stored_text import read_stored
+from shedder.engine.audit.external_audit import LentAnswer, Reported
+from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderError
 from shedder.queries.certification.audit import look_at, measured_closely, without_decisions
 from shedder.queries.certification.claims import Case

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampType
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.engine.summarise import Plans
+from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.errors import FailedPrecondition
 from spark_ingest.executors import Service
 from spark_ingest.poison import CORRUPT

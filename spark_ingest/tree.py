@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from shedder.engine.summaries import Summaries
-from shedder.engine.summarise import Plans, built_of
+from shedder.engine.remote_summaries.summary_builder import Plans, built_of
+from shedder.engine.remote_summaries.wire_format import Summaries
 from spark_ingest.executors import BUILT, merger
 
 FANOUT = 16  # Summaries that one task merges.

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from shedder.client.client import Client
-from shedder.engine.summarise import Plans
+from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.errors import FailedPrecondition
 from spark_ingest.begun import Begun, Way, begin, noted
 from spark_ingest.executors import (

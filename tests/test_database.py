@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.engine.summarise import Plans, Summariser
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.errors import (
     BadBatch,
     BadQuery,

@@ -169,7 +169,7 @@ def test_a_private_name_is_one_that_the_file_does_not_define(text, found):
         ("import sys\nmonkeypatch.setitem(sys.modules, 'x', None)", False),
         ("from shedder.engine import core\nmonkeypatch.setattr(core, 'LOOK_S', 1)", True),
         ("from shedder.engine import core\nmonkeypatch.setattr(core.time, 'sleep', fail)", True),
-        ("monkeypatch.setattr('shedder.engine.core.LOOK_S', 1)", True),
+        ("monkeypatch.setattr('shedder.engine.engine_state.LOOK_S', 1)", True),
         ("monkeypatch.setattr(engine, 'append', fail)", True),
         ("setattr(engine, 'append', fail)", True),
         ("object.__setattr__(engine, 'append', fail)", True),

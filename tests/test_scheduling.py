@@ -8,7 +8,7 @@ import pytest
 
 from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
-from shedder.engine.actor import Actor
+from shedder.engine.runtime.serial_executor import Actor
 from shedder.scheduling import BULK, LATE, give_way, run_soon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these means are Linux's")

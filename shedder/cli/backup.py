@@ -88,9 +88,7 @@ def restore(
 
 
 def _make(what: str, source: Path, target: Path, *, link: bool, verify: bool) -> None:
-    from shedder.archive.operations.backup import (
-        restore as make,  # Heavy (pyarrow); `--help` does without.
-    )
+    from shedder.archive.operations.backup import restore as make
 
     progress = Progress(what, "bytes")
     with shown(progress):

@@ -14,7 +14,7 @@ from shedder.client.failures import Patience, deadline_s, patiently_async
 from shedder.client.names import OwnNames
 from shedder.client.target import Target
 from shedder.cql.statements.bound_query import StreamSchema
-from shedder.engine.summaries import AT_LEAST_BYTES
+from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES
 from shedder.errors import InternalError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt

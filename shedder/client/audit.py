@@ -10,7 +10,7 @@ from shedder.v1 import audit_pb2 as pb
 from shedder.wire.answers import answer_from_wire
 
 if TYPE_CHECKING:
-    from shedder.engine.lent import LentAnswer, Reported
+    from shedder.engine.audit.external_audit import LentAnswer, Reported
 
 
 class AuditCalls(Calls):
@@ -20,7 +20,7 @@ class AuditCalls(Calls):
         self, stream: str, *, answers: int, without_archive: bool = False
     ) -> list[LentAnswer]:
         """Newest answers of a stream's standing queries, to be computed again, exactly."""
-        from shedder.engine.lent import LentAnswer  # Heavy; most clients never ask.
+        from shedder.engine.audit.external_audit import LentAnswer  # Heavy; most clients never ask.
 
         request = pb.LendRequest(stream=stream, answers=answers, without_archive=without_archive)
         lent = self._patiently(self._connection.audit.Lend, request).answers

@@ -11,7 +11,7 @@ from shedder.v1 import backfill_pb2 as pb
 if TYPE_CHECKING:
     from shedder.archive.catalog.backfill_table import Summarised
     from shedder.archive.runs.external_run import SentFile
-    from shedder.engine.backfill import Adopted, BackfillState
+    from shedder.engine.rebuild.backfill import Adopted, BackfillState
 
 
 class BackfillCalls(Calls):
@@ -21,7 +21,7 @@ class BackfillCalls(Calls):
         self, stream: str, name: str, plan: str = "", parts: int = 0
     ) -> BackfillState:
         """Begin a backfill, or (without parts) see how far it is."""
-        from shedder.engine.backfill import BackfillState  # Heavy; most clients never ask.
+        from shedder.engine.rebuild.backfill import BackfillState  # Heavy; most clients never ask.
 
         request = pb.BeginRequest(stream=stream, name=name, plan=plan, parts=parts)
         begun = self._patiently(self._connection.backfill.Begin, request)
@@ -84,7 +84,7 @@ class BackfillCalls(Calls):
         self, stream: str, name: str, *, rows: int, overlap: bool = False
     ) -> Adopted:
         """Make all parts of a backfill part of the stream, once."""
-        from shedder.engine.backfill import Adopted  # Heavy; most clients never ask.
+        from shedder.engine.rebuild.backfill import Adopted  # Heavy; most clients never ask.
 
         request = pb.AdoptRequest(stream=stream, name=name, rows=rows, overlap=overlap)
         adopted = self._patiently(self._connection.backfill.Adopt, request)

@@ -15,7 +15,7 @@ from shedder.client.outbox import epoch_after
 from shedder.client.spill import Spill
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.text.sampling_fractions import level_of
-from shedder.engine.owed import rows_name
+from shedder.engine.ingest.expected_rows import rows_name
 from shedder.errors import FailedPrecondition, PlansChanged
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encode
@@ -23,7 +23,7 @@ from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire
 
 if TYPE_CHECKING:
-    from shedder.engine.summarise import Plans
+    from shedder.engine.remote_summaries.summary_builder import Plans
 
 
 class Helper:
@@ -176,7 +176,9 @@ class Helper:
     def _merge(
         self, batch: pa.RecordBatch, epoch: int, sequence: int
     ) -> synopses_pb2.MergeResponse:
-        from shedder.engine.summarise import Plans  # Heavy: all kernels; most clients never ask.
+        from shedder.engine.remote_summaries.summary_builder import (
+            Plans,  # Heavy: all kernels; most clients never ask.
+        )
 
         for is_last in (False, True):
             if self._plans is None:
@@ -205,7 +207,9 @@ def _beside(epoch: int, sequence: int) -> bytes:
 
 def summaries_of(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
     """What batches come to, as bytes that the server merges."""
-    from shedder.engine.summarise import Summariser  # Heavy: all kernels; most clients never ask.
+    from shedder.engine.remote_summaries.summary_builder import (
+        Summariser,  # Heavy: all kernels; most clients never ask.
+    )
 
     builder = Summariser(plans, secrets.randbits(61))  # No two builders keep the same ranks.
     for batch in batches:

@@ -10,8 +10,8 @@ from shedder.client.failures import Patience, patiently
 from shedder.client.helping import summaries_of
 from shedder.client.outbox import epoch_after
 from shedder.cql.text.sampling_fractions import level_of
-from shedder.engine.owed import rows_name
-from shedder.engine.summaries import AT_LEAST_BYTES, NOBODY
+from shedder.engine.ingest.expected_rows import rows_name
+from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY
 from shedder.errors import PlansChanged
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
@@ -21,7 +21,7 @@ from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 from shedder.wire.summaries import merge_in_parts
 
 if TYPE_CHECKING:
-    from shedder.engine.summarise import Plans
+    from shedder.engine.remote_summaries.summary_builder import Plans
 
 
 class SummaryCalls(Calls):
@@ -120,7 +120,9 @@ class SummaryCalls(Calls):
           PlansChanged: queries came and went all the while.
           Overloaded, Unreachable: also after having tried again for a while.
         """
-        from shedder.engine.summarise import Plans  # Heavy: all kernels; most clients never ask.
+        from shedder.engine.remote_summaries.summary_builder import (
+            Plans,  # Heavy: all kernels; most clients never ask.
+        )
 
         level = level_of(thinning)
         plans = Plans.from_json(self.plans(stream))

@@ -25,33 +25,33 @@ from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 from shedder.cql.statements.overload_policy import Policy
 from shedder.cql.statements.statement import CreateStream, Select
 from shedder.cql.text.size_limits import Limits
-from shedder.engine import describe
-from shedder.engine.audit import Audit
-from shedder.engine.backfill import Backfilling
-from shedder.engine.budgets import Budgets
-from shedder.engine.caller import OPERATOR, Asker
-from shedder.engine.control_table import control_table
-from shedder.engine.core import Core
-from shedder.engine.housekeeping import Housekeeping
-from shedder.engine.ledger import ledger_of
-from shedder.engine.listeners import Latest
-from shedder.engine.machine import Machine
-from shedder.engine.merge import Merging
-from shedder.engine.one_time import OneTime
-from shedder.engine.overload import Overload
-from shedder.engine.producer import Producer
-from shedder.engine.push import push
-from shedder.engine.recovery import recover
-from shedder.engine.registered import Registered
-from shedder.engine.registration import Registrar
-from shedder.engine.relayout import Relayouts
-from shedder.engine.repair import Repair
-from shedder.engine.sharing import Sharing
-from shedder.engine.statements import execute
-from shedder.engine.tasks import Watch
-from shedder.engine.tenant_quotas import TenantQuotas
-from shedder.engine.told_levels import ToldLevels
-from shedder.engine.upkeep import Upkeep
+from shedder.engine.administration import show_and_describe as describe
+from shedder.engine.administration.budget_controls import Budgets
+from shedder.engine.administration.control_table import control_table
+from shedder.engine.administration.file_controls import Upkeep
+from shedder.engine.administration.ledger import ledger_of
+from shedder.engine.administration.quota_controls import TenantQuotas
+from shedder.engine.administration.statement_executor import execute
+from shedder.engine.administration.thinning_controls import ToldLevels
+from shedder.engine.admission.batch_push import push
+from shedder.engine.admission.local_producer import Producer
+from shedder.engine.admission.summary_ingest import Merging
+from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.audit.self_audit import Audit
+from shedder.engine.engine_state import Core
+from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.maintenance.run_rewriter import Relayouts
+from shedder.engine.maintenance.scrub_and_purge import Housekeeping
+from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.rebuild.backfill import Backfilling
+from shedder.engine.rebuild.pane_repair import Repair
+from shedder.engine.recovery.log_replay import recover
+from shedder.engine.registration.query_registry import Registered
+from shedder.engine.registration.registrar import Registrar
+from shedder.engine.runtime.background_tasks import Watch
+from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.subscribers import Latest
 from shedder.errors import BadSetting, Draining, StreamExists, StreamInUse, UnknownStream
 from shedder.garbage import loading
 from shedder.queries.answers.answer import Answer

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import DecodeError
 
-from shedder.engine.caller import Asker
 from shedder.engine.engine import Engine
-from shedder.engine.ownership import check_stream
+from shedder.engine.runtime.caller import Asker
+from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Receipt
 from shedder.server.calls import CALL_LIMITS, CallLimits, Drain, settled

@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 
+from shedder.engine.audit.external_audit import Reported
 from shedder.engine.engine import Engine
-from shedder.engine.lent import Reported
 from shedder.server.calls import Workers
 from shedder.v1 import audit_pb2 as pb
 from shedder.v1.audit_pb2_grpc import AuditServicer

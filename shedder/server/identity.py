@@ -39,7 +39,7 @@ from typing import Any
 import structlog
 
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
-from shedder.engine.caller import Asker
+from shedder.engine.runtime.caller import Asker
 from shedder.errors import BadSetting, Unauthenticated
 
 TOKEN_BYTES = 32

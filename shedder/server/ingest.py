@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import grpc
 
 from shedder.engine.engine import Engine
-from shedder.engine.ownership import check_stream
+from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import InvalidRequest, Overloaded, ShedderError, StorageFailed
 from shedder.queries.answers.database_api import Receipt
 from shedder.server.append_stream import (

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from shedder.engine.merge import too_large
+from shedder.engine.admission.summary_ingest import too_large
 from shedder.errors import BadBatch, InvalidRequest, Overloaded
 from shedder.server.append_stream import next_of
 from shedder.server.calls import Drain

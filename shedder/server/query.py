@@ -32,7 +32,7 @@ from shedder.cql.statements.statement import (
     Scrub,
 )
 from shedder.engine.engine import Engine
-from shedder.engine.handle import Query as Standing
+from shedder.engine.registration.query_handle import Query as Standing
 from shedder.errors import (
     BadSetting,
     DeadlineExceeded,

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 
+from shedder.engine.admission.summary_ingest import merge_bytes_max
 from shedder.engine.engine import Engine
-from shedder.engine.merge import merge_bytes_max
-from shedder.engine.ownership import check_stream
+from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import ShedderError, StorageFailed
 from shedder.server.calls import Drain, Workers
 from shedder.server.health import Health

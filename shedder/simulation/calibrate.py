@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.published import Published
+from shedder.engine.standing_queries.standing_query import Published
 from shedder.simulation.costs import CostModel
 from shedder.simulation.machine import VirtualMachine
 from shedder.simulation.payload import STREAM, Payload, create

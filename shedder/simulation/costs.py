@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.costs import costs_ns, shared_ns
-from shedder.engine.plan import Plan
-from shedder.engine.standing import Standing
-from shedder.engine.stopwatch import Stopwatch
+from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.synopsis_plans.cpu_costs import costs_ns, shared_ns
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.window_state.query_state import Standing
 from shedder.overload.meter import Meter
 from shedder.simulation.scenario import Costs, Machine
 

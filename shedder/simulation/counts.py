@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shedder.engine.core import Core
-from shedder.engine.ledger import ledger_of
+from shedder.engine.administration.ledger import ledger_of
+from shedder.engine.engine_state import Core
 from shedder.simulation.record import Row
 
 TOTALS = ("applied", "duplicate", "refused_rows", "dropped", "late")

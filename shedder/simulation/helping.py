@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from shedder.engine.owed import rows_name
-from shedder.engine.summarise import Plans, Summariser
+from shedder.engine.ingest.expected_rows import rows_name
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.errors import Overloaded, PlansChanged, Unavailable
 from shedder.queries.answers.database_api import Receipt
 from shedder.simulation.agenda import Agenda

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from shedder.archive.files.file_system import Files
 from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
 from shedder.archive.log.log import Log
-from shedder.engine.actor import Actor
-from shedder.engine.machine import Machine
-from shedder.engine.plan import Plan
-from shedder.engine.stopwatch import Stopwatch
+from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.overload.load import Machine as Reading
 from shedder.overload.machine import MachineReader
 from shedder.overload.meter import Meter

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from shedder.archive.log.group_commit import Entry
 from shedder.archive.log.records import DROPPED, Batch, Built
-from shedder.engine.caller import Asker
+from shedder.engine.admission.summary_ingest import append_summaries, plans_now
 from shedder.engine.engine import Engine
-from shedder.engine.listeners import News
-from shedder.engine.merge import append_summaries, plans_now
-from shedder.engine.stream import Stream
-from shedder.engine.summarise import Plans
+from shedder.engine.remote_summaries.summary_builder import Plans
+from shedder.engine.runtime.caller import Asker
+from shedder.engine.runtime.subscribers import News
+from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Draining, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.settings import Settings

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.archive.log.records import SUMMARISED, Batch, Built
-from shedder.engine.listeners import News
-from shedder.engine.plan import BY_HASH, RANKED
-from shedder.engine.standing import Standing
-from shedder.engine.thinning import outputs_of
+from shedder.engine.runtime.subscribers import News
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, RANKED
+from shedder.engine.synopsis_plans.thinning_levels import outputs_of
+from shedder.engine.window_state.query_state import Standing
 from shedder.errors import ShedderError
 from shedder.queries.answers.database_api import Ledger
 from shedder.simulation.agenda import Agenda

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shedder.engine.summaries import AT_LEAST_BYTES
+from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES
 from shedder.v1.synopses_pb2 import MergeInPartsRequest, MergeRequest
 
 PART_BYTES = 1 << 20

@@ -10,9 +10,9 @@ import numpy as np
 from rich.table import Table
 
 from shedder.cql.expressions.column_types import ColumnType
-from shedder.engine.pane import Pane
-from shedder.engine.plan import RANKED, Kind, Part
-from shedder.engine.standing import Standing
+from shedder.engine.panes.pane import Pane
+from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind, Part
+from shedder.engine.window_state.query_state import Standing
 from shedder.queries.certification.claims import aggregate_name
 from shedder.streams.group_keys import GroupKeys
 from synopses.model.estimate import Estimates

@@ -19,7 +19,7 @@ from shedder.archive.store.retention_partitions import (
 )
 from shedder.archive.store.tail import Piece, Tail
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.streams.batches import encode
 from tests.archive.schemas import SCHEMA, batch
 from tests.archive.worlds import positions, recover

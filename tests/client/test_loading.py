@@ -17,7 +17,7 @@ HEAVY = (
     "sqlglot",
     "pandas",
     "pyspark",
-    "shedder.engine.core",
+    "shedder.engine.engine_state",
 )
 _TELL = f"import sys; print([module for module in {HEAVY} if module in sys.modules])"
 

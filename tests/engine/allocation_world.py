@@ -9,9 +9,9 @@ from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
-from shedder.engine.asked import Asked
-from shedder.engine.grant import negotiate
-from shedder.engine.plan import plan
+from shedder.engine.allocation.negotiation import negotiate
+from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.synopsis_plans.synopsis_plan import plan
 
 KIB = 1 << 10
 MIB = 1 << 20

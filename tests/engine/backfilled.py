@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from tests.engine.catalogs import reachable
 
 SECOND = 1_000_000

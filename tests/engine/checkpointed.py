@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from tests.archive.power import PowerFiles
 from tests.engine.catalogs import reachable
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.engine.costs import costs_ns
 from shedder.engine.engine import Engine
-from shedder.engine.stopwatch import Stopwatch
+from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.overload.controller import TICK_S
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import encode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.engine.caller import Asker
 from shedder.engine.engine import Engine
+from shedder.engine.runtime.caller import Asker
 from shedder.errors import RateExceeded
 from shedder.streams.batches import encode
 from tests.engine.flooded import SECOND, START, Priced

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 
 
 class Hooked(ThreadPoolExecutor):

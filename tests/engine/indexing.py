@@ -9,7 +9,7 @@ from pathlib import Path
 from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile, WriteFile
 from shedder.archive.indexes.value_index import index_name
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from tests.engine.world import CREATE, requests
 
 ROWS = 6_000

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shedder.archive.files.file_system import Files
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.overload.meter import Meter
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from shedder.engine.grant import negotiate
-from shedder.engine.plan import plan
-from shedder.engine.standing import Standing
+from shedder.engine.allocation.negotiation import negotiate
+from shedder.engine.synopsis_plans.synopsis_plan import plan
+from shedder.engine.window_state.query_state import Standing
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from synopses.precompile import compile_kernels

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 
 SECOND = 1_000_000
 START = 1_700_000_000

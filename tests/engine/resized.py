@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shedder.engine.engine import Engine
-from shedder.engine.plan import Kind, Part
-from shedder.engine.standing import Standing
-from shedder.engine.synopsis_curves import SIZED
+from shedder.engine.synopsis_plans.error_curves import SIZED
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
+from shedder.engine.window_state.query_state import Standing
 
 
 def resize(db: Engine, name: str, scale: int) -> Standing:

@@ -9,7 +9,7 @@ from shedder.archive.reductions.registry import NamedReduction
 from shedder.archive.reductions.until_error import UntilError
 from shedder.archive.tasks.deadline import Deadline
 from shedder.cql.statements.bound_query import BoundQuery
-from shedder.engine.progressive import Scan
+from shedder.engine.one_time_queries.progressive_scan import Scan
 from shedder.queries.one_time.source_choice import Stretch
 from tests.archive.dealt import DealtRuns
 

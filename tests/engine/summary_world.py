@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.engine.engine import Engine
-from shedder.engine.summaries import Summaries
-from shedder.engine.summarise import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.streams.conform import conform
 
 SECOND = 1_000_000

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shedder.archive.files.file_system import Files, OsFiles, WriteFile
-from shedder.engine.actor import Actor
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.serial_executor import Actor
 
 
 class Supervised(Machine):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from shedder.engine.actor import Actor
+from shedder.engine.runtime.serial_executor import Actor
 from shedder.errors import InternalError
 
 

@@ -12,15 +12,15 @@ from allocator.allocate import allocate
 from allocator.demands import Budget
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.allocation import problem
-from shedder.engine.asked import Asked, Given
-from shedder.engine.cpu_prices import cpu_prices
-from shedder.engine.drawings import Drawings
-from shedder.engine.footprint import window_bytes
-from shedder.engine.grant import negotiate
-from shedder.engine.plan import Kind, plan, with_sizes
-from shedder.engine.thinning_error import skipping_error
-from shedder.engine.weights import NEGLIGIBLE, present_weights
+from shedder.engine.allocation.cpu_prices import cpu_prices
+from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.negotiation import negotiate
+from shedder.engine.allocation.problem import problem
+from shedder.engine.allocation.query_weights import NEGLIGIBLE, present_weights
+from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+from shedder.engine.synopsis_plans.memory_footprint import window_bytes
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, plan, with_sizes
+from shedder.engine.synopsis_plans.thinning_error import skipping_error
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from tests.engine.allocation_world import CAP, KIB, MIB, bound, standing
 

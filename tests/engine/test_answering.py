@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from shedder.engine.answering import SAVED_S_MAX, SHARE, Answering
 from shedder.engine.engine import Engine
-from shedder.engine.published import Published
-from shedder.engine.standing import Standing
-from shedder.engine.stream import Stream
+from shedder.engine.standing_queries.answer_scheduler import SAVED_S_MAX, SHARE, Answering
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.window_state.query_state import Standing
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import arrow_schema, encode
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shedder.engine.caller import Asker
 from shedder.engine.engine import Engine
+from shedder.engine.runtime.caller import Asker
 from shedder.errors import ShedderError
 from tests.engine.query_worlds import START, second
 from tests.engine.supervised import Supervised

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shedder
-from shedder.engine.audit import GROUPS_MAX
+from shedder.engine.audit.self_audit import GROUPS_MAX
 from shedder.engine.engine import Engine
 from shedder.queries.certification.certification import REGAIN, Certification, broken_share
 from synopses.kernels.hashing import position_keys

@@ -20,10 +20,10 @@ import pytest
 from shedder.archive.files.file_system import OsFiles
 from shedder.archive.operations.verify import check
 from shedder.archive.runs.external_run import SentFile
-from shedder.engine.actor import Actor
-from shedder.engine.backfill import BackfillState
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.rebuild.backfill import BackfillState
+from shedder.engine.runtime.environment import Machine
+from shedder.engine.runtime.serial_executor import Actor
 from shedder.errors import (
     BadBatch,
     BadSetting,

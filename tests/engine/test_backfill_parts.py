@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from shedder.archive.catalog.backfill_table import BackfillPart
 from shedder.archive.files.file_system import OsFiles, OsReadFile, ReadFile
-from shedder.engine.backfilled_panes import received
-from shedder.engine.backfilled_times import first_overlap
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.rebuild.backfill_bounds import first_overlap
+from shedder.engine.rebuild.backfilled_panes import received
+from shedder.engine.runtime.environment import Machine
 from shedder.errors import BadSetting, FailedPrecondition, PlansChanged
 from spark_ingest.parts import send_part
 from tests.engine.backfilled import LAYOUTS, PAST, asked, created, now_us, rows, truth

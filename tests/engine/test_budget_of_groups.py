@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.engine.caller import Asker
 from shedder.engine.engine import Engine
+from shedder.engine.runtime.caller import Asker
 from shedder.errors import BudgetExceeded
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts"

@@ -11,11 +11,11 @@ import pytest
 from allocator.allocate import Allocation, allocate
 from allocator.change import change
 from allocator.demands import Budget
-from shedder.engine.allocation import Problem, problem
-from shedder.engine.asked import Asked
-from shedder.engine.drawings import Drawings
-from shedder.engine.plan import with_sizes
-from shedder.engine.solving import Solved, solved
+from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.problem import Problem, problem
+from shedder.engine.allocation.solver import Solved, solved
+from shedder.engine.synopsis_plans.allocation_request import Asked
+from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 from tests.engine.allocation_world import CAP, standing
 
 MINUTE = "[RANGE INTERVAL '60' SECOND]"

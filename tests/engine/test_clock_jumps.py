@@ -8,7 +8,7 @@ import pytest
 
 from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
-from shedder.engine.relayout import due_for_purge
+from shedder.engine.maintenance.run_rewriter import due_for_purge
 from tests.engine.machines import ByHand
 
 HOUR_US = 3_600_000_000

@@ -11,8 +11,8 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.handle import Query
-from shedder.engine.standing import Standing
+from shedder.engine.registration.query_handle import Query
+from shedder.engine.window_state.query_state import Standing
 from shedder.errors import PrecisionUnavailable
 from shedder.queries.answers.answer import Answer
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 
 SECOND = 1_000_000
 QUERIES = 12

@@ -8,8 +8,8 @@ import pytest
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Column
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
-from shedder.engine.costs import costs_ns
-from shedder.engine.plan import ENDS_IN_TIME, Kind, Part
+from shedder.engine.synopsis_plans.cpu_costs import costs_ns
+from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Kind, Part
 from synopses.model.errors import BadParameter
 from synopses.model.profile import Cost
 from synopses.moments.moments import GroupedMoments

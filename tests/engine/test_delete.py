@@ -16,8 +16,8 @@ from shedder.archive.store.scan import stretches
 from shedder.archive.tasks.progress import Progress
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Plain
-from shedder.engine.deleted import NOTED_MAX
 from shedder.engine.engine import Engine
+from shedder.engine.standing_queries.deletion_notes import NOTED_MAX
 from shedder.errors import BadQuery, Cancelled, CorruptData, UnknownColumn, UnknownStream
 from tests.engine.catalogs import connection_of, reachable
 from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said

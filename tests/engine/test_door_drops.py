@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.cql.statements.overload_policy import OnOverload, Policy
-from shedder.engine.door_drops import DoorDrops
+from shedder.engine.ingest.drop_policy import DoorDrops
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.demands import Options, Readers
-from shedder.engine.allocation import Problem, problem
-from shedder.engine.asked import Asked, Given, steadied
-from shedder.engine.drawings import Drawings
-from shedder.engine.plan import with_sizes
+from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.problem import Problem, problem
+from shedder.engine.synopsis_plans.allocation_request import Asked, Given, steadied
+from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 from tests.engine.allocation_world import CAP, KIB, MIB, standing
 
 MINUTE = "[RANGE INTERVAL '60' SECOND]"

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
-from shedder.engine.plan import Plan
-from shedder.engine.standing import Standing
-from shedder.engine.stopwatch import Stopwatch
+from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.environment import Machine
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.engine.window_state.query_state import Standing
 from shedder.queries.answers.database_api import Receipt
 
 SECOND = 1_000_000

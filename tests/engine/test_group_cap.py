@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.others import among_others
-from shedder.engine.repair import rows_there
+from shedder.engine.panes.overflow_group import among_others
+from shedder.engine.rebuild.pane_repair import rows_there
 from shedder.queries.answers.answer import Answer
 from shedder.streams.group_keys import OTHERS
 

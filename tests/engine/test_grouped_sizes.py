@@ -12,11 +12,11 @@ import pytest
 
 import shedder
 from allocator.demands import Budget
-from shedder.engine.allocation import Problem, problem
-from shedder.engine.asked import Asked, Given
+from shedder.engine.allocation.group_sizing import of_sizes, solved_with_sizes, variants
+from shedder.engine.allocation.problem import Problem, problem
+from shedder.engine.allocation.solver import Solved, solved
 from shedder.engine.engine import Engine
-from shedder.engine.grouped_sizes import of_sizes, solved_with_sizes, variants
-from shedder.engine.solving import Solved, solved
+from shedder.engine.synopsis_plans.allocation_request import Asked, Given
 from synopses.hll.hyperloglog import GroupedDistinct
 from synopses.kernels.hashing import murmur_int64
 from tests.engine.allocation_world import CAP, KIB, MIB, standing

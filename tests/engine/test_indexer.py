@@ -12,8 +12,8 @@ import pytest
 
 from shedder.archive.tasks.progress import LOOK_S, Progress
 from shedder.engine.engine import Engine
-from shedder.engine.indexer import QUIET_S, SHARE
-from shedder.engine.pace import SHARE_MIN, STEP_S
+from shedder.engine.maintenance.index_builder import QUIET_S, SHARE
+from shedder.engine.runtime.background_pace import SHARE_MIN, STEP_S
 from shedder.errors import Cancelled, Draining, UnknownStream
 from spark_ingest.parts import send_part
 from tests.engine.indexing import (

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 from shedder.archive.tasks.progress import Progress
+from shedder.engine.administration.insert import CHUNK_ROWS
 from shedder.engine.engine import Engine
-from shedder.engine.insert import CHUNK_ROWS
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.errors import (
     BadQuery,
     BadSetting,

@@ -12,7 +12,7 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.summarise import Plans, Summariser
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encode
 from shedder.streams.dropped import Dropped

@@ -10,7 +10,7 @@ import pytest
 
 from shedder.archive.operations.verify import check
 from shedder.client.thinning import Thinning
-from shedder.engine.drops import SECONDS_MAX, Drops
+from shedder.engine.standing_queries.dropped_tuples import SECONDS_MAX, Drops
 from shedder.errors import BadBatch, SequenceReused
 from shedder.streams.batches import encode
 from shedder.streams.dropped import Dropped

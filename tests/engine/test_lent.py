@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import shedder
+from shedder.engine.audit.external_audit import LENT_S, LentAnswer, Reported
 from shedder.engine.engine import Engine
-from shedder.engine.lent import LENT_S, LentAnswer, Reported
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.errors import BadSetting, FailedPrecondition, UnknownStream
 from shedder.queries.certification.certification import ALARM
 

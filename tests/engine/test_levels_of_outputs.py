@@ -13,7 +13,7 @@ import shedder
 from shedder.cql.expressions.expression import Aggregate
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.engine import Engine
-from shedder.engine.thinning import with_levels
+from shedder.engine.synopsis_plans.thinning_levels import with_levels
 from shedder.errors import BadSetting, InvalidRequest
 from tests.engine.thinned_streams import CREATE, SECOND, rows
 

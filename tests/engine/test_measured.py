@@ -11,7 +11,12 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.measured import Measured, half_width, predictions, skipping_predictions
+from shedder.engine.standing_queries.observed_error import (
+    Measured,
+    half_width,
+    predictions,
+    skipping_predictions,
+)
 from shedder.queries.evidence.evidence import Evidence
 from synopses.model.estimate import Bound, Estimates
 from tests.engine.allocation_world import bound, standing

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from shedder.engine.group_cap import GROUP_BYTES_LEAST
-from shedder.engine.plan import Kind
+from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.window_state.group_memory_cap import GROUP_BYTES_LEAST
 from tests.engine.memory_grown import NEW_KEYS, ONE_WINDOW, feed, standing
 from tests.scale import scaled
 from tests.seeds import seed

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.thinnable import Costs, units_of
+from shedder.engine.load_shedding.shedding_units import Costs, units_of
 
 ROWS = 1_000
 NOW_US = 1_700_000_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from shedder.archive.log.records import LevelFrom
 from shedder.engine.engine import Engine
-from shedder.engine.overload import Overload
+from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.errors import BadBatch, BadSetting, Overloaded
 from shedder.overload.controller import TICK_S
 from shedder.overload.memory import Pressure

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.engine.grant import negotiate
-from shedder.engine.plan import plan
-from shedder.engine.resizable import SIZED
-from shedder.engine.standing import Standing
+from shedder.engine.allocation.negotiation import negotiate
+from shedder.engine.synopsis_plans.synopsis_plan import plan
+from shedder.engine.window_state.query_state import Standing
+from shedder.engine.window_state.resizing import SIZED
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from synopses.kernels.grouped_arrays import place_new, united

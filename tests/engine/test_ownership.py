@@ -6,7 +6,7 @@ import pytest
 
 import shedder
 from shedder.archive.files.data_directory import FORMAT_TENANTS, format_of
-from shedder.engine.caller import Asker
+from shedder.engine.runtime.caller import Asker
 from shedder.errors import (
     NotFound,
     PermissionDenied,

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedder.archive.tasks.progress import Progress
-from shedder.engine.machine import Machine
-from shedder.engine.pace import LOOK_S, ROWS_MAX, ROWS_MIN, SHARE_MIN, STEP_S, Pace
+from shedder.engine.runtime.background_pace import (
+    LOOK_S,
+    ROWS_MAX,
+    ROWS_MIN,
+    SHARE_MIN,
+    STEP_S,
+    Pace,
+)
+from shedder.engine.runtime.environment import Machine
 from shedder.errors import Cancelled
 from tests.engine.flooded import Flooded
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.pane import Pane
-from shedder.engine.plan import Kind
-from shedder.engine.published import SLIDES_PER_FRAME_MAX
-from shedder.engine.standing import Standing
+from shedder.engine.panes.pane import Pane
+from shedder.engine.standing_queries.standing_query import SLIDES_PER_FRAME_MAX
+from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.window_state.query_state import Standing
 from shedder.errors import BudgetExceeded
 from shedder.streams.windows import Span
 

@@ -8,7 +8,7 @@ import pytest
 
 from shedder.archive.operations.verify import check
 from shedder.engine.engine import Engine
-from shedder.engine.overload import Overload
+from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
 from shedder.simulation.machine import VirtualMachine

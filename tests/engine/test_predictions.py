@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from shedder.engine.allocation.grant_report import percent
 from shedder.engine.engine import Engine
-from shedder.engine.grant_facts import percent
-from shedder.engine.passing import Passing
-from shedder.engine.thinnable import Costs, units_of
+from shedder.engine.load_shedding.shedding_units import Costs, units_of
+from shedder.engine.window_state.selectivity import Passing
 from tests.engine.query_worlds import CREATE, WINDOW, Advanced, explained, log_registers, second
 
 BY_RANK = f"SELECT MEDIAN(v) AS m FROM s {WINDOW} WITHIN 0.02 RANK"

@@ -10,8 +10,8 @@ import pytest
 from shedder.archive.operations.verify import check
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
-from shedder.engine.relayout import PURGED_AFTER_QUIETS
+from shedder.engine.maintenance.run_rewriter import PURGED_AFTER_QUIETS
+from shedder.engine.runtime.environment import Machine
 from shedder.errors import Cancelled, DiskFull, UnknownStream
 from tests.archive.power import PowerFiles
 from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said

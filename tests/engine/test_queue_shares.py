@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.queue_shares import QueueShares
+from shedder.engine.ingest.tenant_queues import QueueShares
 from shedder.errors import BadBatch, Overloaded
 from shedder.simulation.machine import VirtualMachine
 from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch

@@ -10,8 +10,8 @@ import pytest
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.engine import Engine
-from shedder.engine.plan import Kind, Part, plan
-from shedder.engine.rank_sketch import rank_sketch
+from shedder.engine.synopsis_plans.quantile_sketch_choice import rank_sketch
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part, plan
 from shedder.queries.answers.database_api import Receipt
 from tests import truth
 from tests.cql.trees import bound_query

@@ -13,7 +13,7 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.history import ROUNDS_MAX, History, catch_up
+from shedder.engine.rebuild.archive_replay import ROUNDS_MAX, History, catch_up
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts"
 HISTORY = 1_500_000

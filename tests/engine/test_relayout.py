@@ -9,7 +9,7 @@ import shedder
 from shedder.archive.operations.verify import check
 from shedder.cql.statements.archive_layout import Hybrid
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.errors import BadQuery, UnknownStream
 from tests.archive.bad_disk import BadDisk
 from tests.archive.power import PowerFiles

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.producers import Progress, check_replay
+from shedder.engine.ingest.producer_sequences import Progress, check_replay
 from shedder.errors import SequenceReused
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT) TIMESTAMP BY ts"

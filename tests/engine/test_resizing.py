@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import shedder
 from shedder.archive.log.records import Sizes
 from shedder.engine.engine import Engine
-from shedder.engine.pane import Pane
-from shedder.engine.plan import with_sizes
-from shedder.engine.resizing import size_of
+from shedder.engine.panes.pane import Pane
+from shedder.engine.panes.synopsis_resizing import size_of
+from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
 from shedder.simulation.machine import VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.allocation_world import standing

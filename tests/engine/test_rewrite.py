@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import RangeWindow, Rewrite
-from shedder.engine.costs import costs_ns
-from shedder.engine.plan import Kind, plan
-from shedder.engine.reduced_windows import range_is_fixed, windows_of
-from shedder.engine.rewrite import rewritten, without_limits
-from shedder.engine.rewrite_words import Rewritten, cost_ns, described, sampled_by
-from shedder.engine.standing import Standing
-from shedder.engine.window_evidence import window_evidence
+from shedder.engine.estimates.window_estimates import window_evidence
+from shedder.engine.registration.query_rewrite import rewritten, without_limits
+from shedder.engine.registration.rewrite_report import Rewritten, cost_ns, described, sampled_by
+from shedder.engine.registration.smaller_windows import range_is_fixed, windows_of
+from shedder.engine.synopsis_plans.cpu_costs import costs_ns
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, plan
+from shedder.engine.window_state.query_state import Standing
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
 from shedder.streams.frame import Frame

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import shedder
+from shedder.engine.allocation.grant_report import percent
 from shedder.engine.engine import Engine
-from shedder.engine.grant_facts import percent
 from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable, QueryExists
 from shedder.queries.answers.answer import Answer
 from tests import truth

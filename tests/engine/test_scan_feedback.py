@@ -12,7 +12,7 @@ import pytest
 from shedder.archive.reductions.by_load import ByLoad
 from shedder.archive.reductions.reduction import BlockStatistics, Reduction
 from shedder.archive.tasks.deadline import Deadline
-from shedder.engine.progressive import Scan
+from shedder.engine.one_time_queries.progressive_scan import Scan
 from shedder.errors import BadReduction
 from shedder.queries.evidence.answer_builder import finish
 from tests.archive.dealt import DealtRuns

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.engine.plan import Kind, plan
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, plan
 from shedder.errors import PrecisionUnavailable
 from tests.queries.asking import ask
 

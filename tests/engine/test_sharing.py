@@ -14,10 +14,10 @@ import pytest
 
 import shedder
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
-from shedder.engine.resizable import kept_by_halving
-from shedder.engine.resizing import size_of
-from shedder.engine.thinnable import Costs, units_of
+from shedder.engine.load_shedding.shedding_units import Costs, units_of
+from shedder.engine.panes.synopsis_resizing import size_of
+from shedder.engine.runtime.environment import Machine
+from shedder.engine.window_state.resizing import kept_by_halving
 from shedder.errors import BadSetting, BudgetExceeded, DiskFull, PrecisionUnavailable, UnknownQuery
 from shedder.overload.memory import NONE, Pressure
 from shedder.overload.steps import Steps

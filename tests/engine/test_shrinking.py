@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedder.engine.plan import Kind
-from shedder.engine.resizing import size_of
-from shedder.engine.standing import Standing
-from shedder.engine.stored_pane import pane_from_bytes
+from shedder.engine.panes.pane_codec import pane_from_bytes
+from shedder.engine.panes.synopsis_resizing import size_of
+from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.window_state.query_state import Standing
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions
 from shedder.streams.windows import Span

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shedder.cql.statements.pane_coarsening import Collapse
 from shedder.cql.statements.statement import RangeWindow
-from shedder.engine.slices import Integers, slices, slices_of
+from shedder.engine.panes.pane_slices import Integers, slices, slices_of
 from shedder.streams.frame import Frame
 from shedder.streams.windows import PaneGrid
 

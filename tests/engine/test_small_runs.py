@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.progressive import ENOUGH_ROWS
+from shedder.engine.one_time_queries.progressive_scan import ENOUGH_ROWS
 from tests.scale import scaled
 
 RUNS, RUN_ROWS = 3, 40

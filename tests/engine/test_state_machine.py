@@ -21,8 +21,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from shedder.engine.administration.insert import CHUNK_ROWS
 from shedder.engine.engine import Engine
-from shedder.engine.insert import CHUNK_ROWS
 from shedder.errors import BadBatch, SequenceGap, SequenceReused, StaleEpoch, StreamInUse
 from shedder.queries.answers.answer import Answer
 from tests.engine.oracle import (

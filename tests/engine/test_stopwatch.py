@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shedder.engine.stopwatch import Stopwatch
+from shedder.engine.runtime.cpu_timer import Stopwatch
 
 
 class Clock:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shedder.engine.built import Checked
 from shedder.engine.engine import Engine
-from shedder.engine.summaries import SegmentSummary, Summaries
-from shedder.engine.summarise import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
+from shedder.engine.remote_summaries.validation import Checked
+from shedder.engine.remote_summaries.wire_format import SegmentSummary, Summaries
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, PlansChanged, ShedderError
 from shedder.streams.batches import BatchLimits
 from shedder.streams.conform import conform

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.engine.summarise import Plans, Summariser
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.streams.conform import conform
 from synopses.frequent.frequent_items import GroupedFrequent
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import shedder
-from shedder.engine.caller import Asker
+from shedder.engine.runtime.caller import Asker
 from shedder.errors import BudgetExceeded, PrecisionUnavailable
 
 KIB = 1024

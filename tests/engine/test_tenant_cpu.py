@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.engine.caller import Asker
+from shedder.engine.runtime.caller import Asker
 from tests.engine.flooded import CREATE, LOOKED, Flooded, run
 
 

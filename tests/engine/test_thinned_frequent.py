@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shedder.engine.segment import Segment
-from shedder.engine.thinned_frequencies import thinned_frequent
+from shedder.engine.estimates.thinned_frequent_items import thinned_frequent
+from shedder.engine.panes.level_segment import Segment
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.frequent.heavy_share import Promise
 from synopses.kernels.hashing import murmur_int64

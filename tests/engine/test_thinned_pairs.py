@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from shedder.cql.expressions.expression import AggregateFunction
-from shedder.engine.segment import Segment
-from shedder.engine.thinned_pairs import thinned_cross
+from shedder.engine.estimates.thinned_covariance import thinned_cross
+from shedder.engine.panes.level_segment import Segment
 from synopses.model.estimate import Bound
 from synopses.moments.covariance import GroupedCrossMoments
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shedder.engine.segment import Segment
-from shedder.engine.thinned_ranks import RankStrata
+from shedder.engine.estimates.thinned_rank_quantiles import RankStrata
+from shedder.engine.panes.level_segment import Segment
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.quantiles import rank_bounds
 from synopses.quantiles.kll import GroupedKll

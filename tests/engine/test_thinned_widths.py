@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shedder.engine.segment import Segment
-from shedder.engine.thinned_sketches import thinned_quantile
+from shedder.engine.estimates.thinned_sketches import thinned_quantile
+from shedder.engine.panes.level_segment import Segment
 from synopses.histogram.log_histogram import GroupedLogBuckets
 
 

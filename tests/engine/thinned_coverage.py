@@ -21,10 +21,10 @@ from scipy.special import ndtri
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Aggregate, AggregateFunction, Column
-from shedder.engine.part_synopsis import make
-from shedder.engine.plan import Kind, Part
-from shedder.engine.segment import Segment
-from shedder.engine.thinned_questions import ThinnedPart
+from shedder.engine.estimates.thinned_estimators import ThinnedPart
+from shedder.engine.panes.level_segment import Segment
+from shedder.engine.synopsis_plans.synopsis_factory import make
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
 from synopses.intervals.normal import rho_max
 from synopses.kernels.hashing import position_keys
 from synopses.model.estimate import Bound, Estimates

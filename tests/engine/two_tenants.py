@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from shedder.engine.caller import Asker
+from shedder.engine.runtime.caller import Asker
 from shedder.streams.batches import encode
 
 ACME, BOLT = Asker("acme"), Asker("bolt")

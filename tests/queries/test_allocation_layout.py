@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 
 from shedder.cli import output
-from shedder.engine.explain_allocation import SCHEMA
+from shedder.engine.allocation.explain import SCHEMA
 from shedder.queries.answers.answer import Answer
 
 NONE = dict.fromkeys(SCHEMA.names)

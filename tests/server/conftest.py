@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 import shedder
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.server.calls import CallLimits
 from shedder.server.identity import Scope, new_token
 from shedder.server.server import running

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.client import Client
-from shedder.engine.lent import Reported
+from shedder.engine.audit.external_audit import Reported
 from shedder.errors import FailedPrecondition
 
 SECOND = 1_000_000

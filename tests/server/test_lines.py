@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shedder.engine.overload import BACKLOG_MS, BACKLOG_MS_CALM
+from shedder.engine.load_shedding.controller_loop import BACKLOG_MS, BACKLOG_MS_CALM
 from shedder.overload.controller import AGE_MS, NORMAL
 from shedder.server.append_stream import CREDITS, CREDITS_MIN
 from shedder.server.calls import CallLimits

@@ -15,7 +15,7 @@ import pytest
 from shedder import errors
 from shedder.client.client import Client
 from shedder.client.helping import summaries_of
-from shedder.engine.summarise import Plans
+from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.server.calls import Drain
 from shedder.server.parts import Parts
 from shedder.streams.conform import conform

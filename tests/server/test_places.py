@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import shedder
-from shedder.engine.caller import Asker
+from shedder.engine.runtime.caller import Asker
 from shedder.errors import Overloaded
 from shedder.server.calls import CallLimits
 from shedder.server.identity import Scope, new_token

@@ -18,7 +18,7 @@ from shedder.archive.files.file_system import OsFiles
 from shedder.client.connection import Connection
 from shedder.client.spilling import SpillingProducer
 from shedder.client.target import Target
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.overload.controller import NORMAL, STRETCH_MAX
 from shedder.overload.load import Load
 from shedder.v1 import audit_pb2, backfill_pb2, control_pb2, ingest_pb2, query_pb2, synopses_pb2

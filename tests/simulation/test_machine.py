@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.engine.machine import Machine
+from shedder.engine.runtime.environment import Machine
 from shedder.errors import InternalError
 from shedder.simulation.machine import SteppedActor, VirtualMachine
 from shedder.streams.batches import encode

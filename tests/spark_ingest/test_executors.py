@@ -20,8 +20,8 @@ from pyspark.sql import Row
 import shedder
 from shedder.client import Client
 from shedder.client.failures import LONGEST_S, Patience
-from shedder.engine.summaries import Summaries
-from shedder.engine.summarise import Plans, Summariser
+from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
+from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.errors import BadSetting, BatchTooLarge, FailedPrecondition, Unreachable
 from shedder.server.server import running
 from shedder.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.engine.built import ROWS_MAX
+from shedder.engine.remote_summaries.validation import ROWS_MAX
 from spark_ingest.executors import first_position
 from synopses.kernels.hashing import position_keys
 

@@ -1,0 +1,9 @@
+"""Statements other than queries: SHOW, DESCRIBE, INSERT, DELETE, controls and the ledger.
+
+The statement executor runs each statement on the services of the engine. The control table
+lists every entity and its properties, and sets the writable ones.
+
+May import any package below it: synopsis_plans, runtime, window_state, ingest,
+standing_queries, engine_state, tenants, maintenance, apply, allocation, admission,
+load_shedding, services.
+"""

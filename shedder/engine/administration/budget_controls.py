@@ -1,0 +1,126 @@
+"""What an operator changes of the allocation while queries stand: weights, activity, the budget."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+import pyarrow as pa
+
+from allocator.demands import BYTES_END
+from shedder.archive.log.setting_changes import BudgetAltered, QueryAltered
+from shedder.cql.statements.statement import WEIGHT_MAX
+from shedder.engine.allocation.explain import allocation_table
+from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.engine_state import Core
+from shedder.errors import BadSetting, BudgetExceeded, Unavailable
+from shedder.settings import parse_bytes
+
+SET_BACK = "default"
+
+
+class Budgets(ABC):
+    """The part of the engine that shares out memory on demand. All of it is durable on return."""
+
+    core: Core
+    sharing: Sharing
+    _ddl: threading.RLock
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def set_weight(self, name: str, weight: float) -> None:
+        """How much a query's errors count beside others', from now on.
+
+        Raises:
+          UnknownQuery. BadSetting: no weight.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not (is_number and 0 < weight <= WEIGHT_MAX):
+            raise BadSetting(
+                f"weight is {weight!r}; it must be a number over 0, at most {WEIGHT_MAX:g}"
+            )
+        self._alter(name, weight=weight)
+
+    def set_active(self, name: str, *, active: bool) -> None:
+        """Whether a query counts: one that does not keeps what nobody else needs, and goes on.
+
+        Raises:
+          UnknownQuery. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._alter(name, active=active)
+
+    def _alter(self, name: str, *, weight: float | None = None, active: bool | None = None) -> None:
+        self._check_open()
+        with self._ddl:
+            stream, published = self.core.published(name)
+            self.core.alter(
+                QueryAltered(
+                    stream.id,
+                    name,
+                    published.weight if weight is None else weight,
+                    published.active if active is None else active,
+                )
+            )
+            is_active = published.active
+            try:  # Who counts no more keeps what it has, until somebody needs it.
+                self.sharing.settle([name] if is_active else [])
+            except (BudgetExceeded, Unavailable):  # The query is altered all the same.
+                self.sharing.soon()
+
+    def set_synopsis_bytes(self, size_bytes: int | None) -> None:
+        """The budget of all synopses from now on, in place of the settings'; None: that again.
+
+        Raises:
+          BadSetting: no whole number, not positive, or 2^63 and more.
+          BudgetExceeded: the standing queries do not fit.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        is_whole = isinstance(size_bytes, int) and not isinstance(size_bytes, bool)
+        if size_bytes is not None and not (is_whole and 0 < size_bytes < BYTES_END):
+            raise BadSetting(
+                f"the budget of synopses is {size_bytes!r}; it must be a whole number of bytes, "
+                "over 0 and below 2^63, or None for that of the settings"
+            )
+        with self._ddl:
+            try:
+                with self.core.trying_budget(size_bytes):
+                    self.sharing.settle()
+                    self.core.alter(BudgetAltered(size_bytes))
+            except BaseException:
+                self.sharing.soon()  # As things were.
+                raise
+
+    def share_out(self) -> bool:
+        """Share out memory among the standing queries now; whether anybody changed.
+
+        Raises:
+          BudgetExceeded: not even the smallest synopses fit; nobody has changed.
+        """
+        self._check_open()
+        with self._ddl:
+            return self.sharing.settle()
+
+    def allocation(self) -> pa.Table:
+        """Who has which bytes, what that gives, what more would buy: EXPLAIN ALLOCATION."""
+        self._check_open()
+        return allocation_table(
+            self.sharing.problem(self.sharing.asked()),
+            self.core.synopsis_bytes,
+            self.sharing.last,
+            group_bytes_max=self.core.settings.group_bytes_max,
+            drawings=self.sharing.priced,
+        )
+
+    def budget_from(self, value: str) -> None:
+        """Set the budget of synopses to a text: 64MiB, or default."""
+        if value.strip().lower() == SET_BACK:
+            return self.set_synopsis_bytes(None)
+        try:
+            size = parse_bytes(value)
+        except ValueError as error:
+            raise BadSetting(f"budget of synopses {value!r}: {error}") from error
+        assert isinstance(size, int)
+        return self.set_synopsis_bytes(size)

@@ -1,0 +1,132 @@
+"""The control table: what every entity is and does, a property in each row."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from shedder.cql.statements.archive_layout import layout_text
+from shedder.cql.statements.canonical_text import overload_text
+from shedder.engine.administration.show_and_describe import relaid_share
+from shedder.engine.standing_queries.standing_query import status_of
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tenants.tenant_report import tenant_facts, tenants_table
+
+if TYPE_CHECKING:
+    from shedder.engine.engine import Engine
+    from shedder.engine.engine_state import Core
+
+Row = tuple[str, str, str, str]
+
+_SCHEMA = pa.schema([(name, pa.string()) for name in ("entity", "name", "key", "value")])
+_LOOK_SECONDS = 0.01  # Queries are looked at for so long before others may have the apply thread.
+
+
+def control_table(engine: Engine, entity: str = "", name: str = "") -> pa.Table:
+    """Its rows of an entity and a name; of all where a word is empty."""
+    rows = [row for row in _rows(engine, entity, name) if name in ("", row[1])]
+    columns = [pa.array([row[at] for row in rows], pa.string()) for at in range(len(_SCHEMA))]
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _rows(engine: Engine, entity: str, name: str) -> Iterator[Row]:
+    """Those of the entity; of other names, too, where leaving them out would save nothing."""
+    core = engine.core
+    if entity in ("", "stream", "query"):
+        yield from _streams_and_queries(core, entity, name)
+    if entity in ("", "tenant", "budget", "synopsis"):
+        shares = engine.allocation()
+        if entity in ("", "tenant"):
+            yield from tenant_facts(tenants_table(core, shares, engine.overload.cpu_ns_per_s()))
+        yield from (row for row in _shares(core, shares) if entity in ("", row[0]))
+    if entity in ("", "overload"):
+        yield from _facts("overload", "", engine.overload.facts())
+    if entity in ("", "scrub"):
+        yield from _facts("scrub", "background", engine.housekeeping.facts())
+    if entity in ("", "audit"):
+        yield from _facts("audit", "service", engine.audit.facts())
+    if entity in ("", "task"):
+        for task, facts in engine.tasks.facts():
+            yield from _facts("task", task, facts)
+
+
+def _streams_and_queries(core: Core, entity: str, name: str) -> Iterator[Row]:
+    """Each stream, and its queries after it."""
+    for stream in list(core.streams.values()):
+        if entity != "query":
+            yield from core.look(partial(_stream, core, stream))
+        names = deque(() if entity == "stream" else stream.queries)
+        if name:
+            names = deque([name] if name in names else ())
+        while names:
+            yield from core.look(partial(_queries, core, stream, names))
+
+
+def _stream(core: Core, stream: Stream) -> list[Row]:
+    """On the apply thread; nothing of one that was dropped meanwhile."""
+    name = stream.schema.name
+    if core.streams.get(name) is not stream:
+        return []
+    intake = core.intakes[name]
+    facts = {
+        "id": stream.id,
+        "tenant": stream.schema.tenant,
+        "position": stream.position,
+        "backfilled": core.store.backfilled_rows(stream.id),
+        "durable_position": intake.durable_position,
+        "watermark_us": "" if stream.watermark_us is None else stream.watermark_us,
+        "late": stream.late,
+        "dropped": stream.drops.rows,
+        "lost": core.store.lost(stream.id),
+        "on_overload": overload_text(stream.schema.on_overload),
+        "summarised": stream.built,
+        "to_follow": stream.owed.rows,
+        "duplicate": intake.duplicate,
+        "refused_batches": intake.refused_batches,
+        "refused_rows": intake.refused_rows,
+        "sample_bytes": stream.sample.size_bytes,
+        "archive": layout_text(stream.schema.layout),
+        "relaid": f"{relaid_share(core, stream):.4f}",
+        "tail_rows": core.store.tail_rows(stream.id),
+        "runs": len(core.store.runs(stream.id)),
+        "quarantined_runs": len(core.store.quarantined(stream.id)),
+        "directory": core.store.directory,
+    }
+    return list(_facts("stream", name, facts))
+
+
+def _queries(core: Core, stream: Stream, names: deque[str]) -> list[Row]:
+    """On the apply thread, for a moment: the first of these, which are taken from them."""
+    ends_s = core.machine.monotonic_s() + _LOOK_SECONDS
+    rows: list[Row] = []
+    while names:
+        name = names.popleft()
+        if name in stream.queries:  # Else it was dropped meanwhile.
+            rows += _facts("query", name, status_of(stream.queries[name]))
+        if core.machine.monotonic_s() >= ends_s:
+            break
+    return rows
+
+
+def _shares(core: Core, shares: pa.Table) -> Iterator[Row]:
+    """The budget of synopses, and every synopsis' part of it.
+
+    shares: as EXPLAIN ALLOCATION has them.
+    """
+    free_bytes = shares["size_bytes"][-1].as_py()
+    yield "budget", "synopses", "bytes", str(core.synopsis_bytes)
+    yield "budget", "synopses", "free_bytes", str(free_bytes)
+    number: dict[str, int] = {}
+    for row in shares.slice(0, len(shares) - 1).to_pylist():
+        query = row.pop("query")
+        number[query] = number.get(query, -1) + 1
+        facts = {key: value for key, value in row.items() if value is not None}
+        yield from _facts("synopsis", f"{query}/{number[query]}", facts)
+
+
+def _facts(entity: str, name: str, facts: Mapping[str, object]) -> Iterator[Row]:
+    return ((entity, name, key, str(value)) for key, value in facts.items())

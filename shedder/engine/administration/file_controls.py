@@ -1,0 +1,260 @@
+"""What an operator does with the files of an engine that runs: back them up, lay them out anew."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+
+from shedder.archive.metadata.catalog_entries import RollupEntry
+from shedder.archive.operations.backup import Copied, backup
+from shedder.archive.operations.scrub import Scrubbed, scrub
+from shedder.archive.tasks.progress import Progress
+from shedder.cql.statements.archive_layout import Layout
+from shedder.cql.statements.overload_policy import OnOverload, resolved
+from shedder.cql.statements.statement import Select
+from shedder.engine.engine_state import Core
+from shedder.engine.maintenance.run_rewriter import Relayouts
+from shedder.engine.runtime.background_tasks import Tasks, Watch
+from shedder.errors import UnknownRollup
+
+
+class Upkeep(ABC):
+    """The part of the engine that works on files as a whole."""
+
+    core: Core
+    tasks: Tasks
+    relayouts: Relayouts
+    _ddl: threading.RLock
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def set_on_overload(self, name: str, asked: OnOverload) -> OnOverload:
+        """Have a stream that comes too fast thinned, held back or dropped from, from now on.
+
+        Args:
+          name: of the stream.
+          asked: what is to be done.
+
+        Returns:
+          The same, with the column as the stream writes it.
+
+        Raises:
+          UnknownStream. BadQuery: no such column. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        with self._ddl:
+            stream = self.core.stream(name)
+            policy = resolved(asked, stream.schema.columns)
+            self.core.store.set_on_overload(stream.id, policy)
+
+            def change() -> None:
+                stream.schema = replace(stream.schema, on_overload=policy)
+                self.core.hold_policy(stream)
+
+            self.core.actor.call(change).result()
+            return policy
+
+    def set_layout(self, name: str, layout: Layout) -> int:
+        """Lay out a stream's runs in another way: new ones at once, older ones in the background.
+
+        Reading and writing go on meanwhile. `control()` tells of the progress, and can cancel it;
+        setting the former layout undoes what was done.
+
+        Args:
+          name: of the stream.
+          layout: which.
+
+        Returns:
+          How many runs have to be written anew.
+
+        Raises:
+          UnknownStream. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        with self._ddl:
+            stream = self.core.stream(name)
+            self.core.store.set_layout(stream.id, layout)
+            schema = replace(stream.schema, layout=layout)
+
+            def change() -> None:
+                stream.schema = schema
+
+            self.core.actor.call(change).result()
+            self.relayouts.stop(name)
+            self.relayouts.wake(name)
+            return len(self.core.store.unlike(stream.id))
+
+    def backup(
+        self,
+        target: str | Path,
+        *,
+        link: bool = True,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+    ) -> Copied:
+        """Make a second data directory that holds what is durable now; the engine goes on.
+
+        Args:
+          target: made here; it must not exist, or be empty.
+          link: give files that never change a second name where that works, not a copy.
+          timeout_s: how long it may take.
+          watch: is told of its progress, and may cancel it.
+
+        Raises:
+          TargetExists, BadSetting, DiskFull, StorageFailed, CorruptData, Cancelled,
+          DeadlineExceeded: nothing is left at target.
+        """
+        self._check_open()
+        progress = Progress(f"backup to {target}", "bytes")
+        with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+            return backup(self.core.store, Path(target), progress=progress, link=link)
+
+    def create_rollup(
+        self, name: str, select: Select, *, if_not_exists: bool = False, lazy: bool = False
+    ) -> bool:
+        """Keep partial aggregates of every run: of new ones at once, of older ones by and by.
+
+        Args:
+          name: of the rollup; one name is of one rollup, whatever its stream.
+          select: COUNT, SUM, AVG, MIN, MAX, VAR, STDDEV of columns over a tumbling window.
+          if_not_exists: one of this name is left as it is.
+          lazy: of runs that were read for a question which it would have answered, and no others.
+
+        Returns:
+          False when there is one.
+
+        Raises:
+          UnknownStream, UnknownColumn, BadQuery; RollupExists; DiskFull, StorageFailed.
+        """
+        self._check_open()
+        with self._ddl:
+            stream = self.core.stream(select.stream)
+            if if_not_exists and name in self._rollups():
+                return False
+            self.core.store.add_rollup(stream.id, name, select, lazy=lazy)
+            self.relayouts.wake(select.stream)
+            return True
+
+    def drop_rollup(self, name: str, *, if_exists: bool = False) -> bool:
+        """Keep it no more, and delete its files; False when there is none and there need not be.
+
+        Raises:
+          UnknownRollup. DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        with self._ddl:
+            known = self._rollups()
+            if name not in known:
+                if if_exists:
+                    return False
+                raise UnknownRollup(name, sorted(known))
+            self.relayouts.stop(known[name][0])
+            self.core.store.drop_rollup(known[name][1])
+            self.relayouts.wake(known[name][0])
+            return True
+
+    def _rollups(self) -> dict[str, tuple[str, RollupEntry]]:
+        """All rollups by name, with the names of their streams."""
+        return {
+            entry.name: (stream, entry)
+            for stream, known in list(self.core.streams.items())
+            for entry, _ in self.core.store.rollups(known.id)
+        }
+
+    def create_index(
+        self,
+        stream: str,
+        column: str,
+        *,
+        timeout_s: float | None = None,
+        watch: Watch | None = None,
+    ) -> bool:
+        """Index a column's values in every run there is, and from now on in every new one.
+
+        Equalities and ranges of the column in WHERE then read the row groups that hold them: once
+        those runs are done. While somebody writes, it takes a tenth of a core.
+
+        Returns:
+          False when it is indexed already.
+
+        Raises:
+          UnknownStream, UnknownColumn. BadSetting: a BOOLEAN. DiskFull, StorageFailed, Cancelled,
+          DeadlineExceeded; CorruptData: a run is damaged, and in quarantine now, and the statement
+          may be repeated. There is no index then.
+        """
+        self._check_open()
+        store, number = self.core.store, self.core.stream(stream).id
+        progress = Progress(f"index on {stream}({column})", "rows")
+        with (
+            self.tasks.running(progress, timeout_s=timeout_s, watch=watch),
+            store.making_index(number, column),
+        ):
+            if column in store.indexes(number):
+                return False
+            lacking = store.unindexed(number, progress.advance, columns=(column,))
+            progress.total = sum(run.rows for run, _ in lacking)
+            for run, _ in lacking:
+                self.core.indexer.build(run, column, progress)
+            is_new = store.create_index(number, column, progress.advance)
+        self.core.indexer.catch_up()  # Runs that were written meanwhile are due now.
+        return is_new
+
+    def drop_index(self, stream: str, column: str) -> bool:
+        """Index a column no more; False when it was not indexed.
+
+        Raises:
+          UnknownStream.
+        """
+        self._check_open()
+        return self.core.store.drop_index(self.core.stream(stream).id, column)
+
+    def purge(
+        self, stream: str, *, timeout_s: float | None = None, watch: Watch | None = None
+    ) -> int:
+        """Take the rows that are deleted now out of a stream's files; the engine goes on.
+
+        It happens by itself, too: at once to runs that are deleted to the share `purge_share`, to
+        others when nothing was deleted for `purge_after_s`.
+
+        Returns:
+          how many rows.
+
+        Raises:
+          UnknownStream, DiskFull, StorageFailed, Cancelled, DeadlineExceeded: runs that were
+          purged by then are. CorruptData: a run is damaged; it is in quarantine then.
+        """
+        self._check_open()
+        core = self.core
+        runs, rows = core.store.marked(core.stream(stream).id), 0
+        progress = Progress(f"purge of {stream}", "rows", total=sum(run.rows for run in runs))
+        with self.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+            for run in runs:
+                with core.store.watched(run):
+                    rows += core.store.purge(run, progress.advance)
+                progress.advance(run.rows)
+        core.indexer.catch_up()
+        self.relayouts.wake(stream)  # Rollups may be due.
+        return rows
+
+    def scrub(self, *, timeout_s: float | None = None, watch: Watch | None = None) -> Scrubbed:
+        """Read every run against its checksum, beside everything else.
+
+        Runs that are damaged are quarantined: answers from then on say what is missing.
+
+        Args:
+          timeout_s: how long it may take.
+          watch: is told of its progress, and may cancel it.
+
+        Raises:
+          Cancelled, DeadlineExceeded: what was found by then holds.
+        """
+        self._check_open()
+        core = self.core
+        with self.tasks.running(
+            Progress("scrub", "bytes"), timeout_s=timeout_s, watch=watch
+        ) as progress:
+            rate = core.settings.scrub_bytes_per_second
+            return scrub(core.store, progress=progress, bytes_per_second=rate)

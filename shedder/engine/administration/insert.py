@@ -1,0 +1,289 @@
+"""INSERT: rows from a query or from constants, pushed into a stream like any other rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shedder.archive.backfill.staged_runs import POSITION_MIN
+from shedder.archive.tasks.progress import Progress
+from shedder.cql.binding.insert_checks import (
+    RowsQuery,
+    bind_rows,
+    filled,
+    insert_columns,
+    values_batch,
+    wants_rows,
+)
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.expression import Column, Expression
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.statement import Insert, Select
+from shedder.engine.admission.batch_push import Pipeline, fitting, push
+from shedder.engine.engine_state import Core
+from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import BadSetting, Unimplemented
+from shedder.queries.answers.answer import Answer
+from shedder.streams.conform import conform_batch
+from shedder.streams.frame import Frame
+from shedder.streams.windows import Span, span_of
+
+if TYPE_CHECKING:
+    from shedder.engine.engine import Engine
+    from shedder.engine.runtime.background_tasks import Watch
+
+CHUNK_ROWS = 1 << 14
+"""Positions of the source per batch: a payload of 16 MiB has room for a kibibyte a row."""
+
+NAME_BYTES_MAX = 200
+
+
+def insert(
+    engine: Engine, statement: Insert, timeout_s: float | None, watch: Watch | None
+) -> Answer:
+    """Push what the statement says; the answer comes when all of it is durable.
+
+    With a producer's name a repeated statement stores nothing twice. A query of rows then is over
+    what the source held when the name was first used: a repetition goes on where it stopped.
+
+    Raises:
+      what binding, `push` and reading the archive raise. Cancelled, DeadlineExceeded: what was
+      pushed by then is durable; repeated with its producer, the statement goes on from there.
+    """
+    schema = engine.schema(statement.stream)
+    if statement.producer is not None and not _is_name(statement.producer):
+        raise BadSetting(
+            f"a producer cannot be named {statement.producer[:80]!r}: 1 to {NAME_BYTES_MAX} bytes"
+        )
+    select = statement.select
+    if select is None:
+        return _push(engine, statement, values_batch(statement, schema))
+    if select.outputs and not wants_rows(select):
+        answer = engine.ask(select, timeout_s)
+        table = answer.table.select(list(answer.outputs))
+        names = insert_columns(schema, statement.columns, table.num_columns)
+        if not table.num_rows:
+            return _status(statement, 0)
+        columns = {
+            name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)
+        }
+        return _push(engine, statement, filled(columns, table.num_rows, schema))
+    progress = Progress(f"insert into {statement.stream}", "rows")
+    with engine.tasks.running(progress, timeout_s=timeout_s, watch=watch):
+        return _Copying.begin(engine, statement, select, schema, progress).run()
+
+
+def _push(engine: Engine, statement: Insert, batch: pa.RecordBatch) -> Answer:
+    if statement.producer is None:
+        push(engine, statement.stream, batch, producer="", epoch=0, sequence=None)
+        return _status(statement, batch.num_rows)
+    name = f"insert/values/{statement.producer}"
+    stored = engine.last_sequence(statement.stream, name)
+    numbered = list(enumerate(fitting(engine, batch, engine.schema(statement.stream))))
+    # What is there is not sent again: of an aggregate's answer it may have been other rows.
+    new = [(number, part) for number, part in numbered if stored is None or number > stored[1]]
+    pipeline = Pipeline(engine, statement.stream, producer=name, epoch=0)
+    try:
+        for number, part in new:
+            pipeline.send(part, number)
+    finally:
+        pipeline.settle()
+    pipeline.drain()
+    rows = sum(part.num_rows for _, part in new)
+    return _status(statement, rows, already=batch.num_rows - rows)
+
+
+def _status(statement: Insert, rows: int, *, already: int = 0) -> Answer:
+    again = f"; {already:,} were there already" if already else ""
+    return Answer.status(f"{rows:,} rows inserted into {statement.stream}{again}")
+
+
+def _is_name(producer: str) -> bool:
+    return 0 < len(producer.encode()) <= NAME_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Copying:
+    """Rows on their way from one stream to another (or to the same one).
+
+    end: the position of the source where the statement ends. Batch number k holds what the
+    statement keeps of positions [k * CHUNK_ROWS, (k + 1) * CHUNK_ROWS), be it nothing: so the
+    numbers mean the same whenever it is repeated, whatever retention has taken meanwhile.
+    """
+
+    engine: Engine
+    statement: Insert
+    query: RowsQuery
+    names: tuple[str, ...]
+    source: Stream
+    target: StreamSchema
+    span: Span
+    end: int
+    producer: str
+    progress: Progress
+
+    @classmethod
+    def begin(
+        cls,
+        engine: Engine,
+        statement: Insert,
+        select: Select,
+        schema: StreamSchema,
+        progress: Progress,
+    ) -> _Copying:
+        """Bind it, and find where it ends.
+
+        Raises:
+          UnknownStream, UnknownColumn, TypeMismatch, BadQuery, BeforeRetention.
+        """
+        core = engine.core
+        source = core.stream(select.stream)
+        query = bind_rows(select, source.schema)
+        names = insert_columns(schema, statement.columns, len(query.outputs))
+        span = span_of(query.window, None)
+        check_retained(core, source, span)
+        end = core.actor.call(lambda: source.position).result()
+        producer, progress.total = "", end + core.store.backfilled_rows(source.id)
+        if statement.producer is not None:
+            _check_not_backfilled(core, source, span)
+            producer, end = _begun(engine, statement, source, end)
+            progress.total = end
+        return cls(engine, statement, query, names, source, schema, span, end, producer, progress)
+
+    def run(self) -> Answer:
+        """Push what is not there yet."""
+        pipeline = Pipeline(self.engine, self.statement.stream, producer=self.producer, epoch=0)
+        send = self._send_numbered if self.producer else self._send
+        try:
+            rows = send(pipeline)
+        finally:
+            pipeline.settle()
+        pipeline.drain()
+        return _status(self.statement, rows)
+
+    def _send(self, pipeline: Pipeline) -> int:
+        """Whatever the source has, what was backfilled first; how many rows."""
+        sent = 0
+        for batch in self._gathered():
+            for part in fitting(self.engine, batch, self.target):
+                pipeline.send(part, None)
+                sent += part.num_rows
+        return sent
+
+    def _gathered(self) -> Iterator[pa.RecordBatch]:
+        kept: list[pa.RecordBatch] = []
+        held = 0
+        for _, rows in self._parts(POSITION_MIN):
+            kept.append(self._kept(rows))
+            held += kept[-1].num_rows
+            self.progress.advance(rows.num_rows)
+            if held >= CHUNK_ROWS or not held:
+                yield self._joined(kept)
+                kept, held = [], 0
+        yield self._joined(kept)
+
+    def _send_numbered(self, pipeline: Pipeline) -> int:
+        """The chunks that are not there yet; how many rows."""
+        stored = self.engine.last_sequence(self.statement.stream, self.producer)
+        chunk = 0 if stored is None else stored[1] + 1
+        self.progress.done = min(self.end, chunk * CHUNK_ROWS)
+        sent = 0
+        for number, batch in self._batches(chunk):
+            pipeline.send(batch, number)
+            sent += batch.num_rows
+            self.progress.advance(min(self.end, (number + 1) * CHUNK_ROWS) - self.progress.done)
+        return sent
+
+    def _batches(self, chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """A batch for each chunk of the source from this one on."""
+        kept: list[pa.RecordBatch] = []
+        for first, rows in self._parts(chunk * CHUNK_ROWS):
+            while first // CHUNK_ROWS > chunk:
+                yield chunk, self._joined(kept)
+                kept, chunk = [], chunk + 1
+            kept.append(self._kept(rows))
+        while chunk * CHUNK_ROWS < self.end:
+            yield chunk, self._joined(kept)
+            kept, chunk = [], chunk + 1
+
+    def _parts(self, position: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows of the source from a position on, none of them of two chunks."""
+        source = self.source
+        columns = sorted({source.schema.time_column, *self.query.columns})
+        scan = self.engine.core.store.scan_live(
+            source.id,
+            self.span.start_us,
+            self.span.end_us,
+            columns,
+            from_position=position,
+            told=self.progress.advance,
+        )
+        for first, batch, live in scan:
+            at, end = first, min(first + batch.num_rows, self.end)
+            while at < end:
+                edge = min((at // CHUNK_ROWS + 1) * CHUNK_ROWS, end)
+                rows = batch.slice(at - first, edge - at)
+                yield (
+                    at,
+                    rows
+                    if live is None
+                    else rows.filter(pa.array(live[at - first :][: edge - at])),
+                )
+                at = edge
+
+    def _kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What the statement makes of rows of the source."""
+        keep = self.span.holds(Frame(rows, self.source.schema.time_column).times_us)
+        if self.query.where is not None:
+            keep &= true_rows(evaluate(self.query.where, rows))
+        rows = rows.filter(pa.array(keep))
+        columns = {
+            name: _value(output.expression, rows)
+            for name, output in zip(self.names, self.query.outputs, strict=True)
+        }
+        return conform_batch(filled(columns, rows.num_rows, self.target), self.target)
+
+    def _joined(self, kept: list[pa.RecordBatch]) -> pa.RecordBatch:
+        """The rows of one chunk as one batch."""
+        if any(batch.num_rows for batch in kept):
+            return pa.Table.from_batches(kept).combine_chunks().to_batches()[0]
+        return conform_batch(filled({}, 0, self.target), self.target)
+
+
+def _check_not_backfilled(core: Core, source: Stream, span: Span) -> None:
+    """Whether all tuples of a window came as a stream's do: batches are numbered by position.
+
+    Raises:
+      Unimplemented: some were backfilled.
+    """
+    runs = core.store.runs(source.id)
+    rows = sum(r.rows for r in runs if r.is_backfilled and r.overlaps(span.start_us, span.end_us))
+    if rows:
+        raise Unimplemented(
+            f"{rows:,} of the tuples of {source.schema.name!r} were backfilled, and have no number "
+            "by which PRODUCER could tell which of them were stored; leave it out, or begin the "
+            "window later"
+        )
+
+
+def _begun(engine: Engine, statement: Insert, source: Stream, end: int) -> tuple[str, int]:
+    """The producer's full name, which says where the source ended when it was first used."""
+    assert statement.producer is not None
+    pattern = re.compile(f"insert/{source.id}/([0-9]+)/{re.escape(statement.producer)}")
+    known = engine.core.intakes[statement.stream].producers()
+    found = next(filter(None, map(pattern.fullmatch, known)), None)
+    if found is not None:
+        end = int(found[1])
+    return f"insert/{source.id}/{end}/{statement.producer}", end
+
+
+def _value(expression: Expression, rows: pa.RecordBatch) -> pa.Array[Any]:
+    """A column as it is, NaN and all; everything else as expressions are."""
+    if isinstance(expression, Column):
+        return rows.column(expression.name)
+    return evaluate(expression, rows)

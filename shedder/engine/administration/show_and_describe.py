@@ -1,0 +1,203 @@
+"""Tables and texts that tell what is there: SHOW, DESCRIBE, EXPLAIN."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from shedder.cql.statements.archive_layout import layout_text
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.canonical_text import text_of_stream
+from shedder.cql.statements.statement import CreateStream
+from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.standing_queries.standing_query import status_of
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tenants.access_control import own_streams
+from shedder.errors import BadQuery, UnknownStream
+from shedder.queries.answers.answer import Answer
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+
+_ROLLUPS = pa.schema(
+    [(name, pa.string()) for name in ("rollup", "stream", "text")]
+    + [("lazy", pa.bool_())]
+    + [(name, pa.int64()) for name in ("runs_rolled", "runs", "rows", "size_bytes")]
+)
+
+
+def is_same(schema: StreamSchema, statement: CreateStream) -> bool:
+    """Whether a stream is what the statement would make."""
+    mine = (schema.columns, schema.time_column, schema.lateness_us, schema.retain_us, schema.layout)
+    return (*mine, schema.on_overload) == (
+        statement.columns,
+        statement.time_column,
+        statement.lateness_us,
+        statement.retain_us,
+        statement.layout,
+        statement.on_overload,
+    )
+
+
+def definition(schema: StreamSchema) -> str:
+    """The CREATE STREAM statement that makes such a stream."""
+    statement = CreateStream(
+        name=schema.name,
+        columns=schema.columns,
+        time_column=schema.time_column,
+        lateness_us=schema.lateness_us,
+        retain_us=schema.retain_us,
+        layout=schema.layout,
+        if_not_exists=False,
+        on_overload=schema.on_overload,
+    )
+    return text_of_stream(statement)
+
+
+def with_elapsed(answer: Answer, began: float) -> Answer:
+    """The answer with the time that it took since a reading of the monotonic clock."""
+    return replace(answer, elapsed_ms=(time.monotonic() - began) * 1e3)
+
+
+def show(core: Core, what: str, asker: Asker = OPERATOR) -> pa.Table:
+    """SHOW STREAMS, QUERIES or TABLES, as far as somebody may see them. On the apply thread."""
+    streams = own_streams(core, asker)
+    match what.upper():
+        case "STREAMS":
+            return pa.table(
+                {
+                    "stream": [s.schema.name for s in streams],
+                    "tuples": pa.array([_tuples(core, s) for s in streams], pa.int64()),
+                    "watermark": pa.array([s.watermark_us for s in streams], pa.timestamp("us")),
+                    "definition": [definition(s.schema) for s in streams],
+                    "archive": [layout_text(s.schema.layout) for s in streams],
+                    "relaid": pa.array([relaid_share(core, s) for s in streams], pa.float64()),
+                }
+            )
+        case "QUERIES":
+            rows = [(s, p) for s in streams for p in s.queries.values()]
+            return pa.table(
+                {
+                    "query": pa.array([p.standing.name for _, p in rows], pa.string()),
+                    "stream": pa.array([s.schema.name for s, _ in rows], pa.string()),
+                    "text": pa.array([p.standing.query.text for _, p in rows], pa.string()),
+                }
+            )
+        case "TABLES":
+            return pa.table({"table": pa.array([], pa.string())})
+        case "INDEXES":
+            return indexes(core, streams)
+        case "ROLLUPS":
+            return rollups(core, streams)
+        case "RUNS":
+            return runs(core, streams)
+        case _:
+            words = "SHOW STREAMS, SHOW QUERIES, SHOW TABLES, SHOW RUNS, SHOW INDEXES, "
+            words += "SHOW ROLLUPS, SHOW TENANTS"
+            raise BadQuery(f"SHOW {what}: there are {words}")
+
+
+def indexes(core: Core, streams: Sequence[Stream]) -> pa.Table:
+    """SHOW INDEXES: a row for each value index, and for each that is being made."""
+    found = []
+    for stream in streams:
+        to_be = core.store.indexes_to_be(stream.id)
+        columns = (*core.store.indexes(stream.id), *to_be)
+        lacking = [column for _, column in core.store.unindexed(stream.id, columns=columns)]
+        runs = len(core.store.runs(stream.id))
+        found += [
+            (stream.schema.name, column, runs - lacking.count(column), runs, column in to_be)
+            for column in columns
+        ]
+    return pa.table(
+        {
+            "stream": pa.array([row[0] for row in found], pa.string()),
+            "column": pa.array([row[1] for row in found], pa.string()),
+            "runs_indexed": pa.array([row[2] for row in found], pa.int64()),
+            "runs": pa.array([row[3] for row in found], pa.int64()),
+            "being_made": pa.array([row[4] for row in found], pa.bool_()),
+        }
+    )
+
+
+def rollups(core: Core, streams: Sequence[Stream]) -> pa.Table:
+    """SHOW ROLLUPS: a row for each rollup, and how much of the archive it is kept of."""
+    found = []
+    for stream in streams:
+        runs = core.store.runs(stream.id)
+        lacking = [entry for _, entry in core.store.unrolled(stream.id)]
+        for entry, _ in core.store.rollups(stream.id):
+            rolled = [each for run in runs for each in run.rolled if each.rollup_id == entry.id]
+            found.append(
+                {
+                    "rollup": entry.name,
+                    "stream": stream.schema.name,
+                    "text": entry.text,
+                    "lazy": entry.lazy,
+                    "runs_rolled": len(runs) - lacking.count(entry),
+                    "runs": len(runs),
+                    "rows": sum(each.rows for each in rolled),
+                    "size_bytes": sum(each.size_bytes for each in rolled),
+                }
+            )
+    return pa.Table.from_pylist(found, _ROLLUPS)
+
+
+def runs(core: Core, streams: Sequence[Stream]) -> pa.Table:
+    """SHOW RUNS: a row for each run of the archive."""
+    found = [(s, run) for s in streams for run in core.store.runs(s.id)]
+    marks = {
+        (run.stream_id, run.first_position): mark.problem
+        for stream in streams
+        for run, mark in core.store.quarantined(stream.id)
+    }
+    problems = [marks.get((run.stream_id, run.first_position)) for _, run in found]
+    times = pa.timestamp("us")
+    return pa.table(
+        {
+            "stream": pa.array([s.schema.name for s, _ in found], pa.string()),
+            "first_position": pa.array([run.first_position for _, run in found], pa.int64()),
+            "end_position": pa.array([run.end_position for _, run in found], pa.int64()),
+            "first_time": pa.array([run.low_us for _, run in found], times),
+            "last_time": pa.array([run.high_us for _, run in found], times),
+            "size_bytes": pa.array([run.size_bytes for _, run in found], pa.int64()),
+            "file": pa.array([run.file for _, run in found], pa.string()),
+            "problem": pa.array(problems, pa.string()),
+        }
+    )
+
+
+def _tuples(core: Core, stream: Stream) -> int:
+    """How many a stream has had: those that came, and those that were brought in as its past."""
+    return stream.position + core.store.backfilled_rows(stream.id)
+
+
+def relaid_share(core: Core, stream: Stream) -> float:
+    """The share of the tuples in runs whose runs have the stream's layout."""
+    rows = sum(run.rows for run in core.store.runs(stream.id))
+    unlike = sum(run.rows for run in core.store.unlike(stream.id))
+    return 1.0 - unlike / rows if rows else 1.0
+
+
+def one(core: Core, name: str) -> pa.Table:
+    """DESCRIBE of a stream (its columns) or a standing query (what it keeps)."""
+    if name in core.streams:
+        schema = core.streams[name].schema
+        return pa.table(
+            {
+                "column": [c.name for c in schema.columns],
+                "type": [c.type.value for c in schema.columns],
+                "nullable": [c.nullable for c in schema.columns],
+                "event_time": [c.name == schema.time_column for c in schema.columns],
+            }
+        )
+    for stream in core.streams.values():
+        if name in stream.queries:
+            facts = status_of(stream.queries[name])
+            return pa.table({"key": list(facts), "value": list(facts.values())})
+    known = sorted(core.streams) + sorted(q for s in core.streams.values() for q in s.queries)
+    raise UnknownStream(name, known)

@@ -1,0 +1,66 @@
+"""Levels as they are told: which share a standing query's synopses read, whatever the load."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from shedder.cql.expressions.expression import Expression
+from shedder.engine.engine_state import Core
+from shedder.engine.synopsis_plans.thinning_levels import outputs_of, synopses_of, with_levels
+
+
+class ToldLevels(ABC):
+    """The part of the engine that is told levels."""
+
+    core: Core
+    _ddl: threading.RLock
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def set_thinning(
+        self, name: str, level: int | None, of: Sequence[Expression] = ()
+    ) -> list[str]:
+        """From now on, synopses of a query read the share 2^-level of the tuples; 0: all of them.
+
+        They go on so whatever the load, until they are told another level, or none.
+
+        Args:
+          name: of the query. level: 0 to 20; None: everything, or as load has it.
+          of: outputs by name, or aggregates as the query has them; empty: all of the query.
+
+        Returns:
+          The outputs that are read so: aggregates that share a synopsis share its level.
+
+        Raises:
+          UnknownQuery. BadQuery: the query has no such output. BadSetting: no such level.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        _, published = self.core.published(name)
+        query, plan = published.standing.query, published.standing.plan
+        parts = synopses_of(query, plan, of)
+        self._change_levels(name, dict.fromkeys(parts, level or 0), forced=level is not None)
+        return outputs_of(query, plan, parts)
+
+    def set_levels(self, name: str, levels: Mapping[int, int]) -> None:
+        """From now on, these synopses of a query read the share 2^-level; the others go on.
+
+        Args:
+          name: of the query. levels: from the number of a synopsis in its plan to its level.
+
+        Raises:
+          UnknownQuery. BadSetting: no such synopsis or level.
+          DiskFull, StorageFailed: nothing has changed.
+        """
+        self._change_levels(name, levels, forced=True)
+
+    def _change_levels(self, name: str, levels: Mapping[int, int], *, forced: bool) -> None:
+        self._check_open()
+        with self._ddl:
+            stream, published = self.core.published(name)
+            standing = published.standing
+            changed = with_levels(standing.levels, levels)
+            kept = standing.forced | set(levels) if forced else standing.forced - set(levels)
+            self.core.change_levels(stream, name, changed, kept)

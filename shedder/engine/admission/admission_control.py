@@ -1,0 +1,241 @@
+"""Admission: whether a batch may come in, by what it declares, before anybody decodes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from shedder.engine.ingest.stream_intake import Intake
+from shedder.engine.maintenance.run_cutter import TAILS_SHARE
+from shedder.engine.tenants.tenant_limits import check_archive
+from shedder.errors import BatchTooLarge, Overloaded, QuotaExceeded, RateExceeded
+from shedder.overload.slots import Slots
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+
+
+RUN_S = 1.0  # Writing a run takes about so long, and nobody knows how much of it is done.
+
+
+class Admission:
+    """Safe from any thread; decides by names and sizes alone."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._lock = threading.Lock()
+        self._slots: dict[str, Slots] = {}  # Of whoever found no room, by what was full.
+
+    def admit(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> Intake:
+        """Let a batch in: by its tenant's quotas, the load, room in the queue. Nothing is counted.
+
+        Args:
+          name: of the stream. rows, size_bytes: as declared.
+          waits: it stands in line, and will be asked for again: it is not offered once more then.
+
+        Raises:
+          UnknownStream. QuotaExceeded: the tenant's archive is as large as it may be.
+          RateExceeded, Overloaded: not now; it says when to come back.
+        """
+        core = self._core
+        tenant = core.stream(name).schema.tenant
+        check_archive(core, tenant)
+        self.admit_by_rate(name, rows, size_bytes, waits=waits)
+        self._check_share(tenant, size_bytes, waits=waits)
+        self._admit_by_load(name, tenant, size_bytes, waits=waits)
+        self._admit_by_cpu(name, rows, size_bytes, waits=waits)
+        try:
+            self.check_room(size_bytes, waits=waits)
+        except Overloaded:
+            self._give_back_doors(name, rows, size_bytes)
+            raise
+        return core.intake(name)
+
+    @contextmanager
+    def counted(self, name: str, rows: int, size_bytes: int, *, for_good: bool) -> Iterator[None]:
+        """Count a batch that is turned away inside; for_good: in the ledger, too."""
+        try:
+            yield
+        except QuotaExceeded:
+            self._refuse(name, rows)
+            raise
+        except Overloaded as error:
+            self.turned_away(name, rows, size_bytes, error, for_good=for_good)
+            raise
+
+    def let_in(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> None:
+        """Let a batch in that has not come yet. What comes must be as declared, or `give_back`.
+
+        Args, Raises: as `admit`; and BatchTooLarge: more rows or bytes than any batch may have.
+        """
+        limits = self._core.limits
+        if rows > limits.rows_max or size_bytes > limits.bytes_max:
+            self._refuse(name, 0)  # Nobody believes that it has so many.
+            raise BatchTooLarge(
+                f"a batch of {rows} rows and {size_bytes} bytes; the limits are {limits.rows_max} "
+                f"and {limits.bytes_max}"
+            )
+        with self.counted(name, rows, size_bytes, for_good=not waits):
+            self.admit(name, rows, size_bytes, waits=waits)
+
+    def give_back(self, name: str, rows: int, size_bytes: int) -> None:
+        """What was let in has not come: others may have its place."""
+        intake = self._core.intakes.get(name)
+        if intake is not None:
+            self._give_back_rates(name, intake.schema.tenant, rows, size_bytes)
+            self._give_back_doors(name, rows, size_bytes)
+
+    def admit_by_rate(self, name: str, rows: int, size_bytes: int, *, waits: bool = False) -> None:
+        """Let in what a stream's tenant may send.
+
+        Raises:
+          UnknownStream. RateExceeded: not now; it says when to come back.
+        """
+        core = self._core
+        tenant = core.stream(name).schema.tenant
+        core.tenants.admit(
+            tenant,
+            rows,
+            size_bytes,
+            core.machine.monotonic_s(),
+            cpu_ns=core.cpu_door.pinned_ns(name, rows),
+            waits=waits,
+        )
+
+    def turned_away(
+        self, name: str, rows: int, size_bytes: int, error: Overloaded, *, for_good: bool
+    ) -> None:
+        """A batch was not taken; for good, it counts in the ledger. Load uses up nobody's quota."""
+        core = self._core
+        intake = core.intakes.get(name)
+        if intake is None:
+            return
+        by_rate, tenant = isinstance(error, RateExceeded), intake.schema.tenant
+        if not by_rate:
+            self._give_back_rates(name, tenant, rows, size_bytes)
+        if for_good:
+            intake.refuse(rows)
+            if by_rate:
+                core.tenants.refuse(tenant, rows)
+
+    def check_room(self, size_bytes: int = 0, *, waits: bool = False) -> None:
+        """Whether there is room for so many bytes, whoever sends them.
+
+        Raises:
+          Overloaded: there is none; it says when there will be some, as things go now.
+        """
+        core, meter = self._core, self._core.meter
+        most, queued, ahead = (
+            core.settings.ingest_queue_bytes,
+            meter.queue_bytes,
+            core.commit.in_flight_bytes,
+        )
+        if queued > most:
+            raise self._full(
+                f"{queued} bytes are durable and wait to be applied; the limit is {most}",
+                "queue",
+                free_s=meter.apply_s(queued - most),
+                takes_s=meter.apply_s(size_bytes),
+                books=not waits,
+            )
+        if core.pressure.full and queued:
+            raise self._full(
+                "memory is at its limit; a batch comes in when no other one waits",
+                "memory",
+                free_s=meter.apply_s(queued),
+                takes_s=meter.apply_s(size_bytes),
+                books=not waits,
+            )
+        if ahead and ahead + size_bytes > most:
+            raise self._full(
+                f"{ahead} bytes wait for the disk; {size_bytes} more are over the limit of {most}",
+                "disk",
+                free_s=meter.store_s(ahead + size_bytes - most),
+                takes_s=meter.store_s(size_bytes),
+                books=not waits,
+            )
+        tail_bytes = core.store.tail_bytes()
+        if tail_bytes > core.settings.memory_bytes // TAILS_SHARE:
+            raise self._full(
+                f"{tail_bytes} bytes wait to be written into runs",
+                "tails",
+                free_s=RUN_S,
+                takes_s=meter.store_s(size_bytes),
+                books=not waits,
+            )
+
+    def _check_share(self, tenant: str, size_bytes: int, *, waits: bool) -> None:
+        """Raise Overloaded where a tenant has its share of the queue's room already."""
+        core = self._core
+        queued = core.queues.queued_bytes(tenant)
+        share_bytes = core.queues.share(tenant) * core.settings.ingest_queue_bytes
+        if queued <= share_bytes:
+            return
+        # Batches of all tenants are applied in their order: of each byte of its own, so many.
+        of_all = max(core.meter.queue_bytes + core.commit.in_flight_bytes, queued) / queued
+        raise self._full(
+            f"{queued} bytes of tenant {tenant!r} wait to be applied; its share of the queue is "
+            f"{share_bytes:.0f}",
+            f"share of {tenant}",
+            free_s=core.meter.apply_s((queued - share_bytes) * of_all),
+            takes_s=core.meter.apply_s(size_bytes * of_all),
+            books=not waits,
+        )
+
+    def _full(
+        self, message: str, what: str, *, free_s: float, takes_s: float, books: bool
+    ) -> Overloaded:
+        """There is no room; what: is full. Whoever is told so next is told another time."""
+        error = Overloaded(message)
+        with self._lock:
+            slots = self._slots.setdefault(what, Slots())
+            now_s = self._core.machine.monotonic_s()
+            error.retry_after_ms = slots.next_ms(now_s, free_s=free_s, takes_s=takes_s, books=books)
+        return error
+
+    def _refuse(self, name: str, rows: int) -> None:
+        """Count what was refused of a stream, if it has not been dropped meanwhile."""
+        intake = self._core.intakes.get(name)
+        if intake is not None:
+            intake.refuse(rows)
+
+    def _admit_by_load(self, name: str, tenant: str, size_bytes: int, *, waits: bool) -> None:
+        core = self._core
+        waiting = core.queues.queued_bytes(tenant) / core.queues.share(tenant)  # As if of all.
+        wait_ms = core.door.wait_ms(
+            name,
+            size_bytes,
+            core.machine.monotonic_s(),
+            waiting,
+            drain_s=core.meter.apply_s,
+            books=not waits,
+        )
+        if wait_ms:
+            core.meter.refused(0 if waits else size_bytes)
+            error = Overloaded(
+                f"more comes than can be applied; {name!r} may go on in {wait_ms} ms"
+            )
+            error.retry_after_ms = wait_ms
+            raise error
+
+    def _admit_by_cpu(self, name: str, rows: int, size_bytes: int, *, waits: bool) -> None:
+        core = self._core
+        wait_ms = core.cpu_door.wait_ms(name, rows, core.machine.monotonic_s(), books=not waits)
+        if wait_ms:
+            core.door.give_back(name, size_bytes)
+            error = Overloaded(
+                f"what cannot be thinned of {name!r} takes more CPU than its tenant's share; "
+                f"it may go on in {wait_ms} ms"
+            )
+            error.retry_after_ms = wait_ms
+            raise error
+
+    def _give_back_doors(self, name: str, rows: int, size_bytes: int) -> None:
+        self._core.door.give_back(name, size_bytes)
+        self._core.cpu_door.give_back(name, rows)
+
+    def _give_back_rates(self, name: str, tenant: str, rows: int, size_bytes: int) -> None:
+        cpu_ns = self._core.cpu_door.pinned_ns(name, rows)
+        self._core.tenants.rates.give_back(tenant, rows, size_bytes, cpu_ns)

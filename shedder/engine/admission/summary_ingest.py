@@ -1,0 +1,213 @@
+"""The door for summaries: what their builders must know, and the way into the log."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+
+from shedder.archive.files.data_directory import FORMAT_BUILT, FORMAT_FOLLOW
+from shedder.engine.allocation.negotiation import group_bytes
+from shedder.engine.engine_state import Core
+from shedder.engine.ingest.stream_intake import Intake
+from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan
+from shedder.engine.remote_summaries.validation import Checked, checked
+from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY, Summaries
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.synopsis_plans.synopsis_plan import sizes_to_json
+from shedder.errors import BadTimestamp, BatchTooLarge, FailedPrecondition, Overloaded, ShedderError
+from shedder.queries.answers.database_api import Receipt
+from shedder.settings import Settings
+
+
+def plans_of(core: Core, name: str) -> Plans:
+    """What somebody elsewhere must know to build a stream's summaries. From any thread.
+
+    Raises:
+      UnknownStream.
+    """
+    core.stream(name)
+    return core.actor.call(lambda: plans_now(core, name)).result()
+
+
+def plans_now(core: Core, name: str) -> Plans:
+    """The same, on the apply thread.
+
+    Raises:
+      UnknownStream.
+    """
+    stream = core.stream(name)
+    return Plans(
+        replace(stream.schema, seed=0),  # Samples depend on it.
+        tuple(_plan_of(core, each) for each in _standing(stream).values()),
+        core.settings.future_us_max,
+        core.limits,
+        merge_bytes_max(core.settings),
+    )
+
+
+def merge_bytes_max(settings: Settings) -> int:
+    """What summaries may have that come in parts: as much as may wait to be applied."""
+    return max(settings.ingest_queue_bytes, settings.batch_bytes_max)
+
+
+def too_large(size_bytes: int, limit: int) -> BatchTooLarge:
+    """Why summaries are not taken."""
+    return BatchTooLarge(
+        f"summaries of {size_bytes:,} bytes; the limit is {limit:,}. Fewer groups, or fewer panes "
+        "at a time, are smaller"
+    )
+
+
+def append_summaries(
+    core: Core,
+    name: str,
+    data: bytes,
+    *,
+    producer: str,
+    epoch: int,
+    sequence: int | None,
+    tuples_follow: bool = False,
+    bytes_max: int | None = None,
+    after: Mapping[str, tuple[int, int]] = NOBODY,
+) -> Future[Receipt]:
+    """Check summaries and hand them to the log; the receipt comes when they are durable.
+
+    Args:
+      core: with the stream. name: of it.
+      data: engine.summaries' bytes, from anyone.
+      producer, epoch, sequence: as for a batch. Batches and summaries of one producer share the
+        numbers.
+      tuples_follow: they will be appended later, as `summarised`.
+      bytes_max: they may have so many; None: as many as a batch.
+      after: how far other producers must be, durably: epoch and last number, by name.
+
+    Raises:
+      FailedPrecondition: one of `after` is not: the directory is an older one than they were told.
+      PlansChanged: they were built for other queries or sizes; get the plans, and build them again.
+      BadBatch, BatchTooLarge, BadTimestamp: and nothing of them is kept.
+      SequenceGap, StaleEpoch, Overloaded, DiskFull, StorageFailed, Draining: as for a batch. What
+        finds no room counts as refused, without rows.
+    """
+    core.stream(name)
+    rows = 0
+    try:
+        core.admission.admit_by_rate(name, 0, len(data))  # Of its tuples nobody knows yet.
+        intake = core.intake(name)
+        _check_reached(intake, name, after)
+        limit = max(core.limits.bytes_max, AT_LEAST_BYTES) if bytes_max is None else bytes_max
+        if len(data) > limit:
+            raise too_large(len(data), limit)
+        summaries = Summaries.from_bytes(data)
+        rows = summaries.rows
+        standing = {q: it.standing for q, it in _standing(core.stream(name)).items()}
+        if intake.has(producer, epoch, sequence):  # Its plans may be of long ago.
+            made = Checked(summaries)
+        else:
+            _check_times(core, summaries)
+            made = checked(summaries, standing, core.limits)
+            core.store.allow(FORMAT_FOLLOW if tuples_follow else FORMAT_BUILT)
+        return intake.append_built(
+            made,
+            data,
+            producer=producer,
+            epoch=epoch,
+            sequence=sequence,
+            tuples_follow=tuples_follow,
+        )
+    except Overloaded as error:
+        core.admission.turned_away(name, 0, len(data), error, for_good=True)
+        raise
+    except ShedderError:
+        core.intakes[name].refuse(rows)
+        raise
+
+
+def _check_reached(intake: Intake, name: str, after: Mapping[str, tuple[int, int]]) -> None:
+    for producer, (epoch, sequence) in after.items():
+        here = intake.progress(producer)
+        if here is None or (here.epoch, here.sequence) < (epoch, sequence):
+            has = 0 if here is None or here.epoch < epoch else here.sequence + 1
+            raise FailedPrecondition(
+                f"producer {producer!r} has pushed {sequence + 1} batch(es) to stream "
+                f"{name!r}, of which the service has {has} now: it came back with an older "
+                "directory meanwhile; start this again as it was, and what is missing is sent again"
+            )
+
+
+def _standing(stream: Stream) -> dict[str, Published]:
+    return {name: it for name, it in list(stream.queries.items()) if not it.failed}
+
+
+def _plan_of(core: Core, published: Published) -> QueryPlan:
+    standing = published.standing
+    parts = standing.plan.parts
+    sizes = {
+        aggregate: parts[at].size
+        for aggregate, at in zip(standing.query.aggregates, standing.plan.answers, strict=True)
+    }
+    return QueryPlan(
+        standing.name,
+        standing.query.text,
+        sizes_to_json(standing.query, sizes, {}),
+        standing.levels,
+        group_bytes(published.granted, core.settings.group_bytes_max),
+    )
+
+
+def _check_times(core: Core, summaries: Summaries) -> None:
+    limit_us = core.clock_us() + core.settings.future_us_max
+    if summaries.newest_us > limit_us:
+        raise BadTimestamp(
+            f"newest_us is {summaries.newest_us}, {summaries.newest_us - limit_us:,} us further in "
+            "the future than is believed; leave such tuples out"
+        )
+
+
+class Merging(ABC):
+    """The part of the engine that takes summaries instead of tuples."""
+
+    core: Core
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def plans(self, stream: str) -> str:
+        """What somebody elsewhere must know to build the stream's summaries: JSON of Plans."""
+        return plans_of(self.core, stream).to_json()
+
+    def merge(
+        self,
+        stream: str,
+        summaries: bytes,
+        *,
+        producer: str | None = None,
+        epoch: int = 0,
+        sequence: int | None = None,
+        tuples_follow: bool = False,
+        bytes_max: int | None = None,
+        after: Mapping[str, tuple[int, int]] = NOBODY,
+    ) -> Receipt:
+        """Merge summaries into the stream's standing queries; returns when answers know them.
+
+        bytes_max: as many as they may have; None: as a batch.
+
+        Raises:
+          as `append_summaries`.
+        """
+        self._check_open()
+        receipt = append_summaries(
+            self.core,
+            stream,
+            summaries,
+            producer=producer or "",
+            epoch=epoch,
+            sequence=sequence,
+            tuples_follow=tuples_follow,
+            bytes_max=bytes_max,
+            after=after,
+        ).result()
+        self.core.actor.call(lambda: None).result()
+        return receipt

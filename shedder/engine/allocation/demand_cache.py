@@ -1,0 +1,57 @@
+"""What was drawn of each query the last time, so that only what has changed is drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shedder.engine.allocation.query_demands import Drawn, draw
+from shedder.engine.synopsis_plans.allocation_request import Asked
+
+
+class Drawings:
+    """The demands of queries, each kept for as long as nothing that it rests on has changed.
+
+    What is not kept is what a problem puts in anew each time: weights and activity.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[object, ...], Drawn]] = {}
+
+    def of(
+        self, asked: Sequence[Asked], *, group_bytes_max: int, levels: Sequence[int] | None
+    ) -> list[Drawn]:
+        """The demands of these queries, in their order; what others demanded is forgotten."""
+        before, kept = self._kept, dict[str, tuple[tuple[object, ...], Drawn]]()
+        found = []
+        for number, one in enumerate(asked):
+            rests_on = (group_bytes_max, levels, *_rests_on(one))
+            known = before.get(one.name)
+            if known is not None and known[0] == rests_on:
+                drawn = known[1].numbered(number)
+            else:
+                drawn = draw(one, number, group_bytes_max=group_bytes_max, levels=levels)
+            kept[one.name] = rests_on, drawn
+            found.append(drawn)
+        self._kept = kept
+        return found
+
+
+def _rests_on(asked: Asked) -> tuple[object, ...]:
+    """All that the demands of a query follow from; compared by identity first."""
+    return (
+        asked.query,
+        asked.plan,
+        asked.levels,
+        asked.stands,
+        asked.group_bytes,
+        asked.held_bytes,
+        asked.needed_bytes,
+        asked.grown_bytes,
+        asked.foreseen,
+        asked.halved,
+        asked.tuples_per_s,
+        asked.tuples,
+        asked.factors,
+        asked.skipping,
+        asked.limits,
+    )

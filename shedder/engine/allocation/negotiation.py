@@ -1,0 +1,144 @@
+"""Negotiated admission: what a new query is granted, and what those who stand give up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from allocator.allocate import Allocation
+from allocator.demands import Budget
+from allocator.errors import BudgetExceeded as NothingFits
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract
+from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.grant_report import Free, facts_of, news_of
+from shedder.engine.allocation.group_sizing import coarsest
+from shedder.engine.allocation.problem import Problem, problem
+from shedder.engine.allocation.refusal_reasons import (
+    broken_by,
+    does_not_fit,
+    only_by_breaking,
+    over_quota,
+)
+from shedder.engine.allocation.solver import Solved, solved
+from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+from shedder.engine.synopsis_plans.error_curves import sizes_wanted
+from shedder.engine.synopsis_plans.synopsis_plan import plan
+from shedder.errors import BudgetExceeded, PrecisionUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What a query gets.
+
+    sizes: of each sized aggregate. facts: for humans. size_bytes: what that takes, at most.
+    group_bytes: the cap on the groups of each synopsis; 0 without GROUP BY.
+    others: what standing queries have to become before, by name; only those that change.
+    limits: what it may be given at most, later as now; None: what there is.
+    news: what the facts are of; it is told others when that changes.
+    """
+
+    sizes: dict[Aggregate, int]
+    facts: dict[str, str]
+    size_bytes: int
+    group_bytes: int
+    others: Mapping[str, Given]
+    limits: Given | None = None
+    news: tuple[object, ...] = ()
+
+
+def negotiate(
+    query: BoundQuery,
+    budget_bytes: int,
+    standing: Sequence[Asked] = (),
+    *,
+    group_bytes_max: int,
+    last: Allocation | None = None,
+    levels: Sequence[int] | None = None,
+    limits: Given | None = None,
+    quotas: Mapping[str, int] = MappingProxyType({}),
+    drawings: Drawings | None = None,
+) -> Granted:
+    """Size the synopses of a new query, and those of the others as far as it takes from them.
+
+    The others go on as they are when that keeps all targets; else those yield who lose least, as
+    few as suffice; and if that breaks a target, everything is shared out anew.
+
+    Args:
+      query: to be registered.
+      budget_bytes: of all synopses.
+      standing: who is registered already.
+      group_bytes_max: the largest cap on the groups of one synopsis.
+      last: the newest solution, whose prices hold still; None: there is none.
+      levels: that its synopses will read at; None: what it asks for itself.
+      limits: what it may be given at most; None: what there is.
+      quotas: bytes by tenant; a tenant's own queries yield where its quota is short.
+      drawings: what was drawn of those who stand.
+
+    Raises:
+      PrecisionUnavailable: the contract is FAIL and the target does not fit, or only by breaking
+        what others were promised; says what would be needed, and what more would buy.
+      BudgetExceeded: not even the smallest synopses fit, or only by breaking what others were
+        promised; says whose quota was in the way.
+    """
+    sized = sizes_wanted(query)
+    wanted = plan(query, sized)
+    asked = replace(Asked.new("the new query", query, wanted), limits=limits)
+    if levels is not None:
+        asked = replace(asked, levels=tuple(levels))
+    new = len(standing)
+
+    def fitted(asked: Asked) -> tuple[Problem, Free, Solved]:
+        found = problem([*standing, asked], group_bytes_max=group_bytes_max, drawings=drawings)
+        tenant = query.schema.tenant
+        free = Free.before(found, tenant, budget_bytes, quotas)
+        budget = Budget(max(0, budget_bytes - int(found.beside_bytes.sum())))
+        try:
+            solution = solved(found, budget, found.rows_of([new]), last, quotas)
+        except NothingFits as error:
+            raise BudgetExceeded(does_not_fit(found, new, free)) from error
+        if solution.held.get(tenant, 0) < 0:
+            raise BudgetExceeded(over_quota(found, solution, tenant, quotas[tenant]))
+        return found, free, solution
+
+    try:
+        found, free, solution = fitted(asked)
+    except BudgetExceeded:
+        smaller = coarsest(asked)
+        if query.target is not None or smaller.sizes == asked.sizes:
+            raise  # Who has a target is told what it needs.
+        found, free, solution = fitted(smaller)  # It becomes finer when there is more.
+    [facts] = facts_of(found, solution, [new], group_bytes_max, free)
+    _refuse(found, solution, facts, free)
+    given = found.given(solution.allocation.choice)
+    sizes = {
+        aggregate: given[new].sizes[wanted.answers[at]]
+        for at, aggregate in enumerate(query.aggregates)
+        if aggregate in sized
+    }
+    others = {
+        one.name: after
+        for one, after in zip(standing, given, strict=False)
+        if after != Given(one.sizes, one.group_bytes)
+    }
+    size_bytes, news = int(facts["bytes"]), news_of(found, solution.allocation)[new]
+    return Granted(sizes, facts, size_bytes, given[new].group_bytes, others, limits, news)
+
+
+def _refuse(found: Problem, solution: Solved, facts: Mapping[str, str], free: Free) -> None:
+    """The newest query is not granted what it was given, where that breaks a promise."""
+    new = len(found.asked) - 1
+    query = found.asked[new].query
+    broken = broken_by(found, solution.allocation, query.schema.tenant)
+    if query.contract is Contract.FAIL and "missed" in facts:
+        raise PrecisionUnavailable("; ".join([facts["missed"], *broken]))
+    if broken:
+        error = PrecisionUnavailable if query.contract is Contract.FAIL else BudgetExceeded
+        raise error(only_by_breaking(found, new, free, broken[0]))
+
+
+def group_bytes(facts: Mapping[str, str], otherwise: int) -> int:
+    """The cap on the groups of one synopsis that a query was granted."""
+    return int(facts.get("group_bytes", otherwise))

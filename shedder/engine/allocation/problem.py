@@ -1,0 +1,177 @@
+"""The present problem: what all standing queries ask for, as the allocator's demands.
+
+One place for everybody who shares out memory or CPU: who is registered, what it has, what was
+measured of it go in; options, readers and a way back from options to sizes and levels come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.curves import bound_by_panes
+from allocator.demands import Demands, Integers, Options, Readers
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.statements.statement import Contract
+from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.query_demands import Drawn, Row
+from shedder.engine.allocation.query_weights import present_weights
+from shedder.engine.synopsis_plans.allocation_request import Asked, Given
+
+_Number = TypeVar("_Number", np.int64, np.float64)
+_MOVING = 0.02  # Of what a synopsis loses now: a change has to be worth so much.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Demands, and what they are about.
+
+    rows: of the demands. readers: (query, aggregate) of each reader; no aggregate: all groups.
+    beside_bytes: int64 [queries]; what each takes whatever it is given, not part of any option.
+    group_bytes_max: the largest cap on the groups of one synopsis.
+    """
+
+    asked: Sequence[Asked]
+    rows: Sequence[Row]
+    readers: Sequence[tuple[int, Aggregate | None]]
+    demands: Demands
+    beside_bytes: NDArray[np.int64]
+    group_bytes_max: int
+
+    @property
+    def present_bytes(self) -> int:
+        """What those take who stand, as they are."""
+        options, present = self.demands.options, self.demands.present
+        standing = np.flatnonzero(present >= 0)
+        of_rows = int(options.size_bytes[standing, present[standing]].sum())
+        stands = np.array([asked.stands for asked in self.asked], bool)
+        return of_rows + int(self.beside_bytes[stands].sum())
+
+    def present_bytes_of(self, tenant: str) -> int:
+        """What a tenant's queries take that stand, as they are."""
+        options, present = self.demands.options, self.demands.present
+        mine = np.array([one.query.schema.tenant == tenant for one in self.asked], bool)
+        stands = np.array([asked.stands for asked in self.asked], bool)
+        owner = np.array([row.asked for row in self.rows], np.int64)
+        standing = np.flatnonzero((present >= 0) & mine[owner])
+        of_rows = int(options.size_bytes[standing, present[standing]].sum())
+        return of_rows + int(self.beside_bytes[stands & mine].sum())
+
+    def given(self, choice: Integers) -> list[Given]:
+        """What every query gets by a choice of options, in order of `asked`."""
+        return list(self.given_to(range(len(self.asked)), choice).values())
+
+    def given_to(self, numbers: Collection[int], choice: Integers) -> dict[int, Given]:
+        """What the queries of these numbers get by a choice of options."""
+        sizes = {number: list(self.asked[number].sizes) for number in numbers}
+        caps = {number: self.asked[number].group_bytes for number in numbers}
+        for row, option in zip(self.rows, choice.tolist(), strict=True):
+            if row.asked not in sizes:
+                continue
+            if not row.parts:
+                caps[row.asked] += row.size(option) - self.asked[row.asked].group_bytes
+            elif row.curve is not None:
+                caps[row.asked] += row.more(option)
+                for part in row.parts:
+                    sizes[row.asked][part] = row.size(option)
+        return {
+            number: Given(
+                tuple(of),
+                min(caps[number], max(self.group_bytes_max, self.asked[number].group_bytes)),
+            )
+            for number, of in sizes.items()
+        }
+
+    def moved(self, choice: Integers) -> set[int]:
+        """The numbers of the queries that have other options by a choice than they have now."""
+        at = np.flatnonzero(choice != self.demands.present)
+        return {self.rows[row].asked for row in at.tolist()}
+
+    def levels(self, choice: Integers) -> list[tuple[int, ...]]:
+        """The level of each part by a choice, in order of `asked`.
+
+        Rows (part 0) are counted at the smallest level of all parts, because they name the groups.
+        """
+        found = [list(asked.levels) for asked in self.asked]
+        for row, option in zip(self.rows, choice.tolist(), strict=True):
+            for part in row.parts:
+                found[row.asked][part] = row.level(option)
+        return [(min(levels), *levels[1:]) for levels in found]
+
+    def error_now(self, row: Row, error: float, scale: float = 1.0) -> float:
+        """What windows err by of a row that errs so in new panes: as the coarsest, till that left.
+
+        scale: of a reader of that row.
+        """
+        coarsest = self.asked[row.asked].coarsest
+        if row.curve is None or not coarsest:
+            return error
+        of_panes = scale * row.curve.error(coarsest[row.parts[0]])
+        return float(bound_by_panes(np.float64(error), of_panes))
+
+    def rows_of(self, asked: Collection[int]) -> Integers:
+        """The rows of some queries, by their numbers."""
+        return np.array([at for at, row in enumerate(self.rows) if row.asked in asked], np.int64)
+
+
+def problem(
+    asked: Sequence[Asked],
+    *,
+    group_bytes_max: int,
+    levels: Sequence[int] | None = None,
+    drawings: Drawings | None = None,
+) -> Problem:
+    """The demands of standing queries.
+
+    Args:
+      asked: each query; one that `stands` prefers to stay what it is.
+      group_bytes_max: the largest cap on the groups of one synopsis.
+      levels: that every synopsis may be thinned to; None: only those in force. The present level
+        is always one of them.
+      drawings: what was drawn the last time; only what has changed since is drawn again. The
+        problem is the same without.
+    """
+    drawings = Drawings() if drawings is None else drawings
+    drawn = drawings.of(asked, group_bytes_max=group_bytes_max, levels=levels)
+    demands = Demands.new(Options.joined([one.options for one in drawn]), _readers(asked, drawn))
+    lost = demands.loss()
+    present = _joined([one.present for one in drawn], np.int64)
+    standing = np.flatnonzero(present >= 0)
+    moving = np.zeros(len(present))
+    moving[standing] = _MOVING * np.minimum(lost[standing, present[standing]], 1e6)
+    return Problem(
+        asked=asked,
+        rows=[row for one in drawn for row in one.rows],
+        readers=[(at, aggregate) for at, one in enumerate(drawn) for aggregate in one.aggregates],
+        demands=replace(demands, present=present, moving=moving),
+        beside_bytes=np.array([one.beside_bytes for one in drawn], np.int64),
+        group_bytes_max=group_bytes_max,
+    )
+
+
+def _readers(asked: Sequence[Asked], drawn: Sequence[Drawn]) -> Readers:
+    """Every aggregate reads its synopsis; who is not active accepts any error."""
+    many = [len(one.aggregates) for one in drawn]
+    first = np.cumsum([0, *(len(one.rows) for one in drawn)])
+    weights = present_weights([(one.weight, one.active) for one in asked])
+    active = np.repeat(np.array([one.active for one in asked], np.bool_), many)
+    omits = np.repeat(np.array([one.query.contract is Contract.OMIT for one in asked]), many)
+    fails = np.repeat(np.array([one.query.contract is Contract.FAIL for one in asked]), many)
+    target = np.where(active, _joined([one.target for one in drawn], np.float64), np.inf)
+    asks = np.isfinite(target)
+    return Readers(
+        synopsis=_joined([one.synopsis for one in drawn], np.int64) + np.repeat(first[:-1], many),
+        weight=np.repeat(np.array(weights, np.float64), many),
+        scale=_joined([one.scale for one in drawn], np.float64),
+        target=target,
+        forfeit=np.where(asks, np.where(omits, 1.0, target), 0.0),
+        promised=asks & fails.astype(np.bool_),
+    )
+
+
+def _joined(parts: Sequence[NDArray[_Number]], kind: type[_Number]) -> NDArray[_Number]:
+    return np.concatenate([np.zeros(0, kind), *parts])

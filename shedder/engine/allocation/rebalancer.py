@@ -1,0 +1,379 @@
+"""Sharing out memory while queries stand: who has what, what has drifted, what becomes of it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from allocator.allocate import Allocation
+from allocator.demands import Budget
+from allocator.errors import AllocatorError
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.allocation.demand_cache import Drawings
+from shedder.engine.allocation.grant_report import facts_of, news_of
+from shedder.engine.allocation.group_sizing import solved_with_sizes
+from shedder.engine.allocation.negotiation import Granted, negotiate
+from shedder.engine.allocation.problem import Problem, problem
+from shedder.engine.allocation.solver import Solved, solved
+from shedder.engine.engine_state import Core
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.synopsis_plans.allocation_request import Asked, Given, steadied
+from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
+from shedder.errors import BudgetExceeded, ShedderError
+
+_PACE_SECONDS = 1.0  # A pace is measured over no less.
+_LOOK_SECONDS = 0.001  # Queries are looked at for so long before others may have the apply thread.
+_HEADROOM = 2  # Groups may come to need so many times what they will need by now.
+_RARE = 4  # Groups that found no room take so many times the bytes of others, by tuple,
+_FROZEN = 4  # ... but no more than so many times what the others take.
+_DRIFT_STEPS = 4  # Per factor of two: a quarter of it is a drift, less is noise.
+
+_BY_TIME = ("missed", "limited_by", "not_planned")  # Facts that are told only where they are so.
+
+_log = structlog.get_logger("shedder.allocation")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How fast a stream is, as of its last look: tuples per second of time, and of event time."""
+
+    position: int
+    at_s: float
+    watermark_us: int | None
+    per_s: float = 0.0
+    per_event_s: float = 0.0
+
+    def then(self, position: int, at_s: float, watermark_us: int | None) -> _Pace:
+        """The pace some time later."""
+        tuples, elapsed_s = position - self.position, at_s - self.at_s
+        if elapsed_s < _PACE_SECONDS:
+            return self
+        before, now = self.watermark_us, watermark_us
+        event_s = (now - before) / 1e6 if before is not None and now is not None else 0.0
+        per_event_s = tuples / event_s if event_s > 0 else self.per_event_s
+        return _Pace(position, at_s, watermark_us, tuples / elapsed_s, per_event_s)
+
+
+class Sharing:
+    """Shares out the budget of synopses. Its methods are called one at a time, by who changes
+    queries (the lock) or by its own worker.
+
+    budget_bytes: of all synopses. last: the newest solution; None: none has been needed yet.
+    over: by how many bytes tenants are over their quotas with the smallest synopses, by tenant.
+    priced: what was drawn for prices of CPU when somebody last looked at the allocation.
+    """
+
+    def __init__(self, core: Core, lock: threading.RLock) -> None:
+        self._core = core
+        self._lock = lock
+        self.last: Allocation | None = None
+        self.over: dict[str, int] = {}
+        self._paces: dict[int, _Pace] = {}  # By a stream's id: its name may come again.
+        self._given: dict[str, tuple[object, Given]] = {}  # Logged, perhaps not in force yet.
+        self._giving = threading.Lock()
+        self._seen: tuple[object, ...] | None = None
+        self._asked_before: dict[str, Asked] = {}
+        self._drawings = Drawings()
+        self.priced = Drawings()
+        self._looking = threading.Lock()
+        self._worker = core.machine.pool("shedder-allocation")
+
+    # --- who has what --------------------------------------------------------------------------
+
+    def asked(self) -> list[Asked]:
+        """All standing queries, as of now and of what has been logged for them.
+
+        Statistics that have hardly changed since the last look are those of that look.
+        """
+        found: list[Asked] = []
+        with self._looking:
+            streams = list(self._core.streams.values())
+            live = {stream.id for stream in streams}
+            self._paces = {key: pace for key, pace in self._paces.items() if key in live}
+            for stream in streams:
+                names = deque(stream.queries)
+                while names:
+                    found += self._core.look(partial(self._look, stream, names))
+            found = [steadied(one, self._asked_before.get(one.name)) for one in found]
+            self._asked_before = {one.name: one for one in found}
+        return found
+
+    def _look(self, stream: Stream, names: deque[str]) -> list[Asked]:
+        """On the apply thread: for a moment, at the first of these, which are taken from them."""
+        machine = self._core.machine
+        now_s = machine.monotonic_s()
+        new = _Pace(stream.position, now_s, stream.watermark_us)
+        before = self._paces.get(stream.id, new)
+        pace = self._paces[stream.id] = before.then(stream.position, now_s, stream.watermark_us)
+        found: list[Asked] = []
+        while names and machine.monotonic_s() < now_s + _LOOK_SECONDS:
+            published = stream.queries.get(names.popleft())
+            if published is not None and not published.failed:
+                found.append(self._asked(published, pace))
+        return found
+
+    def _asked(self, published: Published, pace: _Pace) -> Asked:
+        standing = published.standing
+        query, plan, cap = standing.query, standing.plan, standing.part_bytes_max
+        range_us = standing.grid.range_us
+        groups = 1 if standing.keys is None else max(standing.keys.size, 1)
+        tuples = pace.per_event_s * range_us / 1e6 if range_us else float(pace.position)
+        tuples *= standing.passing_share / groups
+        coarsest = standing.coarsest()
+        published.measured.correct(query, plan, coarsest, tuples)
+        published.measured.wanted = True
+        held = needed = 0
+        foreseen: tuple[int, ...] = ()
+        if standing.keys is not None:
+            foreseen = standing.foreseen
+            held = needed = max(foreseen)
+            roomless = min(standing.others_share, 1 - 1e-9)
+            needed = round(held * min(_FROZEN, 1 + _RARE * roomless / (1 - roomless)))
+        logged = self._given.get(standing.name)
+        if logged is not None:
+            whose, given = logged
+            is_in_force = given == Given(tuple(part.size for part in plan.parts), _cap(query, cap))
+            if whose is not standing or is_in_force:  # Else of another query that had this name.
+                self._forget(standing.name, logged)
+            if whose is standing:
+                plan, cap = with_sizes(plan, given.sizes), given.group_bytes
+        return Asked(
+            name=standing.name,
+            query=query,
+            plan=plan,
+            levels=standing.levels,
+            weight=published.weight,
+            active=published.active,
+            group_bytes=_cap(query, cap),
+            held_bytes=min(held, cap),
+            needed_bytes=needed,
+            grown_bytes=max(needed, _HEADROOM * held),
+            foreseen=foreseen,
+            halved=standing.halved(),
+            tuples_per_s=pace.per_s,
+            tuples=tuples,
+            factors=tuple(published.measured.factors),
+            skipping=tuple(published.measured.skipping),
+            coarsest=coarsest,
+            limits=published.limits,
+            measured=tuple(published.measured.errors),
+        )
+
+    def problem(self, asked: Sequence[Asked]) -> Problem:
+        """The present problem of these queries."""
+        return problem(
+            asked,
+            group_bytes_max=self._core.settings.group_bytes_max,
+            drawings=self._drawings,
+        )
+
+    def budget(self, found: Problem) -> Budget:
+        """What is left for options when everything beside them has its place."""
+        return Budget(max(0, self._core.synopsis_bytes - int(found.beside_bytes.sum())))
+
+    # --- what becomes of it --------------------------------------------------------------------
+
+    def negotiated(
+        self,
+        query: BoundQuery,
+        levels: Sequence[int] | None = None,
+        limits: Given | None = None,
+    ) -> Granted:
+        """What a new query would be granted; nobody changes.
+
+        Args:
+          query: to be registered. levels, limits: as `negotiate` has them.
+
+        Raises:
+          PrecisionUnavailable, BudgetExceeded: it cannot be had.
+        """
+        return negotiate(
+            query,
+            self._core.synopsis_bytes,
+            self.asked(),
+            group_bytes_max=self._core.settings.group_bytes_max,
+            last=self.last,
+            levels=levels,
+            limits=limits,
+            quotas=self._core.tenants.synopsis_bytes,
+            drawings=self._drawings,
+        )
+
+    def make_room(self, granted: Granted) -> None:
+        """The others become what they have to, so that a query can be granted what it was."""
+        self._apply(self.asked(), granted.others)
+
+    def settle(self, changed: Sequence[str] | None = None, *, must_fit: str | None = None) -> bool:
+        """Share out the budget as things are; whether anybody changed.
+
+        Args:
+          changed: queries that choose anew while the others stay, as long as that keeps all
+            targets; None: everybody does.
+          must_fit: a tenant whose quota is to hold; else nobody changes.
+
+        Raises:
+          BudgetExceeded: not even the smallest synopses fit; nobody has changed.
+        """
+        asked = self.asked()
+        self._seen = self._traits(asked)
+        self.over = {}
+        if not asked:
+            self.last = None
+            return False
+        try:
+            if changed is None:
+                found, solution = solved_with_sizes(
+                    asked,
+                    lambda queries: self._solved(queries, None),
+                    group_bytes_max=self._core.settings.group_bytes_max,
+                )
+                self.last = solution.allocation
+            else:
+                found, solution = self._solved(asked, changed)
+                if solution.provisional:
+                    self._seen = None
+        except AllocatorError as error:
+            beside = int(self.problem(asked).beside_bytes.sum())
+            raise BudgetExceeded(
+                f"the standing queries do not fit {self._core.synopsis_bytes:,} bytes, of which "
+                f"their panes as such take {beside:,}; of the rest, {error}"
+            ) from error
+        self.over = {tenant: -left for tenant, left in solution.held.items() if left < 0}
+        if must_fit in self.over:
+            raise BudgetExceeded(
+                f"the standing queries of tenant {must_fit!r} take {self.over[must_fit]:,} "
+                "bytes more than that at least; drop some first"
+            )
+        choice = solution.allocation.choice
+        may_differ = range(len(asked)) if changed is None else found.moved(choice)
+        given = {asked[at]: after for at, after in found.given_to(may_differ, choice).items()}
+        others = {
+            one.name: after
+            for one, after in given.items()
+            if after != Given(one.sizes, one.group_bytes)
+        }
+        self._apply(asked, others)
+        self._tell(found, solution)
+        return bool(others)
+
+    def _solved(
+        self, asked: Sequence[Asked], changed: Sequence[str] | None
+    ) -> tuple[Problem, Solved]:
+        """The problem of these queries, and its solution; `changed` as in `settle`."""
+        found = self.problem(asked)
+        rows = None
+        if changed is not None:
+            rows = found.rows_of([at for at, one in enumerate(asked) if one.name in changed])
+        quotas = self._core.tenants.synopsis_bytes
+        return found, solved(found, self.budget(found), rows, self.last, quotas)
+
+    def tick(self) -> None:
+        """On the worker: share out anew if anything has drifted; later, if somebody is at it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._traits(self.asked()) != self._seen:
+                self.settle()
+        except ShedderError as error:
+            _log.warning("not_shared_out", error=str(error))
+        finally:
+            self._lock.release()
+
+    def _traits(self, asked: Sequence[Asked]) -> tuple[object, ...]:
+        """What a solution rests on: the queries, and what there is to share out."""
+        core = self._core
+        return *_traits(asked), core.synopsis_bytes, *sorted(core.tenants.synopsis_bytes.items())
+
+    def soon(self) -> None:
+        """Have the worker look; from any thread."""
+        try:
+            self._worker.submit(self.tick).add_done_callback(_told)
+        except RuntimeError:  # Closed meanwhile.
+            return
+
+    def close(self) -> None:
+        """Return when the worker has ended."""
+        self._worker.shutdown(cancel_futures=True)
+
+    def _apply(self, asked: Sequence[Asked], given: Mapping[str, Given]) -> None:
+        """Log what changes: first those that become smaller."""
+        before = {one.name: sum(one.sizes) + one.group_bytes for one in asked}
+        order = sorted(given, key=lambda name: _total(given[name]) - before[name])
+        for name in order:
+            stream, published = self._core.published(name)
+            has = given[name]
+            logged = published.standing, has
+            with self._giving:
+                self._given[name] = logged
+            written = self._core.submit_sizes(stream, name, has.sizes, has.group_bytes)
+            written.add_done_callback(partial(self._written, name, logged))
+
+    def _written(self, name: str, logged: tuple[object, Given], future: Future[int]) -> None:
+        """What could not be logged is not in force, and never will be."""
+        if future.exception() is not None:
+            self._forget(name, logged)
+
+    def _forget(self, name: str, logged: tuple[object, Given]) -> None:
+        """From any thread: unless the query was given something else meanwhile."""
+        with self._giving:
+            if self._given.get(name) is logged:
+                del self._given[name]
+
+    def _tell(self, found: Problem, solution: Solved) -> None:
+        """What is granted is what was granted last, to whom it is something else.
+
+        Prices are told with other bytes.
+        """
+        news = news_of(found, solution.allocation)
+        queries = [self._core.published(one.name)[1] for one in found.asked]
+        new = [at for at, published in enumerate(queries) if published.news != news[at]]
+        moved = [at for at in new if queries[at].granted.get("bytes") != str(news[at][0])]
+        stays = sorted({*new} - {*moved})
+        cap = self._core.settings.group_bytes_max
+        facts = facts_of(found, solution, moved, cap)
+        facts += facts_of(found, solution, stays, cap, priced=False)
+        for at, told in zip([*moved, *stays], facts, strict=True):
+            before = queries[at].granted
+            queries[at].granted = {k: v for k, v in before.items() if k not in _BY_TIME} | told
+            queries[at].news = news[at]
+
+
+def _cap(query: BoundQuery, cap: int) -> int:
+    return cap if query.groups else 0
+
+
+def _total(given: Given) -> int:
+    return sum(given.sizes) + given.group_bytes
+
+
+def _traits(asked: Sequence[Asked]) -> tuple[object, ...]:
+    """What a solution rests on of the queries, so coarse that noise does not show."""
+    return tuple(
+        (
+            one.name,
+            one.weight,
+            one.active,
+            one.sizes,
+            one.group_bytes,
+            one.levels,
+            *map(_step, (one.needed_bytes, one.tuples, *one.factors, *one.skipping)),
+        )
+        for one in asked
+    )
+
+
+def _step(value: float) -> int:
+    return round(_DRIFT_STEPS * math.log2(value)) if value > 0 else -(1 << 16)
+
+
+def _told(future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("not_shared_out", error=repr(error))

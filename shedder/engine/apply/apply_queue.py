@@ -1,0 +1,187 @@
+"""What the log has made durable, and the apply thread has not read yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from shedder.archive.log.group_commit import Entry
+from shedder.archive.log.records import Batch, Built, Heartbeat, Level, Sizes
+from shedder.archive.log.setting_changes import Alteration
+from shedder.cql.statements.overload_policy import Policy
+from shedder.engine.apply.batch_coalescing import Run, batch_of
+from shedder.engine.ingest.stream_intake import Arrived
+from shedder.engine.remote_summaries.validation import Checked
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import ShedderError
+from shedder.overload.meter import ROWS_MAX
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+
+PASS_BY_MS = 250.0  # Of a stream with DROP OLDEST a batch waits so long to be read, or is not.
+
+_log = structlog.get_logger("shedder.engine")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Records that one fsync made durable, in the order of the log.
+
+    waits: there is something to apply in them, and not only what the engine itself has noted: of
+    levels that are in force already, of sizes to come. Load is what comes from outside.
+    """
+
+    entries: list[Entry]
+    size_bytes: int
+    tuples: int
+    waits: bool
+
+
+class DurableQueue:
+    """Groups of records that wait to be applied, the oldest first.
+
+    together: batches that wait are read as one, where that makes no difference to what becomes of
+    any tuple. So it is while work is shed: the fewer tuples a synopsis reads, the more of its time
+    is calls. A replay reads batch by batch; what differs then is the order of additions.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._groups: deque[_Group] = deque()
+        self.together = False
+
+    def came(self, entries: list[Entry]) -> None:
+        """On the disk thread: these are on disk; number them and queue them for application."""
+        core = self._core
+        size = tuples = dropped = 0
+        waits = False
+        for entry in entries:
+            size += entry.size_bytes
+            waits |= isinstance(entry.token, Arrived | Heartbeat)
+            if isinstance(entry.token, Arrived):
+                header = entry.token.header
+                tuples += header.rows if isinstance(header, Batch) else 0
+                intake = core.intake_of(header.stream)
+                if intake is not None:
+                    if intake.drops is not None and entry.token.dropped is not None:
+                        dropped += entry.token.dropped.rows
+                    intake.made_durable(entry.token)
+            elif isinstance(entry.token, Alteration):
+                core.apply_alteration(entry.token)
+        if waits:
+            core.meter.came(tuples, size, dropped)
+        group = _Group(entries, size, tuples, waits)
+        self._groups.append(group)
+        core.actor.post(partial(self._apply, group))
+
+    def lost(self, entries: list[Entry], error: ShedderError) -> None:
+        """On the disk thread: these will never be durable, and neither will what is in flight."""
+        _log.error("log_write_failed", lost_records=len(entries), error=str(error))
+        for intake in list(self._core.intakes.values()):
+            intake.lost_in_flight()
+        self._left(entries)
+
+    def _left(self, entries: Iterable[Entry]) -> None:
+        """What tenants had in the queue, and have not any more."""
+        for entry in entries:
+            if isinstance(entry.token, Arrived):
+                self._core.queues.left(entry.token.tenant, entry.size_bytes)
+
+    def _apply(self, group: _Group) -> None:
+        """On the apply thread, once for each group."""
+        if not self._groups or self._groups[0] is not group:
+            return  # It was applied together with one before it.
+        groups = self._next_groups()
+        self._apply_entries([entry for each in groups for entry in each.entries])
+        for each in groups:
+            self._left(each.entries)
+            if each.waits:
+                self._core.meter.done()
+        self._core.after_group(sum(each.size_bytes for each in groups))
+
+    def _next_groups(self) -> list[_Group]:
+        """The oldest, and those behind it whose batches may be read with its own."""
+        groups, rows_max = [self._groups.popleft()], self.rows_at_once
+        tuples = groups[0].tuples
+        while self._groups and tuples + self._groups[0].tuples <= rows_max:
+            groups.append(self._groups.popleft())
+            tuples += groups[-1].tuples
+        return groups
+
+    @property
+    def rows_at_once(self) -> float:
+        """How many rows may be read as one: others must not wait for long, nor new levels."""
+        return min(ROWS_MAX, self._core.meter.tuples_at_once) if self.together else 0.0
+
+    def _apply_entries(self, entries: list[Entry]) -> None:
+        core, at = self._core, 0
+        while at < len(entries):
+            entry, taken = entries[at], 1
+            match entry.token:
+                case Arrived(Built() as header, Checked() as checked) as arrived:
+                    name = core.stream_name(header.stream)
+                    if name is not None:
+                        core.apply_built(header, checked)
+                        core.streams[name].accepted = arrived.accepted
+                case Arrived(Batch() as header) as arrived:
+                    name = core.stream_name(header.stream)
+                    if name is not None:
+                        core.by_load.take(entry.sequence)
+                        taken = self._apply_run(core.streams[name], arrived, entries[at:])
+                case Heartbeat() as header:
+                    core.apply_heartbeat(header)
+                case Level() as header:
+                    core.apply_level(header)
+                case Sizes():
+                    sizes = _sizes_first(entries[at:])
+                    core.apply_sizes(sizes)
+                    taken = len(sizes)
+            at += taken
+            core.applied_sequence = entries[at - 1].sequence + 1
+
+    def _apply_run(self, stream: Stream, arrived: Arrived, entries: list[Entry]) -> int:
+        """Apply the first of these, a batch, and those that are read with it; how many it was."""
+        core, run, rows_max = self._core, Run((arrived,)), self.rows_at_once
+        for entry in entries[1:] if rows_max else ():
+            longer = run.with_next(stream, entry.token, rows_max)
+            if longer is None:
+                break
+            run = longer
+        before, header = stream.synopses_ns, run.header
+        core.meter.begin(header.rows)
+        for entry, each in zip(entries, run.arrived, strict=False):
+            batch = batch_of(each)
+            first_position = each.header.end_position - batch.num_rows
+            core.store.add(stream.id, first_position, batch, sequence=entry.sequence)
+        too_old = stream.schema.on_overload.policy is Policy.DROP_OLDEST and self._too_old()
+        core.apply(
+            stream,
+            header,
+            run.batch,
+            dropped=run.dropped,
+            passed_by=too_old,
+            overtaken=run.overtaken,
+        )
+        stream.accepted = run.arrived[-1].accepted
+        core.meter.applied(header.rows, stream.synopses_ns - before)
+        return len(run.arrived)
+
+    def _too_old(self) -> bool:
+        """Whether the batch that is applied now has waited too long for DROP OLDEST to read it."""
+        return self._core.sheds and self._core.meter.age_ms > PASS_BY_MS
+
+
+def _sizes_first(entries: Iterable[Entry]) -> list[Sizes]:
+    """The records of sizes before the first other one."""
+    found = []
+    for entry in entries:
+        if not isinstance(entry.token, Sizes):
+            break
+        found.append(entry.token)
+    return found

@@ -1,0 +1,138 @@
+"""What an audit looks at: a query's newest answer, and the same asked for at the strict confidence.
+
+The service's own audit and auditors elsewhere take answers here, and note what came of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import structlog
+
+from shedder.engine.engine_state import Core
+from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import ShedderError
+from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.audit import chances, without_decisions
+from shedder.queries.certification.certification import Look, after
+from shedder.queries.certification.claims import Case
+from shedder.queries.evidence.answer_builder import finish
+from shedder.streams.windows import Span
+
+_ROUNDING = 1.001  # Of 1 less a confidence, where outputs are made of several aggregates.
+
+_log = structlog.get_logger("shedder.audit")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """An answer, and the same with every group and intervals that a single miss refutes.
+
+    strict: empty where none of them would.
+    """
+
+    published: Published
+    answer: Answer
+    strict: Answer
+    span: Span
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no look that was noted has bet on its tuples; on the apply thread."""
+        before_us = self.published.bet_to_us
+        slides = self.published.standing.grid.slides
+        return before_us is None or (slides and (self.span.start_us or 0) >= before_us)
+
+
+def unseen(
+    core: Core, stream: Stream, published: Published, *, without_archive: bool = False
+) -> tuple[Answer, Span] | None:
+    """On the apply thread: a query's newest answer and its window, if nobody has looked at it.
+
+    Args:
+      core, stream: of the query. published: it.
+      without_archive: the truth is to come from elsewhere; else the archive must be able to tell.
+    """
+    name, query = published.standing.name, published.standing.query
+    if published.failed or stream.queries.get(name) is not published:
+        return None
+    if core.store.deletions(stream.id) or core.machine.monotonic_s() < published.taken_to_s:
+        return None
+    slides = published.standing.grid.slides
+    if not slides if without_archive else bool(stream.built):
+        return None  # Of tuples that came as summaries, windows say which, and the archive nothing.
+    if published.stale:
+        published.refresh(stream)
+    answer, span = published.latest, published.span
+    if not isinstance(answer, Answer) or span is None:
+        return None
+    if not Case(0, query, answer).judgeable or (slides and span.end_us is None):
+        return None
+    if published.audited == _seen(published, answer, span):
+        return None
+    try:
+        if not without_archive:
+            check_retained(core, stream, span)
+    except ShedderError:
+        return None
+    return answer, span
+
+
+def taken(stream: Stream, published: Published, answer: Answer, span: Span) -> Moment:
+    """On the apply thread: what is compared; the answer counts as looked at from now on."""
+    strict = _strict(stream, published, answer, span)
+    published.audited = _seen(published, answer, span)
+    return Moment(published, answer, strict, span)
+
+
+def _strict(stream: Stream, published: Published, answer: Answer, span: Span) -> Answer:
+    """The answer again, at the confidence that so many intervals leave to each of them.
+
+    How many there are it says itself: with HAVING or LIMIT it has more groups than were told, and
+    at another confidence a list may have other items. So it is asked for until it has no more than
+    were reckoned with.
+    """
+    query = without_decisions(published.standing.query)
+    there, intervals = max(1, chances(query, answer)), 0
+    while there > intervals:
+        intervals = there
+        confidence = published.certification.strict_confidence(intervals)
+        if confidence is None:
+            break
+        asked = replace(query, confidence=confidence)
+        strict = finish(asked, published.evidence(stream, span, asked))
+        if 1 - strict.confidence > (1 - confidence) * _ROUNDING:
+            break  # Some column cannot be asked for more.
+        there = chances(query, strict)
+    else:
+        return strict
+    return without_rows(answer)
+
+
+def without_rows(answer: Answer) -> Answer:
+    """As a strict one that no single miss refutes."""
+    return replace(answer, table=answer.table.slice(0, 0), others=None)
+
+
+def note(core: Core, moment: Moment, look: Look) -> None:
+    """On the apply thread: what a look came to, in certification, answers and checkpoint."""
+    published, was = moment.published, moment.published.certification
+    disjoint = moment.disjoint
+    published.certify(after(was, look if disjoint else replace(look, fresh=0, fresh_missed=0)))
+    if disjoint:
+        published.bet_to_us = moment.span.end_us or moment.answer.position
+    now = published.certification
+    if now.lost and not was.lost:
+        _log.error("certification_lost", query=published.standing.name, why=now.lost)
+    elif was.lost and not now.lost:
+        _log.warning("certification_regained", query=published.standing.name)
+    core.checkpoints.audited()
+    if bool(was.lost) != bool(now.lost):
+        core.checkpoints.now()  # Whatever ends the service now, it knows that afterwards.
+
+
+def _seen(published: Published, answer: Answer, span: Span) -> tuple[int | None, int | None, int]:
+    position = 0 if published.standing.grid.slides else answer.position
+    return span.start_us, span.end_us, position

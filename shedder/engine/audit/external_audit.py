@@ -1,0 +1,234 @@
+"""Answers that are lent to auditors elsewhere, who have the tuples and more machines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import structlog
+
+from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen, without_rows
+from shedder.engine.engine_state import Core
+from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import BadSetting, FailedPrecondition, ShedderError
+from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.certification import Certification, Look, may_miss
+
+LENT_S = 1_800.0
+"""How long an auditor may take; until then nobody else audits the query."""
+
+ANSWERS_MAX = 1_000
+LENT_BYTES_MAX = 48 << 20
+"""Of the tables of answers lent together: with 16 KiB for the rest of each of ANSWERS_MAX answers,
+they go in one message to a client."""
+_REFUTED_MAX = 500  # characters
+
+_log = structlog.get_logger("shedder.audit")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LentAnswer:
+    """An answer of a standing query: as users were told it, and as a single miss refutes it."""
+
+    id: str
+    query: str
+    published: Answer
+    strict: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What an auditor found: counts as of `Look`; no values: nothing could be compared."""
+
+    values: int
+    missed: int
+    fresh: int
+    fresh_missed: int
+    refuted: str = ""
+
+    def check(self) -> None:
+        """Whether it can be.
+
+        Raises:
+          BadSetting: the counts contradict each other.
+        """
+        if not (
+            0 <= self.missed <= self.values
+            and 0 <= self.fresh_missed <= self.fresh <= self.values
+            and self.fresh_missed <= self.missed
+        ):
+            raise BadSetting(
+                f"{self.missed} of {self.values} values missed, {self.fresh_missed} of "
+                f"{self.fresh} fresh ones: no part may be larger than the whole"
+            )
+
+    def look(self, delta: float) -> Look:
+        """For the certification; delta: that a published interval may miss with."""
+        refuted = self.refuted[:_REFUTED_MAX]
+        return Look(self.values, self.missed, self.fresh, self.fresh_missed, delta, refuted)
+
+
+class Lent:
+    """Lends answers, and takes each verdict once. reported: verdicts so far. From any thread."""
+
+    def __init__(self, core: Core) -> None:
+        self.reported = 0
+        self._core = core
+        self._lent: dict[str, _Loan] = {}  # Of the apply thread.
+
+    def lend(
+        self,
+        stream: str,
+        *,
+        answers: int,
+        without_archive: bool = False,
+        bytes_max: int = LENT_BYTES_MAX,
+    ) -> list[LentAnswer]:
+        """Newest answers of a stream's queries, those first that were not looked at for longest.
+
+        Args:
+          stream: its name. answers: how many at most.
+          without_archive: the truth comes from elsewhere, so that tuples may have come as
+            summaries; only of windows that have closed.
+          bytes_max: of all tables. What has no room left comes first the next time; an answer that
+            has none with its wider one is lent without that, and alone never.
+
+        Raises:
+          UnknownStream. BadSetting: too few or too many answers.
+        """
+        if not 1 <= answers <= ANSWERS_MAX:
+            raise BadSetting(f"{answers} answers are asked for; it must be in 1 to {ANSWERS_MAX}")
+        of = self._core.stream(stream)
+        lent: list[LentAnswer] = []
+        room_bytes = bytes_max
+        waiting = list(of.queries.values())  # At once: others may come and go.
+        for published in sorted(waiting, key=lambda each: each.audited_s):
+            if len(lent) == answers:
+                break
+            # One by one, so that ingest goes on between them.
+            found, size_bytes = self._core.actor.call(
+                partial(
+                    self._take,
+                    of,
+                    published,
+                    without_archive=without_archive,
+                    room_bytes=room_bytes,
+                    first=not lent,
+                )
+            ).result()
+            if found is not None:
+                lent.append(found)
+                room_bytes -= size_bytes
+            elif size_bytes:
+                break
+        return lent
+
+    def report(self, id: str, found: Reported) -> Certification:  # noqa: A002  (as on the wire)
+        """Note what came of one answer; the query's certification after that.
+
+        Raises:
+          FailedPrecondition: nothing is lent under this name: it was reported, or took too long,
+            or the service was started again, or the query is gone; or tuples that it was to be
+            compared with are.
+          BadSetting: the counts contradict each other.
+        """
+        found.check()
+        return self._core.actor.call(partial(self._note, id, found)).result()
+
+    def _take(
+        self,
+        stream: Stream,
+        published: Published,
+        *,
+        without_archive: bool,
+        room_bytes: int,
+        first: bool,
+    ) -> tuple[LentAnswer | None, int]:
+        """An answer, if there is one that has room, and the bytes of its tables.
+
+        No answer, but bytes: others have left it no room.
+        """
+        now_s = self._core.machine.monotonic_s()
+        self._lent = {key: each for key, each in self._lent.items() if each.until_s > now_s}
+        found = unseen(self._core, stream, published, without_archive=without_archive)
+        if found is None:
+            return None, 0
+        seen = published.audited
+        moment = taken(stream, published, *found)
+        size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
+        if size_bytes > room_bytes:
+            if not first:
+                published.audited = seen
+                return None, size_bytes
+            moment = replace(moment, strict=without_rows(moment.answer))
+            size_bytes = _size_bytes(moment.answer) + _size_bytes(moment.strict)
+            if size_bytes > room_bytes:
+                _log.warning("too_large_to_lend", query=published.standing.name, bytes=size_bytes)
+                return None, 0
+        published.audited_s, published.taken_to_s = now_s, now_s + LENT_S
+        name = f"{self._core.machine.random_bits(64):016x}"
+        self._lent[name] = _Loan(stream, moment, published.taken_to_s, not without_archive)
+        return LentAnswer(name, published.standing.name, moment.answer, moment.strict), size_bytes
+
+    def _note(self, name: str, found: Reported) -> Certification:
+        loan = self._lent.pop(name, None)
+        if loan is None or not loan.stands(self._core.machine.monotonic_s()):
+            raise FailedPrecondition(
+                f"no answer is lent as {name[:40]!r}: it was reported, or is {LENT_S / 60:.0f} "
+                "minutes old, or the query was dropped, or the service started anew; lend again"
+            )
+        published = loan.moment.published
+        published.taken_to_s = -math.inf
+        if found.values:
+            loan.check_tuples(self._core)
+            delta = may_miss(published.standing.query.confidence)
+            note(self._core, loan.moment, found.look(delta))
+            self.reported += 1
+        return published.certification
+
+
+def _size_bytes(answer: Answer) -> int:
+    """Of its table, as it is written."""
+    batches = answer.table.to_batches()
+    return sum(pa.ipc.get_record_batch_size(each) for each in batches) + int(
+        answer.table.schema.serialize().size
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loan:
+    """archived: whether the archive has the tuples that the answer is compared with."""
+
+    stream: Stream
+    moment: Moment
+    until_s: float
+    archived: bool
+
+    def check_tuples(self, core: Core) -> None:
+        """Whether the archive still had all tuples whenever the auditor read it.
+
+        Raises:
+          FailedPrecondition: some are deleted, or older than what is retained.
+        """
+        if not self.archived:
+            return
+        gone = bool(core.store.deletions(self.stream.id))
+        try:
+            check_retained(core, self.stream, self.moment.span)
+        except ShedderError:
+            gone = True
+        if gone:
+            raise FailedPrecondition(
+                f"tuples that an answer of {self.moment.published.standing.name!r} is of were "
+                "deleted while it was looked at; it does not count"
+            )
+
+    def stands(self, now_s: float) -> bool:
+        """Whether it is in time, and its query is still there."""
+        published = self.moment.published
+        there = self.stream.queries.get(published.standing.name)
+        return now_s < self.until_s and there is published

@@ -1,0 +1,160 @@
+"""The self-audit: answers of standing queries are computed again, exactly, from the archive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from shedder.archive.exact.client import ExactWorker
+from shedder.archive.store.snapshot import Snapshot
+from shedder.archive.tasks.deadline import Deadline
+from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen
+from shedder.engine.audit.external_audit import Lent
+from shedder.engine.engine_state import Core
+from shedder.engine.one_time_queries.executor import OneTime
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import ShedderError
+from shedder.queries.certification.audit import compared, exact_query, look_at, without_decisions
+from shedder.queries.evidence.answer_builder import finish
+from shedder.scheduling import LATE
+
+TICK_S = 1.0
+LOAD_MAX = 0.1  # Of the queue of what waits to be applied, above which nothing is audited.
+TIMEOUT_S = 10.0
+GROUPS_MAX = 1_000  # Comparing takes the interpreter some 50 us a group and output.
+
+_log = structlog.get_logger("shedder.audit")
+
+
+class Audit:
+    """Looks at one answer after the other, the one that waits for longest first.
+
+    It reads with a process of its own, which gives way to all others, for `audit_share` of the time
+    that passes, and only while ingest leaves time. looks: answers that were compared. skipped:
+    those that could not be, in time or memory. busy_s: what that took. lent: what auditors
+    elsewhere look at.
+    """
+
+    def __init__(self, core: Core) -> None:
+        """Nothing happens before `start`."""
+        settings = core.settings
+        self.looks = 0
+        self.skipped = 0
+        self.busy_s = 0.0
+        self.lent = Lent(core)
+        self._core = core
+        self._worker = ExactWorker(
+            core.store.directory / "tmp" / "audit",
+            memory_bytes=settings.audit_memory_bytes,
+            threads=1,
+            timeout_s=TIMEOUT_S,
+        )
+        self._one_time = OneTime(core, self._worker)
+        self._next_s = 0.0
+        self._stop: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Begin; nothing happens when it has."""
+        if self._stop is None:
+            self._stop = self._core.machine.ticker(
+                "shedder-audit", TICK_S, self._look_quietly, niceness=LATE
+            )
+
+    def close(self) -> None:
+        """Return when nothing will be looked at any more."""
+        self._worker.close()  # What it reads now ends at once.
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+        self._one_time.close()
+
+    def facts(self) -> dict[str, object]:
+        """For the control table."""
+        return {
+            "running": int(self._stop is not None),
+            "looks": self.looks,
+            "skipped": self.skipped,
+            "busy_s": f"{self.busy_s:.3f}",
+            "reported": self.lent.reported,
+            "share": self._core.settings.audit_share,
+        }
+
+    def tick(self) -> None:
+        """Look at one answer, if the budget has room for it."""
+        now = self._core.machine.monotonic_s()
+        if now < self._next_s or self._core.load() > LOAD_MAX:
+            return
+        busy_s = self.busy_s
+        self.look()
+        took_s = self.busy_s - busy_s
+        share = self._core.settings.audit_share
+        self._next_s = now + took_s / share
+
+    def look(self) -> str | None:
+        """Look at the answer that waits for longest, whatever the budget.
+
+        Returns:
+          The query's name; None when there is nothing new to look at.
+        """
+        machine = self._core.machine
+        waiting = [
+            (published.audited_s, stream, published)
+            for stream in list(self._core.streams.values())
+            for published in list(stream.queries.values())
+        ]
+        for _, stream, published in sorted(waiting, key=lambda each: each[0]):
+            published.audited_s = machine.monotonic_s()
+            moment = self._core.actor.call(partial(self._moment, stream, published)).result()
+            if moment is None:
+                continue
+            try:
+                self._compare(*moment)
+                self.looks += 1
+            except ShedderError as error:
+                self.skipped += 1
+                _log.info("audit_skipped", query=published.standing.name, error=str(error))
+            finally:
+                published.taken_to_s = -math.inf
+                self.busy_s += machine.monotonic_s() - published.audited_s
+            return published.standing.name
+        return None
+
+    def _moment(self, stream: Stream, published: Published) -> tuple[Moment, Snapshot] | None:
+        """On the apply thread: an answer that was not compared yet, and the archive it is of."""
+        found = unseen(self._core, stream, published)
+        if found is None:
+            return None
+        answer, span = found
+        if len(answer.table) > GROUPS_MAX:
+            return None
+        snapshot = self._core.store.snapshot(stream.id, span.start_us, span.end_us)
+        rows = sum(run.rows for run in snapshot.runs) + sum(len(each) for each in snapshot.tail)
+        if snapshot.missing or snapshot.holes or rows > self._core.settings.audit_rows_max:
+            snapshot.release()
+            return None
+        published.taken_to_s = math.inf
+        return taken(stream, published, answer, span), snapshot
+
+    def _compare(self, moment: Moment, snapshot: Snapshot) -> None:
+        query = moment.published.standing.query
+        asked = exact_query(query)
+        with snapshot:
+            evidence = self._one_time.exactly(
+                asked, snapshot, moment.span, moment.answer.watermark_us, Deadline(TIMEOUT_S)
+            )
+        exactly = finish(asked, evidence)
+        values = compared(query, moment.answer, exactly)
+        strict = compared(without_decisions(query), moment.strict, exactly)
+        look = look_at(values, strict, query.confidence)
+        if look is not None:
+            self._core.actor.call(partial(note, self._core, moment, look)).result()
+
+    def _look_quietly(self) -> None:
+        try:
+            self.tick()
+        except ShedderError as error:
+            _log.info("audit_ended", error=str(error))

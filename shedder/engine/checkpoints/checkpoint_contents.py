@@ -1,0 +1,282 @@
+"""Checkpoints: what a restart begins with, so that it need not replay the whole log.
+
+A checkpoint is the closed panes, the open ones, levels in force, samples, watermarks, producers'
+sequences, what audits have come to, and the log's sequence up to which all of these are complete.
+It is one catalog transaction. What may change is made bytes at one moment; closed panes, which do
+not change, may be made bytes later, a few at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from shedder.archive.archive_store import Store
+from shedder.archive.catalog.catalog import Catalog
+from shedder.engine.ingest.expected_rows import Owed
+from shedder.engine.ingest.producer_sequences import Progress
+from shedder.engine.panes.late_tuples import LatePanes
+from shedder.engine.runtime.quotas import Tenants
+from shedder.engine.standing_queries.dropped_tuples import Drops
+from shedder.engine.standing_queries.lost_tuples import Lost
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.window_state.pane_store_writer import PanesToStore
+from shedder.engine.window_state.query_state import Standing
+from shedder.queries.certification.certification import Certification
+from shedder.streams.ipc import table_bytes
+from shedder.streams.sample import StreamSample
+
+BUDGET = "budget"  # The part that says what an operator has set of the budget,
+TENANTS = "tenants"  # ... and this of tenants' quotas.
+_ALL_TIME = (-(1 << 63), (1 << 63) - 1)
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """All live state as of a log sequence, but for closed panes that are not bytes yet.
+
+    sequence: every record of the log below it has been applied.
+    parts: what every checkpoint of this state has to write again: all but the closed panes.
+    kept: parts that stay as the checkpoint before had them.
+    """
+
+    sequence: int
+    parts: dict[str, bytes]
+    kept: dict[str, Stream]
+    _panes: list[tuple[Standing, PanesToStore]]
+    _samples: list[tuple[Stream, StreamSample, int, int]]  # Stored, at which position; bytes.
+
+    @classmethod
+    def of(
+        cls,
+        streams: Mapping[str, Stream],
+        producers: Mapping[str, Mapping[str, Progress]],
+        sequence: int,
+        *,
+        synopsis_bytes: int | None = None,
+        tenants: Tenants | None = None,
+    ) -> Checkpoint:
+        """Begin one, on the thread that applies; then `store` it, or say that it `failed`.
+
+        Producers may be ahead of the applied state (they are numbered when they are durable);
+        replay brings the rest there too, and a producer's progress never goes back.
+
+        Args:
+          streams, producers: the state, by stream name.
+          sequence: every record of the log below it has been applied.
+          synopsis_bytes: the budget of synopses that an operator has set; None: that of the
+            settings.
+          tenants: with quotas that an operator has set; None: there are none.
+        """
+        parts: dict[str, bytes] = {}
+        kept: dict[str, Stream] = {}
+        samples = []
+        standings = []
+        for name, stream in streams.items():
+            parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
+            key = f"sample/{stream.id}"
+            if stream.sample_is_stored:  # It is as large as all the rest.
+                kept[key] = stream
+            else:
+                parts[key] = stream.sample.to_bytes()
+                samples.append((stream, stream.sample, stream.sample.position, len(parts[key])))
+            for published in stream.queries.values():
+                if not published.failed:  # What broke may be in its panes.
+                    standings.append(published.standing)
+                parts |= query_parts(published)
+        if synopsis_bytes is not None:
+            parts[BUDGET] = json.dumps({"synopsis_bytes": synopsis_bytes}).encode()
+        if tenants is not None and tenants.told:
+            parts[TENANTS] = tenants.to_bytes()
+        found = [(standing, standing.to_store()) for standing in standings]
+        panes = [(standing, each) for standing, each in found if each is not None]
+        return cls(sequence, parts, kept, panes, samples)
+
+    @property
+    def waiting_panes(self) -> int:
+        """How many closed panes are not bytes yet."""
+        return sum(len(panes.waiting) for _, panes in self._panes)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the closed panes hold that are not bytes yet."""
+        waiting = (pane for _, panes in self._panes for _, pane in panes.waiting)
+        return sum(sum(pane.part_bytes) for pane in waiting)
+
+    def encode_while(self, goes_on: Callable[[], bool]) -> bool:
+        """Make bytes of closed panes, of one at least; whether all are. As `of`."""
+        for _, panes in self._panes:
+            while panes.waiting:
+                panes.encode_one()
+                if not goes_on():
+                    return False
+        return True
+
+    def store(self, catalog: Catalog) -> None:
+        """Write it, in one transaction. On any thread, once all panes are bytes; else as `of`.
+
+        Raises:
+          DiskFull, StorageFailed: nothing was stored.
+        """
+        with catalog.transaction():
+            for _, panes in self._panes:
+                panes.put(catalog)
+            catalog.write_checkpoint(self.sequence, self.parts, self.kept)
+
+    def stored(self) -> int:
+        """It is written. As `of`.
+
+        Returns:
+          How many bytes every checkpoint of this state has to write again.
+        """
+        for stream, sample, position, size_bytes in self._samples:
+            stream.note_stored_sample(sample, position, size_bytes)
+        for _, panes in self._panes:
+            panes.forget()
+        unchanged = sum(stream.sample_stored_bytes for stream in self.kept.values())
+        return unchanged + sum(len(part) for part in self.parts.values())
+
+    def failed(self) -> None:
+        """It could not be written: the next one stores all of it. As `of`."""
+        for standing, panes in self._panes:
+            standing.not_stored(panes)
+            panes.forget()
+
+
+def _stream_state(stream: Stream, producers: Mapping[str, Progress]) -> bytes:
+    state = {
+        "position": stream.position,
+        "applied": stream.applied,
+        "late": stream.late,
+        "built": stream.built,
+        "to_follow": stream.owed.rows,
+        "owed": stream.owed.to_json(),
+        "takes_summaries": stream.takes_summaries,
+        "drops": stream.drops.to_json() if stream.drops.rows else None,
+        "lost": stream.lost.to_json() if stream.lost else None,
+        "watermark_us": stream.watermark_us,
+        "producers": {name: asdict(progress) for name, progress in producers.items()},
+    }
+    return json.dumps(state).encode()
+
+
+def query_parts(published: Published) -> dict[str, bytes]:
+    """The parts of a standing query: its counts, its open panes, its groups."""
+    name, keys = published.standing.name, published.standing.keys
+    parts = {f"query/{name}": _query_state(published)}
+    return parts if keys is None else parts | {f"groups/{name}": keys.to_bytes()}
+
+
+def _query_state(published: Published) -> bytes:
+    """Counts as JSON in the schema's metadata; the open panes as rows."""
+    standing = published.standing
+    state = {
+        "read": standing.timely,
+        "late": standing.late,
+        "levels": standing.levels,
+        "forced": sorted(standing.forced),
+        "thinned": standing.thinned,
+        "sizes": [part.size for part in standing.plan.parts],
+        "group_bytes": standing.part_bytes_max,
+        **standing.late_panes.to_json(),
+        "emitted_to": published.emitted_to,
+        "folded_to_us": standing.folded_to_us,
+        "weight": published.weight,
+        "active": published.active,
+        "feed": _feed_state(standing),
+        "failed": published.failed,
+        "certification": asdict(published.certification),
+        "audited": published.audited,
+        "bet_to_us": published.bet_to_us,
+        "lost": published.lost.to_json() if published.lost else None,
+    }
+    panes = [] if published.failed else standing.open_panes()
+    fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
+    schema = pa.schema(fields, metadata={"state": json.dumps(state)})
+    blobs = [standing.pane_bytes(pane) for pane in panes]
+    table = pa.table([pa.array(panes, pa.int64()), pa.array(blobs, pa.binary())], schema=schema)
+    return table_bytes(table)
+
+
+def restore_budget(parts: Mapping[str, bytes]) -> int | None:
+    """The budget of synopses that an operator has set."""
+    data = parts.get(BUDGET)
+    return None if data is None else int(json.loads(data)["synopsis_bytes"])
+
+
+def _feed_state(standing: Standing) -> list[str | int] | None:
+    feed = standing.feed
+    return None if feed is None else [feed.feeder.name, feed.from_pane, feed.next_pane]
+
+
+def restore_stream(stream: Stream, data: bytes) -> dict[str, Progress]:
+    """Set a stream's counters from its part; returns how far its producers were."""
+    state = json.loads(data)
+    stream.position = state["position"]
+    stream.applied = state["applied"]
+    stream.late = state["late"]
+    stream.built = state.get("built", 0)  # Written since streams take summaries.
+    if state.get("drops"):  # Absent before streams could drop.
+        stream.drops = Drops.from_json(state["drops"])
+    if state.get("lost"):  # Absent before what damage took was told.
+        stream.lost = Lost.from_json(state["lost"])
+    stream.owed = Owed.from_json(state.get("owed"), state.get("to_follow", 0))
+    stream.takes_summaries = state.get("takes_summaries", stream.built > 0)
+    stream.watermark.value_us = state["watermark_us"]
+    return {name: Progress(**progress) for name, progress in state["producers"].items()}
+
+
+def restore_query(
+    store: Store, published: Published, parts: Mapping[str, bytes]
+) -> tuple[str, int, int] | None:
+    """Set a standing query's groups, panes and counters from the pane store and its parts.
+
+    Returns:
+      The name of the query that reads for it, and how far that had come; None: it reads by itself.
+    """
+    standing = published.standing
+    data, groups = (parts.get(f"{kind}/{standing.name}") for kind in ("query", "groups"))
+    state: dict[str, Any] = {}
+    panes = []
+    if data is not None:
+        table = pa.ipc.open_stream(data).read_all()
+        state, panes = json.loads(table.schema.metadata[b"state"]), table.to_pylist()
+        standing.timely, standing.late = state["read"], state["late"]
+        if "levels" in state:  # Written since queries can be thinned.
+            standing.set_levels(state["levels"], state.get("forced", ()))
+            standing.thinned = list(state["thinned"])
+        if "sizes" in state:  # Written since synopses can be resized.
+            standing.set_sizes(state["sizes"], state["group_bytes"])
+        standing.late_panes = LatePanes.from_json(state)
+        published.emitted_to = state["emitted_to"]
+        published.weight = state.get("weight", published.weight)
+        published.active = state.get("active", True)
+        published.failed = state["failed"]
+        if state.get("lost"):  # Absent before what damage took was told.
+            published.lost = Lost.from_json(state["lost"])
+        if "certification" in state:  # Written since audits outlive the service.
+            published.certification = Certification.restored(state["certification"])
+            published.audited = None if state["audited"] is None else tuple(state["audited"])
+            published.bet_to_us = state["bet_to_us"]
+    if published.failed:
+        standing.failed = True
+        return None
+    if standing.keys is not None and groups is not None:
+        standing.keys.restore(groups)
+    width = standing.grid.width_us
+    if state.get("folded_to_us") is not None:  # Absent before there was COLLAPSE.
+        standing.fold(state["folded_to_us"])
+    if width is not None:
+        for pane in store.catalog.panes(standing.name, *_ALL_TIME):
+            standing.adopt(pane.start_us // width, pane.blob, closed=True)
+    for row in panes:
+        standing.adopt(row["pane"], row["data"], closed=False)
+    standing.look_for_larger()  # The checkpoint came while panes were being shrunk.
+    standing.shrink_all()
+    feed = state.get("feed")  # Absent before panes were shared.
+    return None if feed is None else (feed[0], feed[1], feed[2])

@@ -1,0 +1,322 @@
+"""When checkpoints are made, and how: at once, or little by little while tuples are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+import structlog
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.files.data_directory import FORMAT_JOINED
+from shedder.engine.checkpoints.checkpoint_contents import Checkpoint
+from shedder.engine.checkpoints.query_commit import Joining
+from shedder.errors import Draining, InternalError, ShedderError
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+
+LOG_SHARE = 4  # Between two checkpoints the log grows by more than a checkpoint, times this.
+ENCODE_NS = 5_000_000  # Of CPU that closed panes may take after each group, and one pane more.
+HELD_BYTES_MAX = 64 << 20  # Of closed panes that are bytes until all are; more are not held,
+HELD_SHARE = 32  # ... nor more than this part of the memory budget (of its default: as much).
+
+_NEVER = -1  # No sequence: what is there has to be stored.
+_log = structlog.get_logger("shedder.engine")
+
+
+class Checkpoints:
+    """Of one core, on its apply thread.
+
+    One that is due is begun: what may change is made bytes at once, closed panes a few after each
+    group, and another thread writes all of it when they are. Until then the log keeps what the
+    checkpoint before needs. A new query is written alone, beside the newest one, and not by this
+    thread; so is that one was dropped. A checkpoint that somebody asks for is written before he
+    goes on, as is whatever else changes the queries and panes that the catalog has: `settle` comes
+    before it.
+    """
+
+    def __init__(self, core: Core) -> None:
+        """Nothing is stored yet.
+
+        feeders: queries whose panes others take by what is stored: without them it is not whole.
+        left: queries that were dropped since the newest checkpoint, by name, with their streams.
+        """
+        self.feeders: set[str] = set()
+        self._feeders_of_newest: set[str] = set()
+        self.left: dict[str, int] = {}
+        self._core = core
+        self._worker = core.machine.pool("shedder-checkpoint")
+        self._at_s = core.machine.monotonic_s() + core.settings.checkpoint_seconds
+        self._sequence = 0  # Of the newest one, or of that which has begun.
+        self._size_bytes = 0
+        self._log_bytes = 0  # Applied since the newest one began.
+        self._held_bytes_max = min(HELD_BYTES_MAX, core.settings.memory_bytes // HELD_SHARE)
+        self._left_before: set[str] = set()  # The queries that the one which has begun lacks.
+        self._begun: Checkpoint | Joining | None = None
+        self._writing: Future[None] | None = None
+
+    @property
+    def waiting_panes(self) -> int | None:
+        """Closed panes that are not bytes yet, of what has begun; None: nothing has begun."""
+        return None if self._begun is None else self._begun.waiting_panes
+
+    def now(self, also: Callable[[], None] | None = None) -> None:
+        """Store closed panes, open panes, samples and producers, as of the applied sequence.
+
+        Args:
+          also: other changes of the catalog, in the same transaction.
+
+        Raises:
+          DiskFull, StorageFailed: nothing was stored, and the log keeps what is needed.
+        """
+        self.settle()
+        if also is None and self._sequence == self._core.applied_sequence:
+            return
+        catalog, begun = self._core.store.catalog, None
+        try:
+            with catalog.transaction():
+                if also is not None:
+                    also()
+                begun = self._of_now()
+                begun.store(catalog)
+        except BaseException:
+            if begun is not None:
+                begun.failed()
+            raise
+        self._sequence, self._size_bytes = begun.sequence, begun.stored()
+        self.feeders = self._feeders_of_newest
+        self.left.clear()
+
+    def join(self, joining: Joining) -> None:
+        """Nothing else is written before this query is; then `end_joining`."""
+        assert self._begun is None, "settle comes before"
+        self._begun, self._writing = joining, joining.writing
+
+    def leave(self, name: str, stream_id: int, forget: Callable[[], None]) -> None:
+        """Drop a query durably; on the thread that wants it.
+
+        Args:
+          name: of the query. stream_id: of its stream.
+          forget: takes it out of memory, on the apply thread.
+
+        Raises:
+          DiskFull, StorageFailed: it stands.
+        """
+        self._core.store.allow(FORMAT_JOINED)
+        self._core.store.catalog.leave_checkpoint(name)
+
+        def left() -> None:
+            self.left[name] = stream_id
+            forget()
+
+        self._core.actor.call(left).result()
+
+    def make_way_for(self, name: str) -> None:
+        """Forget that a query was dropped, so that another one may have its name."""
+        if name not in self.left:
+            return
+        if name in self.feeders:
+            self._sequence = _NEVER
+            self.now()
+        else:
+            self._core.store.catalog.drop_query(name)
+            del self.left[name]
+
+    def forget_stream(self, stream_id: int) -> None:
+        """Forget the queries that were dropped from a stream, which is going to be dropped."""
+        self.settle()
+        for name in [name for name, stream in self.left.items() if stream == stream_id]:
+            self._core.store.catalog.drop_query(name)
+            del self.left[name]
+
+    def end_begun(self) -> None:
+        """Write what has begun, so that `settle` takes no time; on a thread that wants that.
+
+        Raises:
+          Draining.
+        """
+        actor = self._core.actor
+        while (begun := self._begun) is not None:
+            end_by = partial(self._end_by_caller, begun)
+            (writing, is_mine) = actor.call(end_by).result()
+            if writing is None:
+                continue
+            try:
+                if is_mine:
+                    _store(begun, self._core.store.catalog, writing)
+                wait([writing])
+            finally:
+                actor.call(partial(self._finish, writing)).result()
+
+    def _end_by_caller(self, begun: Checkpoint | Joining) -> tuple[Future[None] | None, bool]:
+        """Who writes it, and whether that is the caller; None: some panes are not bytes yet."""
+        if self._begun is not begun:
+            return None, False
+        if self._writing is not None and not self._writing.cancel():
+            return self._writing, False
+        end_ns = self._core.machine.cpu_ns() + ENCODE_NS
+        if not begun.encode_while(lambda: self._core.machine.cpu_ns() < end_ns):
+            return None, False
+        self._writing = Future()
+        self._writing.set_running_or_notify_cancel()
+        return self._writing, True
+
+    def end_joining(self, joining: Joining) -> None:
+        """Write a new query, on the thread that wants it, unless this one had to, meanwhile.
+
+        Raises:
+          DiskFull, StorageFailed: it does not stand.
+        """
+        core = self._core
+
+        def settle() -> None:
+            if self._begun is joining:
+                self.settle()
+
+        try:
+            while not core.actor.call(lambda: joining.encode_some(core)).result():
+                pass
+            if joining.writing.set_running_or_notify_cancel():
+                _store(joining, core.store.catalog, joining.writing)
+        finally:
+            core.actor.call(settle).result()
+        if joining.error is not None:
+            raise joining.error
+
+    def audited(self) -> None:
+        """Certifications have changed, without any record of the log: a checkpoint stores them."""
+        self._sequence = _NEVER
+
+    def tidy(self) -> None:
+        """Checkpoint, retire what is too old, trim the log. What fails is tried again later."""
+        try:
+            self.now()
+        except ShedderError as error:
+            _log.error("checkpoint_failed", error=str(error))
+        else:
+            self._retire()
+
+    def go_on(self, now_s: float, log_bytes: int = 0) -> float:
+        """Begin one that is due, or go on with it, for a moment.
+
+        Args:
+          now_s: of the machine. log_bytes: of the log, applied since the last time.
+
+        Returns:
+          When there is something to do next, if nothing is applied before.
+        """
+        self._log_bytes += log_bytes
+        if self._begun is None:
+            log_bytes_max = max(
+                self._core.settings.checkpoint_log_bytes, LOG_SHARE * self._size_bytes
+            )
+            if now_s < self._at_s and self._log_bytes < log_bytes_max:
+                return self._at_s
+            self._begin(now_s)
+        elif self._writing is None:
+            machine = self._core.machine
+            end_ns = machine.cpu_ns() + ENCODE_NS
+            if self._begun.encode_while(lambda: machine.cpu_ns() < end_ns):
+                self._write(self._begun)
+        if self._begun is None:
+            return self._at_s
+        return now_s if self._writing is None else inf  # Who has written wakes this thread.
+
+    def settle(self) -> None:
+        """Write what has begun, now, if anything has."""
+        begun, writing = self._begun, self._writing
+        if begun is None:
+            return
+        if writing is None or writing.cancel():
+            written: Future[None] = Future()
+            self._writing = written
+            _store(begun, self._core.store.catalog, written)
+        assert self._writing is not None
+        self._finish(self._writing)
+
+    def close(self) -> None:
+        """Return when nothing is written any more; from another thread, when nobody applies."""
+        self._worker.shutdown()
+
+    def _of_now(self) -> Checkpoint:
+        core = self._core
+        queries = [each for stream in core.streams.values() for each in stream.queries.values()]
+        self._feeders_of_newest = {each.standing.name for each in queries if each.standing.takers}
+        self.feeders |= self._feeders_of_newest  # It may fail.
+        return Checkpoint.of(
+            core.streams,
+            {name: intake.producers() for name, intake in core.intakes.items()},
+            core.applied_sequence,
+            synopsis_bytes=core.synopsis_bytes_set,
+            tenants=core.tenants,
+        )
+
+    def _begin(self, now_s: float) -> None:
+        self._at_s = now_s + self._core.settings.checkpoint_seconds
+        self._log_bytes = 0
+        if self._sequence == self._core.applied_sequence:
+            self._retire()
+            return
+        begun = self._begun = self._of_now()
+        self._sequence = begun.sequence
+        self._left_before = set(self.left)
+        if begun.waiting_bytes > self._held_bytes_max:
+            self.settle()
+
+    def _write(self, begun: Checkpoint | Joining) -> None:
+        self._writing = self._worker.submit(begun.store, self._core.store.catalog)
+        self._writing.add_done_callback(self._written)
+
+    def _written(self, writing: Future[None]) -> None:
+        with suppress(Draining, InternalError):  # Closed or halted meanwhile.
+            self._core.actor.post(lambda: self._finish(writing))
+
+    def _finish(self, writing: Future[None]) -> None:
+        """It is written, or could not be; waits for it."""
+        if self._begun is None or self._writing is not writing:  # It was settled.
+            return
+        begun, self._begun, self._writing = self._begun, None, None
+        if isinstance(begun, Joining):
+            begun.end()
+            self._sequence = _NEVER  # The next one is of all queries.
+            return
+        try:
+            writing.result()
+        except ShedderError as error:
+            begun.failed()
+            self._sequence = _NEVER
+            _log.error("checkpoint_failed", error=str(error))
+        else:
+            self._size_bytes = begun.stored()
+            self.feeders = self._feeders_of_newest
+            for name in self._left_before:
+                self.left.pop(name, None)
+            self._retire()
+
+    def _retire(self) -> None:
+        core = self._core
+        try:
+            for stream in core.streams.values():
+                retain_us, watermark_us = stream.schema.retain_us, stream.watermark_us
+                if retain_us is not None and watermark_us is not None:
+                    core.store.apply_retention(stream.id, watermark_us - retain_us)
+            core.store.trim_log()
+        except ShedderError as error:
+            _log.error("log_not_trimmed", error=str(error))
+
+
+def _store(begun: Checkpoint | Joining, catalog: Catalog, written: Future[None]) -> None:
+    """Write it, and tell."""
+    try:
+        begun.store(catalog)
+    except BaseException as error:
+        written.set_exception(error)
+        if not isinstance(error, ShedderError):
+            raise
+    else:
+        written.set_result(None)

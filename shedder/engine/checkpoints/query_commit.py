@@ -1,0 +1,114 @@
+"""A new query on its way into the catalog, while tuples go on being read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from shedder.archive.catalog.catalog import Catalog
+from shedder.archive.metadata.catalog_entries import QueryEntry
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.engine.checkpoints.checkpoint_contents import query_parts
+from shedder.errors import ShedderError, StorageFailed
+from shedder.streams.sample import StreamSample
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+    from shedder.engine.standing_queries.standing_query import Published
+
+ENCODE_NS = 2_000_000  # Of the apply thread's CPU that closed panes may take at once, and one more.
+
+_SEQUENCE = struct.Struct("<q")
+
+
+class Joining:
+    """A query as it was at one sequence of the log, beside the checkpoint of an earlier one.
+
+    A replay begins at the checkpoint, and the query joins it at its own sequence. The next
+    checkpoint is of all queries, and forgets what is here.
+
+    writing: of who asked for it. error: why it could not be written.
+    """
+
+    def __init__(
+        self,
+        entry: QueryEntry,
+        published: Published,
+        sequence: int,
+        sample: StreamSample | None,
+        leave: Callable[[], None],
+    ) -> None:
+        """On the apply thread, before the query shares panes with others.
+
+        sample: the stream's, if it came with the query. leave: takes it out of memory again.
+        """
+        self.entry = entry
+        self.error: ShedderError | None = None
+        self.writing: Future[None] = Future()
+        self._sequence = sequence
+        self._parts = query_parts(published)
+        if sample is not None:
+            data = _SEQUENCE.pack(sequence) + sample.to_bytes()
+            self._parts[_sample(entry.stream_id)] = data
+        self._leave = leave
+        self._panes = published.standing.to_store()
+
+    @property
+    def waiting_panes(self) -> int:
+        """How many closed panes are not bytes yet."""
+        return 0 if self._panes is None else len(self._panes.waiting)
+
+    def encode_some(self, core: Core) -> bool:
+        """Make bytes of closed panes, for a moment; whether all are. On the apply thread."""
+        end_ns = core.machine.cpu_ns() + ENCODE_NS
+        return self.encode_while(lambda: core.machine.cpu_ns() < end_ns)
+
+    def encode_while(self, goes_on: Callable[[], bool]) -> bool:
+        """As a checkpoint does."""
+        while self._panes is not None and self._panes.waiting:
+            self._panes.encode_one()
+            if not goes_on():
+                return False
+        return True
+
+    def store(self, catalog: Catalog) -> None:
+        """Write it, in one transaction.
+
+        Raises:
+          DiskFull, StorageFailed: nothing was stored.
+        """
+        try:
+            with catalog.transaction():
+                catalog.join_checkpoint(self.entry, self._sequence, self._parts)
+                if self._panes is not None:
+                    self._panes.put(catalog)
+        except ShedderError as error:
+            self.error = error
+            raise
+        except BaseException as error:
+            self.error = StorageFailed(f"query {self.entry.name!r} was not stored: {error!r}")
+            raise
+
+    def end(self) -> None:
+        """It is written; or the query stands nowhere. On the apply thread."""
+        if self._panes is not None:
+            self._panes.forget()
+        if self.error is not None:
+            self._leave()
+
+
+def joined_sample(
+    parts: Mapping[str, bytes], stream_id: int, schema: StreamSchema
+) -> tuple[int, StreamSample] | None:
+    """The newest sample that came with a query, and when; None: none since the checkpoint."""
+    data = parts.get(_sample(stream_id))
+    if data is None:
+        return None
+    sample = StreamSample.from_bytes(schema, data[_SEQUENCE.size :])
+    return int(_SEQUENCE.unpack_from(data)[0]), sample
+
+
+def _sample(stream_id: int) -> str:
+    return f"joined_sample/{stream_id}"

@@ -1,0 +1,207 @@
+"""Covariance, correlation and regression of parts that were read thinned: from four variances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.expressions.expression import AggregateFunction
+from shedder.engine.panes.level_segment import Segment
+from shedder.queries.evidence.covariance_bounds import BOUNDS, cross_answer, from_scaled, intercept
+from synopses.intervals.confidence_split import split_confidence
+from synopses.intervals.interval import Intervals
+from synopses.intervals.stratified import stratified_mean
+from synopses.intervals.stratified_variance import stratified_variance
+from synopses.intervals.stratum import Stratum, unit_of
+from synopses.model.estimate import Bound, Estimates
+from synopses.moments.covariance import CrossSums, GroupedCrossMoments
+
+SOURCE = "thinned panes"
+_UNKNOWN = "too few pairs were read, or the range of a column has no end or is too narrow"
+_SCALED_MAX = 1e70  # Fourth powers of what is smaller are doubles, and sums of many of them.
+
+Floats = NDArray[np.float64]
+Range = tuple[float, float]
+
+
+def thinned_cross(
+    function: AggregateFunction,
+    whole: GroupedCrossMoments,
+    segments: Sequence[Segment],
+    confidence: float,
+    *,
+    ungrouped: bool,
+) -> Estimates:
+    """A function of pairs for each group.
+
+    With u and v, x and y shifted and scaled to the middle and width of the ranges that the basics
+    know: 4 cov(u, v) = var(u + v) - var(u - v). Each variance has its interval over all strata at
+    an equal part of delta (`stratified_variance`); by the union bound all hold at once, and with
+    them what is made of their ends. Without a finite range, or where a variance that is divided by
+    may be 0: none. Where nothing was skipped it is exact, from all pairs.
+    """
+    if not any(segment.skipped for segment in segments):
+        moments = whole.select(np.arange(whole.groups))
+        for segment in segments:
+            moments.merge(segment.synopsis)
+        return cross_answer(function, moments)
+    parts = [_Pairs.of(whole, None), *(_Pairs.of(s.synopsis, s) for s in segments)]
+    parts = [part for part in parts if part.population] or parts[:1]
+    groups = whole.groups
+    ranges = _joined([part.ranges for part in parts if part.thinned])
+    finite = np.isfinite(np.array(ranges)).all()
+    infinite = np.logical_or.reduce([part.sums.infinite for part in parts])
+    scale = [(low / 2 + high / 2, high / 2 - low / 2 or 0.5) for low, high in ranges]
+    usable = finite and _squares_fit(parts, scale)
+    each = split_confidence(confidence, BOUNDS[function])
+
+    def variance(weight_u: float, weight_v: float) -> Intervals:
+        strata = [part.stratum((weight_u, weight_v), scale, ungrouped=ungrouped) for part in parts]
+        return stratified_variance(strata, confidence=each)
+
+    def mean(weight_x: float, weight_y: float) -> Intervals:
+        as_is = [(0.0, 1.0), (0.0, 1.0)]
+        weights = weight_x, weight_y
+        strata = [part.stratum(weights, as_is, ungrouped=ungrouped) for part in parts]
+        unit = unit_of(strata)
+        return stratified_mean([s.in_unit(unit) for s in strata], confidence=each).scaled(unit)
+
+    if not usable:
+        nothing = np.full(groups, np.nan)
+        return _column(nothing, nothing, nothing, infinite, confidence)
+    plus, minus, u, v = (variance(*w) for w in ((1, 1), (1, -1), (1, 0), (0, 1)))
+    pairs = np.asarray(sum(part.sums.pairs for part in parts), np.int64)
+    widths = scale[0][1], scale[1][1]
+    low, high = from_scaled(
+        function,
+        ((plus.low - minus.high) / 4.0, (plus.high - minus.low) / 4.0),
+        [(part.low, part.high) for part in (u, v)],
+        widths=widths,
+        pairs=pairs,
+    )
+    middle = (plus.value - minus.value) / 4.0
+    value = from_scaled(
+        function,
+        (middle, middle),
+        [(part.value, part.value) for part in (u, v)],
+        widths=widths,
+        pairs=np.full(groups, np.iinfo(np.int64).max),
+    )[0]
+    if function is AggregateFunction.REGR_INTERCEPT:
+        means = [mean(*weights) for weights in ((1, 0), (0, 1))]
+        low, high = intercept((low, high), *((part.low, part.high) for part in means))
+        value = means[0].value - value * means[1].value
+    return _column(value, low, high, infinite, confidence)
+
+
+class _Pairs:
+    """What was read of the pairs of one stratum, and the ranges that hold all of them."""
+
+    def __init__(
+        self, sums: CrossSums, population: int, read: int, ranges: tuple[Range, Range]
+    ) -> None:
+        self.sums = sums
+        self.population = population
+        self.read = read
+        self.ranges = ranges
+
+    @property
+    def thinned(self) -> bool:
+        return self.read < self.population
+
+    @classmethod
+    def of(cls, moments: GroupedCrossMoments, segment: Segment | None) -> _Pairs:
+        sums = moments.sums()
+        if segment is not None:
+            ranges = (
+                (_end(segment.low, -1), _end(segment.high, 1)),
+                (_end(segment.low_beside, -1), _end(segment.high_beside, 1)),
+            )
+            return cls(sums, segment.population, segment.read, ranges)
+        read, there = int(sums.pairs.sum()), (sums.pairs > 0) & ~sums.infinite
+        x, y = (
+            _about(mean[there], squares[there])
+            for mean, squares in ((sums.mean_x, sums.squares_x), (sums.mean_y, sums.squares_y))
+        )
+        return cls(sums, read, read, (x, y))
+
+    def stratum(
+        self, weights: tuple[float, float], scale: list[tuple[float, float]], *, ungrouped: bool
+    ) -> Stratum:
+        """Of the numbers weights[0] u + weights[1] v."""
+        (a, b), sums = weights, self.sums
+        (shift_x, width_x), (shift_y, width_y) = scale
+        means = a * (sums.mean_x - shift_x) / width_x + b * (sums.mean_y - shift_y) / width_y
+        squares = (
+            (a / width_x) ** 2 * sums.squares_x
+            + (b / width_y) ** 2 * sums.squares_y
+            + 2.0 * (a / width_x) * (b / width_y) * sums.cross
+        )
+        ends = [
+            sorted(weight * (end - shift) / width for end in ends)
+            for weight, ends, (shift, width) in zip(weights, self.ranges, scale, strict=True)
+        ]
+        return Stratum(
+            self.population,
+            self.read,
+            sums.pairs,
+            np.where(sums.pairs > 0, means, 0.0),
+            np.maximum(squares, 0.0),
+            ends[0][0] + ends[1][0],
+            ends[0][1] + ends[1][1],
+            ungrouped,
+        )
+
+
+def _squares_fit(parts: Sequence[_Pairs], scale: Sequence[Range]) -> bool:
+    """Whether no scaled value is so large, and no column so narrow, that squares overflow."""
+    shifts, widths = np.array(scale).T
+    sums = (s for part in parts for s in (part.sums.squares_x, part.sums.squares_y))
+    if widths.min() < 1 / _SCALED_MAX or not all(np.isfinite(s).all() for s in sums):
+        return False
+    ends = np.array([part.ranges for part in parts])  # [stratum, column, end]
+    with np.errstate(over="ignore"):
+        scaled = np.abs(ends - shifts[:, None]) / widths[:, None]
+    return bool((scaled < _SCALED_MAX).all())
+
+
+def _about(means: Floats, squares: Floats) -> Range:
+    """Where all values lie: no distance from a mean is beyond the root of the sum of squares."""
+    if not len(means):
+        return 0.0, 0.0
+    away = np.sqrt(squares)
+    return float((means - away).min()), float((means + away).max())
+
+
+def _end(end: int | float | None, side: int) -> float:
+    """An end of a range as a float, rounded outward; pairs are doubles already."""
+    return side * np.inf if end is None else float(end)
+
+
+def _joined(ranges: list[tuple[Range, Range]]) -> tuple[Range, Range]:
+    """The ranges of x and of y that hold those of all strata."""
+    if not ranges:
+        return (0.0, 0.0), (0.0, 0.0)
+    ends = np.array(ranges)  # [stratum, column, end]
+    lows, highs = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)
+    return (float(lows[0]), float(highs[0])), (float(lows[1]), float(highs[1]))
+
+
+def _column(
+    value: Floats, low: Floats, high: Floats, infinite: NDArray[np.bool_], confidence: float
+) -> Estimates:
+    null = ~np.isfinite(value) | infinite
+    unknown = null | np.isnan(low) | np.isnan(high)
+    value = np.where(null, 0.0, value)
+    return Estimates(
+        value,
+        np.where(unknown, -np.inf, np.minimum(low, value)),
+        np.where(unknown, np.inf, np.maximum(high, value)),
+        np.where(unknown, np.uint8(Bound.NONE), np.uint8(Bound.INTERVAL)),
+        null,
+        confidence,
+        SOURCE,
+        _UNKNOWN if unknown.any() else "",
+    )

@@ -1,0 +1,379 @@
+"""Questions to a part of which segments were read thinned: one estimate per group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.expressions.expression import OF_PAIRS, Aggregate, AggregateFunction
+from shedder.engine.estimates.aggregate_estimators import in_type, times_of
+from shedder.engine.estimates.thinned_covariance import thinned_cross
+from shedder.engine.estimates.thinned_first_last import thinned_end
+from shedder.engine.estimates.thinned_frequent_items import thinned_frequent, thinned_top
+from shedder.engine.estimates.thinned_join_size import (
+    Side,
+    confidence_of_sizes,
+    thinned_join,
+    thinned_self_join,
+)
+from shedder.engine.estimates.thinned_rank_quantiles import RankStrata
+from shedder.engine.estimates.thinned_sketches import SOURCE, thinned_distinct, thinned_quantile
+from shedder.engine.panes.level_segment import Segment
+from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind
+from shedder.queries.evidence.int64_sums import within_int64
+from shedder.queries.sampling.from_sample import as_estimates
+from synopses.intervals.interval import Intervals
+from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum
+from synopses.intervals.stratified_variance import stratified_deviation, stratified_variance
+from synopses.intervals.stratum import SquareMoments, Stratum, unit_of
+from synopses.model.estimate import Bound, Estimates
+from synopses.model.overflow import OUT_OF_RANGE, SUM_OUT_OF_RANGE, unless_out_of_range, without
+
+_INFINITE = "the column has infinite values, and tuples were skipped"
+_TEXT = "the least and the greatest text may be among the tuples that were skipped"
+_UNSEEN = "no value of the group was read, and tuples were skipped"
+_ROUNDING = 2.0**-50  # Of sums of so many values in doubles, relative to the largest of them.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThinnedPart:
+    """A part of a window: its synopsis of what was read in full, and its segments by level.
+
+    whole: there are no groups, so that the basics are about what is asked. partner: the other part
+    of a JOIN_SIZE.
+    """
+
+    kind: Kind
+    synopsis: Any
+    leveled: Sequence[tuple[int, Segment]]
+    whole: bool
+    partner: ThinnedPart | None = None
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, without their levels."""
+        return [segment for _, segment in self.leveled]
+
+    @property
+    def skipped(self) -> int:
+        """Values that no synopsis read."""
+        return sum(segment.skipped for segment in self.segments)
+
+    @property
+    def read_counts(self) -> NDArray[np.int64]:
+        """How many values of each group were read: there were no fewer. int64 [groups]."""
+        counts: NDArray[np.int64] = sum(map(_counts, self._synopses), np.zeros(1, np.int64))
+        return counts
+
+    @property
+    def known_counts(self) -> NDArray[np.int64] | None:
+        """The same, where the synopses know; of joins, no fewer than the values of both parts."""
+        if self.kind is Kind.COUNTERS:
+            sides = [self] if self.partner is None else [self, self.partner]
+            most = [sum(s.totals() for s in side._synopses) + side.skipped for side in sides]
+            return np.asarray(sum(most), np.int64)
+        counted = self.kind in (Kind.COUNT, Kind.MOMENTS, Kind.BUCKETS, *RANKED)
+        return self.read_counts if counted else None
+
+    def quantile(self, aggregate: Aggregate, confidence: float, q: float) -> Estimates:
+        """The q-quantile, in the aggregate's type."""
+        if self.kind in RANKED:
+            return in_type(self._by_rank.quantile(q, confidence), aggregate)
+        found = thinned_quantile(self.synopsis, self.leveled, q, confidence, ungrouped=self.whole)
+        return in_type(found, aggregate)
+
+    def frequent(self, aggregate: Aggregate, confidence: float, late: int = 0) -> Estimates:
+        """The values of a share; `late` more tuples are allowed for."""
+        assert aggregate.parameter is not None, aggregate
+        assert aggregate.promise is not None, aggregate
+        return thinned_frequent(
+            self.synopsis, self.leveled, aggregate.parameter, aggregate.promise, confidence,
+            late=late, ungrouped=self.whole,
+        )  # fmt: skip
+
+    def rank_error(self, aggregate: Aggregate, confidence: float) -> NDArray[np.float64] | None:
+        """The rank error of a quantile that was asked by rank, per group; None for others."""
+        if self.kind not in RANKED or aggregate.parameter is None:
+            return None
+        return self._by_rank.rank_error(aggregate.parameter, confidence)
+
+    def times(self, aggregate: Aggregate) -> NDArray[np.int64] | None:
+        """When the value of a FIRST or LAST was that was read: the true one is beyond, if any."""
+        each = [times_of(synopsis, aggregate) for synopsis in self._synopses]
+        there = [times for times in each if times is not None]
+        if not there:
+            return None
+        is_first = aggregate.function is AggregateFunction.FIRST
+        found: NDArray[np.int64] = (np.min if is_first else np.max)(there, axis=0)
+        return found
+
+    @property
+    def _by_rank(self) -> RankStrata:
+        return RankStrata(self.synopsis, self.leveled, ungrouped=self.whole)
+
+    def ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        """One estimate per group, in the aggregate's type or as float64.
+
+        What doubles cannot hold on the way has no bound.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._ask(aggregate, confidence)
+
+    def _ask(self, aggregate: Aggregate, confidence: float) -> Estimates:
+        match aggregate.function:
+            case AggregateFunction.COUNT:
+                return self._count(confidence)
+            case AggregateFunction.MIN | AggregateFunction.MAX:
+                is_min = aggregate.function is AggregateFunction.MIN
+                return self._text(is_min) if self.kind is Kind.EXTREMES else self._extreme(is_min)
+            case AggregateFunction.SUM:
+                if not self.skipped and self.synopsis.integer:
+                    return self._whole_sum()
+                found = self._moments(stratified_sum, confidence, is_sum=True)
+                if self.synopsis.integer:
+                    return within_int64(found, found.low, found.high)
+                return unless_out_of_range(found, SUM_OUT_OF_RANGE)
+            case AggregateFunction.AVG:
+                found = self._moments(stratified_mean, confidence)
+                return unless_out_of_range(found, SUM_OUT_OF_RANGE)
+            case AggregateFunction.VAR:
+                return self._spread(stratified_variance, confidence)
+            case AggregateFunction.STDDEV:
+                return self._spread(stratified_deviation, confidence)
+            case AggregateFunction.COUNT_DISTINCT:
+                return thinned_distinct(self.synopsis, self.leveled, confidence)
+            case AggregateFunction.QUANTILE:
+                assert aggregate.parameter is not None
+                return self.quantile(aggregate, confidence, aggregate.parameter)
+            case AggregateFunction.TOP:
+                assert aggregate.parameter is not None
+                return thinned_top(
+                    self.synopsis, self.leveled, int(aggregate.parameter), confidence
+                )
+            case AggregateFunction.FREQUENT:
+                return self.frequent(aggregate, confidence)
+            case AggregateFunction.FIRST | AggregateFunction.LAST:
+                is_first = aggregate.function is AggregateFunction.FIRST
+                return thinned_end(self.synopsis, self.segments, is_first=is_first)
+            case AggregateFunction.SELF_JOIN_SIZE | AggregateFunction.JOIN_SIZE:
+                return self._join(confidence)
+            case function if function in OF_PAIRS:
+                return thinned_cross(
+                    function, self.synopsis, self.segments, confidence, ungrouped=self.whole
+                )
+            case _:
+                raise AssertionError(aggregate)
+
+    def _join(self, confidence: float) -> Estimates:
+        parts = [self] if self.partner is None else [self, self.partner]
+        each = confidence_of_sizes(confidence, len(parts))
+        sides = [Side.of(p.synopsis, p.segments, each, ungrouped=p.whole) for p in parts]
+        if len(sides) == 1:
+            return thinned_self_join(sides[0], confidence)
+        return thinned_join(sides[0], sides[1], confidence)
+
+    @property
+    def _synopses(self) -> list[Any]:
+        return [self.synopsis, *(segment.synopsis for segment in self.segments)]
+
+    # --- counts and extremes ------------------------------------------------------------------
+
+    def _count(self, confidence: float) -> Estimates:
+        if self.whole:
+            known = int(_counts(self.synopsis).sum()) + sum(s.population for s in self.segments)
+            return Estimates.exact(np.array([known], np.int64), "basics")
+        if not self.skipped:
+            return Estimates.exact(self.read_counts, SOURCE)
+        found = stratified_count(self._strata(_counting), confidence=confidence)
+        return found.estimates(confidence=confidence, source=SOURCE)
+
+    def _extreme(self, is_min: bool) -> Estimates:
+        best = np.minimum if is_min else np.maximum
+        found, null = None, np.ones(1, np.bool_)
+        for synopsis in self._synopses:
+            ends = synopsis.minimum() if is_min else synopsis.maximum()
+            if found is None:
+                found, null = ends.value, ends.null
+                continue
+            both = np.where(null, ends.value, best(found, ends.value))
+            found, null = np.where(ends.null, found, both), null & ends.null
+        assert found is not None
+        known = [(s.low if is_min else s.high) for s in self.segments if s.skipped]
+        there = [end for end in known if end is not None]
+        if not there:
+            return Estimates.exact(found, SOURCE, null)
+        far = np.full(len(found), min(there) if is_min else max(there), found.dtype)
+        if self.whole:
+            return Estimates.exact(np.where(null, far, best(found, far)), "basics")
+        sure = ~null & (best(found, far) == found)
+        far = np.where(sure, found, far)
+        bound = np.where(sure, np.uint8(Bound.EXACT), np.uint8(Bound.INTERVAL))
+        endless = np.isinf(far.astype(np.float64)) & ~sure
+        bound = np.where(null | endless, np.uint8(Bound.NONE), bound).astype(np.uint8)
+        low, high = (far, found) if is_min else (found, far)
+        reason = _UNSEEN if null.any() else _INFINITE if endless.any() else ""
+        return Estimates(found, low, high, bound, null, 1.0, SOURCE, reason)
+
+    def _text(self, is_min: bool) -> Estimates:
+        merged = self.synopsis.select(np.arange(self.synopsis.groups))
+        for segment in self.segments:
+            merged.merge(segment.synopsis)
+        found: Estimates = merged.minimum() if is_min else merged.maximum()
+        if not self.skipped:
+            return found
+        none = np.full(len(found), np.uint8(Bound.NONE))
+        return replace(found, bound=none, source=SOURCE, reason=_TEXT)
+
+    # --- sums, averages, variances ------------------------------------------------------------
+
+    def _whole_sum(self) -> Estimates:
+        """Nothing was skipped: the sum of whole numbers, NULL where it is beyond int64."""
+        sums = [synopsis.sum() for synopsis in self._synopses]
+        over = np.logical_or.reduce([s.null & (_counts(y) > 0) for s, y in self._with(sums)])
+        total = np.sum([s.value.astype(object) for s in sums], axis=0)
+        over |= np.array([not -(2**63) <= x < 2**63 for x in total], np.bool_)
+        values = np.where(over, 0, total).astype(np.int64)
+        return Estimates.exact(values, SOURCE, over | (self.read_counts == 0))
+
+    def _with(self, columns: Sequence[Estimates]) -> list[tuple[Estimates, Any]]:
+        return list(zip(columns, self._synopses, strict=True))
+
+    def _spread(self, bounds: Callable[..., Intervals], confidence: float) -> Estimates:
+        """Without a bound where squares of the values have lost digits, or their squares would."""
+        found = unless_out_of_range(self._moments(bounds, confidence))
+        spoiled = np.logical_or.reduce([_infinite(s) for s in self._synopses])
+        if unit_of(self._strata(_averaging, spoiled)) == 1.0:
+            return found
+        none = np.full(len(found), np.uint8(Bound.NONE))
+        return replace(found, bound=none, reason=OUT_OF_RANGE)
+
+    def _moments(
+        self, bounds: Callable[..., Intervals], confidence: float, *, is_sum: bool = False
+    ) -> Estimates:
+        spoiled = np.logical_or.reduce([_infinite(s) for s in self._synopses])
+        lost = np.logical_or.reduce([_lost(s) for s in self._synopses]) & ~spoiled
+        ends = [end for s in self.segments for end in (s.low, s.high) if end is not None]
+        spoiled = spoiled | (not np.isfinite(np.array(ends, np.float64)).all())
+        empty = self.read_counts == 0
+        strata = [_cleared(each, spoiled) for each in self._strata(_averaging, spoiled)]
+        unit = unit_of(strata)
+        scaled = bounds([s.in_unit(unit) for s in strata], confidence=confidence)
+        intervals = scaled.scaled(unit)
+        if is_sum:
+            intervals = _rounded_out(intervals, strata)
+        found = as_estimates(
+            intervals, confidence, empty=empty, known=not self.skipped, source=SOURCE
+        )
+        if spoiled.any():
+            bound = np.where(spoiled, np.uint8(Bound.NONE), found.bound)
+            found = replace(found, bound=bound, null=found.null | spoiled, reason=_INFINITE)
+        return without(found, lost, SUM_OUT_OF_RANGE)
+
+    def _strata(
+        self, of: Callable[[Any], tuple[Any, Any, Any]], spoiled: NDArray[np.bool_] | None = None
+    ) -> list[Stratum]:
+        """What was read in full first, where there is any; then every segment.
+
+        Args:
+          of: counts, means and squares of a synopsis.
+          spoiled: bool [groups], groups that nothing is said of.
+        """
+        strata = []
+        for synopsis, segment in zip(self._synopses, [None, *self.segments], strict=True):
+            counts, means, squares = of(synopsis)
+            total = int(counts.sum())
+            if segment is None:
+                there = counts > 0 if spoiled is None else (counts > 0) & ~spoiled
+                low, high = _seen_range(synopsis, there)
+                population, read = total, total
+            else:
+                low, high = _range(segment)
+                population, read = segment.population, segment.read
+            if population:
+                shape = None if segment is None else _shape(segment, counts)
+                strata.append(
+                    Stratum(population, read, counts, means, squares, low, high, self.whole, shape)
+                )
+        if not strata:
+            counts, means, squares = of(self.synopsis)
+            strata.append(Stratum(0, 0, counts, means, squares, 0.0, 0.0, self.whole))
+        return strata
+
+
+def _counts(synopsis: Any) -> NDArray[np.int64]:
+    counts = synopsis.counts
+    found: NDArray[np.int64] = counts() if callable(counts) else counts
+    return found
+
+
+def _counting(synopsis: Any) -> tuple[Any, Any, Any]:
+    counts = _counts(synopsis)
+    return counts, np.ones(len(counts)), np.zeros(len(counts))
+
+
+def _averaging(synopsis: Any) -> tuple[Any, Any, Any]:
+    counts = _counts(synopsis)
+    squares = np.zeros(len(counts))
+    if synopsis.spread:
+        squares = synopsis.squares()
+    return counts, synopsis.mean().value, squares
+
+
+def _infinite(synopsis: Any) -> NDArray[np.bool_]:
+    low, high = (np.asarray(e.value, np.float64) for e in (synopsis.minimum(), synopsis.maximum()))
+    return np.isinf(low) | np.isinf(high)
+
+
+def _lost(synopsis: Any) -> NDArray[np.bool_]:
+    """Where finite values have a sum, and so a mean, that is not."""
+    null: NDArray[np.bool_] = synopsis.mean().null
+    return null & (_counts(synopsis) > 0)
+
+
+def _shape(segment: Segment, counts: NDArray[np.int64]) -> SquareMoments | None:
+    """How squares of what was read are spread; None where some of these are not finite."""
+    if segment.shape is None:
+        return None
+    sums = segment.shape.sums()
+    if len(sums.pairs) != len(counts) or (sums.pairs != counts).any():
+        return None
+    return SquareMoments(sums.cross, sums.squares_y)
+
+
+def _seen_range(synopsis: Any, there: NDArray[np.bool_]) -> tuple[float, float]:
+    """The range of values that were all read, of these groups."""
+    if not there.any() or not hasattr(synopsis, "minimum"):
+        return 0.0, 0.0
+    low = np.asarray(synopsis.minimum().value, np.float64)[there].min()
+    high = np.asarray(synopsis.maximum().value, np.float64)[there].max()
+    return float(low), float(high)
+
+
+def _range(segment: Segment) -> tuple[float, float]:
+    """The segment's range as floats, rounded outward."""
+    if segment.low is None or segment.high is None:
+        return 0.0, 0.0
+    low, high = float(segment.low), float(segment.high)
+    low = low if low <= segment.low else float(np.nextafter(low, -np.inf))
+    return low, high if high >= segment.high else float(np.nextafter(high, np.inf))
+
+
+def _cleared(stratum: Stratum, spoiled: NDArray[np.bool_]) -> Stratum:
+    """Without infinities, which no interval is computed of: their groups have the bound NONE."""
+    if not spoiled.any():
+        return stratum
+    means, squares = (np.where(spoiled, 0.0, x) for x in (stratum.means, stratum.squares))
+    ends = np.nan_to_num([stratum.low, stratum.high], posinf=0.0, neginf=0.0)
+    low, high = float(ends.min()), float(ends.max())
+    return replace(stratum, means=means, squares=squares, low=low, high=high)
+
+
+def _rounded_out(intervals: Intervals, strata: Sequence[Stratum]) -> Intervals:
+    """Ends moved outward by what doubles may have lost on the way."""
+    lost = _ROUNDING * sum(s.population * max(abs(s.low), abs(s.high)) for s in strata)
+    inexact = np.where(intervals.bound == Bound.EXACT, 0.0, lost)
+    return replace(intervals, low=intervals.low - inexact, high=intervals.high + inexact)

@@ -1,0 +1,144 @@
+"""A window in which tuples were skipped: its thinned parts, shares, groups that may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shedder.cql.expressions.expression import Aggregate
+from shedder.cql.text.sampling_fractions import share_text
+from shedder.engine.estimates.thinned_estimators import ThinnedPart
+from shedder.engine.panes.level_segment import Segment
+from shedder.engine.panes.synopsis_resizing import merged as together
+from shedder.engine.synopsis_plans.synopsis_plan import Kind
+from shedder.engine.window_state.query_state import Merged, Standing
+from shedder.queries.answers.answer import MissingGroups
+from synopses.counters.count_min import GroupedCountMin
+from synopses.histogram.log_histogram import GroupedLogBuckets
+from synopses.hll.hyperloglog import GroupedDistinct
+from synopses.intervals.unseen_groups import missing_group_rows
+from synopses.moments.counts import GroupedCount
+from synopses.moments.moments import GroupedMoments
+from synopses.quantiles.rank_sketches import RankSketches
+from synopses.theta.theta_sketch import GroupedTheta
+
+_ANY_CONFIDENCE = 0.95  # Whether there are any values does not depend on it.
+
+
+def thinned_parts(standing: Standing, merged: Merged) -> dict[Aggregate, ThinnedPart]:
+    """The aggregates of whose part some tuples of the window were read thinned.
+
+    Theta is not among them: it knows its share by itself, see `synopsis_of`.
+    """
+    plan, parts = standing.plan, {}
+    for aggregate, part, other in zip(
+        standing.query.aggregates, plan.answers, plan.partners, strict=True
+    ):
+        of_two = [at for at in (part, other) if at is not None]
+        if plan.parts[part].kind is Kind.THETA or not any(any(_of(merged, at)) for at in of_two):
+            continue
+        first, *others = (_thinned_part(standing, merged, at) for at in of_two)
+        parts[aggregate] = replace(first, partner=others[0]) if others else first
+    return parts
+
+
+def _thinned_part(standing: Standing, merged: Merged, part: int) -> ThinnedPart:
+    kind, synopsis = standing.plan.parts[part].kind, merged.pane.parts[part]
+    return ThinnedPart(kind, synopsis, list(_of(merged, part)), standing.keys is None)
+
+
+def synopsis_of(standing: Standing, merged: Merged, part: int) -> Any:
+    """What a part read in full; of theta, what it read at any level, at the smallest share."""
+    synopsis = merged.pane.parts[part]
+    if standing.plan.parts[part].kind is not Kind.THETA or not merged.pane.segments:
+        return synopsis
+    groups = np.arange(synopsis.groups)
+    whole = synopsis.select(groups)
+    for level, segment in _of(merged, part):
+        thinned = segment.synopsis.select(groups)
+        thinned.thin(level)
+        whole = together(whole, thinned)
+    return whole
+
+
+def _of(merged: Merged, part: int) -> Iterator[tuple[int, Segment]]:
+    """A part's levels and segments, in order of level."""
+    for (at, level), segment in sorted(merged.pane.segments.items(), key=lambda item: item[0]):
+        if at == part and segment.population:
+            yield level, segment
+
+
+def levels_of(standing: Standing, merged: Merged) -> dict[Aggregate, int]:
+    """At which level all of the values of aggregates were read, where it was one level."""
+    plan, found = standing.plan, dict[Aggregate, int]()
+    for aggregate, part, other in zip(
+        standing.query.aggregates, plan.answers, plan.partners, strict=True
+    ):
+        of = {_level_of(merged, at) for at in (part, other) if at is not None}
+        level = of.pop()
+        if level is not None and not of:
+            found[aggregate] = level
+    return found
+
+
+def _level_of(merged: Merged, part: int) -> int | None:
+    """The level that a part was read at; None: at several, or partly in full."""
+    levels = [level for level, _ in _of(merged, part)]
+    return levels[0] if len(levels) == 1 and _is_empty(merged.pane.parts[part]) else None
+
+
+def _is_empty(synopsis: Any) -> bool:
+    """Whether it is known to have read nothing."""
+    match synopsis:
+        case GroupedDistinct() | GroupedTheta():
+            return not synopsis.distinct(_ANY_CONFIDENCE).value.any()
+        case GroupedCountMin():
+            return not synopsis.totals().any()
+        case GroupedMoments() | RankSketches():
+            return not synopsis.counts().any()
+        case GroupedCount() | GroupedLogBuckets():
+            return not synopsis.counts.any()
+        case _:
+            return False
+
+
+def smallest_share(merged: Merged) -> float:
+    """The smallest share at which any tuples of the window were read."""
+    levels = [level for (_, level), s in merged.pane.segments.items() if s.population]
+    return 2.0 ** -max(levels, default=0)
+
+
+def skipped_rows(merged: Merged) -> int:
+    """Tuples of the window that the count of rows did not read: no group can have more of them."""
+    return sum(segment.skipped for _, segment in _of(merged, 0))
+
+
+def missing_groups(merged: Merged, confidence: float) -> MissingGroups | None:
+    """A bound on groups of which no tuple was read, all at once; None: none can be missing.
+
+    A group that is missing has no tuple that was read in full. At most N/g groups have g of the N
+    thinned tuples or more. With p the smallest share read of any level, one of g tuples is missed
+    with probability at most min((1 - p)^g, (1 - g/N)^(p N)), however its tuples are spread over
+    the levels (by Jensen's inequality for the latter), so the bound for one stratum holds.
+    """
+    strata = [segment for _, segment in _of(merged, 0) if segment.skipped]
+    if not strata:
+        return None
+    population = sum(s.population for s in strata)
+    share = min(s.read / s.population for s in strata)
+    largest = missing_group_rows(
+        population=population, read=int(share * population), confidence=confidence
+    )
+    return MissingGroups(float(largest + 1), confidence)
+
+
+def note_of(merged: Merged) -> str:
+    """How much of the window was read at which share."""
+    told = [
+        f"{segment.read:,} of {segment.population:,} at {share_text(level)}"
+        for level, segment in _of(merged, 0)
+    ]
+    return f"thinned: tuples read {', '.join(told)}" if told else "thinned"

@@ -1,0 +1,200 @@
+"""What the panes of a window say about a query's aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from shedder.cql.expressions.expression import Aggregate, AggregateFunction
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.estimates.aggregate_estimators import (
+    ask,
+    cross_sums,
+    frequents_of,
+    present_counts,
+    quantiles_of,
+    rank_error,
+    share_error,
+    times_of,
+)
+from shedder.engine.estimates.thinned_estimators import ThinnedPart
+from shedder.engine.estimates.thinned_window import (
+    levels_of,
+    missing_groups,
+    note_of,
+    skipped_rows,
+    smallest_share,
+    synopsis_of,
+    thinned_parts,
+)
+from shedder.engine.window_state.query_state import Merged, Standing
+from shedder.queries.answers.answer import MissingGroups
+from shedder.queries.evidence.confidence_budget import split_confidence
+from shedder.queries.evidence.evidence import Evidence
+from shedder.streams.group_keys import OTHERS
+from shedder.streams.windows import Span
+from synopses.model.estimate import Bound, Estimates
+
+_NO_WINDOW = "no window has closed yet; the watermark has to pass the end of the first one"
+_CAPPED = "the byte cap of an aggregate was reached"
+_PARTIAL = "some of the group's tuples may be among the others"
+
+
+def window_evidence(
+    standing: Standing,
+    span: Span,
+    *,
+    confidences: Mapping[Aggregate, float],
+    watermark_us: int | None,
+    position: int,
+    query: BoundQuery | None = None,
+) -> Evidence:
+    """Merge the panes of a window and ask them.
+
+    Args:
+      standing: the query.
+      span: a window of its grid; open at both ends before any window has closed.
+      confidences: what each aggregate's interval is asked to hold with.
+      watermark_us, position: the stream's, for the record.
+      query: the standing one with another confidence; the standing one when None.
+    """
+    merged = standing.merged(span)
+    query = standing.query if query is None else query
+    synopses = {
+        aggregate: synopsis_of(standing, merged, part)
+        for aggregate, part in zip(query.aggregates, standing.plan.answers, strict=True)
+    }
+    partners = {
+        aggregate: None if part is None else synopsis_of(standing, merged, part)
+        for aggregate, part in zip(query.aggregates, standing.plan.partners, strict=True)
+    }
+    thinned = thinned_parts(standing, merged) if merged.pane.segments else {}
+    share = smallest_share(merged)
+    if share < 1.0:
+        confidences = split_confidence(query)  # Nothing is exact by its kind any more.
+    asked = {a: confidences.get(a, query.confidence) for a in synopses}
+    estimates = {
+        a: thinned[a].ask(a, asked[a]) if a in thinned else ask(synopsis, a, asked[a], partners[a])
+        for a, synopsis in synopses.items()
+    }
+    ranks = {
+        a: thinned[a].rank_error(a, asked[a]) if a in thinned else rank_error(synopsis, a, asked[a])
+        for a, synopsis in synopses.items()
+    }
+    shares = {a: share_error(synopsis) for a, synopsis in synopses.items() if a not in thinned}
+    evidence = Evidence(
+        keys=() if merged.ids is None or standing.keys is None else standing.keys.keys(merged.ids),
+        estimates=estimates,
+        start_us=span.start_us,
+        end_us=span.end_us,
+        watermark_us=watermark_us,
+        position=position,
+        late=merged.late,
+        complete=_is_complete(span, watermark_us),
+        sources=tuple(dict.fromkeys(e.source for e in estimates.values())),
+        rank_errors={a: error for a, error in ranks.items() if error is not None},
+        share_errors={a: error for a, error in shares.items() if error is not None},
+    )
+    if merged.late:
+        counts = {
+            a: thinned[a].known_counts if a in thinned else present_counts(synopsis, partners[a])
+            for a, synopsis in synopses.items()
+        }
+        whole = {a: synopsis for a, synopsis in synopses.items() if a not in thinned}
+        sums = {a: cross_sums(synopsis) for a, synopsis in whole.items()}
+        times = {
+            a: thinned[a].times(a) if a in thinned else times_of(synopsis, a)
+            for a, synopsis in synopses.items()
+        }
+        evidence = replace(
+            evidence,
+            late_span=standing.late_span(span),
+            times={a: when for a, when in times.items() if when is not None},
+            crosses={a: each for a, each in sums.items() if each is not None},
+            counts={a: count for a, count in counts.items() if count is not None},
+            frequents=frequents_of(whole) | _thinned_frequents(thinned, asked),
+            quantiles=quantiles_of(whole, asked) | _thinned_quantiles(thinned, asked),
+        )
+    if share < 1.0:
+        evidence = replace(
+            evidence,
+            thinning=share,
+            levels=partial(levels_of, standing, merged),
+            missing=missing_groups(merged, query.confidence) if query.groups else None,
+            notes=(*evidence.notes, note_of(merged)),
+        )
+    if standing.widths.note is not None:
+        evidence = replace(evidence, notes=(*evidence.notes, standing.widths.note))
+    if standing.grid.slides and span.end_us is None:
+        return _before_the_first(evidence)
+    return _with_others(standing, merged, evidence)
+
+
+def _thinned_quantiles(
+    thinned: Mapping[Aggregate, ThinnedPart], asked: Mapping[Aggregate, float]
+) -> dict[Aggregate, Callable[[float], Estimates]]:
+    """How to ask other quantiles of parts that were thinned."""
+    return {
+        a: partial(part.quantile, a, asked[a])
+        for a, part in thinned.items()
+        if a.function is AggregateFunction.QUANTILE
+    }
+
+
+def _thinned_frequents(
+    thinned: Mapping[Aggregate, ThinnedPart], asked: Mapping[Aggregate, float]
+) -> dict[Aggregate, Callable[[int], Estimates]]:
+    """How to ask parts that were thinned for the values of a share, with room for late tuples."""
+    return {
+        a: partial(part.frequent, a, asked[a])
+        for a, part in thinned.items()
+        if a.function is AggregateFunction.FREQUENT
+    }
+
+
+def _before_the_first(evidence: Evidence) -> Evidence:
+    """No window has closed: that nothing is known is not the same as that there is nothing."""
+    unknown = {
+        aggregate: replace(
+            column, bound=np.full(len(column), Bound.NONE, np.uint8), reason=_NO_WINDOW
+        )
+        for aggregate, column in evidence.estimates.items()
+    }
+    return replace(evidence, estimates=unknown, notes=(*evidence.notes, _NO_WINDOW))
+
+
+def _is_complete(span: Span, watermark_us: int | None) -> bool:
+    return span.end_us is not None and watermark_us is not None and watermark_us >= span.end_us
+
+
+def _with_others(standing: Standing, merged: Merged, evidence: Evidence) -> Evidence:
+    """Say which row stands for the groups that found no room, and whom they may belong to."""
+    ids = merged.ids
+    if ids is None or not len(ids) or ids[0] != OTHERS:
+        return evidence
+    # A tuple that was skipped may have been one of theirs.
+    weight = float(merged.pane.counts[0]) + skipped_rows(merged)
+    estimates = dict(evidence.estimates)
+    partial_from = None if standing.keys is None else standing.keys.partial_from
+    if partial_from is not None and (ids >= partial_from).any():
+        partial = ids >= partial_from
+        estimates = {a: _widened(a, e, partial, weight) for a, e in estimates.items()}
+    missing = MissingGroups(weight + 1.0, 1.0, _CAPPED)  # One group may have all of them.
+    return replace(evidence, estimates=estimates, others=0, missing=missing)
+
+
+def _widened(
+    aggregate: Aggregate, column: Estimates, partial: np.ndarray, others: float
+) -> Estimates:
+    """Groups that found room late may have tuples among the others: say so."""
+    bound = column.bound.copy()
+    high = column.high.copy()
+    if aggregate.function.name in ("COUNT", "COUNT_DISTINCT", "DISTINCT_BOTH"):
+        bound[partial] = np.maximum(bound[partial], Bound.INTERVAL)
+        high[partial] = high[partial] + high.dtype.type(others)
+    else:
+        bound[partial] = Bound.NONE
+    return replace(column, high=high, bound=bound, reason=_PARTIAL)

@@ -1,0 +1,106 @@
+"""What is owed to the archive: rows of which summaries came first, by whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shedder.engine.ingest.producer_sequences import PRODUCERS_MAX
+from shedder.errors import BadBatch
+
+_ROWS = "+rows"
+_NOBODY = ""  # Owed since before it was noted by whom; anybody may bring these.
+
+
+def rows_name(producer: str) -> str:
+    """The name under which the rows of a producer's summaries follow, with numbers of its own."""
+    return producer + _ROWS
+
+
+class Owed:
+    """Rows whose producers have sent summaries of them and said that they will follow.
+
+    A producer's rows may come in any cut, as long as there are no more of them than it owes. Every
+    owner of one sees the same summaries and rows in the order of the log. For one thread.
+
+    rows: owed by all.
+    """
+
+    def __init__(self, by_producer: Mapping[str, int] | None = None) -> None:
+        self._by_producer = dict(by_producer or {})
+        self.rows = sum(self._by_producer.values())
+
+    @classmethod
+    def from_json(cls, by_producer: Mapping[str, int] | None, rows: int) -> Owed:
+        """As a checkpoint has it; None: it is of before producers were told apart."""
+        return cls({_NOBODY: rows} if by_producer is None and rows else by_producer)
+
+    def to_json(self) -> dict[str, int]:
+        """Rows by producer, for a checkpoint."""
+        return dict(self._by_producer)
+
+    def copy(self) -> Owed:
+        """The same, to be changed apart."""
+        return Owed(self._by_producer)
+
+    def of(self, producer: str) -> int:
+        """Rows that a producer owes."""
+        return self._by_producer.get(producer, 0)
+
+    def check_promise(self, producer: str) -> None:
+        """Whether somebody may promise that rows will follow.
+
+        Raises:
+          BadBatch: he has no name, or too many others owe some.
+        """
+        if not producer:
+            raise BadBatch("summaries whose tuples follow need a producer with a name")
+        if len(self._by_producer) >= PRODUCERS_MAX and producer not in self._by_producer:
+            raise BadBatch(
+                f"tuples of {PRODUCERS_MAX:,} producers are waited for already; send the tuples, "
+                "not summaries of them"
+            )
+
+    def check(self, name: str, rows: int) -> None:
+        """Whether so many rows that follow under a name are owed.
+
+        Raises:
+          BadBatch: they are not.
+        """
+        if not name:
+            raise BadBatch("tuples that follow their summaries need a producer with a name")
+        whose = name.removesuffix(_ROWS)
+        if whose == name:
+            raise BadBatch(
+                f"the tuples of a producer's summaries follow under its name and {_ROWS!r}, as "
+                f"'web-2{_ROWS}'; this is {name!r}"
+            )
+        owed = self._by_producer.get(whose, 0) + self._by_producer.get(_NOBODY, 0)
+        if rows > owed:
+            raise BadBatch(
+                f"no summaries have come from producer {whose!r} whose {rows:,} tuples were to "
+                f"follow: it owes {owed:,}"
+            )
+
+    def promise(self, producer: str, rows: int) -> None:
+        """Summaries of so many rows have come."""
+        if rows:
+            self._by_producer[producer] = self._by_producer.get(producer, 0) + rows
+            self.rows += rows
+
+    def settle(self, name: str, rows: int) -> int:
+        """So many rows have come under a name; how many of them were owed.
+
+        All of them, if they were checked; logs of earlier versions have rows under any name.
+        """
+        left = rows
+        for whose in (name.removesuffix(_ROWS), _NOBODY, *self._by_producer):
+            here = min(left, self._by_producer.get(whose, 0))
+            if here:
+                left -= here
+                self._by_producer[whose] -= here
+                if not self._by_producer[whose]:
+                    del self._by_producer[whose]
+            if not left:
+                break
+        self.rows -= rows - left
+        return rows - left

@@ -1,0 +1,192 @@
+"""Builds value indexes of runs, at a pace that leaves the machine to those who write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import structlog
+
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.tasks.progress import LOOK_S, Progress
+from shedder.engine.runtime.background_pace import Pace
+from shedder.errors import Cancelled, DiskFull, Draining, ShedderError, UnknownStream
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+
+SHARE = 0.1
+"""Of the time while somebody writes, what builders work, all together. They stand still otherwise:
+writers that lose all of it take 1 / (1 - SHARE) = 1.11 times as long, whatever they compete for."""
+QUIET_S = 0.25  # Without a batch or a run for so long, nobody writes.
+
+_log = structlog.get_logger("shedder.indexer")
+
+
+class Indexer:
+    """Has a worker that nobody waits for; asked often, it works once. Safe from any thread.
+
+    A run without its index is read as a whole meanwhile. The newest runs get theirs first: they are
+    asked for most, and the oldest may be dropped before their turn comes.
+    """
+
+    def __init__(self, core: Core) -> None:
+        """core: of whose store; the worker begins when it is asked."""
+        self._core = core
+        self._pool = core.machine.pool("shedder-indexes")
+        self._asked = threading.Event()
+        self._pass: Future[None] | None = None  # The last that was asked for.
+        self._closed = False
+        self._lock = threading.Lock()
+        self._builders = 0
+        self._claims: dict[tuple[str, str], threading.Event] = {}  # By file of a run, and column.
+        self._writers = 0  # Who use neither the log nor the cutter.
+        self._sequence = -1  # The log's, when somebody last looked.
+        self._written_s = float("-inf")  # When somebody last wrote, as far as was seen.
+
+    def catch_up(self) -> None:
+        """Soon, build what is missing and remove what is of no use."""
+        if self._asked.is_set() or self._closed:
+            return
+        self._asked.set()
+        try:
+            self._pass = self._pool.submit(self._work)
+            self._pass.add_done_callback(_tell)
+        except RuntimeError:  # closed meanwhile: the next start goes on
+            self._asked.clear()
+
+    def settle(self) -> None:
+        """Return when what was asked for is done, and what was asked for meanwhile."""
+        while (last := self._pass) is not None:
+            wait([last])
+            if last is self._pass:
+                return
+
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """The block is of somebody who writes, and uses neither the log nor the cutter."""
+        with self._lock:
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writers -= 1
+                self._written_s = self._core.machine.monotonic_s()
+
+    def build(self, run: Run, column: str, progress: Progress) -> None:
+        """Make the index of one run and column, see `Store.build_index`.
+
+        Who else makes the same one is waited for, and it is not made again.
+
+        Raises:
+          CorruptData: the run is damaged, and in quarantine now. DiskFull, StorageFailed.
+          Cancelled: by `progress`, within some milliseconds.
+        """
+        with self._claimed((run.file, column), progress), self.building() as pace:
+
+            def told(rows: int) -> None:
+                progress.advance(rows)
+                pace.rest_if_due(progress.advance)
+
+            with self._core.store.watched(run):
+                self._core.store.build_index(run, column, told)
+            pace.rest(progress.advance)
+
+    def close(self) -> None:
+        """Return when the worker has ended; call off its task first."""
+        self._closed = True
+        self._pool.shutdown()
+
+    def _work(self) -> None:
+        self._asked.clear()
+        try:
+            due = self._due()
+            if not due:
+                return
+            progress = Progress("value indexes", "rows", total=sum(run.rows for run, _ in due))
+            with self._core.tasks.running(progress):
+                for run, column in due:
+                    is_built = self._build_one(run, column, progress)
+                    if is_built and self._asked.is_set():  # One at least, however often it is.
+                        return  # It is in the pool again, and looks for newer ones.
+        except (Cancelled, Draining) as error:
+            _log.info("indexes_stopped", reason=str(error))
+        except DiskFull as error:  # The others would be read in vain; the next run asks again.
+            _log.warning("indexes_stopped", reason=str(error))
+
+    def _build_one(self, run: Run, column: str, progress: Progress) -> bool:
+        try:
+            self.build(run, column, progress)
+        except (Cancelled, Draining, DiskFull):
+            raise
+        except ShedderError as error:  # The run is read without; the next run asks again.
+            _log.warning("index_not_built", file=run.file, column=column, error=str(error))
+            return False
+        return True
+
+    def _due(self) -> list[tuple[Run, str]]:
+        """What is missing: of each stream the newest runs first, the streams in turns."""
+        store, found = self._core.store, []
+        with self.building() as pace:
+
+            def told() -> None:
+                pace.rest_if_due(self._go_on)
+
+            for stream in store.indexed_streams():
+                store.sweep_indexes(stream, told)
+                with suppress(UnknownStream):  # dropped meanwhile
+                    found.append(store.unindexed(stream, told)[::-1])
+        return [each for turn in zip_longest(*found) for each in turn if each is not None]
+
+    def _go_on(self) -> None:
+        if self._closed:
+            raise Draining("the database is closed")
+
+    @contextmanager
+    def _claimed(self, what: tuple[str, str], progress: Progress) -> Iterator[None]:
+        """Within the block nobody else builds this."""
+        mine = threading.Event()
+        while (theirs := self._claims.setdefault(what, mine)) is not mine:
+            progress.advance()
+            theirs.wait(LOOK_S)
+        try:
+            yield
+        finally:
+            del self._claims[what]
+            mine.set()
+
+    @contextmanager
+    def building(self) -> Iterator[Pace]:
+        """Count the block as a builder; it rests by the pace, which shares with all others."""
+        self._count(1)
+        try:
+            yield Pace(self._core.machine, self.share, share_min=0.0)
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._builders += more
+
+    def share(self) -> float:
+        """Return what each builder may take of a core now, above 0."""
+        return SHARE / max(1, self._builders) if self._is_written() else 1.0
+
+    def _is_written(self) -> bool:
+        """Whether batches or runs are being written, or were a moment ago."""
+        core, now_s = self._core, self._core.machine.monotonic_s()
+        sequence, before = core.store.log.next_sequence, self._sequence
+        waits = core.commit.in_flight_bytes or core.meter.queue_bytes
+        if sequence != before or waits or core.cutter.writes or self._writers:
+            self._sequence, self._written_s = sequence, now_s
+        return now_s - self._written_s < QUIET_S
+
+
+def _tell(future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("indexes_failed", error=repr(error))

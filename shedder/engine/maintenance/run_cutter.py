@@ -1,0 +1,127 @@
+"""Tails of streams become runs: when it is time, in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+
+import structlog
+
+from shedder.archive.archive_store import Store
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.store.retention_partitions import compartment_us
+from shedder.archive.tasks.interruptible_call import awaited
+from shedder.archive.tasks.progress import Told, nobody
+from shedder.engine.maintenance.index_builder import Indexer
+from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import Draining, InternalError, UnknownStream
+from shedder.settings import Settings
+
+TAIL_SHARE = 16  # A tail becomes a run when it holds this part of the memory budget.
+TAILS_SHARE = 4  # All tails together never hold more than this part.
+
+_log = structlog.get_logger("shedder.engine")
+
+
+class Cutter:
+    """Writes runs on a thread of its own; decides when on the apply thread.
+
+    writes: a run is being written.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        streams: Mapping[str, Stream],
+        actor: Actor,
+        pool: Executor,
+        indexer: Indexer,
+        lay_out_anew: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._streams = streams
+        self._actor = actor
+        self._pool = pool
+        self._indexer = indexer
+        self._lay_out_anew = lay_out_anew
+        self.writes = False
+        self._cutting: set[str] = set()
+        self._compartments: dict[str, int] = {}  # By stream, where its watermark was.
+
+    def cut_what_is_due(self) -> None:
+        """Write long or large tails into runs; all together are held down by the largest."""
+        sizes = {name: self._store.tail_bytes(s.id) for name, s in self._streams.items()}
+        due = {
+            name
+            for name, stream in self._streams.items()
+            if sizes[name] >= self._settings.memory_bytes // TAIL_SHARE
+            or self._store.tail_rows(stream.id) >= self._settings.run_rows
+            or self._has_left_a_compartment(name, stream)
+        }
+        if sum(sizes.values()) >= self._settings.memory_bytes // TAILS_SHARE // 2:
+            due.add(max(sizes, key=lambda name: sizes[name]))
+        for name in due - self._cutting:
+            self._cut(self._streams[name])
+
+    def _has_left_a_compartment(self, name: str, stream: Stream) -> bool:
+        """Whether the watermark has gone from one compartment of what is retained to another."""
+        width_us = compartment_us(stream.schema.retain_us)
+        if width_us is None or stream.watermark_us is None:
+            return False
+        now = stream.watermark_us // width_us
+        before = self._compartments.get(name)
+        self._compartments[name] = now
+        if before is None:  # Since the start: what has come may span many.
+            return self._store.is_wide(stream.id)
+        return now != before and self._store.tail_rows(stream.id) > 0
+
+    def _cut_once(self, stream_id: int) -> Run | None:
+        self.writes = True
+        try:
+            return self._store.cut(stream_id)
+        finally:
+            self.writes = False
+
+    def _cut_wide(self, stream_id: int) -> Run | None:
+        """Write the tail, or as many runs of it as it spans compartments; the last one."""
+        run = self._cut_once(stream_id)
+        while run is not None and self._store.is_wide(stream_id):
+            run = self._cut_once(stream_id)
+        return run
+
+    def _cut(self, stream: Stream) -> None:
+        name = stream.schema.name
+        self._cutting.add(name)
+
+        def done(future: Future[Run | None]) -> None:
+            self._cutting.discard(name)
+            error = future.exception()
+            if error is None:
+                self._follow(stream)
+            elif not isinstance(error, UnknownStream):  # dropped meanwhile
+                _log.error("run_not_written", stream=name, error=str(error))
+                return
+            with suppress(Draining, InternalError):  # closed meanwhile
+                self._actor.post(self.cut_what_is_due)
+
+        self._pool.submit(self._cut_wide, stream.id).add_done_callback(done)
+
+    def seal(self, stream: Stream, told: Told = nobody) -> None:
+        """Write a stream's tail into runs; returns when it is done.
+
+        told: called now and then meanwhile; what it raises is raised, and the run is still written.
+        """
+        while awaited(self._pool.submit(self._cut_once, stream.id), told) is not None:
+            pass  # A run ends before a hole that damage has torn; the next one begins after it.
+        self._follow(stream)
+
+    def _follow(self, stream: Stream) -> None:
+        """Have done what a new run needs: its index, and the layout, if that was altered since."""
+        self._indexer.catch_up()
+        with suppress(UnknownStream):  # dropped meanwhile
+            if self._store.unlike(stream.id):
+                self._lay_out_anew(stream.schema.name)

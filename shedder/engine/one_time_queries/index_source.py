@@ -1,0 +1,205 @@
+"""One-time questions by value index: few row groups instead of all files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.archive.archive_store import Store
+from shedder.archive.indexes.value_index import Ranges, keys_of
+from shedder.archive.layouts.blocks import Wanted
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.store.snapshot import Snapshot
+from shedder.cql.expressions.column_types import ColumnType
+from shedder.cql.expressions.evaluate import evaluate, true_rows
+from shedder.cql.expressions.predicate_ranges import Stretch as Values
+from shedder.cql.expressions.predicate_ranges import stretches_of
+from shedder.cql.sql.exact_query import POSITION
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.one_time_queries.rollup_source import SMALL_SHARE
+from shedder.errors import CorruptData
+from shedder.queries.answers.text_format import stretch_text
+from shedder.queries.evidence.precision_targets import target_text
+from shedder.queries.one_time.source_choice import Stretch
+
+GROUPS_SHARE = 1 / 16
+"""More of a run's row groups than this are read faster as a whole, by DuckDB's threads."""
+ROWS_MAX = 1 << 20  # That are looked up; what is left then is read as a whole.
+
+_ENDS = (-(1 << 63), (1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LookedUp:
+    """What indexes have answered.
+
+    rows: that WHERE keeps, of `columns` and POSITION. done: by first position, the runs that they
+    are of, so that nobody needs to read these. read: tuples that were read for them.
+    """
+
+    rows: tuple[pa.RecordBatch, ...] = ()
+    done: frozenset[int] = frozenset()
+    read: int = 0
+    column: str | None = None
+
+
+def usable(store: Store, stream: int, query: BoundQuery) -> tuple[str, Ranges] | None:
+    """The column whose index is asked for a query, and for which keys; None: none is of use."""
+    indexed = store.indexes(stream)
+    if not indexed:
+        return None
+    said = {name: s for name, s in stretches_of(query.where).items() if name in indexed}
+    if not said:
+        return None
+    name = min(said, key=lambda name: (any(s.low != s.high for s in said[name]), name))
+    types = {column.name: column.type for column in query.schema.columns}
+    return name, _ranges(said[name], types[name])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """How a question is answered by an index: which row groups are read of runs.
+
+    groups: by first position, of the runs of which little is read; others are read as a whole.
+    """
+
+    column: str
+    groups: Mapping[int, NDArray[np.uint16]]
+    snapshot: Snapshot
+
+    @property
+    def read(self) -> int:
+        """Tuples of runs that are read, about."""
+        of_runs = ((run, self.groups.get(run.first_position)) for run in self.snapshot.runs)
+        return sum(
+            run.rows if groups is None else run.rows * len(groups) // run.blocks
+            for run, groups in of_runs
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether this is the better way, whatever the target: what is rare is in no small part."""
+        rows = sum(run.rows for run in self.snapshot.runs)
+        return bool(self.groups) and self.read <= SMALL_SHARE * rows
+
+    @property
+    def text(self) -> str:
+        """What is left out."""
+        rows = sum(run.rows for run in self.snapshot.runs)
+        return f"{self.column}: about {self.read:,} of {rows:,} tuples in runs are read"
+
+    def explain(self, query: BoundQuery, stretch: Stretch) -> str:
+        """EXPLAIN of a question that is answered so, a line per fact."""
+        lines = [
+            ("source", f"the index on {self.column}, exactly"),
+            ("because", "what WHERE keeps is in few row groups, which it names"),
+            ("target", target_text(query)),
+            ("stretch", stretch_text(stretch.start_us, stretch.end_us)),
+            ("index", self.text),
+        ]
+        return "\n".join(f"{name + ':':<11}{text}" for name, text in lines)
+
+
+def planned(
+    store: Store,
+    stream: int,
+    query: BoundQuery,
+    snapshot: Snapshot,
+    told: Callable[[], None] = lambda: None,
+) -> Lookup | None:
+    """What the index says of a query's WHERE; None: no index is of use.
+
+    Args:
+      store, stream: whose indexes.
+      query: any.
+      snapshot: of the stream.
+      told: called before each run; what it raises ends the work.
+    """
+    use = usable(store, stream, query)
+    if use is None:
+        return None
+    name, ranges = use
+    found: dict[int, NDArray[np.uint16]] = {}
+    for run in snapshot.runs:
+        told()
+        groups = store.look_up(run, name, ranges)
+        if groups is not None and _is_little(run, len(groups)):
+            found[run.first_position] = groups
+    return Lookup(name, found, snapshot)
+
+
+def look_up(
+    query: BoundQuery,
+    lookup: Lookup | None,
+    columns: Sequence[str],
+    told: Callable[[], None] = lambda: None,
+) -> LookedUp:
+    """Read what WHERE keeps of those runs whose index says that little of them is needed.
+
+    A run whose row groups are damaged is left to who reads files as a whole, and finds it damaged.
+
+    Args:
+      query: of which the lookup is.
+      lookup: see `planned`.
+      columns: that are wanted.
+      told: called before each run; what it raises ends the work.
+
+    Raises:
+      StorageFailed: a run cannot be read.
+    """
+    if lookup is None or query.where is None:
+        return LookedUp()
+    names = tuple(dict.fromkeys((*columns, POSITION)))
+    wanted = Wanted(query.schema.time_column, names)
+    kept: list[pa.RecordBatch] = []
+    done: set[int] = set()
+    rows = read = 0
+    snapshot = lookup.snapshot
+    for run in snapshot.runs:
+        told()
+        groups = lookup.groups.get(run.first_position)
+        if groups is None or rows > ROWS_MAX:
+            continue
+        try:
+            for table in snapshot.read_groups(run, [int(group) for group in groups], wanted):
+                read += table.num_rows
+                for batch in table.to_batches():
+                    found = batch.filter(pa.array(true_rows(evaluate(query.where, batch))))
+                    if found.num_rows:
+                        kept.append(found)
+                        rows += found.num_rows
+        except CorruptData:
+            kept = [batch for batch in kept if not _is_of(run, batch)]
+            continue
+        done.add(run.first_position)
+    return LookedUp(tuple(kept), frozenset(done), read, lookup.column)
+
+
+def _is_little(run: Run, groups: int) -> bool:
+    """Whether so many row groups are few; a run in order of position has only large ones."""
+    return not groups or (run.is_dealt and groups <= GROUPS_SHARE * run.blocks)
+
+
+def _is_of(run: Run, batch: pa.RecordBatch) -> bool:
+    first = batch.column(POSITION)[0].as_py()
+    return bool(run.first_position <= first < run.end_position)
+
+
+def _ranges(stretches: Sequence[Values], kind: ColumnType) -> Ranges:
+    return [
+        (_key(stretch.low, kind, _ENDS[0]), _key(stretch.high, kind, _ENDS[1]))
+        for stretch in stretches
+    ]
+
+
+def _key(value: float | str | None, kind: ColumnType, end: int) -> int:
+    """The key of a constant, which need not fit the column."""
+    if value is None:
+        return end
+    if kind in (ColumnType.INTEGER, ColumnType.BIGINT, ColumnType.TIMESTAMP, ColumnType.DATE):
+        return int(np.clip(value, *_ENDS)) if isinstance(value, float) else int(value)
+    return int(keys_of(pa.array([value], kind.arrow), kind)[0])

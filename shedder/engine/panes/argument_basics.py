@@ -1,0 +1,17 @@
+"""What is known of the values that a part is to read, before any of them is skipped."""
+
+from __future__ import annotations
+
+from shedder.engine.synopsis_plans.synopsis_plan import ENDS_IN_TIME, Part
+from shedder.streams.frame import Frame, Known
+
+
+def known_of(part: Part, view: Frame, first: int, last: int) -> Known:
+    """The basics of a part's argument in a view's rows first to last (exclusive)."""
+    if part.argument is None:
+        return Known(last - first, None, None)
+    if part.second is not None:
+        return view.known_pairs((part.argument, part.second), first, last)
+    if part.kind in ENDS_IN_TIME:
+        return view.known_in_time(part.argument, first, last)
+    return view.known(part.argument, first, last)

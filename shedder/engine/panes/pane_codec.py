@@ -1,0 +1,65 @@
+"""A pane as bytes: its synopses, its segments and its group keys, readable by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.engine.panes.overflow_group import among_others
+from shedder.engine.panes.pane import Pane
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.streams.group_keys import GroupKeys
+from shedder.streams.ipc import table_bytes
+
+_SEGMENTS = b"segments"  # Metadata of a stored pane: part, level and basics of t0, t1, ...
+
+
+def pane_to_bytes(held: Pane, keys: GroupKeys | None) -> bytes:
+    """Arrow IPC of one row; keys: of the query's groups, None without GROUP BY."""
+    columns: dict[str, pa.Array[Any]] = {}
+    if keys is not None:
+        ids = held.groups_here
+        values = keys.keys(ids)
+        table = pa.table(list(values), names=[f"k{i}" for i in range(len(values))])
+        columns["hashes"] = pa.array([keys.hashes(ids).tobytes()], pa.binary())
+        columns["keys"] = pa.array([table_bytes(table)], pa.binary())
+        held = held.select(ids)
+    for index, data in enumerate(held.to_bytes()):
+        columns[f"s{index}"] = pa.array([data], pa.binary())
+    segments = []
+    for index, ((part, level), segment) in enumerate(sorted(held.segments.items())):
+        columns[f"t{index}"] = pa.array([segment.synopsis.to_bytes()], pa.binary())
+        if segment.shape is not None:
+            columns[f"u{index}"] = pa.array([segment.shape.to_bytes()], pa.binary())
+        segments.append([part, level, *segment.basics])
+    if not segments:
+        return table_bytes(pa.table(columns))
+    return table_bytes(pa.table(columns, metadata={_SEGMENTS: json.dumps(segments)}))
+
+
+def pane_from_bytes(data: bytes, plan: Plan, keys: GroupKeys | None) -> Pane:
+    """What pane_to_bytes wrote for the same plan, with the ids of its groups among `keys`."""
+    row = pa.ipc.open_stream(data).read_all()
+    held = Pane.from_bytes(plan, [row[f"s{i}"][0].as_py() for i in range(len(plan.parts))])
+    stored = (row.schema.metadata or {}).get(_SEGMENTS)
+    for index, (part, level, *basics) in enumerate([] if stored is None else json.loads(stored)):
+        shape = row[f"u{index}"][0].as_py() if f"u{index}" in row.column_names else None
+        held.adopt_segment((part, level), row[f"t{index}"][0].as_py(), basics, shape)
+    if keys is None:
+        return held
+    hashes = np.frombuffer(row["hashes"][0].as_py(), np.uint64)
+    values = pa.ipc.open_stream(row["keys"][0].as_py()).read_all()
+    return among_others(held, _ids(keys, hashes, values), keys.size)
+
+
+def _ids(keys: GroupKeys, hashes: NDArray[np.uint64], values: pa.Table) -> NDArray[np.int64]:
+    ids = np.zeros(len(hashes), np.int64)
+    real = np.flatnonzero(hashes != 0)  # The others row has hash 0 and keeps id 0.
+    if len(real):
+        columns = [c.combine_chunks().take(real) for c in values.columns]
+        ids[real] = keys.adopt(hashes[real], columns)
+    return ids

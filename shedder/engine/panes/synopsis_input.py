@@ -1,0 +1,140 @@
+"""What one synopsis reads of a view: arrays without nulls, and the groups of their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part
+from shedder.streams.frame import Frame
+from synopses.moments.covariance import GroupedCrossMoments
+
+
+class PartInput:
+    """A part's arrays of one view, from which its synopses of any pane and level are fed."""
+
+    __slots__ = ("_arrays", "_ids", "_is_count", "_rows")
+
+    def __init__(
+        self, part: Part, view: Frame, ids: NDArray[np.int32] | None, *, level: int = 0
+    ) -> None:
+        self._arrays: tuple[Any, ...] = ()
+        self._rows: NDArray[np.int64] | None = None
+        if part.argument is not None and part.second is not None:
+            pairs = view.pairs(part.argument, part.second)
+            self._rows, self._arrays = pairs.rows, (pairs.first, pairs.second)
+        elif part.argument is not None:
+            present = view.present(part.argument)
+            self._rows = present.rows
+            match part.kind:  # Each question takes its time: the most usual kinds come first.
+                case Kind.COUNT:
+                    pass
+                case Kind.MOMENTS:
+                    self._arrays = (present.values,)
+                case Kind.DISTINCT:
+                    hashes = view.identities(part.argument)
+                    self._arrays = (hashes.first, hashes.second)[: 1 if level else 2]
+                case Kind.BUCKETS | Kind.KLL | Kind.REQ_HIGH | Kind.REQ_LOW:
+                    self._arrays = (np.asarray(present.values, np.float64),)
+                case Kind.FREQUENT:
+                    keys = view.hashes(part.argument).first
+                    self._arrays = (keys, _gatherable(present.values))
+                case Kind.COUNTERS | Kind.THETA:
+                    self._arrays = (view.hashes(part.argument).first,)
+                case Kind.FIRST_LAST | Kind.TEXT_FIRST_LAST:
+                    rows = slice(None) if present.rows is None else present.rows
+                    self._arrays = (view.times_us[rows], view.positions[rows], present.values)
+                case _:
+                    self._arrays = (present.values,)
+        self._ids = ids if ids is None or self._rows is None else ids[self._rows]
+        self._is_count = part.kind is Kind.COUNT
+
+    def _values_of(self, first: int, last: int) -> tuple[int, int]:
+        """Which of the values are of the view's rows first to last (exclusive)."""
+        if self._rows is None:
+            return first, last
+        start, stop = np.searchsorted(self._rows, (first, last)).tolist()
+        return start, stop
+
+    def groups_of(self, first: int, last: int) -> NDArray[np.int32]:
+        """The group of each value of these rows."""
+        start, stop = self._values_of(first, last)
+        assert self._ids is not None
+        return self._ids[start:stop]
+
+    def feed(
+        self,
+        synopsis: Any,
+        first: int,
+        last: int,
+        *,
+        places: NDArray[np.int32] | None = None,
+        groups: int | None = None,
+    ) -> int:
+        """Update the synopsis with the view's rows first to last (exclusive).
+
+        Args:
+          places: where in the synopsis each group is; None: where its id says.
+          groups: the synopsis has only the first groups; None: all.
+
+        Returns:
+          How many values there were in these rows.
+        """
+        first, last = self._values_of(first, last)
+        if first == last:
+            return 0
+        ids = None if self._ids is None else self._ids[first:last]
+        if ids is not None and places is not None:
+            ids = places[ids]
+        if self._is_count:
+            synopsis.update(ids, int(last - first))
+            return int(last - first)
+        arrays = [array[first:last] for array in self._arrays]
+        if ids is not None and groups is not None:
+            rows = np.flatnonzero(ids < groups)
+            ids, arrays = ids[rows], [array[rows] for array in arrays]
+        synopsis.update(ids, *arrays)
+        return int(last - first)
+
+    def feed_shape(
+        self,
+        shape: GroupedCrossMoments | None,
+        first: int,
+        last: int,
+        *,
+        places: NDArray[np.int32] | None = None,
+    ) -> None:
+        """Update what a segment knows of x and x^2, if it does, as `feed` does the synopsis."""
+        if shape is None:
+            return
+        first, last = self._values_of(first, last)
+        if first < last:
+            values = np.asarray(self._arrays[0][first:last], np.float64)
+            ids = None if self._ids is None else self._ids[first:last]
+            if ids is not None and places is not None:
+                ids = places[ids]
+            with np.errstate(over="ignore"):  # An infinite square makes the pair one that is apart.
+                shape.update(ids, values, values * values)
+
+
+class TextValues:
+    """Arrow text that becomes Python strings only for the rows somebody picks."""
+
+    def __init__(self, values: pa.Array[Any]) -> None:
+        self._values = values
+        self.dtype = np.dtype(object)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Any:
+        if isinstance(rows, slice):
+            return TextValues(self._values[rows])
+        return self._values.take(rows).to_numpy(zero_copy_only=False)
+
+
+def _gatherable(values: Any) -> Any:
+    return TextValues(values) if isinstance(values, pa.Array) else values

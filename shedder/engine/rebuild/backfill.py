@@ -1,0 +1,343 @@
+"""Backfill: runs and panes of a stream's past that were built elsewhere, adopted in one moment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from shedder.archive.catalog.backfill_table import Backfill, BackfillPart, Summarised
+from shedder.archive.files.file_system import DISK_FULL_ERRNOS
+from shedder.archive.metadata.catalog_entries import Run
+from shedder.archive.runs.external_run import SentFile
+from shedder.cql.statements.archive_layout import layout_text
+from shedder.engine.engine_state import Core
+from shedder.engine.maintenance.run_rewriter import Relayouts
+from shedder.engine.rebuild.backfill_bounds import check_times
+from shedder.engine.rebuild.backfilled_panes import (
+    BuiltFrom,
+    Received,
+    backfill_plans,
+    latest_built_from,
+    put_in,
+    received,
+)
+from shedder.engine.remote_summaries.wire_format import Summaries
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import BadBatch, BadSetting, DiskFull, FailedPrecondition, StorageFailed
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_ATTEMPT = re.compile(r"[0-9a-f]{1,32}")
+FILES_MAX = 1 << 16  # Of one part.
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillState:
+    """What who backfills must know.
+
+    seed: of the stream, by which rows are dealt into blocks. layout: as in CQL, of the runs.
+    first_position: of part 0; each further part begins `part_positions` later. run_rows: that a
+    run should have. plan: as it was begun with. done: by part, its rows and its poison. adopted:
+    rows, once it is over. plans: engine.summarise's, as JSON. watermark_us: of the stream now.
+    newest_us: the largest event time in the parts that are done.
+    """
+
+    stream_id: int
+    seed: int
+    layout: str
+    first_position: int
+    part_positions: int
+    run_rows: int
+    plan: str
+    done: dict[int, tuple[int, int]]
+    adopted: int | None
+    plans: str
+    watermark_us: int | None
+    newest_us: int | None
+
+    def to_json(self) -> str:
+        """As text, for the wire and for executors."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> BackfillState:
+        """The inverse of to_json."""
+        read = json.loads(text)
+        done = {int(part): (rows, poison) for part, (rows, poison) in read["done"].items()}
+        return cls(**{**read, "done": done})
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """How many tuples are part of the stream now; duplicate: they were before."""
+
+    rows: int
+    duplicate: bool = False
+
+
+class Backfilling(ABC):
+    """The part of the engine that takes in a past. Safe from any thread."""
+
+    core: Core
+    relayouts: Relayouts
+    _ddl: threading.RLock
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def begin_backfill(
+        self, stream: str, name: str, plan: str = "", parts: int = 0
+    ) -> BackfillState:
+        """Begin a backfill, or see how far it is.
+
+        Args:
+          stream: the stream's name.
+          name: the backfill's, which makes everything about it idempotent.
+          plan: anything that says how the source is cut into parts; the first one counts.
+          parts: how many there are; 0: only look.
+
+        Raises:
+          UnknownStream, BadSetting; FailedPrecondition: it has not begun, or parts are too many.
+        """
+        self._check_open()
+        if not _NAME.fullmatch(name):
+            raise BadSetting(f"{name[:120]!r} is no name of a backfill: letters, digits, . _ -")
+        of, store = self.core.stream(stream), self.core.store
+        begun = store.begin_backfill(of.id, name, plan, parts)
+        done = store.catalog.backfill_parts(of.id, name)
+        return BackfillState(
+            stream_id=of.id,
+            seed=of.schema.seed,
+            layout=layout_text(begun.layout),
+            first_position=begun.first_position,
+            part_positions=store.part_positions,
+            run_rows=self.core.settings.run_rows,
+            plan=begun.plan,
+            done={part.part: (part.rows, part.poison) for part in done},
+            adopted=None if begun.adopted_us is None else begun.rows,
+            plans=backfill_plans(self.core, stream).to_json(),
+            watermark_us=of.watermark_us,
+            newest_us=max((run.high_us for part in done for run in part.runs), default=None),
+        )
+
+    def write_backfill(
+        self, stream: str, name: str, part: int, attempt: str, file: int, offset: int, data: bytes
+    ) -> None:
+        """Append bytes to a file of a part; those that are there already are left as they are.
+
+        attempt: hexadecimal, another one for everybody who works on the part.
+
+        Raises:
+          FailedPrecondition: bytes before these are missing, begin with another attempt; or the
+            backfill is over.
+          DiskFull, StorageFailed.
+        """
+        path = self._path(self._going_on(stream, name), part, attempt, file)
+        files = self.core.store.files
+        try:
+            with self.core.indexer.giving_way():
+                with suppress(FileExistsError):
+                    files.create(path).close()
+                out = files.append(path)
+                try:
+                    if offset > out.size:
+                        raise FailedPrecondition(
+                            f"bytes {out.size} to {offset} of file {file} of part {part} "
+                            "are missing"
+                        )
+                    rest = data[out.size - offset :]  # A full disk cuts a write short.
+                    if rest:
+                        out.write([rest])
+                finally:
+                    out.close()
+        except OSError as error:
+            kind = DiskFull if error.errno in DISK_FULL_ERRNOS else StorageFailed
+            raise kind(f"cannot write {path}: {error}") from error
+
+    def finish_backfill_part(
+        self,
+        stream: str,
+        name: str,
+        part: int,
+        attempt: str,
+        *,
+        rows: int,
+        poison: int,
+        sent: Sequence[SentFile],
+        queries: Mapping[str, Summarised],
+        summaries: bytes,
+    ) -> None:
+        """Read all that was written of a part, and note that it is done.
+
+        A part that is done stays as it is, but for other summaries when no files are sent.
+
+        Args:
+          stream, name, part, attempt: as before. rows: in its runs. poison: kept aside elsewhere.
+          sent: its files, number 0 first. queries: those that it is summarised for.
+          summaries: of its tuples that the panes of these may need.
+
+        Raises:
+          BadBatch, SchemaMismatch, BadTimestamp: what was sent is wrong, and nothing of it is kept.
+          FailedPrecondition: the backfill is over.
+          DiskFull, StorageFailed.
+        """
+        backfill, store = self._going_on(stream, name), self.core.store
+        Summaries.from_bytes(summaries)
+        if len(sent) > FILES_MAX:
+            raise BadBatch(f"part {part} has {len(sent):,} files; up to {FILES_MAX:,} are taken")
+        paths = [self._path(backfill, part, attempt, number) for number in range(len(sent))]
+        runs: tuple[Run, ...] = ()
+        try:
+            if store.catalog.backfill_part(backfill.stream_id, name, part) is None:
+                with self.core.indexer.giving_way():
+                    for path in paths:
+                        self._sync(path)
+                    runs = store.examine_part(backfill, part, list(zip(paths, sent, strict=True)))
+                if (found := sum(run.rows for run in runs)) != rows:
+                    raise BadBatch(f"part {part} has {found:,} rows, not {rows:,}")
+            made = BackfillPart(backfill.stream_id, name, part, rows, poison, runs, dict(queries))
+            store.finish_part(backfill, made, summaries, paths)
+        finally:
+            self._forget(backfill, f"{part}-{attempt}")
+
+    def adopt_backfill(
+        self, stream: str, name: str, *, rows: int, overlap: bool = False
+    ) -> Adopted:
+        """Make all parts of a backfill part of the stream, in one catalog transaction.
+
+        Args:
+          stream, name: as before.
+          rows: of the source, poison included: all parts together have so many.
+          overlap: event times may be among those that the stream has already.
+
+        Raises:
+          PlansChanged: summarise the parts again, for the queries that there are now.
+          FailedPrecondition: rows are missing, or event times overlap.
+          BeforeRetention: some are older than what the stream retains.
+          BadBatch, DiskFull, StorageFailed: nothing has changed.
+        """
+        self._check_open()
+        core = self.core
+        with self._ddl:
+            of, backfill = core.stream(stream), self._begun(stream, name)
+            if backfill.adopted_us is not None:
+                return Adopted(backfill.rows, duplicate=True)
+            parts = core.store.catalog.backfill_parts(of.id, name)
+            found = sum(part.rows + part.poison for part in parts)
+            if found != rows:
+                raise FailedPrecondition(
+                    f"backfill {name!r} has {found:,} rows, its source {rows:,}: parts are "
+                    "missing, or the source has changed since it was begun"
+                )
+            runs = tuple(run for part in parts for run in part.runs)
+            panes, built_from = received(core, of, parts), latest_built_from(parts)
+            core.store.link_backfill(runs)
+            adopting = core.actor.call(
+                lambda: self._adopt(of, backfill, runs, panes, built_from, overlap=overlap)
+            )
+            try:
+                adopting.result()
+            finally:
+                wait([adopting])  # Whoever gives up, too: nobody else begins before it is done.
+            core.store.forget_files(runs)
+        self.relayouts.wake(stream)
+        core.indexer.catch_up()
+        return Adopted(sum(run.rows for run in runs))
+
+    def abandon_backfill(self, stream: str, name: str) -> None:
+        """Forget what is done of a backfill that is not adopted; it can begin anew.
+
+        Raises:
+          FailedPrecondition: it has never begun, or was adopted.
+        """
+        self._check_open()
+        with self._ddl:
+            backfill = self.core.store.catalog.backfill(self.core.stream(stream).id, name)
+            if backfill is None:
+                raise FailedPrecondition(f"backfill {name!r} has not begun")
+            if backfill.adopted_us is not None:
+                raise FailedPrecondition(f"backfill {name!r} is part of the stream; use DELETE")
+            self.core.store.drop_backfill(backfill)
+            self._forget(backfill, "")
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _adopt(
+        self,
+        stream: Stream,
+        backfill: Backfill,
+        runs: tuple[Run, ...],
+        panes: Received,
+        built_from: BuiltFrom,
+        *,
+        overlap: bool,
+    ) -> None:
+        """On the apply thread, whoever still waits for it: all of it, or nothing."""
+        core = self.core
+        now_us = core.clock_us()
+        newest_us = max((run.high_us for run in runs), default=None)
+        undo: Callable[[], None] | None = None
+        try:
+            check_times(core, stream, runs, overlap=overlap)
+            core.checkpoints.settle()  # What is undone below is not what it believes to be stored.
+            if newest_us is not None:
+                undo = put_in(stream, panes, built_from, newest_us, now_us)
+            core.checkpoints.now(also=lambda: core.store.adopt_backfill(backfill, runs, now_us))
+        except BaseException:
+            if undo is not None:
+                undo()
+            core.store.forget_files(runs, "runs")
+            raise
+        core.store.show_backfill(stream.id, runs)
+        for published in stream.queries.values():
+            published.behind = True
+            published.guard(partial(published.refresh, stream))
+
+    def _begun(self, stream: str, name: str) -> Backfill:
+        return self.core.store.begin_backfill(self.core.stream(stream).id, name, "", 0)
+
+    def _going_on(self, stream: str, name: str) -> Backfill:
+        backfill = self._begun(stream, name)
+        if backfill.adopted_us is not None:
+            raise FailedPrecondition(f"backfill {name!r} is part of the stream already")
+        return backfill
+
+    def _path(self, backfill: Backfill, part: int, attempt: str, file: int) -> Path:
+        if not _ATTEMPT.fullmatch(attempt) or not 0 <= file < FILES_MAX:
+            raise BadSetting(f"no file {file} of attempt {attempt[:40]!r}")
+        name = f"{_prefix(backfill)}{part}-{attempt}-{file}"
+        return self.core.store.directory / "tmp" / name
+
+    def _sync(self, path: Path) -> None:
+        try:
+            file = self.core.store.files.append(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+        except FileNotFoundError:
+            raise FailedPrecondition(f"nothing was written of {path.name}") from None
+        except OSError as error:
+            raise StorageFailed(f"cannot sync {path}: {error}") from error
+
+    def _forget(self, backfill: Backfill, which: str) -> None:
+        """Remove what was written of one attempt, or (which is empty) of all."""
+        folder = self.core.store.directory / "tmp"
+        begin = f"{_prefix(backfill)}{which}" + ("-" if which else "")
+        with suppress(OSError):  # The next start empties it.
+            for name in self.core.store.files.names(folder):
+                if name.startswith(begin):
+                    self.core.store.files.unlink(folder / name)
+
+
+def _prefix(backfill: Backfill) -> str:
+    digest = hashlib.sha256(backfill.name.encode()).hexdigest()[:16]
+    return f"backfill-{backfill.stream_id}-{digest}-"

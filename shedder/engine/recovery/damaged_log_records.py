@@ -1,0 +1,72 @@
+"""Records that went with damaged bytes of the log: whose tuples they may have held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shedder.archive.archive_store import Store
+from shedder.archive.log.log_segment import Damage, header_of
+from shedder.archive.log.records import Batch, Kind
+from shedder.cql.statements.overload_policy import Policy
+from shedder.engine.standing_queries.stream_state import Stream
+
+_QUIET = frozenset(
+    {Kind.MARK, Kind.HEARTBEAT, Kind.LEVEL, Kind.SIZES, Kind.LEVEL_FROM, Kind.ALTERED}
+)
+_DROPS = frozenset({Policy.DROP, Policy.DROP_LEAST})
+
+
+def uncounted(
+    store: Store, streams: Mapping[str, Stream], held_to: Mapping[str, int]
+) -> tuple[str, ...]:
+    """The streams that may have lost tuples of which no position tells how many.
+
+    A batch that is lost leaves a hole between the positions of those before and behind it. It does
+    not where nothing of its stream is behind it; and summaries that were built elsewhere, and what
+    was dropped at the door, have no positions at all.
+
+    Args:
+      store: after its log was read; what is below its checkpoint was applied before.
+      streams: by name, with what they have lost.
+      held_to: by name, the log's number of the last batch of a stream that is there.
+    """
+    start = store.catalog.checkpoint_sequence()
+    found = set[str]()
+    for damage in store.recovery.log.damages:
+        if damage.end_sequence is not None and damage.end_sequence <= start:
+            continue
+        if damage.kind in _QUIET:
+            continue
+        owner = _owner(store, streams, damage)
+        for name, stream in streams.items():
+            behind = held_to.get(name, -1) > damage.first_sequence
+            if owner in (None, name) and _hides(damage, stream, is_behind=behind):
+                found.add(name)
+    return tuple(sorted(found))
+
+
+def _hides(damage: Damage, stream: Stream, *, is_behind: bool) -> bool:
+    """Whether the damage may have taken tuples of a stream that no hole in its positions shows."""
+    if damage.kind == Kind.BUILT or not is_behind:
+        return True
+    if stream.schema.on_overload.policy in _DROPS:
+        return True
+    return damage.kind is None and stream.takes_summaries
+
+
+def _owner(store: Store, streams: Mapping[str, Stream], damage: Damage) -> str | None:
+    """Whose batch it was, where its header is still there and fits the hole; None: not known."""
+    if damage.kind != Kind.BATCH:
+        return None
+    data = header_of(store.files, damage)
+    try:
+        header = Batch.from_bytes(data)
+    except UnicodeDecodeError:
+        return None
+    for name, stream in streams.items():
+        if stream.id == header.stream and any(
+            first <= header.first_position and header.end_position <= end
+            for first, end in stream.lost.until
+        ):
+            return name
+    return None

@@ -1,0 +1,9 @@
+"""Registration of standing queries: the registrar, rewriting, and the registry.
+
+The registrar takes a CREATE QUERY statement to a standing query or refuses it. A rewrite makes
+a query cheaper (coarser slides, shorter windows, thinning) and reports what changes. EXPLAIN of
+a standing query is here too.
+
+May import any package below it: synopsis_plans, runtime, window_state, standing_queries,
+engine_state, tenants, checkpoints, allocation, load_shedding, rebuild.
+"""

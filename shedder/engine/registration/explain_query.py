@@ -1,0 +1,80 @@
+"""EXPLAIN of a standing query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shedder.cql.text.durations import duration_text
+from shedder.cql.text.sampling_fractions import share_text
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.synopsis_plans.thinning_levels import levels_text
+from shedder.streams.windows import PaneGrid
+
+if TYPE_CHECKING:
+    pass
+
+
+def explain(
+    stream: Stream,
+    published: Published,
+    costs: Mapping[tuple[int, ...], tuple[float, float]],
+) -> str:
+    """EXPLAIN of a standing query.
+
+    costs: by its synopses that are thinned together, ns per tuple, in full and now; empty where
+      nobody looks at them.
+    """
+    keeps = published.standing
+    grid = keeps.grid
+    lines = [
+        f"standing query {keeps.name} on stream {stream.schema.name}",
+        f"  text: {keeps.query.text}",
+    ]
+    if grid.width_us is None:
+        lines.append("  window: does not slide; one synopsis per aggregate")
+    else:
+        assert grid.range_us is not None
+        assert grid.slide_us is not None
+        lines.append(
+            f"  window: range {grid.range_us / 1e6:g} s, slide {grid.slide_us / 1e6:g} s, "
+            f"panes of {grid.width_us / 1e6:g} s, {len(keeps.panes)} live"
+        )
+        lines += _coarsening(grid)
+    if keeps.closed.merges_full:
+        lines.append(
+            "  merges: the cap on groups leaves no room for all; a slide merges up to "
+            f"{len(keeps.panes):,} panes (a longer SLIDE or COLLAPSE makes them fewer)"
+        )
+    if keeps.feed is not None:
+        lines.append(f"  shared: reads the panes of {keeps.feed.feeder.name}")
+    if keeps.takers:
+        names = ", ".join(each.name for each in keeps.takers)
+        lines.append(f"  shared: its panes are read by {names}")
+    for aggregate, part in zip(keeps.query.aggregates, keeps.plan.answers, strict=True):
+        kind, level = keeps.plan.parts[part].kind.value, keeps.levels[part]
+        share = f", reading {share_text(level)} of the tuples" if level else ""
+        share += " (forced)" if part in keeps.forced else ""
+        lines.append(f"  {aggregate.function.value}: pane synopses ({kind}){share}")
+    lines.append(f"  memory: {keeps.size_bytes:,} bytes; thinning: {levels_text(keeps.levels)}")
+    for parts, (full, now) in costs.items():
+        kinds = ", ".join(keeps.plan.parts[part].kind.value for part in parts)
+        lines.append(f"  cost: {kinds}: {now:.1f} ns per tuple, {full:.1f} in full")
+    lines += [f"  granted {key}: {value}" for key, value in published.granted.items()]
+    return "\n".join(lines)
+
+
+def _coarsening(grid: PaneGrid) -> list[str]:
+    """How old panes become coarser, and what that does to the window."""
+    coarsening, width_us = grid.coarsening, grid.width_us
+    assert width_us is not None
+    if coarsening.longest == 1:
+        return []
+    rungs = [
+        f"after {duration_text(kept * width_us)} of {duration_text(grain * width_us)}"
+        for kept, grain in zip(coarsening.kept, coarsening.grains[1:], strict=True)
+    ]
+    resolution = duration_text(coarsening.longest * width_us)
+    begins = f"the window begins at a multiple of {resolution}, at or before its range"
+    return [f"  old panes: {', '.join(rungs)}; {begins}"]

@@ -1,0 +1,139 @@
+"""A standing query as a user holds it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shedder.engine.runtime.subscribers import Latest, News
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.errors import BadSetting, DeadlineExceeded, ShedderError, UnknownQuery
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Receipt
+
+if TYPE_CHECKING:
+    from shedder.engine.registration.query_registry import Registered
+
+
+class Query:
+    """A registered query of an engine in this process. Safe from any thread."""
+
+    def __init__(self, engine: Registered, stream: Stream, published: Published) -> None:
+        self._engine = engine
+        self._stream = stream
+        self._published = published
+
+    def __repr__(self) -> str:
+        return f"<Query {self.name}: {self.text}>"
+
+    @property
+    def name(self) -> str:
+        """The name it was registered under."""
+        return self._published.standing.name
+
+    @property
+    def text(self) -> str:
+        """Its text, parameters bound."""
+        return self._published.standing.query.text
+
+    @property
+    def granted(self) -> Mapping[str, str]:
+        """What registration granted: synopses, bytes, predicted errors."""
+        return self._published.granted
+
+    @property
+    def slides(self) -> bool:
+        """Whether the present answer is that of the last slide: at hand, without waiting."""
+        return self._published.standing.grid.slides
+
+    def answer(self, after: Receipt | None = None, timeout_s: float | None = None) -> Answer:
+        """The present answer; of a sliding window, that of its last slide.
+
+        Raises:
+          DeadlineExceeded: the receipt's tuples were not applied within timeout_s.
+          PrecisionUnavailable: the contract is FAIL and a value misses its target.
+        """
+        self._check_standing()
+        if after is None and self.slides:
+            return _answer(self._published.latest)
+        future = self._engine.core.actor.call(lambda: self._fresh(after))
+        try:
+            return _answer(future.result(timeout_s))
+        except FutureTimeout:
+            future.cancel()  # Nobody waits for it any more.
+            raise DeadlineExceeded(f"no answer of {self.name!r} within {timeout_s} s") from None
+
+    def latest(self) -> Answer | None:
+        """The newest answer that was made, at once.
+
+        Raises:
+          PrecisionUnavailable: the contract is FAIL and a value misses its target.
+        """
+        self._check_standing()
+        return None if self._published.latest is None else _answer(self._published.latest)
+
+    def subscribe(self) -> Iterator[Answer]:
+        """Every slide's answer from now on; a slow reader gets the latest, with `missed` set.
+
+        Ends when the engine closes. A slide that fails its contract raises; iterate anew to go on.
+        """
+        mailbox = Latest()
+        remove = self._engine.subscribe(self._published, mailbox)
+        return _Slides(mailbox, remove)
+
+    def explain(self) -> str:
+        """Source, bytes and predicted error of every aggregate."""
+        return self._engine.explain_standing(self._stream, self._published)
+
+    def drop(self) -> None:
+        """Unregister it."""
+        self._engine.drop_query(self.name)
+
+    def _check_standing(self) -> None:
+        """Raise UnknownQuery when it was dropped; another one may have the name by now."""
+        if self._stream.queries.get(self.name) is not self._published:
+            raise UnknownQuery(self.name, sorted(self._stream.queries))
+
+    def _fresh(self, after: Receipt | None) -> News | None:
+        """On the apply thread: what was durable when this was asked has been applied."""
+        if after is not None and after.position > self._stream.position:
+            raise BadSetting(
+                f"the receipt is for position {after.position}, "
+                f"stream {self._stream.schema.name!r} has {self._stream.position}"
+            )
+        if self._published.stale:
+            self._published.refresh(self._stream)
+        return self._published.latest
+
+
+def _answer(news: News | None) -> Answer:
+    assert news is not None, "a registered query always has an answer"
+    if isinstance(news, ShedderError):
+        raise type(news).from_message(str(news))  # A fresh one: tracebacks grow on shared errors.
+    return news
+
+
+class _Slides(Iterator[Answer]):
+    """A subscription; it ends with its reader, also when nothing was ever read."""
+
+    def __init__(self, mailbox: Latest, remove: Callable[[], None]) -> None:
+        self._news: Iterator[tuple[News, int]] = iter(mailbox)
+        self._end = weakref.finalize(self, remove)
+
+    def __next__(self) -> Answer:
+        try:
+            news, missed = next(self._news)
+            answer = _answer(news)
+        except BaseException:
+            self.close()
+            raise
+        return replace(answer, missed=missed) if missed else answer
+
+    def close(self) -> None:
+        """End the subscription; nothing more comes."""
+        self._end()
+        self._news = iter(())

@@ -1,0 +1,121 @@
+"""The standing queries of an engine: register, find, follow and drop them."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from shedder.cql.binding.parse import parse
+from shedder.cql.statements.statement import Select
+from shedder.cql.text.size_limits import Limits
+from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.engine_state import Core
+from shedder.engine.load_shedding.controller_loop import Overload
+from shedder.engine.registration.explain_query import explain
+from shedder.engine.registration.query_handle import Query
+from shedder.engine.registration.registrar import Registrar
+from shedder.engine.runtime.caller import OPERATOR, Asker
+from shedder.engine.runtime.subscribers import Latest
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.tenants.access_control import check_new_query, check_stream
+from shedder.engine.tenants.tenant_limits import check_queries
+from shedder.errors import BadSetting, QueryExists, ShedderError, UnknownQuery
+from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.database_api import Params
+
+
+class Registered(ABC):
+    """The part of the engine that keeps standing queries."""
+
+    core: Core
+    sharing: Sharing
+    overload: Overload
+    _ddl: threading.RLock
+    _limits: Limits
+    _registrar: Registrar
+    _mailboxes: set[Latest]
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def register(
+        self, name: str, sql: str, params: Params | None = None, *, asker: Asker = OPERATOR
+    ) -> Query:
+        """Make a query standing; one of the same name and text is returned as it is.
+
+        Raises:
+          BadQuery, UnknownColumn, UnknownStream; QueryExists: another text has this name;
+          PrecisionUnavailable: contract FAIL and the target cannot be promised.
+        """
+        self._check_open()
+        statement = parse(sql, params, self._limits)
+        if not isinstance(statement, Select):
+            raise BadSetting(f"only a SELECT can be registered, not {type(statement).__name__}")
+        check_stream(self.core, asker, statement.stream)
+        check_new_query(self.core, asker, name)
+        return self.register_select(name, statement)
+
+    def register_select(self, name: str, select: Select) -> Query:
+        """Make a parsed query standing."""
+        with self._ddl:
+            stream = self.core.stream(select.stream)
+            for other in list(self.core.streams.values()):
+                if name in other.queries:
+                    published = other.queries[name]
+                    asked = published.granted.get("asked", published.standing.query.text)
+                    if select.text in (asked, published.standing.query.text):
+                        return Query(self, other, published)
+                    raise QueryExists(f"query {name!r} exists with another text: {asked}")
+            check_queries(self.core, stream.schema.tenant)
+            published = self._registrar.register(name, stream, select)
+            return Query(self, stream, published)
+
+    def explain_registration(self, select: Select) -> dict[str, str]:
+        """What `register_select` would grant, and how it would rewrite the query."""
+        self._check_open()
+        return self._registrar.preview(self.core.stream(select.stream), select)
+
+    def query(self, name: str, asker: Asker = OPERATOR) -> Query:
+        """A standing query by name."""
+        stream, published = self.core.published(name, asker)
+        return Query(self, stream, published)
+
+    def drop_query(self, name: str) -> None:
+        """Unregister a standing query.
+
+        Raises:
+          UnknownQuery. DiskFull, StorageFailed: it stands.
+        """
+        with self._ddl:
+            stream, published = self.core.published(name)
+
+            def forget() -> None:
+                self.core.forget_query(stream, published)
+                published.listeners.tell(UnknownQuery(name, sorted(stream.queries)))
+
+            self.core.checkpoints.leave(name, stream.id, forget)
+        self.sharing.soon()
+
+    def listen(
+        self, name: str, listener: Callable[[Answer | ShedderError], None]
+    ) -> Callable[[], None]:
+        """Be told of every new answer, on the apply thread; returns how to stop that."""
+        return self.core.published(name)[1].listeners.add(listener)
+
+    def subscribe(self, published: Published, mailbox: Latest) -> Callable[[], None]:
+        """Put a query's new answers into a mailbox until it is removed or the engine closes."""
+        stop = published.listeners.add(mailbox.put)
+        self._mailboxes.add(mailbox)
+
+        def remove() -> None:
+            stop()
+            self._mailboxes.discard(mailbox)
+
+        return remove
+
+    def explain_standing(self, stream: Stream, published: Published) -> str:
+        """What a standing query keeps and predicts."""
+        costs = self.overload.cost_ns(published.standing.name)
+        return self.core.look(lambda: explain(stream, published, costs))

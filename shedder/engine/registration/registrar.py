@@ -1,0 +1,275 @@
+"""Registration: bind, negotiate, read the history, and stand from then on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from shedder.archive.files.data_directory import FORMAT_JOINED, FORMAT_LEVELS
+from shedder.archive.metadata.catalog_entries import QueryEntry
+from shedder.cql.binding.bind import bind
+from shedder.cql.expressions.expression import AggregateFunction, Column
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.canonical_text import text_of_select
+from shedder.cql.statements.statement import Contract, Select
+from shedder.engine.allocation.negotiation import Granted, group_bytes
+from shedder.engine.allocation.rebalancer import Sharing
+from shedder.engine.checkpoints.query_commit import Joining
+from shedder.engine.engine_state import Core
+from shedder.engine.one_time_queries.executor import check_retained
+from shedder.engine.rebuild.archive_replay import History, catch_up
+from shedder.engine.registration.query_rewrite import rewritten, without_limits
+from shedder.engine.registration.rewrite_report import described, savings
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.synopsis_plans.stored_query_text import read_stored
+from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_to_json
+from shedder.engine.window_state.pane_sharing import part
+from shedder.engine.window_state.query_state import Standing
+from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable
+from shedder.streams.sample import StreamSample
+from shedder.streams.windows import PaneGrid
+
+STRATA_MAX = 4  # Sets of columns by which a stream is sampled; each takes sample_rows rows.
+EXACT_ROWS_PER_S = 10_000_000  # What the exact worker surely reads (measured: 20 to 100 million).
+
+
+class Registrar:
+    """Makes queries standing."""
+
+    def __init__(self, core: Core, sharing: Sharing) -> None:
+        self._core = core
+        self._sharing = sharing
+
+    def register(self, name: str, stream: Stream, select: Select) -> Published:
+        """Answer for the history first, then go on with what comes.
+
+        Raises:
+          BadQuery, UnknownColumn, TypeMismatch: it cannot be bound.
+          PrecisionUnavailable: contract FAIL or EXACT, and it cannot be promised.
+          BudgetExceeded: no memory for its synopses.
+          BeforeRetention: its window begins at an instant before what is kept.
+        """
+        if self._core.pressure.pressed:
+            raise BudgetExceeded(
+                "the process is near its limit of memory; a new query can stand when some is free: "
+                "drop another one, or raise the limit"
+            )
+        query, granted, levels = self._admitted(stream, select)
+        read_stored(query.text)  # What a restart could not read is refused now.
+        if query.contract is Contract.EXACT:
+            self._check_exact(stream, query)
+        self._sharing.make_room(granted)
+        standing = Standing(
+            name,
+            query,
+            plan(query, granted.sizes),
+            part_bytes_max=group_bytes(granted.facts, self._core.settings.group_bytes_max),
+        )
+        limited = [part for part, level in enumerate(levels) if level]
+        standing.set_levels(levels, forced=limited)  # Its own limits are not for load to lift.
+        if any(levels):
+            self._core.store.allow(FORMAT_LEVELS)
+        past = [History.of_panes(self._core, stream, standing)]
+        sharper = self._sharper_sample(stream, query)
+        if sharper is not None:
+            past.append(History.of_sample(self._core, stream, sharper))
+        catch_up(past, lambda: stream.position)
+        self._core.store.allow(FORMAT_JOINED)
+        self._core.checkpoints.end_begun()
+        published, joining = self._core.actor.call(
+            lambda: self._begin(stream, standing, granted, past, sharper)
+        ).result()
+        self._core.checkpoints.end_joining(joining)
+        return published
+
+    def preview(self, stream: Stream, select: Select) -> dict[str, str]:
+        """What `register` would grant now, and how it would rewrite the query; nothing is done.
+
+        Raises:
+          As `register`.
+        """
+        query, granted, _ = self._admitted(stream, select)
+        return {"text": query.text, **granted.facts}
+
+    def _admitted(
+        self, stream: Stream, select: Select
+    ) -> tuple[BoundQuery, Granted, tuple[int, ...]]:
+        """The query as it will stand, with its sizes and levels."""
+        asked = bind(select, stream.schema)
+        if asked.reduction is not None:
+            raise BadQuery(
+                "REDUCE BY is for questions that are asked once: a standing query reads the tuples "
+                "as they come, all of them or THINNING 1/2, say"
+            )
+        check_retained(self._core, stream, PaneGrid.of(asked.window).span)
+        if asked.costing is None:
+            granted = self._sharing.negotiated(asked)
+            return asked, granted, (asked.thinning,) * len(plan(asked, granted.sizes).parts)
+        cap = self._core.settings.group_bytes_max
+        it = rewritten(asked, free_bytes=self._core.synopsis_bytes, group_bytes_max=cap)
+        granted = self._sharing.negotiated(it.query, it.levels, it.given)
+        facts = {**granted.facts, "ns_per_tuple": f"{it.ns_per_tuple:.1f}"}
+        told = described(asked, it)
+        if told:
+            before = without_limits(asked, group_bytes_max=cap)
+            taken = replace(it, size_bytes=granted.size_bytes)
+            facts |= told | {"rewrite_saves": savings(before, taken)}
+        text = text_of_select(replace(select, window=it.query.window))
+        return replace(it.query, text=text), replace(granted, facts=facts), it.levels
+
+    def _begin(
+        self,
+        stream: Stream,
+        standing: Standing,
+        granted: Granted,
+        past: list[History],
+        sharper: StreamSample | None,
+    ) -> tuple[Published, Joining]:
+        """On the apply thread: read the little that is left of the past, then live.
+
+        It reads from now on what comes, and does not stand before it is durable.
+        """
+        core = self._core
+        check_retained(core, stream, standing.grid.span)  # It may have gone meanwhile.
+        core.checkpoints.settle()
+        core.checkpoints.make_way_for(standing.name)
+        query = standing.query
+        published = Published(
+            standing,
+            from_position=stream.position,
+            granted=granted.facts,
+            go_exact=core.go_exact,
+            limits=granted.limits,
+            news=granted.news,
+        )
+        for history in past:
+            history.read_on()
+        standing.timely = standing.late = 0  # The ledger counts from here on.
+        standing.watch = core.machine.stopwatch(
+            standing.name, standing.plan, grouped=standing.keys is not None
+        )
+        for hole in stream.lost.without(core.store.holes(stream.id)):
+            published.lost.add(hole, stream.watermark.limit_us(core.clock_us()))
+        published.lost.removed_before_us = core.store.retained_from_us(stream.id)
+        published.begin(stream)
+        entry = QueryEntry(
+            standing.name,
+            query.text,
+            parameters=sizes_to_json(
+                query,
+                granted.sizes,
+                granted.facts,
+                None if granted.limits is None else asdict(granted.limits),
+            ),
+            stream_id=stream.id,
+            from_position=stream.position,
+            created_us=core.clock_us(),
+        )
+        sample, position = stream.sample, stream.position
+        if sharper is not None and sharper.position != sample.position:
+            sharper = None
+
+        def leave() -> None:
+            part(standing)
+            del stream.queries[standing.name]
+            if stream.sample is sharper and stream.position == position:
+                stream.sample = sample  # Else it lacks what came meanwhile; the sharper one serves.
+
+        joining = Joining(entry, published, core.applied_sequence, sharper, leave)
+        core.checkpoints.join(joining)
+        if sharper is not None:
+            stream.sample = sharper
+        stream.queries[standing.name] = published
+        stream.share_panes(standing)
+        return published, joining
+
+    def _sharper_sample(self, stream: Stream, query: BoundQuery) -> StreamSample | None:
+        """An empty sample by weight of what is summed, by hash of what is counted, by group.
+
+        Ad-hoc questions about these columns then have narrow intervals behind any filter. The new
+        samples must know all tuples, so they are drawn again from the archive. None: the present
+        one serves.
+        """
+        summed, counted = _sampled_columns(query)
+        old = stream.sample
+        strata = _more_strata(old.strata, query)
+        weighted = sorted({*old.weighted, *summed})
+        hashed = sorted({*old.hashed, *counted})
+        known = sorted(old.weighted), sorted(old.hashed), old.strata
+        if (weighted, hashed, strata) == known:
+            return None
+        return StreamSample(
+            stream.schema,
+            rows=self._core.settings.sample_rows,
+            first=old.first,
+            weighted=weighted,
+            hashed=hashed,
+            strata=strata,
+            basics=old.basics if old.first else None,
+        )
+
+    def _check_exact(self, stream: Stream, query: BoundQuery) -> None:
+        """ELSE EXACT is granted when a slide leaves time to read the window."""
+        grid = PaneGrid.of(query.window)
+        if grid.slide_us is None or not grid.slides:
+            raise PrecisionUnavailable(
+                "ELSE EXACT of a standing query reads its window at every slide, and this window "
+                "has none; RANGE with SLIDE has, or ELSE WIDEN, OMIT or FAIL can be granted"
+            )
+        rows = stream.position + self._core.store.backfilled_rows(stream.id)
+        seconds = rows / EXACT_ROWS_PER_S
+        slide_s = grid.slide_us / 1e6
+        if seconds > slide_s:
+            raise PrecisionUnavailable(
+                f"ELSE EXACT would read up to {rows:,} tuples, about {seconds:.2f} s, "
+                f"every {slide_s:g} s; a longer SLIDE, or ELSE WIDEN, OMIT or FAIL can be granted"
+            )
+
+
+# What these are of decides how many rows the groups of a stratified sample get.
+_SPREAD = frozenset(
+    {
+        AggregateFunction.SUM,
+        AggregateFunction.AVG,
+        AggregateFunction.VAR,
+        AggregateFunction.STDDEV,
+        AggregateFunction.QUANTILE,
+    }
+)
+
+
+def _sampled_columns(query: BoundQuery) -> tuple[set[str], set[str]]:
+    """The columns that a query sums, and those whose values it counts."""
+    summed, counted = set(), set()
+    for aggregate in query.aggregates:
+        if not isinstance(aggregate.argument, Column):
+            continue
+        match aggregate.function:
+            case AggregateFunction.SUM | AggregateFunction.AVG:
+                summed.add(aggregate.argument.name)
+            case AggregateFunction.COUNT_DISTINCT | (
+                AggregateFunction.DISTINCT_BOTH
+                | AggregateFunction.DISTINCT_ONLY
+                | AggregateFunction.JACCARD
+            ):
+                counted.add(aggregate.argument.name)
+    return summed, counted
+
+
+def _more_strata(
+    known: dict[tuple[str, ...], tuple[str, ...]], query: BoundQuery
+) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The columns by which the stream is sampled, with those that the query groups by."""
+    if not query.groups or not all(isinstance(group, Column) for group in query.groups):
+        return known
+    columns = tuple(sorted({group.name for group in query.groups if isinstance(group, Column)}))
+    if columns not in known and len(known) == STRATA_MAX:
+        return known
+    numeric = {column.name for column in query.schema.columns if column.type.is_number}
+    asked = {
+        aggregate.argument.name
+        for aggregate in query.aggregates
+        if isinstance(aggregate.argument, Column) and aggregate.function in _SPREAD
+    }
+    measures = {*known.get(columns, ()), *(asked & numeric)}
+    return {**known, columns: tuple(sorted(measures))}

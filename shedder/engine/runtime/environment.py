@@ -1,0 +1,119 @@
+"""What an engine gets from the machine it runs on: clocks, randomness, files and threads.
+
+Everything else that the engine does follows from its inputs, so another machine, whose clock is
+virtual and whose threads are turns, replays a world from a seed (shedder.simulation).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+
+from shedder.archive.files.file_system import Files, OsFiles
+from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
+from shedder.archive.log.log import Log
+from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.runtime.serial_executor import Actor
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
+from shedder.overload.machine import MachineReader
+from shedder.overload.meter import Meter
+from shedder.scheduling import LATE, give_way
+
+
+class Machine:
+    """This machine: the system's clocks and files, and threads of this process.
+
+    files: the file system below the data directory.
+    """
+
+    def __init__(
+        self, clock_us: Callable[[], int] | None = None, files: Files | None = None
+    ) -> None:
+        """Take the system's, where nothing else is given.
+
+        Args:
+          clock_us: the time of day, microseconds UTC.
+          files: the file system.
+        """
+        self.files = OsFiles() if files is None else files
+        self._clock_us = clock_us or _now_us
+
+    def now_us(self) -> int:
+        """The time of day, microseconds UTC; it may jump."""
+        return self._clock_us()
+
+    def monotonic_s(self) -> float:
+        """Seconds since some moment; never goes back."""
+        return time.monotonic()
+
+    def monotonic_ns(self) -> int:
+        """The same clock, for what is measured by it."""
+        return time.monotonic_ns()
+
+    def cpu_ns(self) -> int:
+        """CPU time of the thread that calls: what it waits for others is not in it."""
+        return time.thread_time_ns()
+
+    def rest(self, seconds: float) -> None:
+        """Let so much time pass, on the thread that calls."""
+        if seconds > 0:
+            time.sleep(seconds)
+
+    def meter(self) -> Meter:
+        """Who measures what comes, what waits and what applying takes."""
+        return Meter(self.monotonic_ns, self.cpu_ns)
+
+    def reader(self) -> MachineReader:
+        """Who says what this process takes."""
+        return MachineReader()
+
+    def stopwatch(self, query: str, plan: Plan, *, grouped: bool) -> Stopwatch:
+        """Who measures what each synopsis of a standing query's plan takes."""
+        del query, grouped
+        return Stopwatch(len(plan.parts), self.monotonic_ns, self.cpu_ns)
+
+    def ticker(
+        self, name: str, period_s: float, tick: Callable[[], None], *, niceness: int = 0
+    ) -> Callable[[], None]:
+        """Have something done again and again, by a thread of its own; returns how to stop that."""
+        stopping = threading.Event()
+
+        def run() -> None:
+            give_way(niceness)
+            while not stopping.wait(period_s):
+                tick()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            stopping.set()
+            thread.join()
+
+        return stop
+
+    def random_bits(self, bits: int) -> int:
+        """A number that nobody can foresee."""
+        return secrets.randbits(bits)
+
+    def actor(self, name: str, idle: Callable[[], float | None]) -> Actor:
+        """Who applies; it begins when it is started."""
+        return Actor(name, idle)
+
+    def commit(
+        self, log: Log, durable: Handler, failed: FailureHandler, *, bytes_max: int
+    ) -> GroupCommit:
+        """Who makes records durable; it begins at once."""
+        return GroupCommit(log, durable, failed, bytes_max=bytes_max)
+
+    def pool(self, name: str) -> Executor:
+        """One worker for what nobody waits for."""
+        return ThreadPoolExecutor(1, thread_name_prefix=name, initializer=partial(give_way, LATE))
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

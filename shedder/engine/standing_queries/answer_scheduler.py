@@ -1,0 +1,115 @@
+"""Answering anew: windows that have closed and answers that are stale, at once or bit by bit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.standing_queries.stream_state import Stream
+
+SHARE = 0.25  # Of the time that all else takes, what answers may take while work is shed.
+SAVED_S_MAX = 0.05  # So much of it may be saved up.
+
+
+class Answering:
+    """Says who is answered, and when. On the apply thread.
+
+    Queries of one slide are due together, and tuples that come late make answers of many stale.
+    Answering all of them in one go keeps what has come waiting for as long as that takes, a second
+    where there are many; then the age of the queue says that there is too much work, where there is
+    only much at a time. So while work is shed, a few are answered after each batch.
+    """
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        """clock_s: never goes back."""
+        self._clock_s = clock_s
+        self._waiting: dict[int, deque[str]] = {}  # By stream, queries that were not looked at,
+        self._stale: dict[int, set[str]] = {}  # and those that may have to be answered again.
+        self._saved_s = 0.0
+        self._at_s = clock_s()
+
+    def after(self, stream: Stream, stretch: int, *, spreads: bool) -> None:
+        """The watermark may have passed windows of a stream: answer who is due.
+
+        Args:
+          stream: whose panes are closed. stretch: refresh periods are so many times as long.
+          spreads: answers take no more than their share of the time; who has waited longest is
+            answered first, and whoever is not waits.
+        """
+        if not spreads:
+            self._waiting.pop(stream.id, None)
+            for name in list(stream.queries):
+                self._answer(stream, name, stretch)
+            return
+        waiting = self._line(stream, stream.queries)
+        now = self._clock_s()
+        self._saved_s = min(self._saved_s + SHARE * (now - self._at_s), SAVED_S_MAX)
+        while waiting and self._saved_s >= 0:
+            self._answer(stream, waiting.popleft(), stretch)
+            before, now = now, self._clock_s()
+            self._saved_s -= now - before
+        self._at_s = now
+
+    def refresh(self, streams: Iterable[Stream], *, spreads: bool, idle: bool) -> bool:
+        """Answer stale ones again; when idle, also one of those whose windows were put off.
+
+        One, and then whoever has something to apply goes first: all of them at once take as long as
+        the overload did that put them off, and would begin the next one.
+
+        Args:
+          streams: all. spreads: as of `after`. idle: nothing waits to be applied.
+
+        Returns:
+          Whether there may be more to do when idle.
+        """
+        put_off = None
+        for stream in streams:
+            stale = [each for each in list(stream.queries.values()) if each.stale]
+            if spreads:
+                names = [each.standing.name for each in stale]
+                self._stale.setdefault(stream.id, set()).update(names)
+                self._line(stream, names)
+            for published in () if spreads else stale:
+                published.guard(partial(published.refresh, stream))
+            for published in list(stream.queries.values()) if idle else ():
+                if published.put_off and not published.stale:
+                    put_off = stream, published
+        if put_off is None:
+            return any(self._waiting.values())
+        stream, published = put_off
+        published.guard(partial(published.refresh, stream))
+        return not published.failed
+
+    def go_on(self, streams: Iterable[Stream], stretch: int) -> bool:
+        """Nothing waits to be applied: answer one who waits; whether there may be more."""
+        live = {stream.id: stream for stream in streams}
+        self._waiting = {key: who for key, who in self._waiting.items() if who and key in live}
+        self._stale = {key: who for key, who in self._stale.items() if key in self._waiting}
+        for key, waiting in self._waiting.items():
+            self._answer(live[key], waiting.popleft(), stretch)
+            return True
+        return False
+
+    def _line(self, stream: Stream, names: Iterable[str]) -> deque[str]:
+        """Who waits of a stream; these do, too."""
+        waiting = self._waiting.setdefault(stream.id, deque())
+        there = set(waiting)
+        waiting.extend(name for name in names if name not in there)
+        return waiting
+
+    def _answer(self, stream: Stream, name: str, stretch: int) -> None:
+        stale = self._stale.get(stream.id, set())
+        may_be_stale = name in stale
+        stale.discard(name)
+        published = stream.queries.get(name)
+        if published is not None:
+            published.guard(partial(_answer_due, published, stream, stretch, again=may_be_stale))
+
+
+def _answer_due(published: Published, stream: Stream, stretch: int, *, again: bool) -> None:
+    """Answer what has closed, or again what has not."""
+    published.windows_closed(stream, stretch)
+    if again and published.stale:
+        published.refresh(stream)

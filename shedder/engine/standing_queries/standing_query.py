@@ -1,0 +1,332 @@
+"""A standing query's answers: made when its windows close, kept, and told to who listens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.cql.statements.statement import Contract
+from shedder.engine.estimates.window_estimates import window_evidence
+from shedder.engine.runtime.subscribers import Listeners, News
+from shedder.engine.standing_queries.lost_tuples import Lost
+from shedder.engine.standing_queries.observed_error import Measured
+from shedder.engine.synopsis_plans.allocation_request import Given
+from shedder.engine.synopsis_plans.thinning_levels import levels_text
+from shedder.engine.window_state.query_state import Standing
+from shedder.errors import InternalError, ShedderError
+from shedder.queries.answers.answer import Answer
+from shedder.queries.certification.certification import Certification, facts_of, marked
+from shedder.queries.evidence.answer_builder import finish, needs_exact
+from shedder.queries.evidence.confidence_budget import EXACT_IN_PANES, split_confidence
+from shedder.queries.evidence.evidence import Evidence
+from shedder.streams.frame import Frame
+from shedder.streams.windows import Span
+
+SLIDES_PER_FRAME_MAX = 1_000  # Of one frame, no listener gets more answers than this,
+PANES_PER_FRAME_MAX = 10_000  # and no more than have their slides in so many panes.
+
+
+_log = structlog.get_logger("shedder.engine")
+
+
+class StreamFacts(Protocol):
+    """What an answer says about its stream."""
+
+    @property
+    def position(self) -> int:
+        """One past the last applied tuple."""
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The stream's watermark."""
+
+    def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
+        """Account for tuples that came too late for their panes."""
+
+    def noted(self, evidence: Evidence, from_position: int) -> Evidence:
+        """Note what was deleted from the stream after it had come."""
+
+
+class Published:
+    """One standing query with its newest answer. Used by the apply thread.
+
+    latest: the newest answer, or the error that stands for it (contract FAIL); read by anybody.
+    granted: in words; news: what they are of, (): it is not known.
+    weight, active: for the allocator, as they were altered. measured: how wide answers really are.
+    certification: what audits of its answers have come to; audited: which answer was the last one;
+    audited_s: when; bet_to_us: later tuples than these no audit has bet on; taken_to_s: until then
+    somebody is at it, and nobody else looks.
+    limits: what a query that has limits of its own may be given at most; None: what there is.
+    lost: what was gone from the log when it was registered, and the stream had read before.
+    go_exact: hands a window to the exact worker, which answers later (contract EXACT).
+    """
+
+    def __init__(
+        self,
+        standing: Standing,
+        *,
+        from_position: int,
+        granted: dict[str, str],
+        go_exact: Callable[[Published, Span], None],
+        limits: Given | None = None,
+        news: tuple[object, ...] = (),
+    ) -> None:
+        self.standing = standing
+        self.from_position = from_position
+        self.granted = granted
+        self.news = news
+        self.listeners = Listeners()
+        self.latest: News | None = None
+        self.emitted_to: int | None = None
+        self.failed = ""  # Why it does not answer any more.
+        self.behind = True  # Tuples have been applied since the newest answer was made.
+        self.outdated = False  # Its newest answer lacks what was deleted or dropped since.
+        self.put_off = 0  # Windows that have closed and were not answered, to be fresh again later.
+        self.put_off_ever = 0
+        self._whole_from: int | None = None  # The first window end whose panes have all been read.
+        self._span: Span | None = None  # The newest answer's window, and how many were late for it.
+        self._late = 0
+        self._go_exact = go_exact
+        self.weight = standing.query.weight
+        self.active = True
+        self.limits = limits
+        self.certification = Certification()
+        self.audited: tuple[int | None, int | None, int] | None = None
+        self.audited_s = -math.inf
+        self.bet_to_us: int | None = None
+        self.taken_to_s = -math.inf
+        self.lost = Lost()
+        self.measured = Measured(len(standing.plan.parts))
+        self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Do this query's own work: what goes wrong there ends this query, not the engine.
+
+        A query that failed has missed tuples, so it never answers again; its error says so.
+        """
+        if self.failed:
+            return
+        try:
+            work()
+        except Exception as error:
+            _log.error("query_failed", query=self.standing.name, exc_info=error)
+            self.fail(
+                f"query {self.standing.name!r} failed ({type(error).__name__}) and has missed "
+                "tuples since; drop it and register it again"
+            )
+
+    def fail(self, reason: str) -> None:
+        """From now on, every answer is this error."""
+        self.failed = reason
+        self.standing.failed = True
+        self.tell(InternalError(reason))
+
+    def foresee(self, after_us: int | None) -> None:
+        """Say which windows will be answered when the next frame has been read.
+
+        Args:
+          after_us: the watermark then. Of the windows that it closes only the newest are answered,
+            so panes that lie before these are not made.
+        """
+        ends = self._ends_to_answer(after_us)
+        if ends:
+            self._whole_from = max(ends[0], self._whole_from or ends[0])
+        self.standing.asked_from_us = ends[0] if ends else None
+
+    def read(self, frame: Frame, *, watermark_us: int | None, limit_us: int) -> None:
+        """Read a frame into the panes that answers will need, as Standing.apply has it."""
+        self.standing.apply(frame, watermark_us=watermark_us, limit_us=limit_us)
+
+    def _ends_to_answer(self, watermark_us: int | None) -> range:
+        """The ends of the windows that are to be answered when the watermark is here."""
+        grid = self.standing.grid
+        if watermark_us is None or grid.slide_us is None or self.emitted_to is None:
+            return range(0)
+        if watermark_us // grid.slide_us * grid.slide_us <= self.emitted_to:
+            return range(0)  # As after most batches.
+        assert grid.width_us is not None
+        most = min(SLIDES_PER_FRAME_MAX, PANES_PER_FRAME_MAX * grid.width_us // grid.slide_us)
+        most = max(1, most) if len(self.listeners) else 1
+        return grid.ends_between(self.emitted_to, watermark_us, most)
+
+    def windows_closed(self, stream: StreamFacts, stretch: int = 1) -> None:
+        """Answer the windows that the watermark has passed: all for listeners, else the last.
+
+        Args:
+          stream: of the query.
+          stretch: 1; under overload, answers come so many slides apart. They are due at multiples
+            of that from the epoch, so that queries of one slide are late together and find the
+            merges of each other's panes; what is due late is the newest window, once.
+        """
+        grid = self.standing.grid
+        watermark = stream.watermark_us
+        end = grid.window_end(watermark)
+        if end is None:
+            return
+        assert watermark is not None
+        assert grid.slide_us is not None
+        if self.emitted_to is None:  # No tuple yet, but a promise: its newest window is empty.
+            self.emitted_to = end - grid.slide_us
+        if end <= self.emitted_to:
+            if not self.put_off and (self._span is None or self._span.end_us != end):
+                self.refresh(stream)  # Nobody is told of the empty windows before the first one.
+            return
+        ends = self._ends_to_answer(watermark)
+        if stretch > 1:
+            period_us = stretch * grid.slide_us
+            told_to = None if self._span is None else self._span.end_us
+            due = told_to is None or end // period_us > told_to // period_us
+            self.put_off += len(ends) - due
+            self.put_off_ever += len(ends) - due
+            ends = ends[len(ends) - due :]
+        for each in ends:
+            if self._whole_from is None or each >= self._whole_from:  # Who listens since is told
+                self.publish(stream, grid.window(each))  # of whole windows only.
+        self.emitted_to = end
+        self._drop_unneeded(watermark)
+
+    def begin(self, stream: StreamFacts) -> None:
+        """The past has been read: answer for it, and hold no more of it than windows need."""
+        watermark = stream.watermark_us
+        self.standing.close(watermark)
+        self.emitted_to = self.standing.grid.window_end(watermark)
+        self.refresh(stream)
+        self._drop_unneeded(watermark)
+
+    def _drop_unneeded(self, watermark_us: int | None) -> None:
+        needed = self.standing.grid.first_needed(watermark_us)
+        if needed is not None:
+            self.standing.drop_before(needed)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the newest answer would be another one now.
+
+        A closed window changes only by tuples that come too late for it, its intervals widen, and
+        by those that were dropped, and by a note of what was deleted.
+        """
+        if self.failed:
+            return False
+        if self.outdated:
+            return True
+        if not self.standing.grid.slides or self._span == Span(None, None):
+            return self.behind
+        return self._span is not None and self.standing.late_in(self._span) != self._late
+
+    def note_dropped(self, from_us: int) -> None:
+        """Tuples were dropped, none of them before this time: the newest answer may lack some."""
+        if self._span is not None and (self._span.end_us is None or from_us < self._span.end_us):
+            self.outdated = True
+
+    def refresh(self, stream: StreamFacts) -> None:
+        """Make the newest answer say what is known now. Each slide is told once, when it closes."""
+        if self.failed:
+            self.latest = InternalError(self.failed)
+            return
+        grid = self.standing.grid
+        if grid.slides:
+            end = grid.window_end(stream.watermark_us)
+            self.latest = self._news(stream, Span(None, None) if end is None else grid.window(end))
+        else:
+            self.publish(stream, grid.span)
+
+    def publish(self, stream: StreamFacts, span: Span) -> None:
+        """Answer one window, keep the answer and tell it."""
+        self.tell(self._news(stream, span))
+
+    def _news(self, stream: StreamFacts, span: Span) -> News:
+        if span.end_us is not None and self.standing.grid.slides:
+            self.standing.fold(span.end_us)
+        evidence = self.evidence(stream, span)
+        if self.measured.wanted:
+            self.measured.look(self.standing.query, self.standing.plan, evidence)
+        try:
+            answer: News = self._marked(finish(self.standing.query, evidence))
+        except ShedderError as error:  # contract FAIL: the slide errs, the query goes on
+            answer = error
+        self.behind = self.outdated = False
+        self.put_off = 0
+        self._span, self._late = span, evidence.late
+        if (
+            not isinstance(answer, ShedderError)
+            and self.standing.query.contract is Contract.EXACT
+            and needs_exact(answer)
+        ):
+            self._go_exact(self, span)
+        return answer
+
+    def tell(self, news: News) -> None:
+        """This is the newest answer now."""
+        self.latest = news
+        self.listeners.tell(news)
+
+    def tell_exact(self, answer: Answer) -> None:
+        """The archive has answered a window; a newer window's answer stays the newest."""
+        newest, answer = self.latest, self._marked(answer)
+        if isinstance(newest, Answer) and (newest.end_us or 0) > (answer.end_us or 0):
+            self.listeners.tell(answer)
+        else:
+            self.tell(answer)
+
+    @property
+    def span(self) -> Span | None:
+        """The newest answer's window; None before the first one."""
+        return self._span
+
+    def certify(self, certification: Certification) -> None:
+        """This is what audits have come to; the newest answer says so at once."""
+        self.certification = certification
+        if isinstance(self.latest, Answer):
+            self.latest = self._marked(self.latest)
+
+    def _marked(self, answer: Answer) -> Answer:
+        return marked(answer, self.certification)
+
+    def evidence(
+        self, stream: StreamFacts, span: Span, query: BoundQuery | None = None
+    ) -> Evidence:
+        """What the panes of a window say; query: the standing one with another confidence."""
+        confidences = self._confidences
+        if query is not None:
+            confidences = split_confidence(query, EXACT_IN_PANES)
+        evidence = window_evidence(
+            self.standing,
+            span,
+            confidences=confidences,
+            watermark_us=stream.watermark_us,
+            position=stream.position,
+            query=query,
+        )
+        evidence = self.lost.widen(self.standing.query, stream.widen(evidence, self.standing))
+        evidence = stream.noted(evidence, self.from_position)
+        if "rewrite" in self.granted:
+            note = f"rewritten to keep its limits: {self.granted['rewrite']}"
+            evidence = replace(evidence, notes=(*evidence.notes, note))
+        return evidence
+
+
+def status_of(published: Published) -> dict[str, str]:
+    """The query's rows of the control table: value by property."""
+    standing = published.standing
+    return {
+        "stream": standing.query.schema.name,
+        "text": standing.query.text,
+        "read": str(standing.timely - max(standing.thinned)),
+        "thinned": str(max(standing.thinned)),
+        "thinning": levels_text(standing.levels),
+        "weight": f"{published.weight:g}",
+        "active": str(published.active).lower(),
+        "late": str(standing.late),
+        "windows_put_off": str(published.put_off_ever),
+        "panes": str(len(standing.panes)),
+        "thinned_panes": str(sum(bool(pane.segments) for pane in standing.panes.values())),
+        "size_bytes": str(standing.size_bytes),
+        "reads_panes_of": "" if standing.feed is None else standing.feed.feeder.name,
+        **facts_of(published.certification),
+        **published.granted,
+    }

@@ -1,0 +1,244 @@
+"""A stream inside the engine: what was applied, its watermark, its sample, its queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from shedder.archive.log.records import FOLLOW, SUMMARISED, Batch, Built
+from shedder.archive.metadata.deleted_positions import Deletion
+from shedder.cql.statements.bound_query import StreamSchema
+from shedder.cql.statements.overload_policy import Policy
+from shedder.engine.ingest.expected_rows import Owed
+from shedder.engine.remote_summaries.validation import Checked, take_in
+from shedder.engine.standing_queries.deletion_notes import noted
+from shedder.engine.standing_queries.dropped_tuples import Drops
+from shedder.engine.standing_queries.lost_tuples import Lost
+from shedder.engine.standing_queries.standing_query import Published
+from shedder.engine.window_state.pane_sharing import feed_each_other, leave
+from shedder.engine.window_state.query_state import Standing
+from shedder.queries.evidence.evidence import Evidence
+from shedder.queries.evidence.late_tuple_bounds import widen_late
+from shedder.streams.basics import ColumnBasics
+from shedder.streams.dropped import BUCKET_US, Dropped
+from shedder.streams.frame import Frame
+from shedder.streams.sample import StreamSample
+from shedder.streams.watermark import Watermark
+
+
+class Stream:
+    """Live state of one stream. Used by the apply thread only.
+
+    position: one past the last applied tuple. accepted: tuples that the
+    door counted, as of there. applied: tuples applied, ever. late: those of them
+    that came after the watermark had passed their event time, where tuples came and not what was
+    built of them. built: tuples applied that came as summaries; they have no position, and neither
+    sample nor archive knows them. deletions: tells all DELETEs.
+    owed: of built, those whose tuples their producers will send; what has come is in neither.
+    takes_summaries: some have come, ever.
+    sample_stored_bytes: how large the last stored sample was.
+    drops: what was dropped at the door, or left out at the source. lost: what went with damaged
+    bytes of the log, and was in no checkpoint. synopses_ns: what the synopses that can be thinned
+    have taken, ever.
+    """
+
+    def __init__(
+        self, stream_id: int, schema: StreamSchema, sample: StreamSample, *, future_us_max: int
+    ) -> None:
+        self.id = stream_id
+        self.schema = schema
+        self.sample = sample
+        self.watermark = Watermark(schema.lateness_us, future_us_max)
+        self.queries: dict[str, Published] = {}
+        self.deletions: Callable[[], Sequence[Deletion]] = tuple
+        self.position = 0
+        self.accepted = 0
+        self.applied = 0
+        self.late = 0
+        self.built = 0
+        self.owed = Owed()
+        self.takes_summaries = False
+        self.synopses_ns = 0
+        self.drops = Drops()
+        self.lost = Lost()
+        self.sample_stored_bytes = 0
+        self._stored: tuple[StreamSample, int] | None = None
+
+    @property
+    def sample_is_stored(self) -> bool:
+        """Whether the sample is what the last checkpoint has of it: no tuple has come since."""
+        return self._stored is not None and self._stored == (self.sample, self.sample.position)
+
+    def note_stored_sample(self, sample: StreamSample, position: int, size_bytes: int) -> None:
+        """A checkpoint has a sample as it was at a position."""
+        self._stored, self.sample_stored_bytes = (sample, position), size_bytes
+
+    @property
+    def watermark_us(self) -> int | None:
+        """Event time before which the stream promises to be complete."""
+        return self.watermark.value_us
+
+    def apply(
+        self,
+        header: Batch,
+        frame: Frame,
+        *,
+        dropped: Dropped | None = None,
+        passed_by: bool = False,
+        overtaken: int = 0,
+    ) -> None:
+        """Read a batch into panes, then move the watermark.
+
+        Args:
+          header, frame: the batch. dropped: what else it had. passed_by: no synopsis reads it, and
+            it counts as too late for all of them. overtaken: how many tuples the watermark has
+            not passed yet, but would have, had the batches of a run been read one by one.
+        """
+        if header.flags & SUMMARISED:
+            self._followed(header)
+            return
+        self._note_drops(frame, dropped)
+        self.late += overtaken
+        before = self.watermark_us
+        limit = self.watermark.limit_us(header.arrival_us)
+        newest = self._newest_believed(frame, limit)
+        if len(frame):
+            first, _ = frame.time_ends_us
+            after = before if newest is None else self.watermark.after(newest)
+            if before is not None and first < before:
+                self.late += int(np.count_nonzero(frame.times_us < before))
+            for published in self.queries.values():
+                self._first_window(published, first, limit)
+                published.foresee(after)
+            for published in self.queries.values():
+                spent = _thinnable_ns(published.standing)
+                if passed_by:
+                    published.guard(partial(published.standing.pass_by, frame))
+                else:
+                    published.guard(
+                        partial(published.read, frame, watermark_us=before, limit_us=limit)
+                    )
+                published.behind = True
+                self.synopses_ns += _thinnable_ns(published.standing) - spent
+        self.position = header.end_position
+        self.applied += header.rows
+        if newest is not None:
+            self.watermark.observe(newest, header.arrival_us)
+
+    def go_on_at(self, position: int, now_us: int, *, sample_rows: int) -> None:
+        """Tuples before this position that were not applied are lost: the log was damaged.
+
+        The sample begins anew there; of the columns it knows what it knew.
+        """
+        if position > self.position:
+            self.lost.add((self.position, position), self.watermark.limit_us(now_us))
+        self.sample = StreamSample(
+            self.schema, rows=sample_rows, first=position, basics=self.sample.basics
+        )
+
+    def apply_built(self, header: Built, checked: Checked) -> None:
+        """Fold what was built of tuples elsewhere into panes, then move the watermark."""
+        before, made = self.watermark_us, checked.summaries
+        if not made.rows:
+            return  # Somebody counts his turns, and had nothing in this one.
+        limit = self.watermark.limit_us(header.arrival_us)
+        for published in self.queries.values():
+            if published.standing.feed is not None:
+                leave(published.standing)  # Else it would be given twice: to its feeder, too.
+        for published in self.queries.values():
+            self._first_window(published, made.oldest_us, limit)
+            published.guard(partial(take_in, published.standing, checked, before))
+            published.behind = True
+        self.applied += header.rows
+        self.built += header.rows
+        if header.flags & FOLLOW:
+            self.owed.promise(header.producer, header.rows)
+        self.takes_summaries = True
+        self.watermark.observe(made.newest_us, header.arrival_us)
+
+    def _followed(self, header: Batch) -> None:
+        """The archive has tuples now that the panes have had since summaries of them came."""
+        self.position = header.end_position
+        self.built -= self.owed.settle(header.producer, header.rows)
+
+    def share_panes(self, new: Standing | None = None) -> None:
+        """Let as few queries read tuples as can, from now on.
+
+        new: who has come; those that read other things are as they were. None: all may differ.
+        """
+        standings = (each.standing for each in self.queries.values() if not each.failed)
+        feed_each_other([it for it in standings if new is None or it.reads == new.reads])
+
+    def heartbeat(self, watermark_us: int, arrival_us: int) -> None:
+        """Raise the watermark by promise, as far as a clock is believed."""
+        self.watermark.raise_to(min(watermark_us, self.watermark.limit_us(arrival_us)))
+        for published in self.queries.values():
+            published.behind = True  # A window with a fixed end may be complete now.
+
+    def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
+        """Account for tuples that came too late for their panes (estimators: late tuples).
+
+        And for those that never came, dropped at the door, or went with a damaged part of the log.
+        """
+        basics = self._basics
+        if evidence.late:
+            evidence = widen_late(standing.query, evidence, basics)
+        by_chance = self.schema.on_overload.policy is not Policy.DROP_LEAST
+        evidence = self.drops.widen(standing.query, evidence, basics, by_chance=by_chance)
+        return self.lost.widen(standing.query, evidence)
+
+    @property
+    def _basics(self) -> Mapping[str, ColumnBasics]:
+        """What is known of columns: nothing of tuples that only came as summaries."""
+        if not self.built:
+            return self.sample.basics
+        unknown = ColumnBasics(self.built)
+        return {name: known.merged(unknown) for name, known in self.sample.basics.items()}
+
+    def _note_drops(self, frame: Frame, dropped: Dropped | None) -> None:
+        if dropped is not None:
+            self.drops.add(dropped)
+            for published in self.queries.values():
+                published.note_dropped(dropped.times[0][0] * BUCKET_US)
+        if len(frame) and self.schema.on_overload.policy is not Policy.DROP_LEAST:
+            self.drops.let_in(frame)
+
+    def noted(self, evidence: Evidence, from_position: int) -> Evidence:
+        """Note what was deleted after a query had read it; queries registered later never did."""
+        deletions = self.deletions()
+        return noted(evidence, deletions, from_position) if deletions else evidence
+
+    def note_deleted(self) -> None:
+        """Rows were deleted: what standing queries say next tells of it."""
+        for published in self.queries.values():
+            published.outdated = True
+
+    @staticmethod
+    def _newest_believed(frame: Frame, limit_us: int) -> int | None:
+        """The largest event time that is not too far in the future; None: there is none."""
+        if not len(frame):
+            return None
+        newest = frame.time_ends_us[1]
+        if newest <= limit_us:
+            return newest
+        times = frame.times_us
+        believed = times[times <= limit_us]
+        return int(believed.max()) if len(believed) else None
+
+    @staticmethod
+    def _first_window(published: Published, first_us: int, limit_us: int) -> None:
+        """The first tuples of all decide which window is the first one; wrong clocks do not."""
+        slide = published.standing.grid.slide_us
+        if published.emitted_to is None and slide is not None and first_us <= limit_us:
+            published.emitted_to = first_us // slide * slide
+
+
+def _thinnable_ns(standing: Standing) -> int:
+    """What the synopses have taken, ever, that a level can make cheaper.
+
+    Counting rows names the groups, so it costs less when fewer are read; of one group it is part of
+    a tuple's way, and so is finding the rows that a query reads.
+    """
+    return sum(standing.watch.ns[0 if standing.keys is not None else 1 :])

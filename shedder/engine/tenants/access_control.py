@@ -1,0 +1,183 @@
+"""Whose names are whose: a tenant uses its own streams and what stands on them, and no others.
+
+Names are of the whole engine, so one name is one stream. To a tenant what another one owns is not
+there; only a name that it wants to give is told to be taken, and not by whom.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from shedder.cql.statements.statement import (
+    AlterActivity,
+    AlterOverload,
+    AlterQuery,
+    AlterStream,
+    AlterWeight,
+    Backup,
+    CreateIndex,
+    CreateQuery,
+    CreateRollup,
+    CreateStream,
+    Delete,
+    Describe,
+    DropIndex,
+    DropQuery,
+    DropRollup,
+    DropStream,
+    Explain,
+    ExplainAllocation,
+    Insert,
+    Purge,
+    Scrub,
+    Select,
+    Show,
+    Statement,
+)
+from shedder.engine.runtime.caller import Asker
+from shedder.errors import (
+    NotFound,
+    PermissionDenied,
+    QueryExists,
+    RollupExists,
+    StreamExists,
+    UnknownQuery,
+    UnknownRollup,
+    UnknownStream,
+)
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+    from shedder.engine.standing_queries.stream_state import Stream
+
+
+def own_streams(core: Core, asker: Asker) -> list[Stream]:
+    """The streams that somebody may use. From any thread."""
+    return [stream for stream in list(core.streams.values()) if asker.owns(stream)]
+
+
+def check_stream(core: Core, asker: Asker, name: str) -> None:
+    """Raise UnknownStream unless somebody may use a stream of this name."""
+    stream = core.streams.get(name)
+    if stream is None or not asker.owns(stream):
+        raise UnknownStream(name, [each.schema.name for each in own_streams(core, asker)])
+
+
+def check_query(core: Core, asker: Asker, name: str) -> None:
+    """Raise UnknownQuery unless somebody may use a standing query of this name."""
+    own = own_streams(core, asker)
+    if not any(name in stream.queries for stream in own):
+        raise UnknownQuery(name, sorted(query for stream in own for query in stream.queries))
+
+
+def check_new_query(core: Core, asker: Asker, name: str) -> None:
+    """Raise QueryExists where somebody else has a standing query of this name."""
+    for stream in list(core.streams.values()):
+        if name in stream.queries and not asker.owns(stream):
+            raise QueryExists(f"the name {name!r} is taken; give the query another one")
+
+
+def check_statement(core: Core, asker: Asker, statement: Statement) -> None:
+    """Whether somebody may use all names of a statement.
+
+    Raises:
+      UnknownStream, UnknownQuery, UnknownRollup: another tenant's, or nobody's; the message lists
+        the asker's own. StreamExists, QueryExists, RollupExists: a new name is another tenant's.
+      PermissionDenied: it is about all tenants' files.
+    """
+    if asker.sees_all:
+        return
+    match statement:
+        case Select(stream=name) | Delete(select=Select(stream=name)):
+            check_stream(core, asker, name)
+        case (
+            AlterStream(name)
+            | AlterOverload(name)
+            | Purge(name)
+            | CreateIndex(name)
+            | DropIndex(name)
+        ):
+            check_stream(core, asker, name)
+        case DropStream(name):
+            check_stream(core, asker, name)
+        case AlterQuery(name) | AlterWeight(name) | AlterActivity(name) | DropQuery(name):
+            check_query(core, asker, name)
+        case DropRollup(name):
+            _check_rollup(core, asker, name)
+        case CreateStream(name):
+            _check_new_stream(core, asker, name)
+        case CreateQuery(name, select):
+            check_stream(core, asker, select.stream)
+            check_new_query(core, asker, name)
+        case CreateRollup(name, select):
+            check_stream(core, asker, select.stream)
+            _check_new_rollup(core, asker, name)
+        case Insert(stream, _, select):
+            check_stream(core, asker, stream)
+            if select is not None:
+                check_stream(core, asker, select.stream)
+        case Explain(subject):
+            if isinstance(subject, str):
+                check_query(core, asker, subject)
+            else:
+                check_statement(core, asker, subject)
+        case Describe(name):
+            _check_described(core, asker, name)
+        case Backup() | Scrub():
+            raise PermissionDenied("backups and scrubs read all tenants' files; they need admin")
+        case Show() | ExplainAllocation():
+            return  # They show what is the asker's.
+        case _:
+            assert_never(statement)  # Whatever is new says here whose it may use.
+
+
+def absent(core: Core, asker: Asker, statement: Statement) -> str | None:
+    """What a statement is to drop, IF EXISTS, that is not there for somebody; None: it goes on."""
+    match statement:
+        case DropStream(name, True):
+            what = f"stream {name}"
+        case DropQuery(name, True):
+            what = f"query {name}"
+        case DropRollup(name, True):
+            what = f"rollup {name}"
+        case _:
+            return None
+    try:
+        check_statement(core, asker, statement)
+    except NotFound:
+        return what
+    return None
+
+
+def _check_new_stream(core: Core, asker: Asker, name: str) -> None:
+    stream = core.streams.get(name)
+    if stream is not None and not asker.owns(stream):
+        raise StreamExists(f"the name {name!r} is taken; give the stream another one")
+
+
+def _rollups(core: Core, asker: Asker, *, own: bool) -> list[str]:
+    return sorted(
+        entry.name
+        for stream in list(core.streams.values())
+        if asker.owns(stream) is own
+        for entry, _ in core.store.rollups(stream.id)
+    )
+
+
+def _check_rollup(core: Core, asker: Asker, name: str) -> None:
+    known = _rollups(core, asker, own=True)
+    if name not in known:
+        raise UnknownRollup(name, known)
+
+
+def _check_new_rollup(core: Core, asker: Asker, name: str) -> None:
+    if name in _rollups(core, asker, own=False):
+        raise RollupExists(f"the name {name!r} is taken; give the rollup another one")
+
+
+def _check_described(core: Core, asker: Asker, name: str) -> None:
+    own = own_streams(core, asker)
+    streams = [stream.schema.name for stream in own]
+    queries = [query for stream in own for query in stream.queries]
+    if name not in streams and name not in queries:
+        raise UnknownStream(name, sorted(streams) + sorted(queries))

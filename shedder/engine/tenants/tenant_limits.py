@@ -1,0 +1,72 @@
+"""Checks of a tenant against its quotas: standing queries and archive bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shedder.cql.statements.bound_query import DEFAULT_TENANT
+from shedder.engine.runtime.caller import Asker
+from shedder.engine.tenants.access_control import own_streams
+from shedder.errors import QuotaExceeded, UnknownTenant
+
+if TYPE_CHECKING:
+    from shedder.engine.engine_state import Core
+    from shedder.engine.standing_queries.stream_state import Stream
+
+
+def known_tenants(core: Core) -> list[str]:
+    """Who has a stream, or a quota; and the default one."""
+    owners = {stream.schema.tenant for stream in list(core.streams.values())}
+    return sorted({DEFAULT_TENANT, *owners, *core.tenants.named})
+
+
+def check_tenant(core: Core, name: str) -> None:
+    """Raise UnknownTenant unless it has a stream or a quota."""
+    known = known_tenants(core)
+    if name not in known:
+        raise UnknownTenant(name, known)
+
+
+def check_queries(core: Core, tenant: str) -> None:
+    """Whether a tenant may have one more standing query.
+
+    Raises:
+      QuotaExceeded: it has as many as it may.
+    """
+    most = core.tenants.quota(tenant).queries
+    stand = sum(len(stream.queries) for stream in streams_of(core, tenant))
+    if most is not None and stand >= most:
+        raise QuotaExceeded(
+            f"tenant {tenant!r} has {stand} standing queries, its quota is {most}; drop one first"
+        )
+
+
+def check_archive(core: Core, tenant: str) -> None:
+    """Whether a tenant's archive may grow.
+
+    Raises:
+      QuotaExceeded: it has as many bytes as it may.
+    """
+    most = core.tenants.quota(tenant).archive_bytes
+    if most is None:
+        return
+    there = archive_bytes(core, tenant)
+    if there >= most:
+        raise QuotaExceeded(
+            f"tenant {tenant!r} has {there:,} bytes in the archive, its quota is {most:,}; shorten "
+            "RETAIN, PURGE what was deleted, or drop a stream"
+        )
+
+
+def archive_bytes(core: Core, tenant: str) -> int:
+    """What a tenant's runs, and the tuples that wait to be written into them, take."""
+    store = core.store
+    return sum(
+        store.runs_bytes(stream.id) + store.tail_bytes(stream.id)
+        for stream in streams_of(core, tenant)
+    )
+
+
+def streams_of(core: Core, tenant: str) -> list[Stream]:
+    """Return the streams of one tenant."""
+    return own_streams(core, Asker(tenant))

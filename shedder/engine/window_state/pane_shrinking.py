@@ -1,0 +1,111 @@
+"""A smaller version of a pane, made of some groups at a time while the pane itself goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shedder.engine.panes.pane import Pane, Place
+from shedder.engine.panes.synopsis_input import PartInput
+from shedder.engine.panes.synopsis_resizing import settle, shrunk
+from shedder.engine.synopsis_plans.synopsis_plan import Plan
+
+SLICE_BYTES = 32 << 10  # Of a synopsis at a time, which takes a millisecond or two at most.
+
+
+@dataclass(slots=True, eq=False)
+class _Smaller:
+    """A synopsis at another size: its first groups so far, which read what the synopsis reads."""
+
+    source: Any
+    size: int
+    slice_bytes: int
+    made: Any = field(init=False)
+    groups: int = field(init=False, default=0)
+    _groups_at_once: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        groups, size_bytes = self.source.groups, max(1, int(self.source.size_bytes))
+        self._groups_at_once = max(1, groups * self.slice_bytes // size_bytes)
+        self.made = shrunk(self.source, self.size, range(0))
+        self.made.grow(self.source.groups)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all groups are there."""
+        return self.groups == int(self.source.groups)
+
+    def take(self, *, closed: bool) -> None:
+        """Take in some more groups."""
+        first, groups = self.groups, self.source.groups
+        stop = self.groups = min(first + self._groups_at_once, groups)
+        some = shrunk(self.source, self.size, range(first, stop))
+        if closed:
+            settle(some, self.size)
+        self.made.merge(some.scatter(np.arange(first, stop), groups))
+
+
+class Shrinking:
+    """Makes a version of a pane in which nothing is larger than in a plan, slice by slice.
+
+    The pane stays what it is, and all who ask, store or merge see nothing but it, until the other
+    version is whole and takes its place. While the pane counts, it hands on what it reads: of the
+    groups that the other version has so far. What is folded before it reads more is what had read
+    more before it was folded, so that it makes no difference when a group had its turn.
+    """
+
+    def __init__(
+        self, pane: Pane, limit: Plan, *, closed: bool, slice_bytes: int = SLICE_BYTES
+    ) -> None:
+        """Begin with no group.
+
+        Args:
+          pane: to be replaced. limit: the plan that nothing is larger than.
+          closed: whether it counts nothing more.
+          slice_bytes: of a synopsis, that a step takes about.
+        """
+        self._slice_bytes = slice_bytes
+        self.pane = pane
+        self.limit = limit
+        self.closed = closed
+        self._made: dict[Place, _Smaller] = {}
+        if not closed:
+            pane.handed_on_to = self
+
+    def is_still(self, pane: Pane, limit: Plan, *, closed: bool) -> bool:
+        """Whether this is what is wanted, and the pane has handed on all that it took in since."""
+        same = self.pane is pane and self.limit is limit and self.closed is closed
+        return same and (closed or pane.handed_on_to is self)
+
+    @property
+    def size_bytes(self) -> int:
+        """What is held beside the pane."""
+        return sum(int(each.made.size_bytes) for each in list(self._made.values()))
+
+    def step(self) -> bool:
+        """Take some groups of one synopsis; returns whether there was anything left to take."""
+        for place, synopsis, size in self.pane.larger_than(self.limit):
+            each = self._made.get(place)
+            if each is None:
+                each = self._made[place] = _Smaller(synopsis, size, self._slice_bytes)
+            if not each.whole:
+                each.take(closed=self.closed)
+                return True
+        return False
+
+    def read(self, place: Place, given: PartInput, first: int, last: int) -> None:
+        """The pane has let its synopsis there read these rows."""
+        each = self._made.get(place)
+        if each is not None and each.groups:
+            own = self.pane.own
+            places = None if own is None else own.places
+            given.feed(each.made, first, last, places=places, groups=each.groups)
+
+    def finish(self, plan: Plan) -> Pane:
+        """The other version, with this plan for what it begins; every step has been taken."""
+        if self.closed:
+            for each in self._made.values():
+                settle(each.made, each.size)
+        return self.pane.with_others({place: each.made for place, each in self._made.items()}, plan)

@@ -1,0 +1,64 @@
+"""Other versions of the panes of a standing query: put in place, and taken back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from shedder.engine.panes.pane import Pane
+from shedder.engine.window_state.closed_panes import ClosedPanes
+
+
+class Versions(ABC):
+    """The part of a standing query whose panes are replaced, not read into."""
+
+    panes: dict[int, Pane]
+    closed: ClosedPanes
+    closed_to: int | None
+    _open: set[int]
+    _stored: set[int]
+    _folded: set[int]
+    _roomy: tuple[object, ...] | None
+
+    @abstractmethod
+    def fit_widths(self, held: Pane) -> None:
+        """A pane that is not among these yet: all get the widest buckets that any has."""
+
+    @abstractmethod
+    def _none_closed(self, bounds: Sequence[int] | None = None) -> ClosedPanes: ...
+
+    def replace(self, number: int, pane: Pane) -> None:
+        """Put another version of a pane, of the same tuples, in its place."""
+        self.fit_widths(pane)
+        old, self.panes[number] = self.panes[number], pane
+        if number not in self._open:
+            self.closed.replace(number, old, pane)
+            self._stored.discard(number)
+
+    def put(self, panes: Mapping[int, Pane], *, closed: bool) -> None:
+        """Put versions of more tuples in the places of panes, or where there are none yet.
+
+        Those that stood there are not changed. Closed ones have numbers of cells (`cell_of`).
+        """
+        for number, pane in panes.items():
+            self.fit_widths(pane)
+            self.panes[number] = pane
+        if closed:
+            self._stored.difference_update(panes)
+            again = self._none_closed(self.closed.bounds)
+            for number in sorted({*self.closed.numbers, *panes}):
+                again.add(number, self.panes[number])
+            self.closed, self._roomy = again, None
+        else:
+            self._open.update(panes)
+
+    def moment(self) -> Callable[[], None]:
+        """How to go back to the panes that stand now, of which none must have been changed."""
+        panes, closed, closed_to = dict(self.panes), self.closed, self.closed_to
+        sets = set(self._open), set(self._stored), set(self._folded)
+
+        def back() -> None:
+            self.panes, self.closed, self.closed_to, self._roomy = panes, closed, closed_to, None
+            self._open, self._stored, self._folded = sets
+
+        return back

@@ -1,0 +1,408 @@
+"""A standing query at work: frames in, panes kept, evidence for a window out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.panes.argument_basics import known_of
+from shedder.engine.panes.late_tuples import LatePanes
+from shedder.engine.panes.pane import Pane
+from shedder.engine.panes.pane_codec import pane_from_bytes, pane_to_bytes
+from shedder.engine.panes.pane_slices import first_at, slices, slices_of
+from shedder.engine.panes.sparse_groups import SPAN_MIN
+from shedder.engine.panes.synopsis_input import PartInput
+from shedder.engine.runtime.cpu_timer import Stopwatch
+from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, Plan, opened
+from shedder.engine.synopsis_plans.thinning_levels import levels_read
+from shedder.engine.window_state.group_memory_cap import BucketWidths, groups_max
+from shedder.engine.window_state.memory_accounting import Weighed
+from shedder.engine.window_state.pane_sharing import (
+    Feed,
+    check_feeds,
+    first_untaken,
+    needed_from_us,
+    own_rows_end,
+    readers_of,
+    reads_hash,
+    take,
+)
+from shedder.engine.window_state.pane_shrinking import Shrinking
+from shedder.engine.window_state.pane_store_writer import PanesToStore, Storing
+from shedder.engine.window_state.pane_versions import Versions
+from shedder.engine.window_state.resizing import Resizable
+from shedder.engine.window_state.selectivity import Passing
+from shedder.engine.window_state.window_predicate import with_time_range
+from shedder.errors import InternalError
+from shedder.streams.frame import Frame, Thinned
+from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.windows import PaneGrid, Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """A window's panes as one, to be read only. ids: groups, ascending; None without GROUP BY."""
+
+    pane: Pane
+    ids: NDArray[np.int64] | None
+    late: int
+
+
+_STAY = 7 / 8  # Of ids: with so many alive there is no room to be made for new groups.
+
+
+class Standing(Weighed, Versions, Resizable, Storing):
+    """The panes of one standing query, and the counts of what went where.
+
+    Used by one thread. Ledger, of each synopsis: tuples applied since registration = what it read
+    + what was thinned for it + late.
+
+    levels: of each part of the plan; at level j it reads the share 2^-j of the tuples. The rows
+    are counted at the smallest of them. forced: the parts whose level the operator has set, which
+    load does not change. watch: what each part takes. thinned: tuples that each part skipped.
+    timely: tuples
+    that reached a pane, thinned or not (or failed the WHERE, or are of panes that no answer needs
+    once their batch has been read). late: tuples whose pane had been
+    closed, or whose event time was too far in the future to be believed. dropped_before:
+    panes before it are needed by no window; None: none has been dropped in this process.
+    opened_plan: of panes that still count. reads: equal for queries that keep the same of the same
+    tuples, whatever their windows and sizes.
+    folded_to_us: the end of the window for which old panes were folded last; None: none were.
+    asked_from_us: the end of a window that the watermark has passed after the frame that is read
+    next, before which no other window is asked for; None: any may be. A batch may span any number
+    of panes: those before this window are not made, and old ones in it are made as cells.
+    own_span_min: panes of fewer groups than these have rows for all of them.
+    feed: who reads tuples for this query. takers: for whom this one does. failed: what was read
+    is not whole. passing: how many of the tuples that it read itself passed its WHERE.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        query: BoundQuery,
+        plan: Plan,
+        *,
+        part_bytes_max: int,
+        own_span_min: int = SPAN_MIN,
+    ) -> None:
+        self.name = name
+        self.query = query
+        self.plan = plan
+        self.opened_plan = opened(query, plan)
+        self.reads = reads_hash(query, plan)
+        self.grid = PaneGrid.of(query.window)
+        self.levels = (0,) * len(plan.parts)
+        self.forced: frozenset[int] = frozenset()
+        self.watch = Stopwatch(len(plan.parts))
+        self.thinned = [0] * len(plan.parts)
+        self.passing = Passing()
+        self.timely = 0
+        self._cells_max = np.array(self.grid.cells_max(query.schema.lateness_us))
+        self.late = 0
+        self.panes: dict[int, Pane] = {}
+        self.late_panes = LatePanes()
+        self.dropped_before: int | None = None
+        self.folded_to_us: int | None = None
+        self.asked_from_us: int | None = None
+        self.feed: Feed | None = None
+        self.takers: list[Standing] = []
+        self.failed = False
+        room = groups_max(plan, int(self._cells_max.sum()), part_bytes_max)
+        self.keys = GroupKeys(query.groups, room) if query.groups else None
+        self._where = with_time_range(query)
+        self.part_bytes_max = part_bytes_max
+        self._roomy: tuple[object, ...] | None = None
+        self._to_shrink: dict[int, Plan] = {}
+        self._shrinking: Shrinking | None = None
+        self.own_span_min = own_span_min
+        self.closed = self._none_closed()
+        self.widths = BucketWidths.of(query, plan)
+        self._open: set[int] = set()
+        self.closed_to: int | None = None
+        self._stored: set[int] = set()
+        self._folded: set[int] = set()  # Perhaps in the pane store, and no panes any more.
+        self._to_store: PanesToStore | None = None  # Of the newest checkpoint.
+        self._first_open: int | None = None  # While a frame is read.
+
+    @property
+    def passing_share(self) -> float:
+        """The share of tuples that pass its WHERE, as of late."""
+        return (self if self.feed is None else self.feed.feeder).passing.share
+
+    # --- tuples in -----------------------------------------------------------------------------
+
+    def apply(
+        self,
+        frame: Frame,
+        *,
+        watermark_us: int | None,
+        limit_us: int | None,
+    ) -> None:
+        """Read a frame into the panes.
+
+        Args:
+          frame: tuples of the query's stream.
+          watermark_us: as it was before this frame; tuples of panes before it are late.
+          limit_us: event times from here on are not believed; None: all are.
+        """
+        self._first_open = self.grid.first_open(watermark_us)
+        self.watch.start()
+        tuples = len(frame)
+        frame = frame.in_time_order() if self.grid.slides else frame
+        first, last = self._timely(frame, limit_us)
+        self.late += tuples - (last - first)
+        self.timely += last - first
+        if last - first < tuples:
+            self._count_late(frame.between(0, first))
+            self._count_late(frame.between(last, tuples))
+        from_us = needed_from_us(self)
+        if from_us is not None:
+            first = min(max(first, first_at(frame.times_us, from_us)), last)
+        last = own_rows_end(self, frame, first, last, watermark_us)
+        view = frame.between(first, last).where(self._where)
+        if self._where is not None:
+            self.passing.count(last - first, len(view))
+        self.watch.lap(0, tuples)
+        if len(view) and any(self.levels):
+            self._read_thinned(view)
+        elif len(view):
+            self._read(view)
+        self.watch.stop(tuples)
+
+    def _timely(self, frame: Frame, limit_us: int | None) -> tuple[int, int]:
+        """The rows, of a frame in time order, whose pane is open and whose time is believed."""
+        if not self.grid.slides:
+            return 0, len(frame)
+        assert self.grid.width_us is not None
+        times = frame.times_us
+        first = 0
+        if self._first_open is not None:
+            first = first_at(times, self._first_open * self.grid.width_us)
+        last = len(times)
+        if limit_us is not None:
+            last = first_at(times, limit_us + 1)
+        return first, max(first, last)
+
+    def _count_late(self, frame: Frame) -> None:
+        matching = frame.where(self._where)
+        self.late_panes.count(
+            self.grid.panes_of(matching.times_us), needed_from=self.dropped_before
+        )
+
+    def pass_by(self, frame: Frame) -> None:
+        """Read nothing of a frame: all of it counts as too late, and answers allow for it."""
+        self.late += len(frame)
+        self._count_late(frame)
+
+    def _read(self, view: Frame) -> None:
+        ids = None if self.keys is None else self.keys.assign(view)
+        groups = 1 if self.keys is None else self.keys.size
+        self.watch.lap(0, len(view))
+        inputs = []
+        for at, part in enumerate(self.plan.parts):
+            inputs.append(PartInput(part, view, ids))
+            self.watch.lap(at, 0)
+        for pane, first, last in self._slices(view):
+            held = self.open_pane(pane, groups)
+            held.grow(groups)
+            self.watch.lap(0, 0)
+            held.update(inputs, first, last, self.watch)
+        self.hold_to_the_cap()
+
+    def open_pane(self, number: int, groups: int) -> Pane:
+        """An open pane; a new one, with room for so many groups, when there is none."""
+        held = self.panes.get(number)
+        if held is None:
+            few = self.keys is not None and self.closed.had_few_of(self.keys.size)
+            held = self.panes[number] = Pane(self.opened_plan, groups, of_few=few)
+            self.widths.fit(held)
+            self._open.add(number)
+        return held
+
+    def _read_thinned(self, view: Frame) -> None:
+        """Each part reads what its level keeps; the basics are taken of everything."""
+        # The smallest level comes first, so that the rows that are counted name the first groups.
+        levels = levels_read(self.plan, self.levels, grouped=self.keys is not None)
+        kept = {level: self._kept(view.thinned(level)) for level in sorted(set(levels))}
+        self.watch.lap(0, len(view))
+        parts = []
+        for at, (part, level) in enumerate(zip(self.plan.parts, levels, strict=True)):
+            thinned, ids = kept[level]
+            if level and part.kind in BY_HASH and part.argument is not None:
+                thinned, ids = self._kept(view.thinned_by(part.argument, level))
+            given = PartInput(part, thinned.frame, ids, level=level)
+            parts.append((part, level, thinned, given))
+            self.watch.lap(at, 0)
+        groups = 1 if self.keys is None else self.keys.size
+        for pane, first, last in self._slices(view):
+            held = self.open_pane(pane, 0)
+            readers = readers_of(self, pane)
+            for at, (part, level, thinned, given) in enumerate(parts):
+                rows = thinned.between(first, last)
+                read = held.update_at(at, level, given, rows, groups)
+                for each in readers:
+                    each.thinned[at] += (last - first) - (rows[1] - rows[0])
+                if level:
+                    held.segment(at, level).notice(known_of(part, view, first, last), read)
+                self.watch.lap(at, last - first, level)
+        self.hold_to_the_cap()
+
+    def _kept(self, thinned: Thinned) -> tuple[Thinned, NDArray[np.int32] | None]:
+        return thinned, None if self.keys is None else self.keys.assign(thinned.frame)
+
+    def set_levels(self, levels: Sequence[int], forced: Iterable[int] | None = None) -> None:
+        """From the next frame on; load leaves the forced parts alone (None: as before)."""
+        if len(levels) == len(self.levels):  # Else the record is of another query of this name.
+            self.levels = (min(levels), *levels[1:])
+            if forced is not None:
+                self.forced = frozenset(forced)
+
+    def _slices(self, view: Frame) -> Iterable[tuple[int, int, int]]:
+        """(pane, first row, last row) for each stretch of rows that are counted in one pane."""
+        if self.asked_from_us is None or self.grid.coarsening.longest == 1:
+            return slices_of(view, self.grid)
+        return slices(view, self._cells_of)
+
+    def _cells_of(self, times_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The pane or cell that each event time is counted in. shape [tuples] -> [tuples]."""
+        assert self.asked_from_us is not None
+        return self.grid.cells_of(times_us, self.asked_from_us, self._first_open)
+
+    # --- panes out -----------------------------------------------------------------------------
+
+    def close(self, watermark_us: int | None) -> None:
+        """Mark the panes that this watermark has passed; they do not change any more."""
+        if self.failed:
+            raise InternalError(f"query {self.name!r} took panes of a query that failed")
+        if self.takers and self.keys is not None and self.keys.frozen:
+            check_feeds(self)  # What has no room here may have room there.
+        first_open = self.grid.first_open(watermark_us)
+        if first_open is None or first_open == self.closed_to:
+            return
+        self.closed_to = first_open
+        take(self, first_open, watermark_us)
+        for pane in sorted(p for p in self._open if p < first_open):
+            self._open.remove(pane)
+            self.panes[pane].end(own_span_min=self.own_span_min)
+            self.panes[pane].settle(self.plan, shrinks=self.keys is None)
+            self.closed.add(pane, self.panes[pane])
+            self.shrink_to(pane, self.plan)  # Many groups at once would be waited for.
+
+    def open_panes(self) -> list[int]:
+        """The panes that are not closed yet."""
+        return sorted(self._open)
+
+    def fold(self, end_us: int) -> None:
+        """From now on no window that ends before is asked for: old panes become coarser.
+
+        Args:
+          end_us: the end of a window whose panes have been closed.
+        """
+        bounds = self.grid.bounds(end_us)
+        if not bounds or (self.folded_to_us is not None and self.folded_to_us >= end_us):
+            return
+        self.folded_to_us = end_us
+        if bounds == self.closed.bounds:
+            return
+        cells, gone = self.closed.fold(bounds)
+        for number in gone:
+            self.panes.pop(number, None)  # A cell may have come and gone in this one fold.
+        self.panes |= cells
+        self._folded.update(self._stored.intersection([*gone, *cells]))
+        self._stored.difference_update([*gone, *cells])
+        for number in cells:  # The same cells, however many panes had shrunk by now.
+            self.shrink_to(number, self.plan)
+
+    def drop_before(self, pane: int) -> None:
+        """Forget panes that no window needs any more, and groups that only they had."""
+        untaken = first_untaken(self)
+        pane = pane if untaken is None else min(pane, untaken)
+        self.dropped_before = pane
+        dead = [*self.closed.drop_before(pane), *(p for p in self._open if p < pane)]
+        for old in dead:
+            del self.panes[old]
+            self._open.discard(old)
+            self._stored.discard(old)
+        self.late_panes.drop_before(pane)
+        if dead and self.keys is not None:
+            self._forget_dead_groups(self.keys)
+
+    def _forget_dead_groups(self, keys: GroupKeys) -> None:
+        """Compact the ids when less than half of them are alive; when few are left, sooner."""
+        alive = self._alive(keys.size)
+        others = bool(alive[OTHERS])
+        alive[OTHERS] = False
+        kept = np.flatnonzero(alive)
+        if len(kept) + 1 > (_STAY if keys.is_nearly_full else 0.5) * keys.size:
+            return
+        if self._to_store is not None:
+            self._to_store.encode_all()
+        source = np.concatenate([np.zeros(1, np.int64), kept])
+        for number, pane in self.panes.items():
+            self.panes[number] = pane.renumbered(source)
+        self._count_closed_again()
+        partial = keys.partial_from  # Those who might be partial before still might be.
+        keys.keep(kept)
+        whole = len(kept) if partial is None else int(np.searchsorted(kept, partial))
+        keys.partial_from = 1 + whole if others else None
+
+    def _alive(self, groups: int) -> NDArray[np.bool_]:
+        """Which groups have tuples in any pane."""
+        alive = self.closed.alive(groups)
+        for number in self._open:
+            alive[self.panes[number].groups_here] = True
+        return alive
+
+    # --- bytes ---------------------------------------------------------------------------------
+
+    def pane_bytes(self, pane: int) -> bytes:
+        """A pane with its group keys, readable by itself."""
+        return pane_to_bytes(self.panes[pane], self.keys)
+
+    def adopt(self, pane: int, data: bytes, *, closed: bool) -> None:
+        """Take a stored pane back."""
+        plan = self.plan if closed else self.opened_plan
+        held = self.panes[pane] = pane_from_bytes(data, plan, self.keys)
+        self.fit_widths(held)
+        if closed:
+            self.closed.add(pane, held)
+            self._stored.add(pane)
+        else:
+            self._open.add(pane)
+
+    # --- windows -------------------------------------------------------------------------------
+
+    def late_in(self, span: Span) -> int:
+        """How many tuples came too late for a window's panes."""
+        return self.late_panes.count_in(self._panes_in(span))
+
+    def late_span(self, span: Span) -> tuple[int, int] | None:
+        """The event times, half open, that tuples too late for a window's panes lie in."""
+        panes = self.late_panes.panes_in(self._panes_in(span))
+        if panes is None or self.grid.width_us is None:  # A window that does not slide: anywhere.
+            return None
+        return panes[0] * self.grid.width_us, (panes[1] + 1) * self.grid.width_us
+
+    def _panes_in(self, span: Span) -> range:
+        """The panes of a window; none before the first window has closed."""
+        none_yet = self.grid.slides and span.end_us is None
+        return range(0) if none_yet else self.grid.panes_in(span)
+
+    def merged(self, span: Span) -> Merged:
+        """The panes of a window of the grid, as one; only the groups that have tuples."""
+        wanted, late = self._panes_in(span), self.late_in(span)
+        if self.grid.slides:  # A window that has closed is of closed panes, which never change.
+            whole = self.closed.merged(wanted)
+        else:
+            groups = 1 if self.keys is None else self.keys.size
+            whole = Pane(self.plan, groups, of_any_size=True)
+            if 0 in self.panes:
+                whole.merge(self.panes[0])
+        if self.keys is None:
+            return Merged(whole, None, late)
+        ids = whole.groups_here
+        return Merged(whole.select(ids), ids, late)

@@ -1,0 +1,200 @@
+"""The sizes of a standing query's synopses, which change while the stream runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shedder.cql.statements.bound_query import BoundQuery
+from shedder.engine.panes.pane import Pane
+from shedder.engine.panes.synopsis_resizing import size_of
+from shedder.engine.synopsis_plans.error_curves import SIZED
+from shedder.engine.synopsis_plans.synopsis_plan import Kind, Part, Plan, opened, with_sizes
+from shedder.engine.window_state.closed_panes import ClosedPanes
+from shedder.engine.window_state.group_memory_cap import groups_max
+from shedder.engine.window_state.pane_shrinking import SLICE_BYTES, Shrinking
+from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.windows import PaneGrid
+
+_ANY = 1 << 62  # A size that nothing is larger than.
+_TRIED_GROUPS = 32  # Enough to see which part of them is full.
+
+
+class Resizable(ABC):
+    """The part of a standing query that gives its panes other sizes."""
+
+    query: BoundQuery
+    grid: PaneGrid
+    plan: Plan
+    panes: dict[int, Pane]
+    keys: GroupKeys | None
+    part_bytes_max: int
+    opened_plan: Plan
+    _open: set[int]
+    closed: ClosedPanes
+    _to_shrink: dict[int, Plan]
+    _shrinking: Shrinking | None
+    _cells_max: NDArray[np.int64]
+    _halved: tuple[Pane, tuple[float, ...]] | None = None  # Of the newest closed pane.
+
+    @abstractmethod
+    def _alive(self, groups: int) -> NDArray[np.bool_]: ...
+
+    @abstractmethod
+    def replace(self, number: int, pane: Pane) -> None:
+        """Put another version of a pane, of the same tuples, in its place."""
+
+    def set_sizes(self, sizes: Sequence[int], part_bytes_max: int) -> None:
+        """From now on new panes have these sizes, and groups this room; larger panes are to shrink.
+
+        Panes that are smaller stay so: what was forgotten does not come back. They shrink bit by
+        bit, by `shrink_some`: in which order, and when, makes no difference to what they hold, nor
+        do sizes that are set before all have shrunk to the last ones.
+
+        Args:
+          sizes: of each part of the plan, 0 where it has none.
+          part_bytes_max: the cap on the groups of each part.
+        """
+        if not _are_sizes_of(self.plan, sizes):  # The record is of another query of this name.
+            return
+        self.plan = with_sizes(self.plan, sizes)
+        self.opened_plan = opened(self.query, self.plan)
+        if self.keys is not None and part_bytes_max != self.part_bytes_max:
+            room = groups_max(self.plan, int(self._cells_max.sum()), part_bytes_max)
+            self.keys.make_room(room, others=self.has_others)
+        self.part_bytes_max = part_bytes_max
+        self.look_for_larger()
+
+    def look_for_larger(self) -> None:
+        """Find the panes that are to shrink, beside those that are."""
+        for number in sorted(self._open):
+            self.shrink_to(number, self._limit_while_open)
+        for number in self.closed.numbers:
+            self.shrink_to(number, self.plan)
+
+    def shrink_to(self, number: int, limit: Plan) -> None:
+        """From now on a pane is to shrink to a plan's sizes, or to smaller ones that it had to."""
+        if self.panes[number].is_larger_than(limit):
+            before = self._to_shrink.setdefault(number, limit)
+            least = _least(limit, before)
+            if least.parts != before.parts:
+                self._to_shrink[number] = least
+
+    @property
+    def _limit_while_open(self) -> Plan:
+        """Tables of frequent items shrink when a pane closes: it matters to them when."""
+        if not self.grid.slides:
+            return self.opened_plan
+        parts = self.opened_plan.parts
+        sizes = [_ANY if part.kind is Kind.FREQUENT else part.size for part in parts]
+        return with_sizes(self.opened_plan, sizes)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether live panes have tuples of groups that found no room."""
+        return self.keys is not None and bool(self._alive(self.keys.size)[OTHERS])
+
+    @property
+    def others_share(self) -> float:
+        """Of the tuples that live panes count, those of groups that found no room."""
+        panes = self.panes.values()
+        total = sum(float(pane.counts.sum()) for pane in panes)
+        others = sum(float(pane.count_of(OTHERS)) for pane in panes)
+        return others / total if self.keys is not None and total else 0.0
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether panes are left that are to shrink."""
+        return bool(self._to_shrink)
+
+    def shrink_some(self, *, slice_bytes: int = SLICE_BYTES) -> None:
+        """Shrink some groups of one of the panes that are to, the newest first.
+
+        Args:
+          slice_bytes: of a synopsis, that a step takes about.
+        """
+        number, limit = next(reversed(self._to_shrink.items()))
+        pane, at_it = self.panes.get(number), self._shrinking
+        if pane is None or not pane.is_larger_than(limit):  # It was dropped or replaced meanwhile.
+            self._shrunk(number)
+            return
+        is_open = number in self._open
+        if at_it is None or not at_it.is_still(pane, limit, closed=not is_open):
+            at_it = self._shrinking = Shrinking(
+                pane, limit, closed=not is_open, slice_bytes=slice_bytes
+            )
+        if at_it.step():
+            return
+        smaller = at_it.finish(_least(self.opened_plan if is_open else self.plan, limit))
+        self._shrunk(number)
+        if is_open:
+            self.panes[number] = smaller
+        else:
+            self.replace(number, smaller)
+
+    def _shrunk(self, number: int) -> None:
+        del self._to_shrink[number]
+        self._shrinking = None
+
+    def shrink_all(self) -> None:
+        """Shrink all panes that are to, now."""
+        while self._to_shrink:
+            self.shrink_some()
+
+    def halved(self) -> tuple[float, ...]:
+        """The share of its bytes that the groups of each part keep in sketches of half the size.
+
+        Tried on some groups of the newest closed pane. Groups of few values take hardly less.
+        """
+        if self.keys is None or not self.closed.numbers:
+            return ()
+        newest = self.panes[self.closed.numbers[-1]]  # It does not change any more.
+        if self._halved is None or self._halved[0] is not newest:
+            self._halved = newest, tuple(map(kept_by_halving, self.plan.parts, newest.parts))
+        return self._halved[1]
+
+    def coarsest(self) -> tuple[int, ...]:
+        """The least size that each part has in any live pane, or that new ones will have."""
+        found = [part.size for part in self.plan.parts]
+        sized = [at for at, part in enumerate(self.plan.parts) if part.kind in SIZED]
+        for pane in self.panes.values():
+            for at in sized:
+                size = size_of(pane.parts[at])
+                found[at] = min(found[at], size)
+        return tuple(found)
+
+
+def _are_sizes_of(plan: Plan, sizes: Sequence[int]) -> bool:
+    """Whether the parts of a plan may have these sizes."""
+    if len(sizes) != len(plan.parts):
+        return False
+    for part, size in zip(plan.parts, sizes, strict=True):
+        if not part.size or not size:
+            if part.size != size:
+                return False
+        elif not SIZED[part.kind].profile.sizes[0] <= size <= SIZED[part.kind].profile.sizes[-1]:
+            return False
+    return True
+
+
+def _least(plan: Plan, other: Plan) -> Plan:
+    """A plan with the smaller sizes of two."""
+    sizes = zip(plan.parts, other.parts, strict=True)
+    return with_sizes(plan, [min(one.size, two.size) for one, two in sizes])
+
+
+def kept_by_halving(part: Part, synopsis: Any) -> float:
+    """The share of its bytes that a synopsis of half the size keeps; 1 where none is smaller."""
+    if part.kind not in SIZED or not synopsis.groups:
+        return 1.0
+    half = size_of(synopsis) - 1 if SIZED[part.kind].in_powers else size_of(synopsis) // 2
+    if half < SIZED[part.kind].smallest:
+        return 1.0
+    step = -(-synopsis.groups // _TRIED_GROUPS)
+    some = synopsis.select(np.arange(0, synopsis.groups, step))
+    before = some.size_bytes
+    return min(1.0, float(some.resize(half).size_bytes) / before) if before else 1.0
