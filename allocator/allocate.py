@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from allocator.branch_and_bound import decided
 from allocator.candidates import blocks
 from allocator.demands import Booleans, Budget, Demands, Floats, Integers, Options
 from allocator.errors import BudgetExceeded
-from allocator.exact import OPTIONS_MAX, optimum
+from allocator.exact_dp import OPTIONS_MAX, optimum
 from allocator.prices import Prices, find_prices, is_over, largest, least, that_fit
-from allocator.scarce import decided
-from allocator.whole import fill
+from allocator.rounding import fill
 
 _TIES = 1e-6  # the share that the loss has where broken promises are counted
 _NO_GAP = 1e-9  # of the bound: what is to be exact differs in less than what broken promises count

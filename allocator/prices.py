@@ -18,8 +18,8 @@ import numpy as np
 from allocator.candidates import Candidates, Pair, blocks
 from allocator.demands import BYTES_END, Budget, Floats, Integers, Options
 from allocator.kernels import best_of_rows
-from allocator.mixture import Mixture
-from allocator.part_way import that_free
+from allocator.mixture_lp import Mixture
+from allocator.step_towards import that_free
 
 _PLANES_MAX = 60
 GUESSED_FROM = 2_000  # synopses

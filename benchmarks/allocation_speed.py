@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from allocator.allocate import Allocation, allocate
-from allocator.change import change
 from allocator.curves import table, thinned
 from allocator.demands import Budget, Demands, Readers
+from allocator.incremental import change
 from benchmarks.measure import Report, cpu_seconds
 from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse

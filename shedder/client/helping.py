@@ -176,9 +176,7 @@ class Helper:
     def _merge(
         self, batch: pa.RecordBatch, epoch: int, sequence: int
     ) -> synopses_pb2.MergeResponse:
-        from shedder.engine.remote_summaries.summary_builder import (
-            Plans,  # Heavy: all kernels; most clients never ask.
-        )
+        from shedder.engine.remote_summaries.summary_builder import Plans
 
         for is_last in (False, True):
             if self._plans is None:
@@ -207,9 +205,7 @@ def _beside(epoch: int, sequence: int) -> bytes:
 
 def summaries_of(plans: Plans, batches: Iterable[pa.RecordBatch]) -> bytes:
     """What batches come to, as bytes that the server merges."""
-    from shedder.engine.remote_summaries.summary_builder import (
-        Summariser,  # Heavy: all kernels; most clients never ask.
-    )
+    from shedder.engine.remote_summaries.summary_builder import Summariser
 
     builder = Summariser(plans, secrets.randbits(61))  # No two builders keep the same ranks.
     for batch in batches:

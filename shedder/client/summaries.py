@@ -120,9 +120,7 @@ class SummaryCalls(Calls):
           PlansChanged: queries came and went all the while.
           Overloaded, Unreachable: also after having tried again for a while.
         """
-        from shedder.engine.remote_summaries.summary_builder import (
-            Plans,  # Heavy: all kernels; most clients never ask.
-        )
+        from shedder.engine.remote_summaries.summary_builder import Plans
 
         level = level_of(thinning)
         plans = Plans.from_json(self.plans(stream))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.ladder import Ladder
+from allocator.cpu_interpolation import Ladder
 from shedder.overload.controller import Ends
 
 FREE = -1  # The level of a unit that nobody has forced.

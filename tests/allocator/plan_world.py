@@ -11,9 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import poisson
 
-from allocator.operators import Difference, DuplicateElimination, Join, Selection, Union
-from allocator.plan import Step
-from allocator.precision import Precision
+from allocator.plan_precision.operators import (
+    Difference,
+    DuplicateElimination,
+    Join,
+    Selection,
+    Union,
+)
+from allocator.plan_precision.precision import Precision
+from allocator.plan_precision.query_plan import Step
 
 
 def mixed(ids, salt):

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from allocator.allocate import allocate
 from allocator.demands import Budget, Demands, Options, Readers
 from allocator.errors import BudgetExceeded
-from allocator.exact import OPTIONS_MAX, optimum
+from allocator.exact_dp import OPTIONS_MAX, optimum
 from allocator.prices import find_prices
 from tests.allocator.problems import (
     NO_TARGET,

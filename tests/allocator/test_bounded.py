@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.allocate import allocate
-from allocator.bounded import Bounded, bounded
 from allocator.curves import table
 from allocator.demands import Budget, Demands, Options, Readers
 from allocator.errors import BudgetExceeded
+from allocator.group_bounds import Bounded, bounded
 
 FREE = 1 << 40
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from allocator.allocate import allocate
-from allocator.change import change
 from allocator.demands import Budget
 from allocator.errors import BudgetExceeded
+from allocator.incremental import change
 from allocator.kernels import cheapest_ways
 from allocator.quotes import quote
 from tests.allocator.problems import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from allocator.allocate import allocate
 from allocator.demands import Budget, Demands, Options, Readers
-from allocator.exact import OPTIONS_MAX, optimum
+from allocator.dp_states import States
+from allocator.exact_dp import OPTIONS_MAX, optimum
 from allocator.prices import Prices, find_prices, least, that_fit
-from allocator.states import States
 from tests.allocator.problems import (
     NO_TARGET,
     by_milp,

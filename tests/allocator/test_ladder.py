@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.allocate import allocate
+from allocator.cpu_interpolation import Ladder
 from allocator.demands import Budget, Demands
-from allocator.ladder import Ladder
 from tests.allocator.problems import (
     NO_TARGET,
     PROMISED,

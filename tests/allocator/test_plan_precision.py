@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 
 from allocator.errors import BadPrecision, BudgetExceeded
-from allocator.operators import Difference, DuplicateElimination, Join, Selection, Union
-from allocator.plan import Step, precision_of
-from allocator.plan_memory import Sizes, best_sizes, losses
-from allocator.plan_solver import solved_sizes, whole_sizes
-from allocator.precision import EXACT, Precision
-from allocator.value_errors import Values, average_error, scaled_total_error, total_error
+from allocator.plan_precision.memory import Sizes, best_sizes, losses
+from allocator.plan_precision.operators import (
+    Difference,
+    DuplicateElimination,
+    Join,
+    Selection,
+    Union,
+)
+from allocator.plan_precision.precision import EXACT, Precision
+from allocator.plan_precision.query_plan import Step, precision_of
+from allocator.plan_precision.reference_solver import solved_sizes, whole_sizes
+from allocator.plan_precision.value_errors import (
+    Values,
+    average_error,
+    scaled_total_error,
+    total_error,
+)
 from tests.allocator.plan_world import PlanMaker, observed, own_precisions
 from tests.scale import scaled
 from tests.seeds import seed

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from allocator.allocate import allocate
 from allocator.candidates import Candidates
 from allocator.demands import Budget
-from allocator.mixture import Mixture
+from allocator.mixture_lp import Mixture
 from allocator.prices import GAP, best_response, find_prices
 from tests.allocator.problems import fits, power_law_problem, small_problems, whole_need
 

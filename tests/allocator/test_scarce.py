@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 from allocator.allocate import allocate
+from allocator.branch_and_bound import decided
 from allocator.demands import Budget
 from allocator.prices import find_prices, is_over, least
-from allocator.scarce import decided
 from tests.allocator.problems import by_milp, fits, power_law_problem, small_problems, whole_need
 
 NEAR = 1.01  # times the bound

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from allocator.allocate import Allocation, allocate
-from allocator.change import change
 from allocator.demands import Budget
+from allocator.incremental import change
 from shedder.engine.allocation.demand_cache import Drawings
 from shedder.engine.allocation.problem import Problem, problem
 from shedder.engine.allocation.solver import Solved, solved

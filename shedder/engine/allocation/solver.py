@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.allocate import Allocation, allocate, describe
-from allocator.bounded import bounded
-from allocator.change import change
 from allocator.demands import BYTES_END, Budget, Demands, Integers
+from allocator.group_bounds import bounded
+from allocator.incremental import change
 from allocator.prices import Prices
 from shedder.engine.allocation.problem import Problem
 from shedder.engine.allocation.query_demands import room_bytes

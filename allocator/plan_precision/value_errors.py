@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from allocator.demands import Floats
 from allocator.errors import BadPrecision
-from allocator.precision import Precision
+from allocator.plan_precision.precision import Precision
 
 
 @dataclass(frozen=True, slots=True)

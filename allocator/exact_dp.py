@@ -7,7 +7,8 @@ ns, objective. Three things keep states few, and none of them costs the optimum:
 2. so is what is dominated: another state takes no more of either resource, and its objective is
    no larger. Whatever the others choose then, fits with that one, too (Bellman 1957);
 3. and, once a choice is known, what cannot become better than it: at any prices, what a state
-   has paid and the least that the others pay is a bound of all that continues it (`remaining.py`).
+   has paid and the least that the others pay is a bound of all that continues it
+   (`lower_bounds.py`).
 
 Sources: Morin & Marsten 1976, Oper. Res. 24(4); with one option of each class, Dyer, Riha & Walker
 1995, EJOR 80(1).
@@ -20,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocator.demands import Budget, Floats, Integers, Options
+from allocator.dp_states import States
+from allocator.lower_bounds import Payments, Remaining
 from allocator.prices import Prices
-from allocator.remaining import Payments, Remaining
-from allocator.states import States
 
 OPTIONS_MAX = 300  # of all synopses together: some milliseconds
 STATES_MAX = 10_000  # States, not seconds: the same problem has the same answer on any machine.

@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from allocator.demands import Booleans, Floats
 from allocator.errors import BadPrecision
-from allocator.pairs import CORRECT, KEPT, PRODUCED, Pairs, outer
+from allocator.plan_precision.rate_covariance import CORRECT, KEPT, PRODUCED, Pairs, outer
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from allocator.candidate_prices import Few, Found
 from allocator.candidates import Candidates, Pair
 from allocator.demands import Budget, Floats, Integers, Options
-from allocator.few import Few, Found
 from allocator.prices import Prices, that_fit
-from allocator.whole import spend
+from allocator.rounding import spend
 
 _WIDTH = 6.0  # times: how far decisions may move prices
 _NARROW = 2.0  # ... where many have candidates: the step of one is little there

@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 
 from allocator.demands import Floats, Integers
 from allocator.errors import BudgetExceeded
-from allocator.plan import Step, precision_of
-from allocator.plan_memory import Loss, Sizes, rates
-from allocator.precision import Precision
+from allocator.plan_precision.memory import Loss, Sizes, rates
+from allocator.plan_precision.precision import Precision
+from allocator.plan_precision.query_plan import Step, precision_of
 
 _STARTS = 4
 _STEP = 1e-5  # in log2 of bytes, for slopes

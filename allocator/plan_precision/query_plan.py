@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from allocator.errors import BadPrecision
-from allocator.operators import Operator
-from allocator.precision import EXACT, Precision
+from allocator.plan_precision.operators import Operator
+from allocator.plan_precision.precision import EXACT, Precision
 
 
 @dataclass(frozen=True, slots=True)

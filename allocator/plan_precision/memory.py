@@ -9,10 +9,10 @@ import numpy as np
 
 from allocator.demands import Budget, Floats, Integers, Options
 from allocator.errors import BadPrecision, BudgetExceeded
-from allocator.plan import Step, precision_of
-from allocator.precision import Precision
+from allocator.plan_precision.precision import Precision
+from allocator.plan_precision.query_plan import Step, precision_of
 from allocator.prices import find_prices
-from allocator.whole import fill
+from allocator.rounding import fill
 
 _ROUNDS_MAX = 20
 _NEAR = 4  # Sizes up and down that pairs are tried with.

@@ -20,8 +20,8 @@ import numpy as np
 
 from allocator.demands import Floats
 from allocator.errors import BadPrecision
-from allocator.pairs import CORRECT, KEPT, PRODUCED, Pairs, outer
-from allocator.precision import Precision
+from allocator.plan_precision.precision import Precision
+from allocator.plan_precision.rate_covariance import CORRECT, KEPT, PRODUCED, Pairs, outer
 
 
 class Operator(Protocol):

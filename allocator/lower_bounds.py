@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.demands import Booleans, Budget, Floats, Integers, Options
+from allocator.dp_states import States
 from allocator.prices import Prices
-from allocator.states import States
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 _ROUNDED = 1 + 1e-12  # times: by so much a sum of ns may depend on its order; bytes are whole

@@ -8,8 +8,8 @@ import numpy as np
 
 from allocator.candidates import Candidates, Pair
 from allocator.demands import Budget, Floats, Integers
-from allocator.mixture import Mixture
-from allocator.part_way import that_free
+from allocator.mixture_lp import Mixture
+from allocator.step_towards import that_free
 
 _PLANES_MAX = 30
 _GAP = 5e-4  # of the value
