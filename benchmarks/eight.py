@@ -30,8 +30,8 @@ from shedder.garbage import keeping_what_is_loaded
 from shedder.overload.meter import ROWS_MAX
 from shedder.settings import Settings
 from shedder.streams.frame import Frame
+from shedder.streams.live_sample import StreamSample
 from shedder.streams.positions import Positions
-from shedder.streams.sample import StreamSample
 from shedder.wire.heap import keep_big_blocks
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets

@@ -25,8 +25,8 @@ from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.garbage import keeping_what_is_loaded
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US
-from shedder.streams.conform import conform
 from shedder.wire.heap import keep_big_blocks
 from spark_ingest.begun import Begun
 from spark_ingest.executors import BUILT, Part, builder

@@ -29,8 +29,8 @@ from shedder.client.client import Client
 from shedder.engine.rebuild.backfill import BackfillState
 from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.errors import FailedPrecondition, PlansChanged, ShedderError
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, arrow_schema
-from shedder.streams.conform import conform
 from spark_ingest.executors import Service, check_columns, check_names
 from spark_ingest.parts import send_part
 from spark_ingest.poison import Aside, sound, taken

@@ -20,8 +20,8 @@ from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, b
 from shedder.engine.remote_summaries.validation import ROWS_MAX
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.errors import FailedPrecondition, SchemaMismatch
+from shedder.streams.batch_conversion import conform, conform_batch
 from shedder.streams.batches import ROWS_PER_BATCH
-from shedder.streams.conform import conform, conform_batch
 from spark_ingest.begun import Begun
 from spark_ingest.files import rows_of
 from spark_ingest.poison import CORRUPT, Aside, has_corrupt, sound

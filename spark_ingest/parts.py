@@ -24,7 +24,7 @@ from shedder.engine.rebuild.backfill import BackfillState
 from shedder.engine.remote_summaries.summary_builder import Plans, QueryPlan, Summariser, bound
 from shedder.engine.remote_summaries.wire_format import PaneSummary, Summaries
 from shedder.errors import BatchTooLarge, FailedPrecondition
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 from shedder.streams.windows import PaneGrid
 
 CHUNK_BYTES = 4 << 20

@@ -37,7 +37,7 @@ from shedder.errors import (
 from shedder.queries.answers.database_api import Database
 from shedder.server.server import running
 from shedder.settings import Settings
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 
 SECOND = 1_000_000
 NOON = 1_767_268_800 * SECOND  # 2026-01-01 12:00 UTC

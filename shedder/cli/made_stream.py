@@ -15,7 +15,7 @@ from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import ColumnDefinition, CreateStream
 from shedder.errors import BadSetting, InvalidRequest, UnknownColumn
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 
 
 @dataclass(frozen=True, slots=True)

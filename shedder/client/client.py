@@ -26,8 +26,8 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadSetting, InternalError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
-from shedder.streams.conform import conform
 from shedder.v1 import control_pb2, ingest_pb2, query_pb2
 from shedder.wire import tables
 from shedder.wire.answers import answer_from_wire

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.errors import FailedPrecondition, StaleEpoch
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encoded
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import append_stream_bytes
 from shedder.wire.left_out import left_out_to_wire

@@ -16,8 +16,8 @@ from shedder.client.thinning import Thinning
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import InternalError, ShedderError
 from shedder.queries.answers.database_api import Receipt
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
-from shedder.streams.conform import conform
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 

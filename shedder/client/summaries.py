@@ -14,8 +14,8 @@ from shedder.engine.ingest.expected_rows import rows_name
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY
 from shedder.errors import PlansChanged
 from shedder.queries.answers.database_api import Receipt
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits
-from shedder.streams.conform import conform
 from shedder.v1 import ingest_pb2, synopses_pb2
 from shedder.wire.ingest import receipt_from_wire, schema_from_wire
 from shedder.wire.summaries import merge_in_parts

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from shedder.cql.text.sampling_fractions import level_of
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 
 
 class Thinning:

@@ -59,9 +59,9 @@ from shedder.queries.answers.database_api import Ledger, Params, Receipt
 from shedder.quiet import be_quiet
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
-from shedder.streams.dropped import Dropped
-from shedder.streams.sample import StreamSample
-from shedder.streams.words import compile_words
+from shedder.streams.column_bits import compile_words
+from shedder.streams.dropped_counts import Dropped
+from shedder.streams.live_sample import StreamSample
 from synopses.precompile import compile_kernels, compile_question_kernels
 
 

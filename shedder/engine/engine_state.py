@@ -43,10 +43,10 @@ from shedder.overload.door import Door
 from shedder.overload.memory import NONE
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 from shedder.streams.frame import Frame
+from shedder.streams.live_sample import StreamSample
 from shedder.streams.positions import Positions
-from shedder.streams.sample import StreamSample
 from shedder.streams.windows import Span
 
 LOOK_S = 0.25  # Who looks at a flood waits so long to see his own writes.

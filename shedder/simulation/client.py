@@ -20,7 +20,7 @@ from shedder.simulation.payload import Payload, stream_of
 from shedder.simulation.scenario import Producers
 from shedder.simulation.server import Server
 from shedder.streams.batches import encode
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 
 IN_FLIGHT = 16  # As the library's own producer.
 _GREEDY_US = 10_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 
 
 @dataclass(slots=True, eq=False)

@@ -30,7 +30,7 @@ from shedder.simulation.payload import STREAM, create, stream_of
 from shedder.simulation.process import Process, sent_in
 from shedder.simulation.scenario import Crash, Machine, Scenario, Tenant
 from shedder.streams.batches import decode_stored
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 
 Durable = Callable[[str, Batch | Built, pa.RecordBatch], None]
 Answered = Callable[[str, News], None]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, SchemaMismatch
-from shedder.streams.envelope import Envelope, open_envelope
+from shedder.streams.ipc_metadata import Envelope, open_envelope
 
 ROWS_PER_BATCH = 65_536  # what conform splits to: one cache-friendly frame
 

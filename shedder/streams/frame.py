@@ -14,13 +14,13 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.evaluate import evaluate, true_rows
 from shedder.cql.expressions.expression import Column, Expression, walk
 from shedder.cql.expressions.integer_division import remainder_of, remainders
-from shedder.streams.batch_rows import BatchRows
-from shedder.streams.bucket_rows import bucket_of
-from shedder.streams.hash_values import hash_values
-from shedder.streams.monotone import monotone_of
+from shedder.streams.column_bits import are_doubles
+from shedder.streams.histogram_rows import bucket_of
+from shedder.streams.monotone_expressions import monotone_of
+from shedder.streams.non_null_values import Pairs, Present, paired, present
 from shedder.streams.positions import Positions
-from shedder.streams.present import Pairs, Present, paired, present
-from shedder.streams.words import are_doubles
+from shedder.streams.row_selection import BatchRows
+from shedder.streams.value_hashes import hash_values
 from synopses.kernels.hashing import combine
 from synopses.samples.admission_kernels import Rows, below
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shedder.streams.held_texts import TextSizes
 from shedder.streams.ipc import table_bytes
+from shedder.streams.text_memory import TextSizes
 from synopses.model.estimate import Estimates
 
 _FIELDS: list[tuple[str, pa.DataType]] = [("low", pa.string()), ("high", pa.string())]

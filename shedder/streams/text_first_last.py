@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.streams.held_texts import TextSizes
 from shedder.streams.ipc import table_bytes
+from shedder.streams.text_memory import TextSizes
 from synopses.model.errors import CorruptSynopsis
 from synopses.model.estimate import Estimates
 from synopses.moments.first_last import GroupedFirstLast

@@ -11,7 +11,7 @@ from shedder.cql.statements.statement import ColumnDefinition
 from shedder.errors import BadBatch
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import DAY_MAX, DAY_MIN, TIME_MAX_US, TIME_MIN_US
-from shedder.streams.dropped import BUCKET_US, Dropped
+from shedder.streams.dropped_counts import BUCKET_US, Dropped
 from shedder.v1.ingest_pb2 import LeftOut
 
 ROWS_MAX = 1 << 40  # As of summaries: counts of many such still fit int64 and are doubles.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
 from shedder.engine.remote_summaries.wire_format import Summaries
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 
 SECOND = 1_000_000
 CREATE = """CREATE STREAM s (ts TIMESTAMP, k BIGINT, g VARCHAR, x DOUBLE)

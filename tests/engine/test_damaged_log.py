@@ -17,7 +17,7 @@ from shedder.cli.commands import run as command
 from shedder.cli.exits import ExitCode
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 from synopses.model.estimate import Bound
 from tests.engine.world import CREATE, SECOND, START_US, between, requests
 

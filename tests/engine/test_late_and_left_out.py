@@ -15,7 +15,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import encode
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 
 SECOND = 1_000_000
 CREATE = """CREATE STREAM s (ts TIMESTAMP NOT NULL, x DOUBLE, y DOUBLE, k BIGINT) TIMESTAMP BY ts

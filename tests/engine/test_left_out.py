@@ -13,7 +13,7 @@ from shedder.client.thinning import Thinning
 from shedder.engine.standing_queries.dropped_tuples import SECONDS_MAX, Drops
 from shedder.errors import BadBatch, SequenceReused
 from shedder.streams.batches import encode
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 from shedder.streams.frame import Frame
 from tests.engine.flooded import ROWS, START, Flooded, batch_of, strides
 

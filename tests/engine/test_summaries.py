@@ -19,8 +19,8 @@ from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, b
 from shedder.engine.remote_summaries.validation import Checked
 from shedder.engine.remote_summaries.wire_format import SegmentSummary, Summaries
 from shedder.errors import BadBatch, BadTimestamp, BatchTooLarge, PlansChanged, ShedderError
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import BatchLimits
-from shedder.streams.conform import conform
 from synopses.model.binary_header import Kind, seal
 from synopses.moments.moments import GroupedMoments
 from synopses.theta.theta_sketch import GroupedTheta

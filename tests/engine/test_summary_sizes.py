@@ -10,7 +10,7 @@ import pytest
 
 import shedder
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 from synopses.frequent.frequent_items import GroupedFrequent
 
 SECOND = 1_000_000

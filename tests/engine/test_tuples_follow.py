@@ -12,8 +12,8 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.errors import BadBatch
 from shedder.queries.answers.database_api import Receipt
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import encode
-from shedder.streams.conform import conform
 from tests.engine.summary_world import (
     SECOND,
     answers,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from shedder.streams.frame import Frame
-from shedder.streams.sample import SampleView, StreamSample
+from shedder.streams.live_sample import SampleView, StreamSample
 from tests.queries.asking import SCHEMA
 
 

@@ -15,7 +15,7 @@ import pytest
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
-from shedder.streams.sample import SampleView, StreamSample
+from shedder.streams.live_sample import SampleView, StreamSample
 from tests.queries.all_outputs import GROUPED, OUTPUTS, SELECTIVITIES, Truth, population, query_of
 from tests.queries.asking import SCHEMA
 from tests.scale import scaled

@@ -17,7 +17,7 @@ from shedder.queries.evidence.late_tuple_bounds import widen_late
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
-from shedder.streams.sample import SampleView, StreamSample
+from shedder.streams.live_sample import SampleView, StreamSample
 from synopses.moments.covariance import GroupedCrossMoments
 from tests.queries.asking import ARROW, SCHEMA, ask, exact_rows, truth
 from tests.seeds import seed

@@ -13,7 +13,7 @@ from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.queries.sampling.from_strata import evidence_from_strata, thinned_together
 from shedder.streams.basics import ColumnBasics
-from shedder.streams.sample import SampleView
+from shedder.streams.live_sample import SampleView
 from tests.queries.all_outputs import OUTPUTS, SELECTIVITIES, Truth, population, query_of
 from tests.queries.asking import SCHEMA, ask, rows
 from tests.truth import gate

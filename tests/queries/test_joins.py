@@ -14,7 +14,7 @@ from shedder.queries.evidence.late_tuple_bounds import widen_late
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
-from shedder.streams.sample import StreamSample
+from shedder.streams.live_sample import StreamSample
 from synopses.model.estimate import Bound
 from tests.queries.asking import SCHEMA, ask, rows, truth
 from tests.truth import draw, gate

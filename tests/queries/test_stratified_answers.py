@@ -13,7 +13,7 @@ from shedder.queries.answers.answer import Answer
 from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.streams.frame import Frame
-from shedder.streams.sample import SampleView, StreamSample
+from shedder.streams.live_sample import SampleView, StreamSample
 from tests.queries.asking import ARROW, SCHEMA, ask, truth
 from tests.scale import scaled
 from tests.seeds import seed

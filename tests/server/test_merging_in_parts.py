@@ -18,7 +18,7 @@ from shedder.client.helping import summaries_of
 from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.server.calls import Drain
 from shedder.server.parts import Parts
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 from shedder.v1 import ingest_pb2
 from shedder.v1.synopses_pb2 import MergeInPartsRequest, MergeRequest
 from shedder.v1.synopses_pb2_grpc import SynopsesStub

@@ -25,8 +25,8 @@ from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.errors import BadSetting, BatchTooLarge, FailedPrecondition, Unreachable
 from shedder.server.server import running
 from shedder.settings import Settings
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, TIME_MAX_US
-from shedder.streams.conform import conform
 from spark_ingest.begun import Begun, begin
 from spark_ingest.executors import Part, Service, builder, gathered, sender
 from spark_ingest.kept import check_kept

@@ -13,7 +13,7 @@ from rich.console import Console
 import shedder
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
-from shedder.streams.conform import conform
+from shedder.streams.batch_conversion import conform
 from spark_ingest.demo.panes import Alike, alike, beside
 from synopses.histogram.log_histogram import GroupedLogBuckets
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shedder.cql.expressions.column_types import ColumnType
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, BatchLimits
-from shedder.streams.conform import conform
 from spark_ingest.poison import CORRUPT, REASON, Aside, sound, taken
 from tests.streams.streams import stream
 

@@ -8,8 +8,8 @@ import pytest
 
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.histograms import counts_of
-from shedder.streams.bucket_rows import bucket_of
 from shedder.streams.frame import Frame
+from shedder.streams.histogram_rows import bucket_of
 from tests.cql.trees import bound_query
 
 EDGES = {"l": "[-3, 0, 5]", "d": "[-1.0, 0, 0.5, 2]", "ts": "['1970-01-01 00:00:00.5']", "i": "[2]"}

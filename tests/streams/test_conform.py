@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from shedder.errors import BadTimestamp, BatchTooLarge, InvalidRequest, SchemaMismatch
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import BatchLimits, arrow_schema, encode
-from shedder.streams.conform import conform
 from tests.streams.streams import EVERY_TYPE, TRADES, every_type, trades
 
 NEW_YEAR_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z

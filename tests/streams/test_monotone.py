@@ -19,7 +19,7 @@ from shedder.cql.expressions.expression import Expression
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream, Select
 from shedder.streams.frame import Frame
-from shedder.streams.monotone import monotone_of
+from shedder.streams.monotone_expressions import monotone_of
 from shedder.streams.positions import Positions
 
 CREATE = "CREATE STREAM s (ts TIMESTAMP, x DOUBLE, n BIGINT, i INTEGER) TIMESTAMP BY ts"

@@ -11,7 +11,7 @@ import pytest
 from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.frame import Frame
-from shedder.streams.sample import StreamSample
+from shedder.streams.live_sample import StreamSample
 from synopses.kernels.hashing import position_keys
 from tests.queries.asking import SCHEMA, rows
 

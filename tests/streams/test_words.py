@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import Call, Column, Literal, Op
 from shedder.engine.panes.pane_slices import first_at
+from shedder.streams.column_bits import ascend, double_ends_of, ends_of, words_of
 from shedder.streams.frame import Frame
-from shedder.streams.kept_rows import KeptRows
-from shedder.streams.words import ascend, double_ends_of, ends_of, words_of
+from shedder.streams.sample_payload import KeptRows
 from synopses.samples.bottom_k import Kept
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -27,7 +27,7 @@ from shedder.cql.sql.exact_query import LIVE
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema
-from shedder.streams.sample import SampleView
+from shedder.streams.live_sample import SampleView
 
 _DEVIATIONS: Final = 5.0  # Of a binomial: one run in 3 million needs one block more than planned.
 _NEAR: Final = 0.98  # Of a wanted share, that blocks or a copy must hold: copies vary in size.

@@ -29,7 +29,7 @@ from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import BadSetting, Unimplemented
 from shedder.queries.answers.answer import Answer
-from shedder.streams.conform import conform_batch
+from shedder.streams.batch_conversion import conform_batch
 from shedder.streams.frame import Frame
 from shedder.streams.windows import Span, span_of
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded
 from shedder.queries.answers.database_api import Receipt
+from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, BatchLimits, encode
-from shedder.streams.conform import conform
 
 IN_FLIGHT = 16  # Batches: enough for one group to gather while another is being fsynced.
 _PAUSE_S = 0.02

@@ -11,7 +11,7 @@ from shedder.archive.log.records import DROPPED, Batch
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.ingest.stream_intake import Arrived
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 from shedder.streams.frame import Frame
 
 BYTES_MAX = 32 << 20  # Of a run, which is copied together.

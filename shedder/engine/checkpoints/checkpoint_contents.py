@@ -29,7 +29,7 @@ from shedder.engine.window_state.pane_store_writer import PanesToStore
 from shedder.engine.window_state.query_state import Standing
 from shedder.queries.certification.certification import Certification
 from shedder.streams.ipc import table_bytes
-from shedder.streams.sample import StreamSample
+from shedder.streams.live_sample import StreamSample
 
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
 TENANTS = "tenants"  # ... and this of tenants' quotas.

@@ -12,7 +12,7 @@ from shedder.archive.metadata.catalog_entries import QueryEntry
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.checkpoints.checkpoint_contents import query_parts
 from shedder.errors import ShedderError, StorageFailed
-from shedder.streams.sample import StreamSample
+from shedder.streams.live_sample import StreamSample
 
 if TYPE_CHECKING:
     from shedder.engine.engine_state import Core

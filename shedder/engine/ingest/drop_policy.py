@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shedder.cql.statements.overload_policy import OnOverload, Policy
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 from synopses.histogram.log_histogram import GroupedLogBuckets
 
 REMEMBERED = 1 << 17  # Values, of each of two generations, that DROP LEAST compares with.

@@ -26,7 +26,7 @@ from shedder.engine.remote_summaries.validation import Checked
 from shedder.errors import BadBatch, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Receipt
 from shedder.streams.batches import BatchLimits, decode, encode
-from shedder.streams.dropped import Dropped
+from shedder.streams.dropped_counts import Dropped
 
 
 @dataclass(slots=True, eq=False)

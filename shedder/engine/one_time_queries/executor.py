@@ -49,7 +49,7 @@ from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.from_exact import evidence_from_exact
 from shedder.queries.one_time.source_choice import Stretch, answer_once, explain_once
 from shedder.streams.batches import arrow_schema
-from shedder.streams.sample import SampleView
+from shedder.streams.live_sample import SampleView
 from shedder.streams.windows import Span, span_of
 
 _log = structlog.get_logger("shedder.one_time")

@@ -13,8 +13,8 @@ from shedder.engine.engine_state import Core
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.query_state import Standing
 from shedder.streams.frame import Frame
+from shedder.streams.live_sample import StreamSample
 from shedder.streams.positions import Positions
-from shedder.streams.sample import StreamSample
 
 LEFT_ROWS = 1 << 18  # What the apply thread may read itself: some hundredths of a second.
 ROUNDS_MAX = 8  # A stream that outruns the reader is not chased for ever.

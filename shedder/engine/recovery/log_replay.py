@@ -49,8 +49,8 @@ from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_from_json
 from shedder.engine.window_state.pane_sharing import take_from
 from shedder.engine.window_state.query_state import Standing
 from shedder.streams.batches import decode_stored
-from shedder.streams.dropped import Dropped
-from shedder.streams.sample import StreamSample
+from shedder.streams.dropped_counts import Dropped
+from shedder.streams.live_sample import StreamSample
 from synopses.model.errors import OtherLayout
 
 _log = structlog.get_logger("shedder.recovery")

@@ -26,7 +26,7 @@ from shedder.engine.synopsis_plans.synopsis_plan import plan, sizes_to_json
 from shedder.engine.window_state.pane_sharing import part
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import BadQuery, BudgetExceeded, PrecisionUnavailable
-from shedder.streams.sample import StreamSample
+from shedder.streams.live_sample import StreamSample
 from shedder.streams.windows import PaneGrid
 
 STRATA_MAX = 4  # Sets of columns by which a stream is sampled; each takes sample_rows rows.

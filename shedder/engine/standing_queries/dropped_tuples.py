@@ -14,7 +14,13 @@ from shedder.engine.panes.late_tuples import LatePanes
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.missing_tuple_bounds import allow_for
 from shedder.streams.basics import ColumnBasics
-from shedder.streams.dropped import BUCKET_US, Dropped, basics_from_lists, basics_to_lists, counted
+from shedder.streams.dropped_counts import (
+    BUCKET_US,
+    Dropped,
+    basics_from_lists,
+    basics_to_lists,
+    counted,
+)
 from shedder.streams.frame import Frame
 from synopses.model.estimate import Bound, Estimates, TopItem
 

@@ -22,9 +22,9 @@ from shedder.engine.window_state.query_state import Standing
 from shedder.queries.evidence.evidence import Evidence
 from shedder.queries.evidence.late_tuple_bounds import widen_late
 from shedder.streams.basics import ColumnBasics
-from shedder.streams.dropped import BUCKET_US, Dropped
+from shedder.streams.dropped_counts import BUCKET_US, Dropped
 from shedder.streams.frame import Frame
-from shedder.streams.sample import StreamSample
+from shedder.streams.live_sample import StreamSample
 from shedder.streams.watermark import Watermark
 
 

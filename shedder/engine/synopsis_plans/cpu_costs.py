@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, ENDS_IN_TIME, Kind, Part
 from shedder.overload.meter import ROWS_MAX
-from shedder.streams.monotone import monotone_of
+from shedder.streams.monotone_expressions import monotone_of
 from synopses.counters.count_min import GroupedCountMin
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets
@@ -86,8 +86,8 @@ def shared_ns(part: Part, level: int) -> Mapping[Hashable, float]:
     """What a thinned synopsis needs of every tuple that others need, too: it is taken once.
 
     That is which rows are kept, by level; the nulls and the range of the column that its argument
-    follows from (streams/monotone.py), or the hashes of its values; and, by level, which of these
-    are kept. By what it is, ns per arriving tuple.
+    follows from (streams/monotone_expressions.py), or the hashes of its values; and, by level,
+    which of these are kept. By what it is, ns per arriving tuple.
     """
     if not level:
         return {}

@@ -21,7 +21,7 @@ from shedder.queries.evidence.precision_targets import target_text
 from shedder.queries.one_time.precision_progress import at_look, claimed, error_of
 from shedder.queries.sampling.from_sample import evidence_from_sample
 from shedder.queries.sampling.stratified import stratified_for
-from shedder.streams.sample import SampleView
+from shedder.streams.live_sample import SampleView
 
 
 class Source(Enum):

@@ -26,7 +26,7 @@ from shedder.queries.sampling.sampled_rows import Selection
 from shedder.queries.sampling.sampled_sets import sampled_sets
 from shedder.queries.sampling.sampled_top import sampled_list
 from shedder.queries.sampling.stratified import missing_from_strata
-from shedder.streams.sample import SampleView
+from shedder.streams.live_sample import SampleView
 from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.distinct import distinct_by_hash, distinct_by_rows
 from synopses.intervals.hypergeometric import matching_count

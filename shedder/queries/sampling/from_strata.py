@@ -21,7 +21,7 @@ from shedder.queries.evidence.int64_sums import within_int64
 from shedder.queries.sampling.from_sample import Estimator, as_estimates, both, evidence_from_sample
 from shedder.queries.sampling.sampled_query import Sampled
 from shedder.queries.sampling.sampled_rows import Selection
-from shedder.streams.sample import SampleView
+from shedder.streams.live_sample import SampleView
 from synopses.intervals.confidence_split import split_confidence as split_confidence_in
 from synopses.intervals.interval import Intervals
 from synopses.intervals.stratified import stratified_count, stratified_mean, stratified_sum

@@ -14,8 +14,8 @@ from shedder.queries.evidence.known_range import known_range
 from shedder.queries.sampling.sampled_rows import SampledGroups, Selection, ValueCounts
 from shedder.queries.sampling.stratified import stratified_for
 from shedder.streams.frame import Frame
-from shedder.streams.sample import HashedView, SampleView, WeightedView
-from shedder.streams.strata import StratifiedView
+from shedder.streams.live_sample import HashedView, SampleView, WeightedView
+from shedder.streams.stratified_sample import StratifiedView
 from synopses.intervals.sample_values import SampledValues
 from synopses.intervals.weighted import WeightedMatches
 from synopses.model.estimate import Estimates

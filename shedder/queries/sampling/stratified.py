@@ -11,8 +11,8 @@ from shedder.cql.statements.bound_query import BoundQuery
 from shedder.queries.answers.answer import MissingGroups
 from shedder.queries.sampling.sampled_rows import Selection
 from shedder.streams.group_keys import OTHERS
-from shedder.streams.sample import SampleView
-from shedder.streams.strata import StratifiedView
+from shedder.streams.live_sample import SampleView
+from shedder.streams.stratified_sample import StratifiedView
 from synopses.intervals.confidence_split import split_confidence
 from synopses.intervals.hypergeometric import matching_count_max
 from synopses.intervals.unseen_groups import missing_group_rows

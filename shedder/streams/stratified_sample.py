@@ -16,7 +16,7 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys
-from shedder.streams.kept_rows import KeptRows
+from shedder.streams.sample_payload import KeptRows
 from synopses.kernels.hashing import position_start
 from synopses.moments.moments import GroupedMoments
 from synopses.samples.stratified_sample import StratifiedBottomK

@@ -10,8 +10,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shedder.streams.basics import ColumnBasics
+from shedder.streams.column_bits import (
+    Words,
+    are_doubles,
+    ascend,
+    double_ends_of,
+    ends_of,
+    words_of,
+)
 from shedder.streams.positions import Positions
-from shedder.streams.words import Words, are_doubles, ascend, double_ends_of, ends_of, words_of
 
 
 class BatchRows:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shedder.streams.words import Words
+from shedder.streams.column_bits import Words
 
 _ROOM_MIN = 1_024
 

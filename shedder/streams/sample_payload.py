@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shedder.streams.column_bits import is_of_words
+from shedder.streams.fixed_width_rows import PlainRows
 from shedder.streams.frame import Frame
-from shedder.streams.plain_rows import PlainRows
-from shedder.streams.words import is_of_words
 from synopses.samples.bottom_k import Kept
 
 _CHUNKS_MAX = 256  # small batches are put together before there are more

@@ -18,8 +18,8 @@ from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema, encode
 from shedder.streams.frame import Frame
-from shedder.streams.kept_rows import KeptRows
-from shedder.streams.strata import Strata, StratifiedView
+from shedder.streams.sample_payload import KeptRows
+from shedder.streams.stratified_sample import Strata, StratifiedView
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.hashing import salted, uniforms
 from synopses.samples.admission_kernels import few_at_least
