@@ -24,8 +24,8 @@ from shedder.engine.allocation.problem import problem
 from shedder.engine.synopsis_plans.allocation_request import Asked
 from shedder.engine.synopsis_plans.error_curves import sizes_wanted
 from shedder.engine.synopsis_plans.synopsis_plan import plan
-from shedder.overload.fair_steps import FairSteps
-from shedder.overload.steps import Unit
+from shedder.overload.fair_shedding import FairSteps
+from shedder.overload.shedding_steps import Unit
 
 SYNOPSES = 10_000
 SIZES = 1024 * 2 ** np.arange(14)

@@ -27,7 +27,7 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.engine.window_state.query_state import Standing
 from shedder.garbage import keeping_what_is_loaded
-from shedder.overload.meter import ROWS_MAX
+from shedder.overload.load_meter import ROWS_MAX
 from shedder.settings import Settings
 from shedder.streams.frame import Frame
 from shedder.streams.live_sample import StreamSample

@@ -38,9 +38,9 @@ from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_sharing import part
 from shedder.errors import UnknownQuery, UnknownStream
-from shedder.overload.cpu_door import CpuDoor
-from shedder.overload.door import Door
-from shedder.overload.memory import NONE
+from shedder.overload.admission_rate import Door
+from shedder.overload.cpu_admission import CpuDoor
+from shedder.overload.memory_pressure import NONE
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.dropped_counts import Dropped

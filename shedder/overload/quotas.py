@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from shedder.errors import BadSetting
-from shedder.overload.slots import Slots
+from shedder.overload.retry_slots import Slots
 from shedder.settings import parse_bytes
 
 # A tenant that has sent nothing for so long may send so much at once: no more than others' batches

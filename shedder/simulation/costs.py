@@ -13,7 +13,7 @@ from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns, shared_ns
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.engine.window_state.query_state import Standing
-from shedder.overload.meter import Meter
+from shedder.overload.load_meter import Meter
 from shedder.simulation.scenario import Costs, Machine
 
 Spend = Callable[[float], None]

@@ -17,8 +17,8 @@ from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.serial_executor import Actor
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.overload.load import Machine as Reading
-from shedder.overload.machine import MachineReader
-from shedder.overload.meter import Meter
+from shedder.overload.load_meter import Meter
+from shedder.overload.process_usage import MachineReader
 from shedder.simulation.costs import CostModel, VirtualMeter, VirtualStopwatch
 from shedder.simulation.turns import Worker
 

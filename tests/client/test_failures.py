@@ -8,7 +8,7 @@ import pytest
 from shedder.client.failures import Backoff, Patience
 from shedder.client.target import Target
 from shedder.errors import BadSetting, Draining, Overloaded, SequenceGap, Unreachable
-from shedder.overload.door import Door
+from shedder.overload.admission_rate import Door
 
 
 class Clock:

@@ -7,7 +7,7 @@ from functools import partial
 
 from shedder.archive.files.file_system import Files
 from shedder.engine.runtime.environment import Machine
-from shedder.overload.meter import Meter
+from shedder.overload.load_meter import Meter
 
 
 class ByHand(Machine):

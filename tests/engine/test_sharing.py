@@ -19,8 +19,8 @@ from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.window_state.resizing import kept_by_halving
 from shedder.errors import BadSetting, BudgetExceeded, DiskFull, PrecisionUnavailable, UnknownQuery
-from shedder.overload.memory import NONE, Pressure
-from shedder.overload.steps import Steps
+from shedder.overload.memory_pressure import NONE, Pressure
+from shedder.overload.shedding_steps import Steps
 from shedder.simulation.machine import VirtualMachine
 from tests.archive.power import PowerFiles
 from tests.engine.query_worlds import (

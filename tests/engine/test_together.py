@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shedder.overload.meter import ROWS_MAX, Meter
+from shedder.overload.load_meter import ROWS_MAX, Meter
 from shedder.streams.batches import encode
 from tests.engine.flooded import ROWS, SECOND, START, Flooded, Priced, strides
 

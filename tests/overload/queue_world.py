@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shedder.overload.controller import NORMAL, TICK_S, State, step
-from shedder.overload.costs import Factors
 from shedder.overload.load import Load
-from shedder.overload.steps import Steps, Unit
+from shedder.overload.measured_costs import Factors
+from shedder.overload.shedding_steps import Steps, Unit
 
 BATCH = 2_000
 BYTES = 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedder.overload.cpu_door import PART, CpuDoor, StreamCost
+from shedder.overload.cpu_admission import PART, CpuDoor, StreamCost
 
 CPU = 1e9
 GREEDY = StreamCost(pinned_ns=90_000.0, full_ns=100_000.0, tenant="greedy", weight=1.0)

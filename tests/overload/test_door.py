@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.overload.door import BURST_S, Door, weighted_shares
+from shedder.overload.admission_rate import BURST_S, Door, weighted_shares
 
 OPEN = float("inf")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedder.overload.fair_steps import LOOKS, Caps, FairSteps, fair_shares
-from shedder.overload.steps import Unit
+from shedder.overload.fair_shedding import LOOKS, Caps, FairSteps, fair_shares
+from shedder.overload.shedding_steps import Unit
 
 NEED = st.tuples(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(0.01, 100))
 

@@ -8,8 +8,15 @@ import pytest
 
 from shedder.errors import BudgetExceeded, Overloaded
 from shedder.overload.load import Machine
-from shedder.overload.machine import MachineReader
-from shedder.overload.memory import GROW_S, HALVINGS_MAX, NONE, SHRINK_S, Pressure, next_pressure
+from shedder.overload.memory_pressure import (
+    GROW_S,
+    HALVINGS_MAX,
+    NONE,
+    SHRINK_S,
+    Pressure,
+    next_pressure,
+)
+from shedder.overload.process_usage import MachineReader
 from tests.engine.flooded import Flooded, Priced
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shedder.overload.costs import CALL_NS, Factors
 from shedder.overload.load import Load
-from shedder.overload.machine import MachineReader, cores, memory_limit_bytes
-from shedder.overload.meter import RUN_MS, Meter
-from shedder.overload.steps import FREE, Steps, Unit
+from shedder.overload.load_meter import RUN_MS, Meter
+from shedder.overload.measured_costs import CALL_NS, Factors
+from shedder.overload.process_usage import MachineReader, cores, memory_limit_bytes
+from shedder.overload.shedding_steps import FREE, Steps, Unit
 
 
 class Hand:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shedder.overload.controller import HOLD, USE
+from shedder.overload.drop_share import ALL, LEAST, Share, next_share
 from shedder.overload.load import Load
-from shedder.overload.share import ALL, LEAST, Share, next_share
 
 CALM = Load(at_s=0.0, tuples_per_s=1_000.0, overhead_ns_per_tuple=100.0)
 FULL_NS = 999_900.0  # With the overhead: a tuple takes a millisecond.

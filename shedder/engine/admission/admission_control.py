@@ -11,7 +11,7 @@ from shedder.engine.ingest.stream_intake import Intake
 from shedder.engine.maintenance.run_cutter import TAILS_SHARE
 from shedder.engine.tenants.tenant_limits import check_archive
 from shedder.errors import BatchTooLarge, Overloaded, QuotaExceeded, RateExceeded
-from shedder.overload.slots import Slots
+from shedder.overload.retry_slots import Slots
 
 if TYPE_CHECKING:
     from shedder.engine.engine_state import Core

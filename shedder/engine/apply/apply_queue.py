@@ -19,7 +19,7 @@ from shedder.engine.ingest.stream_intake import Arrived
 from shedder.engine.remote_summaries.validation import Checked
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
-from shedder.overload.meter import ROWS_MAX
+from shedder.overload.load_meter import ROWS_MAX
 
 if TYPE_CHECKING:
     from shedder.engine.engine_state import Core

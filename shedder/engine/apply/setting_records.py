@@ -19,7 +19,7 @@ from shedder.archive.log.setting_changes import (
 )
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.overload.memory import Pressure
+from shedder.overload.memory_pressure import Pressure
 from shedder.settings import Settings
 
 SYNOPSIS_SHARE = 4  # A quarter of the memory budget is for the synopses of standing queries.

@@ -16,12 +16,12 @@ from shedder.engine.load_shedding.shedding_units import Costs, Modelled, units_o
 from shedder.engine.runtime.release_memory import give_back
 from shedder.engine.synopsis_plans.thinning_levels import by_load
 from shedder.overload.controller import AGE_MS, NORMAL, TICK_S, USE, State, queue_bytes_max, step
-from shedder.overload.cpu_door import StreamCost
-from shedder.overload.fair_steps import Caps, FairSteps
+from shedder.overload.cpu_admission import StreamCost
+from shedder.overload.drop_share import ALL, Share, next_share
+from shedder.overload.fair_shedding import Caps, FairSteps
 from shedder.overload.load import NS, Load
-from shedder.overload.memory import NONE, next_pressure
-from shedder.overload.share import ALL, Share, next_share
-from shedder.overload.steps import FREE, Unit
+from shedder.overload.memory_pressure import NONE, next_pressure
+from shedder.overload.shedding_steps import FREE, Unit
 
 LOOK_TICKS = 10  # Between two looks at what synopses cost, and two ladders.
 IDLE = 0.5  # Of the time of the apply thread: below it, there is time for repairs.

@@ -18,9 +18,9 @@ from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.synopsis_plan import RANKED, Kind
 from shedder.engine.window_state.query_state import Standing
 from shedder.overload.controller import WAITS_S
-from shedder.overload.costs import Factors
-from shedder.overload.meter import ROWS_MAX
-from shedder.overload.steps import FREE, Unit
+from shedder.overload.load_meter import ROWS_MAX
+from shedder.overload.measured_costs import Factors
+from shedder.overload.shedding_steps import FREE, Unit
 
 LEVELS = 11  # 1 to 1/1024; beyond, nothing is saved any more.
 ERROR = 0.01  # What a relative error is measured by where a query has no target.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from shedder.overload.costs import CALL_NS
+from shedder.overload.measured_costs import CALL_NS
 
 
 class Stopwatch:

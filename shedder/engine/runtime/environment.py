@@ -19,8 +19,8 @@ from shedder.archive.log.log import Log
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.serial_executor import Actor
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
-from shedder.overload.machine import MachineReader
-from shedder.overload.meter import Meter
+from shedder.overload.load_meter import Meter
+from shedder.overload.process_usage import MachineReader
 from shedder.scheduling import LATE, give_way
 
 

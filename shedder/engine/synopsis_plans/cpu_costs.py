@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shedder.cql.text.sampling_fractions import LEVEL_MAX
 from shedder.engine.synopsis_plans.synopsis_plan import BY_HASH, ENDS_IN_TIME, Kind, Part
-from shedder.overload.meter import ROWS_MAX
+from shedder.overload.load_meter import ROWS_MAX
 from shedder.streams.monotone_expressions import monotone_of
 from synopses.counters.count_min import GroupedCountMin
 from synopses.frequent.frequent_items import GroupedFrequent

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from shedder.overload.door import Door
+from shedder.overload.admission_rate import Door
 
 PART = 0.8  # Of the CPU that is shared out: the rest lets what others have thinned be read in full.
 FULL = 0.9  # Held until all together ask for less than this part of that.

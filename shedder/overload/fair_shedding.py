@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shedder.overload.controller import Ends
-from shedder.overload.steps import Steps, Unit
+from shedder.overload.shedding_steps import Steps, Unit
 
 LOOKS = 5  # A quota that gets looser, because less comes, is taken as it is after so many looks.
 

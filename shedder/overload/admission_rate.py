@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from shedder.overload.slots import Slots
+from shedder.overload.retry_slots import Slots
 
 BURST_S = 0.1  # What a door that is held lets in at once.
 TICK_S = 0.1  # In which much is worked off, where nobody knows how much.
