@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Report, cpu_seconds
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.counters.count_min import GroupedCountMin
 from synopses.counters.count_sketch import GroupedCountSketch
 from synopses.counters.join_size import self_join_size

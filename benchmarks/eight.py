@@ -32,7 +32,7 @@ from shedder.settings import Settings
 from shedder.streams.frame import Frame
 from shedder.streams.live_sample import StreamSample
 from shedder.streams.positions import Positions
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct

@@ -10,7 +10,7 @@ from benchmarks.eight import feed, stream_of
 from benchmarks.measure import Report
 from benchmarks.trades import BATCH_ROWS, batches
 from shedder.engine.standing_queries.stream_state import Stream
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.precompile import compile_kernels
 
 TUPLES = 256 * BATCH_ROWS

@@ -19,8 +19,8 @@ from benchmarks.trades import KEYS, SCHEMA
 from shedder.client.target import Target
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch
-from shedder.wire.declared import declared_metadata
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.append_metadata import declared_metadata
+from shedder.wire.malloc_tuning import keep_big_blocks
 
 ROWS = 16_384
 IN_FLIGHT_MAX = 128  # More calls than that are not made, and counted as refused.

@@ -19,7 +19,7 @@ from shedder.client.target import Target
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, Batch
-from shedder.wire.declared import declared_metadata
+from shedder.wire.append_metadata import declared_metadata
 
 ROWS = (2_730, 43_690, 349_525)  # Of 24 bytes: 64 KiB, 1 MiB, 8 MiB.
 CALLS = (400, 400, 100)

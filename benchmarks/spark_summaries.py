@@ -27,7 +27,7 @@ from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.garbage import keeping_what_is_loaded
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 from spark_ingest.begun import Begun
 from spark_ingest.executors import BUILT, Part, builder
 from spark_ingest.files import listed

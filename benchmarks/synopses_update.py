@@ -18,7 +18,7 @@ from benchmarks.bare_loops import floors
 from benchmarks.engines import chdb_rates, duckdb_rates
 from benchmarks.measure import Report
 from benchmarks.summaries import GROUPS, ROWS, Case, cases, columns, libraries, rate
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct

@@ -20,7 +20,7 @@ import psutil
 from benchmarks.bare_loops import floors
 from benchmarks.measure import Report
 from benchmarks.summaries import ROWS, Case, cases, columns
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.precompile import compile_kernels
 
 BATCH = 65_536

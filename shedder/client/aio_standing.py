@@ -14,7 +14,7 @@ from shedder.errors import CorruptData
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import query_pb2
-from shedder.wire.invoked import LastAnswer
+from shedder.wire.cached_answer import LastAnswer
 
 
 class AsyncQuery(Described):

@@ -18,8 +18,8 @@ from shedder.v1.ingest_pb2_grpc import IngestStub
 from shedder.v1.query_pb2_grpc import QueryStub
 from shedder.v1.synopses_pb2_grpc import SynopsesStub
 from shedder.wire.batches import append_stream
-from shedder.wire.heap import keep_big_blocks
-from shedder.wire.invoked import invoke
+from shedder.wire.cached_answer import invoke
+from shedder.wire.malloc_tuning import keep_big_blocks
 
 Response = TypeVar("Response")
 

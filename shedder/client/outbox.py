@@ -14,7 +14,7 @@ from shedder.streams.batches import encoded
 from shedder.streams.dropped_counts import Dropped
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import append_stream_bytes
-from shedder.wire.left_out import left_out_to_wire
+from shedder.wire.source_sampling import left_out_to_wire
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import query_pb2
 from shedder.wire.answers import answer_from_wire
-from shedder.wire.invoked import LastAnswer
+from shedder.wire.cached_answer import LastAnswer
 from shedder.wire.status import named_error
 
 if TYPE_CHECKING:

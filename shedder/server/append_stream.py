@@ -24,7 +24,7 @@ from shedder.server.metrics import Metrics
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import Carrying
 from shedder.wire.ingest import receipt_to_wire
-from shedder.wire.left_out import left_out_from_wire
+from shedder.wire.source_sampling import left_out_from_wire
 
 CREDITS_MIN = 2  # One in line, one on its way.
 CREDITS = 16  # Batches without a receipt: enough to gather one group while another is fsynced.

@@ -31,8 +31,8 @@ from shedder.server.metrics import Metrics
 from shedder.settings import Settings
 from shedder.v1 import ingest_pb2
 from shedder.v1.ingest_pb2_grpc import IngestServicer
+from shedder.wire.append_metadata import check_declared, declared_in
 from shedder.wire.batches import Carrying
-from shedder.wire.declared import check_declared, declared_in
 from shedder.wire.ingest import ledger_to_wire, receipt_to_wire, schema_to_wire
 
 Appended = AsyncIterator[Carrying[ingest_pb2.AppendRequest]]

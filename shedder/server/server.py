@@ -37,7 +37,7 @@ from shedder.v1.ingest_pb2_grpc import add_IngestServicer_to_server
 from shedder.v1.query_pb2_grpc import add_QueryServicer_to_server
 from shedder.v1.synopses_pb2_grpc import add_SynopsesServicer_to_server
 from shedder.wire.addresses import Address, parse_address
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 
 MESSAGE_ROOM_BYTES = 80 << 10  # What an AppendRequest has beside its batch, or a part of summaries.
 STREAMS_PER_CONNECTION_MAX = 100

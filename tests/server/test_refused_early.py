@@ -15,7 +15,7 @@ from shedder.client.failures import translated
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch
-from shedder.wire.declared import KEY, declared_metadata
+from shedder.wire.append_metadata import KEY, declared_metadata
 from tests.streams.streams import trades
 
 METHOD = "/shedder.v1.Ingest/Append"

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from shedder.errors import InvalidRequest
 from shedder.v1.ingest_pb2 import AppendRequest, Batch, Declared
+from shedder.wire.append_metadata import KEY, check_declared, declared_in, declared_metadata
 from shedder.wire.batches import Carrying
-from shedder.wire.declared import KEY, check_declared, declared_in, declared_metadata
 
 COUNTS = st.integers(0, (1 << 63) - 1)
 OTHERS = st.lists(st.tuples(st.sampled_from(["authorization", "x-bin"]), st.text()))

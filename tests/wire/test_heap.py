@@ -3,7 +3,7 @@
 import ctypes
 import platform
 
-from shedder.wire.heap import keep_big_blocks
+from shedder.wire.malloc_tuning import keep_big_blocks
 
 
 def test_glibc_takes_every_option():

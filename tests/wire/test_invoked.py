@@ -9,7 +9,7 @@ from shedder.errors import CorruptData
 from shedder.queries.answers.answer import Answer
 from shedder.v1.query_pb2 import InvokeResponse
 from shedder.wire.answers import answer_to_wire
-from shedder.wire.invoked import KEPT_BYTES_MAX, LastAnswer
+from shedder.wire.cached_answer import KEPT_BYTES_MAX, LastAnswer
 
 ONE = Answer(pa.table({"n": pa.array([1])}), query="SELECT 1", position=7)
 

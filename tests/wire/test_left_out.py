@@ -9,7 +9,7 @@ from shedder.streams.batches import encoded
 from shedder.streams.dropped_counts import Dropped
 from shedder.v1.ingest_pb2 import LeftOut
 from shedder.wire.batches import ALIGNMENT, append_stream_bytes, read_append_stream
-from shedder.wire.left_out import ROWS_MAX, left_out_from_wire, left_out_to_wire
+from shedder.wire.source_sampling import ROWS_MAX, left_out_from_wire, left_out_to_wire
 from tests.streams.streams import EVERY_TYPE, TRADES, every_type, trades
 
 
