@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import trustme
 
-from shedder.server.identity import Scope, new_token
+from shedder.server.authentication import Scope, new_token
 
 
 @dataclass(frozen=True, slots=True)

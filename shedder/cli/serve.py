@@ -80,7 +80,7 @@ def serve(
     log_to_stderr(settings)
     with loading():  # Heavy (gRPC, numba); `shedder --help` does without.
         from shedder.engine.engine import Engine
-        from shedder.server.listening import check_free, checked_address
+        from shedder.server.listener import check_free, checked_address
         from shedder.server.server import serve as serve_engine
 
     address = checked_address(settings)  # Before recovery, which may take a while.

@@ -12,7 +12,7 @@ import typer
 from shedder.cli.talk import say
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.errors import BadSetting
-from shedder.server.identity import Scope, new_token
+from shedder.server.authentication import Scope, new_token
 
 _DAYS_MAX = 36_500  # A hundred years: datetime has no more than the years up to 9999.
 

@@ -18,9 +18,9 @@ from shedder.engine.runtime.caller import Asker
 from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import BadBatch, Draining, InvalidRequest, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Receipt
-from shedder.server.calls import CALL_LIMITS, CallLimits, Drain, settled
-from shedder.server.lines import Line
+from shedder.server.call_context import CALL_LIMITS, CallLimits, Drain, settled
 from shedder.server.metrics import Metrics
+from shedder.server.wait_queues import Line
 from shedder.v1 import ingest_pb2
 from shedder.wire.batches import Carrying
 from shedder.wire.ingest import receipt_to_wire

@@ -8,7 +8,7 @@ import grpc
 
 from shedder.engine.audit.external_audit import Reported
 from shedder.engine.engine import Engine
-from shedder.server.calls import Workers
+from shedder.server.call_context import Workers
 from shedder.v1 import audit_pb2 as pb
 from shedder.v1.audit_pb2_grpc import AuditServicer
 from shedder.wire.answers import answer_to_wire

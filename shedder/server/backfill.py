@@ -9,7 +9,7 @@ import grpc
 from shedder.archive.catalog.backfill_table import Summarised
 from shedder.archive.runs.external_run import SentFile
 from shedder.engine.engine import Engine
-from shedder.server.calls import Workers
+from shedder.server.call_context import Workers
 from shedder.v1 import backfill_pb2 as pb
 from shedder.v1.backfill_pb2_grpc import BackfillServicer
 

@@ -11,7 +11,7 @@ import grpc
 
 from shedder.engine.engine import Engine
 from shedder.errors import BadSetting
-from shedder.server.calls import Drain, Workers
+from shedder.server.call_context import Drain, Workers
 from shedder.streams.ipc import table_bytes
 from shedder.v1 import control_pb2
 from shedder.v1.control_pb2_grpc import ControlServicer

@@ -23,11 +23,11 @@ from shedder.server.append_stream import (
     next_of,
     read_hello,
 )
-from shedder.server.calls import CALL_LIMITS, CallLimits, Drain, Workers, settled
+from shedder.server.authentication import caller
+from shedder.server.call_context import CALL_LIMITS, CallLimits, Drain, Workers, settled
 from shedder.server.health import Health
-from shedder.server.identity import caller
-from shedder.server.lines import Lines
 from shedder.server.metrics import Metrics
+from shedder.server.wait_queues import Lines
 from shedder.settings import Settings
 from shedder.v1 import ingest_pb2
 from shedder.v1.ingest_pb2_grpc import IngestServicer

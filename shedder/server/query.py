@@ -42,8 +42,15 @@ from shedder.errors import (
 )
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Params, Receipt, StandingQuery
-from shedder.server.calls import CALL_LIMITS, Attention, CallLimits, Drain, Workers, time_left_s
-from shedder.server.identity import Identity, Scope, caller
+from shedder.server.authentication import Identity, Scope, caller
+from shedder.server.call_context import (
+    CALL_LIMITS,
+    Attention,
+    CallLimits,
+    Drain,
+    Workers,
+    time_left_s,
+)
 from shedder.server.mailbox import Mailbox
 from shedder.v1 import query_pb2
 from shedder.v1.query_pb2_grpc import QueryServicer

@@ -16,15 +16,15 @@ from grpc_reflection.v1alpha import reflection
 from shedder.engine.engine import Engine
 from shedder.scheduling import run_soon
 from shedder.server.audit import Audit
+from shedder.server.authorization import Gate
 from shedder.server.backfill import Backfill
-from shedder.server.boundary import Boundary
-from shedder.server.by_name import ByName
-from shedder.server.calls import CALL_LIMITS, SEND_BYTES_MAX, CallLimits, Drain, Workers
+from shedder.server.call_context import CALL_LIMITS, SEND_BYTES_MAX, CallLimits, Drain, Workers
 from shedder.server.control import Control
-from shedder.server.gate import Gate
 from shedder.server.health import Health
 from shedder.server.ingest import Ingest
-from shedder.server.listening import checked_address, listen
+from shedder.server.interceptor import Boundary
+from shedder.server.listener import checked_address, listen
+from shedder.server.method_lookup import ByName
 from shedder.server.metrics import ControlGauges, Metrics
 from shedder.server.query import Query
 from shedder.server.synopses import Synopses

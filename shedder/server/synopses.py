@@ -12,11 +12,11 @@ from shedder.engine.admission.summary_ingest import merge_bytes_max
 from shedder.engine.engine import Engine
 from shedder.engine.tenants.access_control import check_stream
 from shedder.errors import ShedderError, StorageFailed
-from shedder.server.calls import Drain, Workers
+from shedder.server.authentication import caller
+from shedder.server.call_context import Drain, Workers
 from shedder.server.health import Health
-from shedder.server.identity import caller
 from shedder.server.metrics import Metrics
-from shedder.server.parts import Parts, Requests
+from shedder.server.multipart import Parts, Requests
 from shedder.v1 import synopses_pb2
 from shedder.v1.synopses_pb2_grpc import SynopsesServicer
 from shedder.wire.ingest import receipt_to_wire

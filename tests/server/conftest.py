@@ -8,8 +8,8 @@ import trustme
 
 import shedder
 from shedder.engine.runtime.environment import Machine
-from shedder.server.calls import CallLimits
-from shedder.server.identity import Scope, new_token
+from shedder.server.authentication import Scope, new_token
+from shedder.server.call_context import CallLimits
 from shedder.server.server import running
 from shedder.settings import Settings
 from tests.server.worlds import CREATE, CREATE_TRADES, connect, connection_to

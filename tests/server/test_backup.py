@@ -11,7 +11,7 @@ from shedder.cli.commands import run
 from shedder.cli.exits import ExitCode
 from shedder.errors import BadSetting, Cancelled, PermissionDenied
 from shedder.server import query as server_query
-from shedder.server.identity import Identity, Scope
+from shedder.server.authentication import Identity, Scope
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.v1 import query_pb2

@@ -4,7 +4,7 @@ import pytest
 
 import shedder
 from shedder import errors
-from shedder.server.calls import CallLimits
+from shedder.server.call_context import CallLimits
 from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batches import encode

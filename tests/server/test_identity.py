@@ -7,10 +7,17 @@ import pytest
 from google.protobuf import descriptor_pool
 
 from shedder.errors import BadSetting, PermissionDenied, Unauthenticated
-from shedder.server.boundary import STAYS_OPEN
-from shedder.server.gate import SCOPES, Gate
-from shedder.server.identity import Identity, Scope, Tokens, bearer_token, new_token, parse_tokens
-from shedder.server.listening import checked_address
+from shedder.server.authentication import (
+    Identity,
+    Scope,
+    Tokens,
+    bearer_token,
+    new_token,
+    parse_tokens,
+)
+from shedder.server.authorization import SCOPES, Gate
+from shedder.server.interceptor import STAYS_OPEN
+from shedder.server.listener import checked_address
 from shedder.settings import Settings
 from tests.server.worlds import METHODS, SERVICES
 

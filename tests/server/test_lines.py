@@ -9,9 +9,9 @@ import pytest
 from shedder.engine.load_shedding.controller_loop import BACKLOG_MS, BACKLOG_MS_CALM
 from shedder.overload.controller import AGE_MS, NORMAL
 from shedder.server.append_stream import CREDITS, CREDITS_MIN
-from shedder.server.calls import CallLimits
-from shedder.server.lines import RECENT_S, Line, Lines
+from shedder.server.call_context import CallLimits
 from shedder.server.server import running
+from shedder.server.wait_queues import RECENT_S, Line, Lines
 from tests.server.worlds import (
     FLOOD,
     PATIENCE_S,

@@ -16,8 +16,8 @@ from shedder import errors
 from shedder.client.client import Client
 from shedder.client.helping import summaries_of
 from shedder.engine.remote_summaries.summary_builder import Plans
-from shedder.server.calls import Drain
-from shedder.server.parts import Parts
+from shedder.server.call_context import Drain
+from shedder.server.multipart import Parts
 from shedder.streams.batch_conversion import conform
 from shedder.v1 import ingest_pb2
 from shedder.v1.synopses_pb2 import MergeInPartsRequest, MergeRequest

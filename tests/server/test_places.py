@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import shedder
 from shedder.engine.runtime.caller import Asker
 from shedder.errors import Overloaded
-from shedder.server.calls import CallLimits
-from shedder.server.identity import Scope, new_token
-from shedder.server.places import Places
+from shedder.server.authentication import Scope, new_token
+from shedder.server.call_context import CallLimits
+from shedder.server.call_slots import Places
 from shedder.server.server import running
 from tests.server.worlds import CREATE_TRADES, PATIENCE_S, Front, connect, health_of, overloaded
 from tests.streams.streams import trades

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2
 from structlog.testing import capture_logs
 
 from shedder import errors
-from shedder.server.calls import CallLimits
+from shedder.server.call_context import CallLimits
 from shedder.server.health import INGEST, QUERY
 from shedder.server.server import running
 from shedder.settings import Settings

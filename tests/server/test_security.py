@@ -9,8 +9,8 @@ import pytest
 
 import shedder
 from shedder.errors import PermissionDenied, Unauthenticated, Unreachable
-from shedder.server.gate import SCOPES
-from shedder.server.identity import Scope
+from shedder.server.authentication import Scope
+from shedder.server.authorization import SCOPES
 from shedder.server.server import running
 from shedder.wire.status import from_call
 from tests.server.worlds import CREATE_TRADES, METHODS, PATIENCE_S, SERVICES

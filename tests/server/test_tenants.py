@@ -12,8 +12,8 @@ from shedder.errors import (
     UnknownQuery,
     UnknownStream,
 )
-from shedder.server.gate import Gate
-from shedder.server.identity import Scope, new_token, parse_certificates, parse_tokens
+from shedder.server.authentication import Scope, new_token, parse_certificates, parse_tokens
+from shedder.server.authorization import Gate
 from shedder.server.server import running
 from tests.server.worlds import CREATE
 from tests.server.worlds import connect as connect_to

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from shedder.errors import Overloaded
-from shedder.server.calls import Workers
+from shedder.server.call_context import Workers
 
 
 async def busy(workers, tenant, calls, gate):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from shedder.engine.admission.summary_ingest import too_large
 from shedder.errors import BadBatch, InvalidRequest, Overloaded
 from shedder.server.append_stream import next_of
-from shedder.server.calls import Drain
+from shedder.server.call_context import Drain
 from shedder.v1.synopses_pb2 import MergeInPartsRequest
 
 PART_S_MAX = 30.0

@@ -13,8 +13,8 @@ import grpc
 
 from shedder.archive.tasks.progress import Progress
 from shedder.errors import Draining
-from shedder.server.identity import LOCAL, caller
-from shedder.server.places import Places
+from shedder.server.authentication import LOCAL, caller
+from shedder.server.call_slots import Places
 
 Result = TypeVar("Result")
 Context = grpc.aio.ServicerContext[Any, Any]

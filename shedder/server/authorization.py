@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from shedder.errors import PermissionDenied, Unauthenticated
-from shedder.server.identity import LOCAL, Identity, Scope, Tokens, bearer_token
+from shedder.server.authentication import LOCAL, Identity, Scope, Tokens, bearer_token
 from shedder.settings import Settings
 
 ANYBODY = frozenset[Scope]()  # ... without being known: health probes have no token.

@@ -19,11 +19,11 @@ import structlog
 
 from shedder.errors import InternalError, ShedderError, Unauthenticated
 from shedder.errors import PermissionDenied as Denied
-from shedder.server.calls import CALL_LIMITS, CallLimits
-from shedder.server.gate import ANYBODY, SCOPES, Gate
-from shedder.server.identity import caller
+from shedder.server.authentication import caller
+from shedder.server.authorization import ANYBODY, SCOPES, Gate
+from shedder.server.call_context import CALL_LIMITS, CallLimits
+from shedder.server.call_slots import Places
 from shedder.server.metrics import Metrics
-from shedder.server.places import Places
 from shedder.wire.batches import read_append, read_append_stream
 from shedder.wire.status import code_of, to_abort
 
