@@ -11,7 +11,7 @@ from shedder.client.aio_connection import AsyncConnection
 from shedder.client.aio_producer import AsyncProducer
 from shedder.client.aio_standing import AsyncQuery
 from shedder.client.failures import Patience, deadline_s, patiently_async
-from shedder.client.names import OwnNames
+from shedder.client.identifiers import OwnNames
 from shedder.client.target import Target
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shedder.client.spill import Spill
+from shedder.client.disk_buffer import Spill
 from shedder.errors import FailedPrecondition, ShedderError
 
 MEMORY_BATCHES = 16  # As many as the server takes ahead of their receipts.

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from shedder.client.connection import Connection
 from shedder.client.failures import Patience, patiently
-from shedder.client.helping import append_request
-from shedder.client.names import OwnNames
+from shedder.client.identifiers import OwnNames
+from shedder.client.source_summaries import append_request
 from shedder.queries.answers.database_api import Receipt
 from shedder.v1 import ingest_pb2
 from shedder.wire.ingest import receipt_from_wire

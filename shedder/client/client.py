@@ -13,15 +13,15 @@ import pyarrow as pa
 from shedder.archive.tasks.progress import Progress
 from shedder.client.audit import AuditCalls
 from shedder.client.backfill import BackfillCalls
+from shedder.client.buffered_producer import SpillingProducer
 from shedder.client.connection import Connection
 from shedder.client.failures import deadline_s
 from shedder.client.outbox import epoch_after
 from shedder.client.producer import Producer
-from shedder.client.spilling import SpillingProducer
+from shedder.client.progress_watch import PROGRESS_PERIOD_S, Watched
 from shedder.client.standing import RemoteQuery
 from shedder.client.summaries import SummaryCalls
 from shedder.client.target import Target
-from shedder.client.watched import PROGRESS_PERIOD_S, Watched
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import BadSetting, InternalError
 from shedder.queries.answers.answer import Answer

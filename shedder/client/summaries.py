@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from shedder.client.calls import Calls
 from shedder.client.failures import Patience, patiently
-from shedder.client.helping import summaries_of
 from shedder.client.outbox import epoch_after
+from shedder.client.source_summaries import summaries_of
 from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.ingest.expected_rows import rows_name
 from shedder.engine.remote_summaries.wire_format import AT_LEAST_BYTES, NOBODY

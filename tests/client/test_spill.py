@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.archive.files.file_system import OsFiles
-from shedder.client.spill import Spill
+from shedder.client.disk_buffer import Spill
 from shedder.errors import CorruptData, DirectoryLocked, DiskFull, StorageFailed
 from tests.streams.streams import TRADES, trades
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from shedder import errors
-from shedder.client.helping import Helper
+from shedder.client.source_summaries import Helper
 from shedder.v1.synopses_pb2 import MergeRequest
 from tests.server.worlds import (
     DISK_ERRNOS,

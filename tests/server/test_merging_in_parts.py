@@ -14,7 +14,7 @@ import pytest
 
 from shedder import errors
 from shedder.client.client import Client
-from shedder.client.helping import summaries_of
+from shedder.client.source_summaries import summaries_of
 from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.server.call_context import Drain
 from shedder.server.multipart import Parts

@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import shedder
 from shedder import client, errors
 from shedder.archive.files.file_system import OsFiles
+from shedder.client.buffered_producer import SpillingProducer
 from shedder.client.connection import Connection
-from shedder.client.spilling import SpillingProducer
 from shedder.client.target import Target
 from shedder.engine.runtime.environment import Machine
 from shedder.overload.controller import NORMAL, STRETCH_MAX

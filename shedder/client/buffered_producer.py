@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from shedder.archive.files.file_system import Files
+from shedder.client.append_stream import Sender
 from shedder.client.backlog import HOLD_S, Backlog, SpillState
 from shedder.client.connection import Connection
-from shedder.client.helping import Helper
+from shedder.client.disk_buffer import Spill
 from shedder.client.producer import Producer
-from shedder.client.sender import Sender
-from shedder.client.spill import Spill
+from shedder.client.source_summaries import Helper
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.errors import FailedPrecondition, Overloaded, SequenceGap, ShedderError
 from shedder.queries.answers.database_api import Receipt

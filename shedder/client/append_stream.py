@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from shedder.client.backlog import Backlog
 from shedder.client.failures import Backoff
-from shedder.client.helping import Helper
 from shedder.client.producer import Producer
+from shedder.client.source_summaries import Helper
 from shedder.errors import (
     BadBatch,
     BadTimestamp,

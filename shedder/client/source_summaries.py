@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from shedder.archive.files.file_system import Files
 from shedder.client.connection import Connection
+from shedder.client.disk_buffer import Spill
 from shedder.client.outbox import epoch_after
-from shedder.client.spill import Spill
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.text.sampling_fractions import level_of
 from shedder.engine.ingest.expected_rows import rows_name
