@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from shedder.cli.connection import CaOption, CertOption, KeyOption, Place, TokenFileOption, opened
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.errors import BadSetting, DeadlineExceeded, Overloaded, Unavailable, Unreachable
 from shedder.queries.answers.database_api import Database
 

@@ -20,8 +20,8 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
-from shedder.cli.talk import say
-from shedder.cli.waiting import executed, shown
+from shedder.cli.progress_bar import executed, shown
+from shedder.cli.stderr import say
 from shedder.errors import BadSetting
 
 Result = TypeVar("Result")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from shedder.cli.exits import ExitCode
-from shedder.cli.talk import say
+from shedder.cli.exit_codes import ExitCode
+from shedder.cli.stderr import say
 
 
 def check(

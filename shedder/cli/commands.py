@@ -14,13 +14,13 @@ from typer.exceptions import TyperException
 
 from shedder.cli.backup import backup, restore
 from shedder.cli.check import check
-from shedder.cli.exits import ExitCode, exit_code
+from shedder.cli.exit_codes import ExitCode, exit_code
 from shedder.cli.push import push
 from shedder.cli.scrub import scrub
 from shedder.cli.serve import serve
 from shedder.cli.simulate import simulate
 from shedder.cli.sql import sql
-from shedder.cli.talk import say
+from shedder.cli.stderr import say
 from shedder.cli.tokens import token
 from shedder.errors import ShedderError
 from shedder.version import __version__

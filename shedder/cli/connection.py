@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shedder.cli.talk import say
+from shedder.cli.stderr import say
 from shedder.errors import BadSetting
 from shedder.queries.answers.database_api import Database
 

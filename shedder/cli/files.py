@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from shedder.cli.moments import TimeUnit, from_text, is_text, moments, readable
-from shedder.cli.untimed import Untimed, timed
+from shedder.cli.rows_without_time import Untimed, timed
+from shedder.cli.timestamps import TimeUnit, from_text, is_text, moments, readable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 

@@ -29,10 +29,10 @@ from shedder.cli.connection import (
     opened,
 )
 from shedder.cli.files import FileFormat, Reading, RowFile, format_of
-from shedder.cli.made_stream import Wishes, listed, naming, stream_of
-from shedder.cli.moments import TimeUnit
-from shedder.cli.talk import console, say
-from shedder.cli.untimed import Untimed
+from shedder.cli.rows_without_time import Untimed
+from shedder.cli.schema_inference import Wishes, listed, naming, stream_of
+from shedder.cli.stderr import console, say
+from shedder.cli.timestamps import TimeUnit
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.canonical_text import text_of_stream
 from shedder.cql.statements.statement import CreateStream

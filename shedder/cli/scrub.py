@@ -14,9 +14,9 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
-from shedder.cli.exits import ExitCode
-from shedder.cli.talk import say
-from shedder.cli.waiting import executed
+from shedder.cli.exit_codes import ExitCode
+from shedder.cli.progress_bar import executed
+from shedder.cli.stderr import say
 
 
 def scrub(

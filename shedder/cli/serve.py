@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shedder.cli.talk import say
+from shedder.cli.stderr import say
 from shedder.garbage import keeping_what_is_loaded, loading
 
 

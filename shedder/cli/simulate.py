@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from shedder.cli.exits import ExitCode
-from shedder.cli.talk import console, say
+from shedder.cli.exit_codes import ExitCode
+from shedder.cli.stderr import console, say
 from shedder.errors import BadSetting
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from shedder.cli.connection import (
     TokenFileOption,
     opened,
 )
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.cli.output import Format, chosen, is_status, write
+from shedder.cli.progress_bar import executed
 from shedder.cli.script import placed, script_in
-from shedder.cli.talk import say
-from shedder.cli.waiting import executed
+from shedder.cli.stderr import say
 from shedder.errors import BadSetting, ShedderError
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Database

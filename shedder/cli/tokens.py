@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shedder.cli.talk import say
+from shedder.cli.stderr import say
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.errors import BadSetting
 from shedder.server.authentication import Scope, new_token

@@ -12,7 +12,7 @@ import shedder
 from examples.requests import requests
 from shedder.archive.tasks.progress import Progress
 from shedder.cli.commands import run
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.errors import BadSetting, Cancelled, DeadlineExceeded, TargetExists
 
 STREAM = """

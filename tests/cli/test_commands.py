@@ -14,7 +14,7 @@ import pytest
 import shedder
 from examples.requests import requests
 from shedder.cli.commands import run
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 
 ROWS = 3_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shedder import errors
-from shedder.cli.exits import ExitCode, exit_code
+from shedder.cli.exit_codes import ExitCode, exit_code
 
 FAMILIES = {
     errors.BadQuery: ExitCode.USAGE,

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shedder.cli.files import BYTES_PER_BATCH, FileFormat, Reading, RowFile, column_type, format_of
-from shedder.cli.moments import TimeUnit, moments, readable
-from shedder.cli.untimed import Untimed
+from shedder.cli.rows_without_time import Untimed
+from shedder.cli.timestamps import TimeUnit, moments, readable
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.errors import BadBatch, BadSetting, BadTimestamp, TypeMismatch
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from shedder.cli.commands import run
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 
 SCENARIO = """
 title = "small"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from shedder.archive.tasks.progress import Progress
-from shedder.cli.waiting import Bar
+from shedder.cli.progress_bar import Bar
 
 
 def drawn(bar: Bar, console: Console) -> str:

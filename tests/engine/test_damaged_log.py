@@ -14,7 +14,7 @@ from shedder.archive.log.log_segment import RECORD_HEAD_BYTES
 from shedder.archive.log.records import Kind
 from shedder.archive.metadata.position_gaps import holes
 from shedder.cli.commands import run as command
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
 from shedder.streams.batch_conversion import conform

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.cli.commands import run as command
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.engine.engine import Engine
 from shedder.errors import CorruptData
 from synopses.model.estimate import Bound

@@ -8,7 +8,7 @@ import pytest
 import shedder
 from shedder.cli.backup import backup
 from shedder.cli.commands import run
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.errors import BadSetting, Cancelled, PermissionDenied
 from shedder.server import query as server_query
 from shedder.server.authentication import Identity, Scope

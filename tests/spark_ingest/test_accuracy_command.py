@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import shedder
 from shedder.cli.commands import run
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.server.server import running
 from tests.scale import scaled
 from tests.server.conftest import Authority

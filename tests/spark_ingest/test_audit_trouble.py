@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import shedder
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.client import Client
 from shedder.errors import (
     DiskFull,

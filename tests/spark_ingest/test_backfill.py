@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from shedder.cli.commands import run
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.backfill import Cut, backfill
 from spark_ingest.executors import Service

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shedder.cli.commands import run
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.client.target import Target
 from spark_ingest.executors import Service
 

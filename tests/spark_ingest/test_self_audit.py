@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from shedder.cli.exits import ExitCode
+from shedder.cli.exit_codes import ExitCode
 from shedder.client.client import Client
 from shedder.errors import Unreachable
 from spark_ingest.cli import audit_rounds

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shedder.cli.files import Reading, RowFile, column_type
-from shedder.cli.untimed import Untimed
+from shedder.cli.rows_without_time import Untimed
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.archive_layout import DEFAULT_LAYOUT
 from shedder.cql.statements.bound_query import StreamSchema

@@ -19,7 +19,7 @@ from rich.progress import (
 )
 
 from shedder.archive.tasks.progress import Progress as Work
-from shedder.cli.talk import console
+from shedder.cli.stderr import console
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Database
 
