@@ -22,7 +22,7 @@ from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.overload.controller import TICK_S
 from shedder.queries.answers.database_api import Ledger
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
 
 PERIOD_S = 5  # A pane, and the time from one solution to the next.

@@ -19,11 +19,11 @@ from benchmarks.measure import Report
 from benchmarks.mixed import AGGREGATES, queries
 from shedder.engine.engine import Engine
 from shedder.simulation.costs import CostModel
-from shedder.simulation.machine import VirtualMachine
-from shedder.simulation.payload import STREAM, create
-from shedder.simulation.record import Answers
 from shedder.simulation.result import Result
 from shedder.simulation.scenario import Costs, Machine, Scenario
+from shedder.simulation.time_series import Answers
+from shedder.simulation.tuple_generator import STREAM, create
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.simulation.world import World
 
 TIMES = 5.0

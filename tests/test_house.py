@@ -51,7 +51,7 @@ def test_imports_only_point_down():
     [
         ("grpc", ("shedder/server/", "shedder/client/", "shedder/wire/", "shedder/v1/")),
         ("pyspark", ("spark_ingest/",)),
-        ("duckdb", ("shedder/archive/", "shedder/simulation/truth.py", "spark_ingest/")),
+        ("duckdb", ("shedder/archive/", "shedder/simulation/exact_oracle.py", "spark_ingest/")),
         ("sqlglot", ("shedder/cql/",)),
     ],
 )

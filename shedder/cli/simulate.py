@@ -110,7 +110,7 @@ def _directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def _write(result: Result, paths: list[Path]) -> None:
-    from shedder.simulation.page import to_html
+    from shedder.simulation.html_report import to_html
 
     for path in paths:
         text = to_html(result) if path.suffix == ".html" else result.to_json()

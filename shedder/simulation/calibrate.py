@@ -15,9 +15,9 @@ import pyarrow as pa
 from shedder.engine.engine import Engine
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.simulation.costs import CostModel
-from shedder.simulation.machine import VirtualMachine
-from shedder.simulation.payload import STREAM, Payload, create
 from shedder.simulation.scenario import Costs, Machine, Scenario
+from shedder.simulation.tuple_generator import STREAM, Payload, create
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
 from shedder.streams.frame import Frame
 from shedder.streams.positions import Positions

@@ -12,13 +12,13 @@ import pyarrow as pa
 from shedder.cql.text.sampling_fractions import level_of
 from shedder.errors import Overloaded, SequenceGap, Unavailable
 from shedder.queries.answers.database_api import Receipt
-from shedder.simulation.agenda import Agenda
 from shedder.simulation.arrivals import Rate, count
-from shedder.simulation.helping import Helping
-from shedder.simulation.parcel import Parcel, Tally
-from shedder.simulation.payload import Payload, stream_of
+from shedder.simulation.event_queue import Agenda
 from shedder.simulation.scenario import Producers
+from shedder.simulation.sent_batch import Parcel, Tally
 from shedder.simulation.server import Server
+from shedder.simulation.summarising_client import Helping
+from shedder.simulation.tuple_generator import Payload, stream_of
 from shedder.streams.batches import encode
 from shedder.streams.dropped_counts import Dropped
 

@@ -15,11 +15,11 @@ from shedder.engine.engine import Engine
 from shedder.engine.ingest.stream_intake import Arrived
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import InternalError
-from shedder.simulation.agenda import Action, Agenda
 from shedder.simulation.disk import Died, ready_us, write_us
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.event_queue import Action, Agenda
 from shedder.simulation.scenario import Scenario
-from shedder.simulation.turns import Worker
+from shedder.simulation.turn_taking import Worker
+from shedder.simulation.virtual_environment import VirtualMachine
 
 _WAKE_US_MIN = 1_000
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from shedder.simulation.parcel import Tally
-from shedder.simulation.record import Answers, Series
 from shedder.simulation.scenario import Scenario
+from shedder.simulation.sent_batch import Tally
+from shedder.simulation.time_series import Answers, Series
 from shedder.simulation.world import World
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from shedder.errors import BadSetting
 from shedder.settings import Bytes
-from shedder.simulation.mistakes import explained
+from shedder.simulation.scenario_errors import explained
 
 _DAY_S = 86_400
 

@@ -23,12 +23,12 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import Draining, Overloaded, ShedderError
 from shedder.queries.answers.database_api import Ledger, Receipt
 from shedder.settings import Settings
-from shedder.simulation.agenda import Agenda
 from shedder.simulation.disk import Died, VirtualDisk, image
-from shedder.simulation.machine import VirtualMachine
-from shedder.simulation.payload import STREAM, create, stream_of
+from shedder.simulation.event_queue import Agenda
 from shedder.simulation.process import Process, sent_in
 from shedder.simulation.scenario import Crash, Machine, Scenario, Tenant
+from shedder.simulation.tuple_generator import STREAM, create, stream_of
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import decode_stored
 from shedder.streams.dropped_counts import Dropped
 

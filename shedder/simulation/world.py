@@ -16,20 +16,20 @@ from shedder.engine.synopsis_plans.thinning_levels import outputs_of
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import ShedderError
 from shedder.queries.answers.database_api import Ledger
-from shedder.simulation.agenda import Agenda
 from shedder.simulation.arrivals import rate_of
 from shedder.simulation.client import Client
 from shedder.simulation.costs import CostModel
-from shedder.simulation.counts import counts_of
 from shedder.simulation.disk import VirtualDisk
-from shedder.simulation.machine import VirtualMachine
-from shedder.simulation.parcel import Tally
-from shedder.simulation.payload import SCHEMA, STREAM, Payload, stream_of
-from shedder.simulation.record import Answers, Row, Series
+from shedder.simulation.event_queue import Agenda
+from shedder.simulation.exact_oracle import Truth
+from shedder.simulation.ledger_series import counts_of
 from shedder.simulation.scenario import Force, Scenario
+from shedder.simulation.sent_batch import Tally
 from shedder.simulation.server import Server
-from shedder.simulation.truth import Truth
+from shedder.simulation.time_series import Answers, Row, Series
+from shedder.simulation.tuple_generator import SCHEMA, STREAM, Payload, stream_of
 from shedder.simulation.verdict import FALSE_ALARM, judge
+from shedder.simulation.virtual_environment import VirtualMachine
 
 EPOCH_US = 1_750_000_000_000_000
 """When every world begins."""

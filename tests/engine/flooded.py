@@ -9,7 +9,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.synopsis_plans.cpu_costs import costs_ns
 from shedder.overload.controller import TICK_S
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
 
 SECOND = 1_000_000

@@ -14,7 +14,7 @@ from shedder.engine.standing_queries.answer_scheduler import SAVED_S_MAX, SHARE,
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.query_state import Standing
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import arrow_schema, encode
 
 QUERIES = 8

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import arrow_schema, encode
 from tests.engine.catalogs import full_catalog, reachable
 

@@ -15,7 +15,7 @@ from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.errors import BadBatch, BadSetting, Overloaded
 from shedder.overload.controller import TICK_S
 from shedder.overload.memory_pressure import Pressure
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from tests.engine.flooded import QUERIES, ROWS, SECOND, START, Flooded
 from tests.engine.supervised import Recording
 

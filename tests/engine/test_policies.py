@@ -11,7 +11,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.load_shedding.controller_loop import Overload
 from shedder.errors import BadQuery, UnknownStream
 from shedder.queries.answers.answer import Answer
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.flooded import QUERIES, ROWS, Flooded
 

@@ -7,7 +7,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.ingest.tenant_queues import QueueShares
 from shedder.errors import BadBatch, Overloaded
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch
 
 

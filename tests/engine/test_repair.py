@@ -11,7 +11,7 @@ import pytest
 from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine import Engine
 from shedder.engine.rebuild.pane_repair import Repair
-from shedder.simulation.machine import Later, VirtualMachine
+from shedder.simulation.virtual_environment import Later, VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.flooded import SECOND, START, Flooded, Priced
 

@@ -19,7 +19,7 @@ from shedder.engine.engine import Engine
 from shedder.engine.panes.pane import Pane
 from shedder.engine.panes.synopsis_resizing import size_of
 from shedder.engine.synopsis_plans.synopsis_plan import with_sizes
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.allocation_world import standing
 from tests.engine.query_worlds import CREATE, SECOND, START, WINDOW, inside, opened, second

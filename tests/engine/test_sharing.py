@@ -21,7 +21,7 @@ from shedder.engine.window_state.resizing import kept_by_halving
 from shedder.errors import BadSetting, BudgetExceeded, DiskFull, PrecisionUnavailable, UnknownQuery
 from shedder.overload.memory_pressure import NONE, Pressure
 from shedder.overload.shedding_steps import Steps
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from tests.archive.power import PowerFiles
 from tests.engine.query_worlds import (
     CREATE,

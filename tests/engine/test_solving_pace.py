@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shedder.engine.engine import Engine
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from shedder.streams.batches import encode
 
 SECOND_US = 1_000_000

@@ -15,7 +15,7 @@ from shedder.errors import (
     RateExceeded,
     UnknownTenant,
 )
-from shedder.simulation.machine import VirtualMachine
+from shedder.simulation.virtual_environment import VirtualMachine
 from tests.engine.two_tenants import ACME, BOLT, CREATE, SEND, START, batch
 
 

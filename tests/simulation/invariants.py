@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from shedder.simulation.record import Answers
 from shedder.simulation.result import Result
 from shedder.simulation.scenario import Scenario
+from shedder.simulation.time_series import Answers
 from shedder.simulation.world import World
 from tests.simulation.worlds import run
 

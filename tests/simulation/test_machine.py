@@ -10,7 +10,7 @@ import pytest
 from shedder.engine.engine import Engine
 from shedder.engine.runtime.environment import Machine
 from shedder.errors import InternalError
-from shedder.simulation.machine import SteppedActor, VirtualMachine
+from shedder.simulation.virtual_environment import SteppedActor, VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.world import CREATE, SECOND, START_US, requests
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shedder.simulation.curves import Curve, Panel, drawn, shown, steps
-from shedder.simulation.page import to_html
+from shedder.simulation.html_report import to_html
 from tests.simulation.worlds import run, scenario
 
 

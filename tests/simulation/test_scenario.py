@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from shedder.errors import BadSetting
 from shedder.simulation.arrivals import count, rate_of
 from shedder.simulation.disk import ready_us, write_us
-from shedder.simulation.payload import Payload
 from shedder.simulation.scenario import Arrivals, Machine, Scenario, Stall, Stream
+from shedder.simulation.tuple_generator import Payload
 from tests.simulation.worlds import scenario
 
 GOOD = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shedder.simulation.disk import Died
-from shedder.simulation.turns import Worker
+from shedder.simulation.turn_taking import Worker
 
 
 def test_work_stops_in_the_middle_and_goes_on():

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from shedder.simulation.page import to_html
-from shedder.simulation.payload import STREAM
+from shedder.simulation.html_report import to_html
+from shedder.simulation.tuple_generator import STREAM
 from shedder.simulation.world import World
 from tests.documents import ROOT
 from tests.simulation.worlds import QUERY, run, scenario

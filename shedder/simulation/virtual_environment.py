@@ -20,7 +20,7 @@ from shedder.overload.load import Machine as Reading
 from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
 from shedder.simulation.costs import CostModel, VirtualMeter, VirtualStopwatch
-from shedder.simulation.turns import Worker
+from shedder.simulation.turn_taking import Worker
 
 Result = TypeVar("Result")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shedder.engine.administration.ledger import ledger_of
 from shedder.engine.engine_state import Core
-from shedder.simulation.record import Row
+from shedder.simulation.time_series import Row
 
 TOTALS = ("applied", "duplicate", "refused_rows", "dropped", "late")
 """Of all streams together; what the door counts, since the last start."""

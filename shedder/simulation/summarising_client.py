@@ -13,8 +13,8 @@ from shedder.engine.ingest.expected_rows import rows_name
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser
 from shedder.errors import Overloaded, PlansChanged, Unavailable
 from shedder.queries.answers.database_api import Receipt
-from shedder.simulation.agenda import Agenda
-from shedder.simulation.parcel import Parcel, Tally
+from shedder.simulation.event_queue import Agenda
+from shedder.simulation.sent_batch import Parcel, Tally
 from shedder.simulation.server import Server
 
 _RANKS = 1 << 61  # As the library's: no two builders keep the same.

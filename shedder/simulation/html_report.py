@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
-from shedder.simulation.counts import OF_QUERY, TOTALS
 from shedder.simulation.curves import Curve, Panel, drawn
-from shedder.simulation.record import Answers
+from shedder.simulation.ledger_series import OF_QUERY, TOTALS
 from shedder.simulation.result import Claim, Result
 from shedder.simulation.scenario import Scenario
+from shedder.simulation.time_series import Answers
 from shedder.version import __version__
 
 _COLOURS = 8  # Of queries, before they come again.
