@@ -26,7 +26,7 @@ from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.synopsis_plan import plan
 from shedder.engine.window_state.query_state import Standing
-from shedder.garbage import keeping_what_is_loaded
+from shedder.gc_tuning import keeping_what_is_loaded
 from shedder.overload.load_meter import ROWS_MAX
 from shedder.settings import Settings
 from shedder.streams.frame import Frame

@@ -24,7 +24,7 @@ from benchmarks.spark_costs import Costs, foreseen
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
 from shedder.engine.remote_summaries.wire_format import Summaries
-from shedder.garbage import keeping_what_is_loaded
+from shedder.gc_tuning import keeping_what_is_loaded
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US
 from shedder.wire.malloc_tuning import keep_big_blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shedder.garbage import loading
+from shedder.gc_tuning import loading
 from shedder.version import __version__
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from shedder.errors import (
     SequenceGap,
     ShedderError,
 )
-from shedder.quiet import be_quiet
+from shedder.logging_defaults import be_quiet
 from spark_ingest.begun import Begun, Way, begin, noted
 from spark_ingest.executors import (
     BUILT,

@@ -24,9 +24,9 @@ from shedder.cql.statements.bound_query import BoundQuery, StreamSchema
 from shedder.engine.audit.external_audit import LentAnswer, Reported
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
 from shedder.errors import BadSetting, FailedPrecondition, OutOfRange, ShedderError
+from shedder.logging_defaults import be_quiet
 from shedder.queries.certification.audit import look_at, measured_closely, without_decisions
 from shedder.queries.certification.claims import Case
-from shedder.quiet import be_quiet
 from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream, stretch_of
 from spark_ingest.cases import quoted
 from spark_ingest.facts import Truths, find_truths

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from shedder.garbage import keeping_what_is_loaded, loading
+from shedder.gc_tuning import keeping_what_is_loaded, loading
 from tests import budget, scale, seeds
 from tests.truth import EVALUATED, RUN_ALARM
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from shedder.garbage import keeping_what_is_loaded, loading
+from shedder.gc_tuning import keeping_what_is_loaded, loading
 
 
 @pytest.mark.parametrize("was_on", [True, False])

@@ -8,8 +8,8 @@ import pytest
 
 from shedder.archive.log.group_commit import GroupCommit
 from shedder.archive.log.log import Log
+from shedder.cpu_priority import BULK, LATE, give_way, run_soon
 from shedder.engine.runtime.serial_executor import Actor
-from shedder.scheduling import BULK, LATE, give_way, run_soon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these means are Linux's")
 

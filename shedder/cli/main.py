@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from shedder.garbage import loading
+from shedder.gc_tuning import loading
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shedder.cli.stderr import say
-from shedder.garbage import keeping_what_is_loaded, loading
+from shedder.gc_tuning import keeping_what_is_loaded, loading
 
 
 def serve(

@@ -53,10 +53,10 @@ from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.subscribers import Latest
 from shedder.errors import BadSetting, Draining, StreamExists, StreamInUse, UnknownStream
-from shedder.garbage import loading
+from shedder.gc_tuning import loading
+from shedder.logging_defaults import be_quiet
 from shedder.queries.answers.answer import Answer
 from shedder.queries.answers.database_api import Ledger, Params, Receipt
-from shedder.quiet import be_quiet
 from shedder.settings import Settings
 from shedder.streams.batches import BatchLimits
 from shedder.streams.column_bits import compile_words

@@ -13,8 +13,8 @@ import grpc
 import structlog
 from grpc_reflection.v1alpha import reflection
 
+from shedder.cpu_priority import run_soon
 from shedder.engine.engine import Engine
-from shedder.scheduling import run_soon
 from shedder.server.audit import Audit
 from shedder.server.authorization import Gate
 from shedder.server.backfill import Backfill

@@ -11,6 +11,7 @@ import structlog
 from shedder.archive.exact.client import ExactWorker
 from shedder.archive.store.snapshot import Snapshot
 from shedder.archive.tasks.deadline import Deadline
+from shedder.cpu_priority import LATE
 from shedder.engine.audit.audit_snapshot import Moment, note, taken, unseen
 from shedder.engine.audit.external_audit import Lent
 from shedder.engine.engine_state import Core
@@ -20,7 +21,6 @@ from shedder.engine.standing_queries.stream_state import Stream
 from shedder.errors import ShedderError
 from shedder.queries.certification.audit import compared, exact_query, look_at, without_decisions
 from shedder.queries.evidence.answer_builder import finish
-from shedder.scheduling import LATE
 
 TICK_S = 1.0
 LOAD_MAX = 0.1  # Of the queue of what waits to be applied, above which nothing is audited.

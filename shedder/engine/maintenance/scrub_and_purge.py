@@ -13,11 +13,11 @@ from shedder.archive.metadata.catalog_entries import Run
 from shedder.archive.operations.scrub import Pace, Scrubbed, scrub_run
 from shedder.archive.runs.run_file_cache import RunFiles
 from shedder.archive.tasks.progress import Progress
+from shedder.cpu_priority import LATE
 from shedder.engine.engine_state import Core
 from shedder.engine.maintenance.run_rewriter import Relayouts, due_for_purge
 from shedder.engine.runtime.background_tasks import Tasks
 from shedder.errors import Cancelled, Draining, ShedderError, UnknownStream
-from shedder.scheduling import LATE
 
 TICK_S = 1.0
 RETRY_S = 60.0  # What is still due after it was tried, since the disk is full, say.

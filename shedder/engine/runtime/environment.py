@@ -16,12 +16,12 @@ from functools import partial
 from shedder.archive.files.file_system import Files, OsFiles
 from shedder.archive.log.group_commit import FailureHandler, GroupCommit, Handler
 from shedder.archive.log.log import Log
+from shedder.cpu_priority import LATE, give_way
 from shedder.engine.runtime.cpu_timer import Stopwatch
 from shedder.engine.runtime.serial_executor import Actor
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
 from shedder.overload.load_meter import Meter
 from shedder.overload.process_usage import MachineReader
-from shedder.scheduling import LATE, give_way
 
 
 class Machine:

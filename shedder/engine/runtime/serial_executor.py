@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import structlog
 
+from shedder.cpu_priority import BULK, give_way
 from shedder.errors import Draining, InternalError
-from shedder.scheduling import BULK, give_way
 
 Result = TypeVar("Result")
 
