@@ -143,7 +143,7 @@ def _tables(tuples: int) -> list[pa.Table]:
 def _spark() -> float:
     from pyspark.sql import functions as f
 
-    from spark_ingest.session import spark_session
+    from spark_ingest.runtime.spark_session import spark_session
 
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in"

@@ -183,8 +183,8 @@ def _row(
 def _spark(files: list[Path]) -> Iterator[Ask | None]:
     """One that asks Spark; None where there is no Java or no Spark."""
     try:
-        from spark_ingest.java import JavaChoice, NoJava, find_java
-        from spark_ingest.session import SparkSettings, spark_session
+        from spark_ingest.runtime.java_runtime import JavaChoice, NoJava, find_java
+        from spark_ingest.runtime.spark_session import SparkSettings, spark_session
     except ImportError:
         yield None
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks.measure import Report
-from spark_ingest.tree import FANOUT
+from spark_ingest.tree_merge import FANOUT
 
 CORES = (1, 2, 8, 32, 128)
 TUPLES = 100_000_000  # Of the micro-batch that is foreseen,

@@ -28,11 +28,11 @@ from shedder.gc_tuning import keeping_what_is_loaded
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US
 from shedder.wire.malloc_tuning import keep_big_blocks
-from spark_ingest.begun import Begun
+from spark_ingest.batch_journal import Begun
 from spark_ingest.executors import BUILT, Part, builder
 from spark_ingest.files import listed
-from spark_ingest.poison import Aside
-from spark_ingest.session import (
+from spark_ingest.rejected_rows import Aside
+from spark_ingest.runtime.spark_session import (
     SUMMARISED_ROWS,
     SparkSettings,
     cut_alike,
@@ -40,7 +40,7 @@ from spark_ingest.session import (
     spark_session,
     without_pandas,
 )
-from spark_ingest.tree import DRIVER_MAX, gathered
+from spark_ingest.tree_merge import DRIVER_MAX, gathered
 
 TUPLES = int(os.environ.get("BENCH_SPARK_TUPLES", "6000000"))
 FEW = 12_000  # Tuples, of which the time is that of starting and ending.

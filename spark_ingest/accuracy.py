@@ -12,7 +12,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from shedder.queries.answers.database_api import Database
-from spark_ingest.ask import Asked, ask
 from spark_ingest.baseline import (
     SealedStream,
     check_position,
@@ -22,9 +21,10 @@ from spark_ingest.baseline import (
     sealed_stream,
     stretch_of,
 )
-from spark_ingest.facts import Passed, Truths, find_truths
-from spark_ingest.judge import judge
+from spark_ingest.exact_counts import Passed, Truths, find_truths
+from spark_ingest.judgement import judge
 from spark_ingest.profile import Profile, profile
+from spark_ingest.question_runner import Asked, ask
 from spark_ingest.report import Effort, Report
 from spark_ingest.workload import Question, questions
 

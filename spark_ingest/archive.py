@@ -35,7 +35,7 @@ from shedder.archive.metadata.deleted_positions import Deleted
 from shedder.cql.sql.exact_query import POSITION
 from shedder.errors import BadReduction, CorruptData, OutOfRange, UnknownColumn, UnknownStream
 from shedder.streams.batches import arrow_schema
-from spark_ingest.session import check_spark, without_pandas
+from spark_ingest.runtime.spark_session import check_spark, without_pandas
 from synopses.kernels.hashing import chosen_keys, position_start
 
 SHARE = "__share"

@@ -33,9 +33,9 @@ from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, arrow_schema
 from spark_ingest.executors import Service, check_columns, check_names
 from spark_ingest.parts import send_part
-from spark_ingest.poison import Aside, sound, taken
-from spark_ingest.raised import unwrapped
-from spark_ingest.session import check_spark, without_pandas
+from spark_ingest.rejected_rows import Aside, sound, taken
+from spark_ingest.runtime.executor_errors import unwrapped
+from spark_ingest.runtime.spark_session import check_spark, without_pandas
 from spark_ingest.sources import check_readers
 
 PART = "__part"

@@ -27,7 +27,7 @@ from shedder.queries.evidence.answer_builder import finish
 from shedder.queries.evidence.from_exact import evidence_from_exact
 from shedder.streams.windows import span_of
 from spark_ingest.cases import quoted
-from spark_ingest.session import check_spark, having
+from spark_ingest.runtime.spark_session import check_spark, having
 
 _WHILE_READING: Mapping[str, int | str] = {
     # By itself, Spark has one core read all files that are below 4 MiB; evaluating the facts takes

@@ -89,7 +89,7 @@ def accuracy(
     from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
     from spark_ingest.baseline import sealed_stream
     from spark_ingest.report import write
-    from spark_ingest.session import SparkSettings, spark_session
+    from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
     console = Console(stderr=True, highlight=False)
     if every is not None and connect is None:
@@ -174,7 +174,7 @@ def backfill(
     """
     from spark_ingest.backfill import backfill as run
     from spark_ingest.executors import Service
-    from spark_ingest.session import SparkSettings, spark_session
+    from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
     console = Console(stderr=True, highlight=False)
     options = Place(None, connect, token_file, ca, cert, key).credentials

@@ -22,9 +22,9 @@ from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from shedder.streams.batch_conversion import conform, conform_batch
 from shedder.streams.batches import ROWS_PER_BATCH
-from spark_ingest.begun import Begun
+from spark_ingest.batch_journal import Begun
 from spark_ingest.files import rows_of
-from spark_ingest.poison import CORRUPT, Aside, has_corrupt, sound
+from spark_ingest.rejected_rows import CORRUPT, Aside, has_corrupt, sound
 
 BUILT = "rows long, poison long, data binary"
 """What a partition comes to, for Spark."""

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from shedder.errors import FailedPrecondition
 from shedder.streams.batches import ROWS_PER_BATCH
-from spark_ingest.places import escaped, opened
+from spark_ingest.runtime.remote_files import escaped, opened
 
 _PATH = "path"
 _NAMED = "*.parquet"

@@ -35,7 +35,7 @@ from shedder.errors import (
     ShedderError,
 )
 from shedder.logging_defaults import be_quiet
-from spark_ingest.begun import Begun, Way, begin, noted
+from spark_ingest.batch_journal import Begun, Way, begin, noted
 from spark_ingest.executors import (
     BUILT,
     PUSHED,
@@ -47,10 +47,10 @@ from spark_ingest.executors import (
     sender,
 )
 from spark_ingest.files import ParquetFiles
-from spark_ingest.order import in_order, is_shuffled
-from spark_ingest.poison import Aside
-from spark_ingest.raised import unwrapped
-from spark_ingest.session import (
+from spark_ingest.rejected_rows import Aside
+from spark_ingest.row_order import in_order, is_shuffled
+from spark_ingest.runtime.executor_errors import unwrapped
+from spark_ingest.runtime.spark_session import (
     check_classic,
     check_spark,
     cut_alike,
@@ -61,7 +61,7 @@ from spark_ingest.session import (
     without_pandas,
 )
 from spark_ingest.sources import check_readers
-from spark_ingest.tree import gathered
+from spark_ingest.tree_merge import gathered
 
 ONCE: Mapping[str, Any] = MappingProxyType({"availableNow": True})
 _NOTHING = Summaries(0, 0, 0, ()).to_bytes()

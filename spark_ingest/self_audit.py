@@ -29,9 +29,9 @@ from shedder.queries.certification.audit import look_at, measured_closely, witho
 from shedder.queries.certification.claims import Case
 from spark_ingest.baseline import SealedStream, reading, relation, sealed_stream, stretch_of
 from spark_ingest.cases import quoted
-from spark_ingest.facts import Truths, find_truths
-from spark_ingest.judge import compared
-from spark_ingest.session import check_spark
+from spark_ingest.exact_counts import Truths, find_truths
+from spark_ingest.judgement import compared
+from spark_ingest.runtime.spark_session import check_spark
 
 ANSWERS = 100
 """Answers of a round, unless somebody says otherwise."""

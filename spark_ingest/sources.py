@@ -14,7 +14,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.errors import FailedPrecondition
 from spark_ingest.executors import Service
-from spark_ingest.poison import CORRUPT
+from spark_ingest.rejected_rows import CORRUPT
 
 _TEXT = ("csv", "json", "xml")
 _NAME_OPTION = "columnNameOfCorruptRecord"

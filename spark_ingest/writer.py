@@ -12,7 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from shedder.client.client import Client
 from shedder.engine.remote_summaries.summary_builder import Plans
 from shedder.errors import FailedPrecondition
-from spark_ingest.begun import Begun, Way, begin, noted
+from spark_ingest.batch_journal import Begun, Way, begin, noted
+from spark_ingest.delivery_check import check_kept
 from spark_ingest.executors import (
     PUSHED,
     Part,
@@ -22,11 +23,10 @@ from spark_ingest.executors import (
     partition_name,
     sender,
 )
-from spark_ingest.kept import check_kept
-from spark_ingest.order import in_order
-from spark_ingest.poison import Aside, taken
-from spark_ingest.raised import unwrapped
-from spark_ingest.session import PUSHED_ROWS, check_spark, cut_alike, without_pandas
+from spark_ingest.rejected_rows import Aside, taken
+from spark_ingest.row_order import in_order
+from spark_ingest.runtime.executor_errors import unwrapped
+from spark_ingest.runtime.spark_session import PUSHED_ROWS, check_spark, cut_alike, without_pandas
 from spark_ingest.sources import check_readers
 
 

@@ -230,7 +230,7 @@ def spark() -> Iterator[SparkSession]:
     Tables of tests are tiny: to compile code for each statement takes longer than to interpret it.
     Nightly runs compile it, and so do commands in processes of their own.
     """
-    session = pytest.importorskip("spark_ingest.session")
+    session = pytest.importorskip("spark_ingest.runtime.spark_session")
     chosen = session.SparkSettings(cores=2, heap_mb=2048, brief=True)
     with session.spark_session(chosen) as started:
         started.conf.set("spark.sql.codegen.wholeStage", scale.scaled("false", "true"))

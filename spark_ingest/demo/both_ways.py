@@ -21,7 +21,6 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.statement import CreateStream
 from shedder.errors import ShedderError
 from shedder.queries.answers.answer import Answer
-from spark_ingest.ask import Asked
 from spark_ingest.baseline import SealedStream, sealed_stream
 from spark_ingest.demo.panes import Alike, alike
 from spark_ingest.demo.questions import STANDING
@@ -30,6 +29,7 @@ from spark_ingest.executors import Service
 from spark_ingest.flights import CREATE, STREAM, load_flights
 from spark_ingest.pipeline import Done, Running, forward, summarise
 from spark_ingest.profile import profile
+from spark_ingest.question_runner import Asked
 from spark_ingest.report import Refusal
 from spark_ingest.workload import questions
 

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from spark_ingest.accuracy import judged_together
-from spark_ingest.ask import Asked
 from spark_ingest.baseline import SealedStream
 from spark_ingest.demo.both_ways import SEED, WAYS, Ran, run_both_ways, write_flights
 from spark_ingest.demo.panes import beside
 from spark_ingest.demo.questions import STANDING
+from spark_ingest.question_runner import Asked
 from spark_ingest.report import Report, write
-from spark_ingest.session import SparkSettings, spark_session
+from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
 YEARS = 3  # The flights of 2013, three times, a year apart: more than a million.
 DRAWN = 64

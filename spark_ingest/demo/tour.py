@@ -18,7 +18,6 @@ from shedder.client import Client
 from shedder.errors import InternalError, Unavailable, Unreachable
 from shedder.queries.answers.answer import Answer
 from spark_ingest.accuracy import Plan, ask_all, draw, judged_by_spark
-from spark_ingest.ask import Asked
 from spark_ingest.baseline import sealed_stream
 from spark_ingest.demo.compare import compare
 from spark_ingest.demo.questions import AD_HOC, STANDING
@@ -26,8 +25,9 @@ from spark_ingest.demo.replay import Progress, batches, replay
 from spark_ingest.demo.screen import ReplayScreen, beside_exact
 from spark_ingest.demo.server import ServerProcess
 from spark_ingest.flights import CREATE, FLIGHTS, STREAM, load_flights
+from spark_ingest.question_runner import Asked
 from spark_ingest.report import Report, write
-from spark_ingest.session import SparkSettings, spark_session
+from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
 _YEAR_END_US = 1_388_534_400_000_000  # 2014-01-01T00:00:00Z
 _LOOK_EVERY_S = 0.4

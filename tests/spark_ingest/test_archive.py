@@ -21,8 +21,8 @@ from shedder.cql.statements.archive_layout import layout_from_text
 from shedder.errors import BadReduction, OutOfRange, UnknownColumn, UnknownStream
 from shedder.queries.answers.answer import Answer
 from spark_ingest.archive import SHARE, read_archive
-from spark_ingest.ask import bound
 from spark_ingest.baseline import exact_answer, relation, sealed_stream, stretch_of
+from spark_ingest.question_runner import bound
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

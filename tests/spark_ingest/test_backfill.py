@@ -25,7 +25,7 @@ from shedder.cli.exit_codes import ExitCode
 from shedder.errors import FailedPrecondition, SchemaMismatch
 from spark_ingest.backfill import Cut, backfill
 from spark_ingest.executors import Service
-from spark_ingest.session import having, without_pandas
+from spark_ingest.runtime.spark_session import having, without_pandas
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

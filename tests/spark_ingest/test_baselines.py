@@ -18,8 +18,8 @@ from shedder.cql.statements.statement import Window
 from shedder.errors import ShedderError
 from shedder.queries.certification.claims import Case, aggregate_name
 from shedder.streams.windows import span_of
-from spark_ingest.ask import bound
 from spark_ingest.baseline import exact, exact_answer, sealed_stream
+from spark_ingest.question_runner import bound
 from spark_ingest.workload import FUNCTIONS, WINDOWS
 from tests.cql.brute_force import check
 from tests.spark_ingest.archives import answer, stream_schema

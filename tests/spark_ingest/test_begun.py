@@ -9,7 +9,7 @@ import pytest
 
 from shedder.errors import FailedPrecondition
 from shedder.streams.batches import BatchLimits
-from spark_ingest.begun import NOTE, Begun, Way, begin, noted
+from spark_ingest.batch_journal import NOTE, Begun, Way, begin, noted
 
 NEWEST_US = 10_000_000
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from spark_ingest.daemon import worker
+from spark_ingest.runtime.pyspark_daemon import worker
 
 
 @pytest.fixture

@@ -27,12 +27,12 @@ from shedder.server.server import running
 from shedder.settings import Settings
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import ROWS_PER_BATCH, TIME_MAX_US
-from spark_ingest.begun import Begun, begin
+from spark_ingest.batch_journal import Begun, begin
+from spark_ingest.delivery_check import check_kept
 from spark_ingest.executors import Part, Service, builder, gathered, sender
-from spark_ingest.kept import check_kept
 from spark_ingest.pipeline import check_size
-from spark_ingest.places import escaped, opened
-from spark_ingest.poison import Aside
+from spark_ingest.rejected_rows import Aside
+from spark_ingest.runtime.remote_files import escaped, opened
 
 BEGUN = Begun(0, 1, TIME_MAX_US)
 CUTS = st.lists(st.integers(0, 2 * ROWS_PER_BATCH), max_size=8)

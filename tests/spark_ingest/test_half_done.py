@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from shedder.errors import FailedPrecondition
-from spark_ingest.order import is_shuffled
 from spark_ingest.pipeline import Running, forward, summarise
+from spark_ingest.row_order import is_shuffled
 from tests.server_process import ServerProcess
 from tests.spark_ingest.worlds import dying_once, emptied, files, service, stream_of, table
 

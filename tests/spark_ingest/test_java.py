@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shedder.errors import BadSetting
-from spark_ingest.java import Java, JavaChoice, NoJava, find_java
+from spark_ingest.runtime.java_runtime import Java, JavaChoice, NoJava, find_java
 
 
 def write_java(home: Path, version: str) -> Path:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from shedder.client.client import Client
 from spark_ingest.pipeline import forward, summarise
-from spark_ingest.tree import FANOUT
+from spark_ingest.tree_merge import FANOUT
 from tests.scale import scaled
 from tests.server_process import ServerProcess
 from tests.spark_ingest.worlds import (

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from shedder.errors import FailedPrecondition, SchemaMismatch, UnknownQuery, UnknownStream
 from shedder.streams.batches import ROWS_PER_BATCH
 from spark_ingest.pipeline import forward, summarise
-from spark_ingest.session import having
+from spark_ingest.runtime.spark_session import having
 from tests.server_process import ServerProcess
 from tests.spark_ingest.worlds import (
     FILES,

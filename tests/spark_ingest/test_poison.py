@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.streams.batch_conversion import conform
 from shedder.streams.batches import TIME_MAX_US, TIME_MIN_US, BatchLimits
-from spark_ingest.poison import CORRUPT, REASON, Aside, sound, taken
+from spark_ingest.rejected_rows import CORRUPT, REASON, Aside, sound, taken
 from tests.streams.streams import stream
 
 NEWEST_US = 10**15

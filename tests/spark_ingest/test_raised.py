@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import PythonException
 
 from shedder.errors import BadSetting, FailedPrecondition
-from spark_ingest.places import opened
-from spark_ingest.raised import raised, unwrapped
+from spark_ingest.runtime.executor_errors import raised, unwrapped
+from spark_ingest.runtime.remote_files import opened
 
 TRACEBACK = """
   An exception was thrown from the Python worker. Please see the stack trace below.

@@ -14,8 +14,7 @@ from spark_ingest.backfill import backfill
 from spark_ingest.baseline import exact_answer
 from spark_ingest.executors import Service
 from spark_ingest.pipeline import forward, summarise
-from spark_ingest.self_audit import audit_round
-from spark_ingest.session import (
+from spark_ingest.runtime.spark_session import (
     PUSHED_ROWS,
     SUMMARISED_ROWS,
     SparkSettings,
@@ -28,6 +27,7 @@ from spark_ingest.session import (
     summarised_rows,
     without_pandas,
 )
+from spark_ingest.self_audit import audit_round
 from spark_ingest.writer import write_stream
 
 SCRIPT = """

@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 
 from spark_ingest.backfill import backfill
 from spark_ingest.pipeline import Running, forward, summarise
-from spark_ingest.poison import CORRUPT
+from spark_ingest.rejected_rows import CORRUPT
 from spark_ingest.sources import SilentNulls, check_readers, columns_of
 from spark_ingest.writer import write_stream
 from tests.server_process import ServerProcess

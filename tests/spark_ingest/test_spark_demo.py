@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from shedder.queries.answers.answer import Answer
-from spark_ingest.ask import Asked
 from spark_ingest.demo.both_ways import WAYS, Flights, Ran, run_both_ways, write_flights
 from spark_ingest.demo.questions import STANDING
 from spark_ingest.demo.spark import judged_ways, said
+from spark_ingest.question_runner import Asked
 from spark_ingest.report import Report
 from spark_ingest.scores import MISSING
 from tests.scale import scaled

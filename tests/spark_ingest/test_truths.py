@@ -11,13 +11,13 @@ import pytest
 from shedder.archive.archive_store import Store
 from shedder.errors import FailedPrecondition, UnknownStream
 from shedder.queries.certification.claims import Case
-from spark_ingest.ask import bound
 from spark_ingest.baseline import exact, relation, sample_rows, sealed_stream
-from spark_ingest.facts import find_truths
+from spark_ingest.exact_counts import find_truths
 from spark_ingest.flights import load_flights
-from spark_ingest.judge import judge
+from spark_ingest.judgement import judge
+from spark_ingest.question_runner import bound
+from spark_ingest.runtime.spark_session import having
 from spark_ingest.scores import MISSING
-from spark_ingest.session import having
 from tests.spark_ingest.archives import answer, archive, stream_schema
 
 ROWS = 6_000

@@ -9,9 +9,9 @@ import pytest
 from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.expressions.expression import AggregateFunction
 from shedder.cql.statements.statement import RangeWindow
-from spark_ingest.ask import bound
 from spark_ingest.flights import load_flights
 from spark_ingest.profile import GROUP_VALUES_MAX, Profile, profile
+from spark_ingest.question_runner import bound
 from spark_ingest.workload import questions
 from tests.spark_ingest.archives import stream_schema
 

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import shedder
 from shedder.client.client import Client
 from spark_ingest.executors import Service
-from spark_ingest.session import without_pandas
+from spark_ingest.runtime.spark_session import without_pandas
 from tests.server_process import ServerProcess
 
 SECOND = 1_000_000

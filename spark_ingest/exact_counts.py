@@ -23,9 +23,9 @@ from shedder.cql.expressions.expression import BY_TIME, Aggregate, AggregateFunc
 from shedder.cql.sql.aggregate_sql import of_pairs
 from shedder.cql.sql.exact_query import POSITION, SqlDialect, render
 from shedder.queries.certification.claims import Case, Key
-from spark_ingest.by_value import BY_VALUE, find_by_value, passes_by_value
 from spark_ingest.cases import CONDITIONS_MAX, Facts, condition_of, quoted, within
-from spark_ingest.session import having
+from spark_ingest.runtime.spark_session import having
+from spark_ingest.value_counts import BY_VALUE, find_by_value, passes_by_value
 
 # Planning takes longer than counting when a statement is too long.
 _FACTS_MAX = 200
@@ -217,7 +217,7 @@ def _facts_of(
     chosen = _chosen(aggregate, condition)
     match aggregate.function:
         case function if function in BY_VALUE:
-            return  # They count by value, in statements of their own: by_value.py.
+            return  # They count by value, in statements of their own: value_counts.py.
         case function if aggregate.second is not None:
             y = render(aggregate.second, SqlDialect.SPARK)
             other = f"CASE WHEN {condition} THEN {y} END"

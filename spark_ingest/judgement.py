@@ -22,7 +22,7 @@ from shedder.queries.certification.value_verdict import (
     judge_value,
 )
 from spark_ingest.cases import Facts, made_of
-from spark_ingest.facts import Truths
+from spark_ingest.exact_counts import Truths
 from spark_ingest.scores import MISSING, GroupCount, Judged, Made
 from spark_ingest.workload import ANYTHING
 

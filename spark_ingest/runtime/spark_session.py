@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from shedder.errors import FailedPrecondition
 from shedder.streams.batches import ROWS_PER_BATCH
-from spark_ingest.java import Java, JavaChoice, find_java
+from spark_ingest.runtime.java_runtime import Java, JavaChoice, find_java
 
 # Errors only. The gateway announces any level that differs from the one named for its own class.
 _LOG4J = """rootLogger.level = error
@@ -45,7 +45,7 @@ _ANY_BYTES = (1 << 31) - 1
 
 _SOCKET_NAME_MAX = 103  # bytes; of sun_path on macOS, which has less than Linux.
 
-DAEMON = "spark_ingest.daemon"
+DAEMON = "spark_ingest.runtime.pyspark_daemon"
 """What forks Python's workers, instead of `pyspark.daemon`."""
 
 SUMMARISED_ROWS = ROWS_PER_BATCH

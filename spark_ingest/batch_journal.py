@@ -11,7 +11,7 @@ from pyarrow.fs import FileType
 
 from shedder.errors import FailedPrecondition
 from shedder.streams.batches import BatchLimits
-from spark_ingest.places import opened
+from spark_ingest.runtime.remote_files import opened
 
 NOTE = "_begun.json"  # Spark and Arrow take no file for data whose name begins so.
 

@@ -27,7 +27,7 @@ from shedder.cql.expressions.column_types import ColumnType
 from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.batch_conversion import METADATA_ROOM_BYTES, conform_batch, payload_bytes
 from shedder.streams.batches import DAY_MAX, DAY_MIN, TIME_MAX_US, TIME_MIN_US
-from spark_ingest.places import opened
+from spark_ingest.runtime.remote_files import opened
 
 REASON = "__reason"
 
