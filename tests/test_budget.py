@@ -23,9 +23,9 @@ from tests.budget import (
 
 def ledger() -> Ledger:
     found = Ledger()
-    found.add("tests/engine/test_kill.py::test_a", 3.0, 4.0)
-    found.add("tests/engine/test_kill.py::test_b[x::y]", 1.0, 2.0)
-    found.add("tests/engine/test_pace.py::test_a", 0.2, 0.3)
+    found.add("tests/engine/recovery/test_kill.py::test_a", 3.0, 4.0)
+    found.add("tests/engine/recovery/test_kill.py::test_b[x::y]", 1.0, 2.0)
+    found.add("tests/engine/runtime/test_background_pace.py::test_a", 0.2, 0.3)
     found.add("tests/test_docs.py::test_a", 6.0, 7.0)
     return found
 
@@ -46,8 +46,8 @@ def test_a_directory_without_a_budget_says_so():
 def test_the_slowest_files_come_first():
     assert [line.split()[-1] for line in slowest(ledger())] == [
         "tests/test_docs.py",
-        "tests/engine/test_kill.py",
-        "tests/engine/test_pace.py",
+        "tests/engine/recovery/test_kill.py",
+        "tests/engine/runtime/test_background_pace.py",
     ]
 
 
@@ -84,7 +84,7 @@ def test_recorded_seconds_of_files_that_did_not_run_stay():
     text = recorded(ledger(), {"tests/cli/test_exits.py": 8, "tests/test_docs.py": 1})
     assert json.loads(text) == {
         "tests/cli/test_exits.py": 8,
-        "tests/engine/test_kill.py": 6,
+        "tests/engine/recovery/test_kill.py": 6,
         "tests/test_docs.py": 7,
     }
 

@@ -1,0 +1,1 @@
+"""One time queries."""
