@@ -10,8 +10,8 @@ delta. Those after it, should the plan have missed, halve what is left for ever.
 average a normal mean costs 1.4 times the tuples of a sample size known beforehand; six looks at
 doubling sizes with a sixth of delta each cost 2.0 times, and a normal-mixture confidence sequence
 (Howard et al. 2021, Ann. Stat. 49(2)), which may be looked at after every tuple, 2.4 times: the
-price of looking comes off when a pilot makes few looks enough. tests/synopses/test_looks.py
-simulates the three.
+price of looking comes off when a pilot makes few looks enough.
+tests/synopses/intervals/test_sequential_looks.py simulates the three.
 """
 
 from __future__ import annotations
