@@ -86,7 +86,7 @@ coverage: venv  ## the full grids of interval coverage; writes docs/coverage*.md
 	@$(BIN)/python -m tests.engine.thinned_coverage_grid
 
 characterize: venv $(VENV)/.stamp-bench  ## errors of all summaries; writes docs/characterization.md
-	@$(BIN)/python -m benchmarks.characterize
+	@$(BIN)/python -m benchmarks.studies.characterize
 
 constraints: $(VENV)/.stamp-bench  ## pin what is installed now
 	@$(PIP) freeze --exclude-editable | grep '==' > constraints.txt

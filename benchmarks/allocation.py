@@ -12,8 +12,16 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.allocation_policies import POLICIES, RIVALS, SHARING, UNTARGETED, allocated, needed
-from benchmarks.allocation_queries import (
+from benchmarks.measure import Report, cpu_seconds
+from benchmarks.workloads.allocation_policies import (
+    POLICIES,
+    RIVALS,
+    SHARING,
+    UNTARGETED,
+    allocated,
+    needed,
+)
+from benchmarks.workloads.allocation_queries import (
     NO_ANSWER,
     QUERIES,
     Doubles,
@@ -23,7 +31,6 @@ from benchmarks.allocation_queries import (
     workload,
     zipf,
 )
-from benchmarks.measure import Report, cpu_seconds
 from synopses.model.errors import BadParameter
 
 TRIALS = 5

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import shedder
 from benchmarks.measure import Report, seconds
-from benchmarks.served import server
-from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES, batches
+from benchmarks.workloads.served import server
+from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES, batches
 
 TUPLES = 30_000_000 // BATCH_ROWS * BATCH_ROWS
 
@@ -40,7 +40,14 @@ def run() -> Report:
         client.execute(CREATE)
         for name, text in QUERIES.items():
             client.register(name, text)
-        command = [sys.executable, "-m", "benchmarks.produce", running.address, str(TUPLES), "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.workloads.produce",
+            running.address,
+            str(TUPLES),
+            "1",
+        ]
         subprocess.run(command, check=True, capture_output=True)
         whole = pa.Table.from_batches(list(batches(TUPLES)))
         for name in QUERIES:

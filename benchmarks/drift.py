@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import drift_engine
 from benchmarks.measure import Report
+from benchmarks.workloads import drift_engine
 
 MINUTES = 2
 

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from benchmarks.measure import Report
-from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES, START_US, batches
+from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES, START_US, batches
 from shedder.archive.log.records import Batch
 from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse

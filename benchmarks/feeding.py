@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from benchmarks.eight import feed, stream_of
 from benchmarks.measure import Report
-from benchmarks.trades import BATCH_ROWS, batches
+from benchmarks.workloads.trades import BATCH_ROWS, batches
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.precompile import compile_kernels

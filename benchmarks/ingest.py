@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.served import Server, server
-from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES, TUPLE_BYTES, batches
+from benchmarks.workloads.served import Server, server
+from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES, TUPLE_BYTES, batches
 
 TUPLES = 40 * 1_000_000 // BATCH_ROWS * BATCH_ROWS
 
@@ -46,7 +46,8 @@ def run() -> Report:
             ),
             (
                 "Shedder without a query still keeps the live sample, writes Parquet runs and "
-                "checkpoints; the bare transport does none of it (benchmarks/bare.py). The "
+                "checkpoints; the bare transport does none of it "
+                "(benchmarks/workloads/bare.py). The "
                 "writing of runs lags behind: what ingest sustains is in the section on Invoke."
             ),
             (
@@ -80,7 +81,14 @@ def _bare() -> float:
 
 def _produce(running: Server, tuples: int, seed: int) -> float:
     """Tuples a second, from a client process of its own."""
-    command = [sys.executable, "-m", "benchmarks.produce", running.address, str(tuples), str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.workloads.produce",
+        running.address,
+        str(tuples),
+        str(seed),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.served import server
-from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES
+from benchmarks.workloads.served import server
+from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES
 
 PROBE = 120_000_000 // BATCH_ROWS * BATCH_ROWS  # Long enough that the writing of runs keeps up.
 SECONDS = 12.0
@@ -99,7 +99,14 @@ def _call_on_schedule(address: str, ready: Barrier, phase: float, seconds: float
 
 
 def _start(address: str, tuples: int, seed: int, rate: float | None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.produce", address, str(tuples), str(seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.workloads.produce",
+        address,
+        str(tuples),
+        str(seed),
+    ]
     command += [] if rate is None else [str(rate)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

@@ -8,8 +8,8 @@ import time
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.served import server
-from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES
+from benchmarks.workloads.served import server
+from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES
 
 TUPLES = 100_000_000 // BATCH_ROWS * BATCH_ROWS
 BUDGET_BYTES = 1 << 30
@@ -25,7 +25,14 @@ def run() -> Report:
         for name, text in QUERIES.items():
             client.register(name, text)
         before = running.resident_bytes
-        command = [sys.executable, "-m", "benchmarks.produce", running.address, str(TUPLES), "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.workloads.produce",
+            running.address,
+            str(TUPLES),
+            "1",
+        ]
         producer = subprocess.Popen(command, stdout=subprocess.PIPE)
         while producer.poll() is None:
             largest = max(largest, running.resident_bytes)

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import Report
-from benchmarks.oscar_archive import RUN_ROWS, Archive, Scanned, path_of, tuples
-from benchmarks.oscar_crowds import crowds
-from benchmarks.oscar_plots import Curves, draw_insertions, draw_scans
+from benchmarks.oscar_parts.oscar_archive import RUN_ROWS, Archive, Scanned, path_of, tuples
+from benchmarks.oscar_parts.oscar_crowds import crowds
+from benchmarks.oscar_parts.oscar_plots import Curves, draw_insertions, draw_scans
 from shedder.cql.statements.archive_layout import REDUCTIONS, Eager, Hybrid, Layout, Lazy, Plain
 
 RUNS: Final = int(os.environ.get("SHEDDER_BENCH_OSCAR_RUNS", "10"))

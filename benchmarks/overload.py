@@ -17,8 +17,8 @@ from typing import Any
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.mixed import AGGREGATES, CREATE, queries
-from benchmarks.served import Server, server
+from benchmarks.workloads.mixed import AGGREGATES, CREATE, queries
+from benchmarks.workloads.served import Server, server
 from shedder.client.client import Client
 
 SECONDS = float(os.environ.get("OVERLOAD_SECONDS", "60"))
@@ -84,8 +84,8 @@ def measured(running: Server, client: Client, times: float, rate: float, seconds
     seen = [(time.time(), before)]
     with on_core(1):
         clients = [
-            _started("benchmarks.flood", running.address, rate, seconds),
-            _started("benchmarks.probe", running.address, seconds),
+            _started("benchmarks.workloads.flood", running.address, rate, seconds),
+            _started("benchmarks.workloads.probe", running.address, seconds),
         ]
     while any(process.poll() is None for process in clients):
         resident = max(resident, running.process.memory_info().rss)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Report
-from benchmarks.mixed import AGGREGATES, queries
+from benchmarks.workloads.mixed import AGGREGATES, queries
 from shedder.engine.engine import Engine
 from shedder.simulation.costs import CostModel
 from shedder.simulation.result import Result

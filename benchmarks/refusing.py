@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 import shedder
-from benchmarks.flood import METHOD
 from benchmarks.measure import Report
 from benchmarks.overload import on_core
-from benchmarks.served import Server, server
-from benchmarks.trades import CREATE, SCHEMA
+from benchmarks.workloads.flood import METHOD
+from benchmarks.workloads.served import Server, server
+from benchmarks.workloads.trades import CREATE, SCHEMA
 from shedder.client.target import Target
 from shedder.cql.statements.bound_query import DEFAULT_TENANT
 from shedder.streams.batches import encode

@@ -12,7 +12,7 @@ import numpy as np
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.trades import BATCH_ROWS, CREATE, QUERIES, batches
+from benchmarks.workloads.trades import BATCH_ROWS, CREATE, QUERIES, batches
 from shedder.engine.engine import Engine
 
 SETTINGS: dict[str, Any] = {"allocation_seconds": 1e6}  # Nobody else changes sizes.

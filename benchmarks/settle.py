@@ -19,10 +19,10 @@ import pyarrow as pa
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.mixed import AGGREGATES, CREATE, queries
 from benchmarks.overload import on_core
-from benchmarks.served import server
-from benchmarks.trades import batches
+from benchmarks.workloads.mixed import AGGREGATES, CREATE, queries
+from benchmarks.workloads.served import server
+from benchmarks.workloads.trades import batches
 
 SECONDS = float(os.environ.get("SETTLE_SECONDS", "30"))
 CLIENTS = 10

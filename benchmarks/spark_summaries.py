@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shedder
 from benchmarks.measure import Report
-from benchmarks.spark_costs import Costs, foreseen
+from benchmarks.studies.spark_costs import Costs, foreseen
 from shedder.engine.engine import Engine
 from shedder.engine.remote_summaries.summary_builder import Plans, Summariser, built_of
 from shedder.engine.remote_summaries.wire_format import Summaries

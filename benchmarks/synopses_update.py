@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.bare_loops import floors
-from benchmarks.engines import chdb_rates, duckdb_rates
 from benchmarks.measure import Report
-from benchmarks.summaries import GROUPS, ROWS, Case, cases, columns, libraries, rate
+from benchmarks.workloads.bare_loops import floors
+from benchmarks.workloads.engines import chdb_rates, duckdb_rates
+from benchmarks.workloads.summaries import GROUPS, ROWS, Case, cases, columns, libraries, rate
 from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 import shedder
-from benchmarks.flood import Templates, flood
 from benchmarks.measure import Report
 from benchmarks.overload import on_core
-from benchmarks.served import Identities, Server, server
+from benchmarks.workloads.flood import Templates, flood
+from benchmarks.workloads.served import Identities, Server, server
 from shedder.client.target import Target
 
 SECONDS = float(os.environ.get("TENANTS_SECONDS", "30"))

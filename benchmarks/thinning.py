@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from benchmarks.eight import SYNOPSIS_BYTES
 from benchmarks.measure import Report
-from benchmarks.trades import BATCH_ROWS, CREATE, batches
+from benchmarks.workloads.trades import BATCH_ROWS, CREATE, batches
 from shedder.cql.binding.bind import bind
 from shedder.cql.binding.parse import parse
 from shedder.cql.statements.bound_query import StreamSchema

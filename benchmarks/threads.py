@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
-from benchmarks.bare_loops import floors
 from benchmarks.measure import Report
-from benchmarks.summaries import ROWS, Case, cases, columns
+from benchmarks.workloads.bare_loops import floors
+from benchmarks.workloads.summaries import ROWS, Case, cases, columns
 from shedder.wire.malloc_tuning import keep_big_blocks
 from synopses.precompile import compile_kernels
 

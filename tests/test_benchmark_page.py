@@ -6,8 +6,8 @@ import pytest
 
 import shedder
 from benchmarks.__main__ import PAGE, heading, merged, names
-from benchmarks.served import server
-from benchmarks.trades import BATCH_ROWS, batches
+from benchmarks.workloads.served import server
+from benchmarks.workloads.trades import BATCH_ROWS, batches
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.spark_costs import Costs
+from benchmarks.studies.spark_costs import Costs
 
 
 def test_waves_of_tasks_and_levels_of_merges_add_up() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.error_studies import all_studies
-from benchmarks.error_study import CONFIDENCES, Study
+from benchmarks.studies.error_studies import all_studies
+from benchmarks.studies.error_study import CONFIDENCES, Study
 from tests import truth
 
 SMALL = all_studies(32)

@@ -64,7 +64,7 @@ def name(kind: Any) -> str:
 
 def test_no_summary_is_without_a_profile() -> None:
     found = set()
-    for module in pkgutil.iter_modules(synopses.__path__, "synopses."):
+    for module in pkgutil.walk_packages(synopses.__path__, "synopses."):
         for kind in vars(importlib.import_module(module.name)).values():
             if isinstance(kind, type) and kind.__module__ == module.name:
                 found |= {kind} if hasattr(kind, "to_bytes") and hasattr(kind, "update") else set()

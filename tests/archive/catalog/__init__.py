@@ -1,1 +1,1 @@
-"""Catalog."""
+"""Tests of `shedder.archive.catalog`."""

@@ -1,1 +1,1 @@
-"""Exact."""
+"""Tests of `shedder.archive.exact`."""

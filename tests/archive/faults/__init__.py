@@ -1,1 +1,1 @@
-"""Faults."""
+"""Tests of a whole store under power loss, failing system calls, kills and unreadable files."""

@@ -1,1 +1,1 @@
-"""Files."""
+"""Tests of `shedder.archive.files`."""

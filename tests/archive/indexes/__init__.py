@@ -1,1 +1,1 @@
-"""Indexes."""
+"""Tests of `shedder.archive.indexes`."""

@@ -1,1 +1,1 @@
-"""Layouts."""
+"""Tests of `shedder.archive.layouts`."""

@@ -1,1 +1,1 @@
-"""Log."""
+"""Tests of `shedder.archive.log`."""

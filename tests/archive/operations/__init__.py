@@ -1,1 +1,1 @@
-"""Operations."""
+"""Tests of `shedder.archive.operations`."""

@@ -1,1 +1,1 @@
-"""Reductions."""
+"""Tests of `shedder.archive.reductions`."""

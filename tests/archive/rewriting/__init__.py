@@ -1,1 +1,1 @@
-"""Rewriting."""
+"""Tests of `shedder.archive.rewriting`."""

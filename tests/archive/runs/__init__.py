@@ -1,1 +1,1 @@
-"""Runs."""
+"""Tests of `shedder.archive.runs`."""

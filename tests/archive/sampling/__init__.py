@@ -1,1 +1,1 @@
-"""Sampling."""
+"""Tests of `shedder.archive.sampling`."""

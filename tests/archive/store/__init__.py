@@ -1,1 +1,1 @@
-"""Store."""
+"""Tests of `shedder.archive.store`."""

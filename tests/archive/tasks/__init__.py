@@ -1,1 +1,1 @@
-"""Tasks."""
+"""Tests of `shedder.archive.tasks`."""

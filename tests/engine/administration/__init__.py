@@ -1,1 +1,1 @@
-"""Administration."""
+"""Tests of `shedder.engine.administration`."""

@@ -1,1 +1,1 @@
-"""Allocation."""
+"""Tests of `shedder.engine.allocation`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.drift_engine import (
+from benchmarks.workloads.drift_engine import (
     BATCHES,
     BUDGET_BYTES,
     PERIODS,

@@ -1,1 +1,1 @@
-"""Apply."""
+"""Tests of `shedder.engine.apply`."""

@@ -1,1 +1,1 @@
-"""Audit."""
+"""Tests of `shedder.engine.audit`."""

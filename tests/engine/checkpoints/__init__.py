@@ -1,1 +1,1 @@
-"""Checkpoints."""
+"""Tests of `shedder.engine.checkpoints`."""

@@ -1,1 +1,1 @@
-"""Estimates."""
+"""Tests of `shedder.engine.estimates`."""

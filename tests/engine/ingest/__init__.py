@@ -1,1 +1,1 @@
-"""Ingest."""
+"""Tests of `shedder.engine.ingest`."""

@@ -1,1 +1,1 @@
-"""Load shedding."""
+"""Tests of `shedder.engine.load_shedding`."""

@@ -1,1 +1,1 @@
-"""Maintenance."""
+"""Tests of `shedder.engine.maintenance`."""

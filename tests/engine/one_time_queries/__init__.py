@@ -1,1 +1,1 @@
-"""One time queries."""
+"""Tests of `shedder.engine.one_time_queries`."""

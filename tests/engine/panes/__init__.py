@@ -1,1 +1,1 @@
-"""Panes."""
+"""Tests of `shedder.engine.panes`."""

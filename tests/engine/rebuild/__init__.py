@@ -1,1 +1,1 @@
-"""Rebuild."""
+"""Tests of `shedder.engine.rebuild`."""

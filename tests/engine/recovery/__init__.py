@@ -1,1 +1,1 @@
-"""Recovery."""
+"""Tests of `shedder.engine.recovery`."""

@@ -1,1 +1,1 @@
-"""Registration."""
+"""Tests of `shedder.engine.registration`."""

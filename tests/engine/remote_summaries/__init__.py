@@ -1,1 +1,1 @@
-"""Remote summaries."""
+"""Tests of `shedder.engine.remote_summaries`."""

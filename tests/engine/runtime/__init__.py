@@ -1,1 +1,1 @@
-"""Runtime."""
+"""Tests of `shedder.engine.runtime`."""

@@ -1,1 +1,1 @@
-"""Standing queries."""
+"""Tests of `shedder.engine.standing_queries`."""

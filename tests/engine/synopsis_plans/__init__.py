@@ -1,1 +1,1 @@
-"""Synopsis plans."""
+"""Tests of `shedder.engine.synopsis_plans`."""

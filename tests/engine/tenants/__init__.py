@@ -1,1 +1,1 @@
-"""Tenants."""
+"""Tests of `shedder.engine.tenants`."""

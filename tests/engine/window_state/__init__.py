@@ -1,1 +1,1 @@
-"""Window state."""
+"""Tests of `shedder.engine.window_state`."""

@@ -1,1 +1,1 @@
-"""Runtime."""
+"""Tests of `spark_ingest.runtime`."""

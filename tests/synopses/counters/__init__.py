@@ -1,1 +1,1 @@
-"""Counters."""
+"""Tests of `synopses.counters`."""

@@ -1,1 +1,1 @@
-"""Frequent."""
+"""Tests of `synopses.frequent`."""

@@ -1,1 +1,1 @@
-"""Histogram."""
+"""Tests of `synopses.histogram`."""

@@ -1,1 +1,1 @@
-"""Hll."""
+"""Tests of `synopses.hll`."""

@@ -1,1 +1,1 @@
-"""Intervals."""
+"""Tests of `synopses.intervals`."""

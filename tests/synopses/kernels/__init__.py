@@ -1,1 +1,1 @@
-"""Kernels."""
+"""Tests of `synopses.kernels`."""

@@ -1,1 +1,1 @@
-"""Model."""
+"""Tests of `synopses.model`."""

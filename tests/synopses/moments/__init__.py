@@ -1,1 +1,1 @@
-"""Moments."""
+"""Tests of `synopses.moments`."""

@@ -1,1 +1,1 @@
-"""Quantiles."""
+"""Tests of `synopses.quantiles`."""

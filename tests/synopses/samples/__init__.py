@@ -1,1 +1,1 @@
-"""Samples."""
+"""Tests of `synopses.samples`."""

@@ -1,1 +1,1 @@
-"""Theta."""
+"""Tests of `synopses.theta`."""

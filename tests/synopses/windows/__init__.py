@@ -1,1 +1,1 @@
-"""Windows."""
+"""Tests of `synopses.windows`."""

@@ -82,7 +82,7 @@ def server(
     """Start a server on a fresh directory, and stop it afterwards.
 
     Args:
-      bare: the floor (benchmarks/bare.py) in place of Shedder.
+      bare: the floor (benchmarks/workloads/bare.py) in place of Shedder.
       identities: whom it knows; None: everybody may do everything, in plain text.
       settings: of Shedder.
     """
@@ -97,7 +97,7 @@ def server(
         directory = Path(folder) / "data"
         command = [sys.executable, "-m"]
         if bare:
-            command += ["benchmarks.bare", str(directory), address]
+            command += ["benchmarks.workloads.bare", str(directory), address]
         else:
             command += ["shedder.cli.main", "serve"]
             command += ["--insecure"] if identities is None else []

@@ -1,7 +1,7 @@
 """`make characterize`: how large the errors of every summary are, and how often intervals hold.
 
-Writes docs/characterization.md and its pictures. `python -m benchmarks.characterize 16` runs
-a sixteenth of the trials and lengths, into a directory of its own (the second argument).
+Writes docs/characterization.md and its pictures. `python -m benchmarks.studies.characterize 16`
+runs a sixteenth of the trials and lengths, into a directory of its own (the second argument).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from benchmarks.error_plots import draw
-from benchmarks.error_studies import all_studies
-from benchmarks.error_study import CONFIDENCES, Study
 from benchmarks.measure import machine
+from benchmarks.studies.error_plots import draw
+from benchmarks.studies.error_studies import all_studies
+from benchmarks.studies.error_study import CONFIDENCES, Study
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 _HEAD = """# How large the errors are
 
 Written by `make characterize` in the manner of datasketches-characterization: streams grow from one

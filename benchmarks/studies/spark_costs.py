@@ -85,7 +85,8 @@ def foreseen(costs: Costs, *, measured_s: float, tuples: int, partitions: int) -
         for cores in CORES
     ]
     return Report(
-        claim=f"What the model in `benchmarks/spark_costs.py` foresees for {TUPLES:,} tuples in "
+        claim=f"What the model in `benchmarks/studies/spark_costs.py` "
+        f"foresees for {TUPLES:,} tuples in "
         "Parquet files, read by the workers, in one micro-batch.",
         columns=["cores", "partitions", "seconds", "tuples/s", "of linear"],
         rows=rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.error_study import CONFIDENCES, SIGMAS, STREAMS, Study, lengths, stretches
+from benchmarks.studies.error_study import CONFIDENCES, SIGMAS, STREAMS, Study, lengths, stretches
 from synopses.intervals.distinct import distinct_by_hash
 from synopses.intervals.hypergeometric import matching_count
 from synopses.intervals.sample_values import SampledValues

@@ -1,6 +1,6 @@
 """A client process: push trades as fast as they are taken, or at a rate; print tuples per second.
 
-python -m benchmarks.produce ADDRESS TUPLES SEED [RATE]
+python -m benchmarks.workloads.produce ADDRESS TUPLES SEED [RATE]
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import time
 
 import shedder
-from benchmarks.trades import BATCH_ROWS, batches
+from benchmarks.workloads.trades import BATCH_ROWS, batches
 
 PREPARED = 64 * BATCH_ROWS  # Batches are made ahead, so that making them is not measured.
 

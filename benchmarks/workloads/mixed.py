@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.trades import CREATE
+from benchmarks.workloads.trades import CREATE
 
 WINDOW = "[RANGE INTERVAL '2' SECOND SLIDE INTERVAL '1' SECOND]"
 UNGROUPED = 24

@@ -1,8 +1,8 @@
 """The floor under ingest: Shedder's own transport that only decodes, validates and fsyncs.
 
-python -m benchmarks.bare DIRECTORY HOST:PORT serves one stream `trades`, of which nothing is
-applied: it has no samples, synopses, tail, runs or checkpoints. No ingest over this wire into this
-log is faster.
+python -m benchmarks.workloads.bare DIRECTORY HOST:PORT serves one stream `trades`, of which nothing
+is applied: it has no samples, synopses, tail, runs or checkpoints. No ingest over this wire into
+this log is faster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import shedder
-from benchmarks.trades import CREATE
+from benchmarks.workloads.trades import CREATE
 from shedder.archive.log.group_commit import Entry, GroupCommit
 from shedder.archive.log.log import Log
 from shedder.engine.ingest.stream_intake import Arrived, Intake

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.error_study import WITHIN, Study
+from benchmarks.studies.error_study import WITHIN, Study
 
 _COLUMNS = 3
 _PANEL = 3.6, 2.6  # inches

@@ -10,7 +10,7 @@ import numpy as np
 from allocator.allocate import allocate
 from allocator.curves import table
 from allocator.demands import Budget, Demands, Readers
-from benchmarks.allocation_queries import NO_ANSWER, Doubles, Integers, Query
+from benchmarks.workloads.allocation_queries import NO_ANSWER, Doubles, Integers, Query
 
 
 def needed(query: Query) -> int:

@@ -12,8 +12,16 @@ from typing import Final
 import pyarrow as pa
 
 from benchmarks.measure import Report
-from benchmarks.oscar_archive import BATCH_ROWS, RUN_ROWS, Archive, Crowd, copies, crowd, path_of
-from benchmarks.oscar_plots import Curves, draw_crowds, draw_rates
+from benchmarks.oscar_parts.oscar_archive import (
+    BATCH_ROWS,
+    RUN_ROWS,
+    Archive,
+    Crowd,
+    copies,
+    crowd,
+    path_of,
+)
+from benchmarks.oscar_parts.oscar_plots import Curves, draw_crowds, draw_rates
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Layout, Lazy, Plain
 
 SIZES: Final = (0, 1, 2, 4, 8)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from benchmarks.summaries import GROUPS, Case
+from benchmarks.workloads.summaries import GROUPS, Case
 from synopses.hll.register_kernels import register_of
 from synopses.kernels.group_ordering import by_group
 from synopses.kernels.hashing import murmur_int64

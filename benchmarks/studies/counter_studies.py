@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.error_study import CONFIDENCES, ITEMS, SIGMAS, Study, stretches
+from benchmarks.studies.error_study import CONFIDENCES, ITEMS, SIGMAS, Study, stretches
 from synopses.counters.count_min import GroupedCountMin
 from synopses.counters.count_sketch import GroupedCountSketch
 from synopses.counters.join_size import self_join_size

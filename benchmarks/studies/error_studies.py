@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.counter_studies import compared, count_min, count_sketch
-from benchmarks.error_study import (
+from benchmarks.studies.counter_studies import compared, count_min, count_sketch
+from benchmarks.studies.error_study import (
     CONFIDENCES,
     ITEMS,
     RANKS,
@@ -21,7 +21,7 @@ from benchmarks.error_study import (
     stretches,
     window,
 )
-from benchmarks.sample_studies import by_hash, by_weight, stratified, uniform
+from benchmarks.studies.sample_studies import by_hash, by_weight, stratified, uniform
 from synopses.frequent.frequent_items import GroupedFrequent
 from synopses.histogram.log_histogram import GroupedLogBuckets
 from synopses.hll.hyperloglog import GroupedDistinct

@@ -1,6 +1,6 @@
 """A client process that sends trades at a rate, whatever becomes of them; prints what did.
 
-python -m benchmarks.flood ADDRESS TUPLES_PER_S SECONDS
+python -m benchmarks.workloads.flood ADDRESS TUPLES_PER_S SECONDS
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.trades import KEYS, SCHEMA
+from benchmarks.workloads.trades import KEYS, SCHEMA
 from shedder.client.target import Target
 from shedder.streams.batches import encode
 from shedder.v1.ingest_pb2 import AppendRequest, AppendResponse, Batch

@@ -1,6 +1,6 @@
 """A client process that asks for answers and health all the time; prints how long that takes.
 
-python -m benchmarks.probe ADDRESS SECONDS
+python -m benchmarks.workloads.probe ADDRESS SECONDS
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import shedder
-from benchmarks.mixed import queries
+from benchmarks.workloads.mixed import queries
 
 PAUSE_S = 0.02
 

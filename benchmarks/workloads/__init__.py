@@ -1,0 +1,1 @@
+"""Streams, queries, servers, client processes and rivals that several benchmarks share."""
