@@ -89,6 +89,26 @@ def test_links_inside_the_repository_lead_somewhere(page):
     assert not broken
 
 
+_CODE_PATH = re.compile(
+    r"(?<![\w./:-])((?:[A-Za-z_][\w-]*/)*[A-Za-z_][\w-]*\.(?:py|proto)"
+    r"|(?:shedder|synopses|allocator|spark_ingest|tests|benchmarks|engine|archive|cql|queries|streams"
+    r"|overload|server|client|wire|simulation|cli)/(?:[\w-]+/)*)(?![\w*-])"
+)
+
+
+@pytest.mark.parametrize("page", [*pages(), *ROOT.glob("*.md")], ids=lambda page: page.name)
+def test_a_page_names_no_path_of_code_that_does_not_exist(page):
+    """A path begins at the root or in shedder/; a file without a folder may be anywhere."""
+    code = [path for kind in ("py", "proto") for path in ROOT.rglob(f"*.{kind}")]
+    known = {path.name for path in code if ".venv" not in path.parts}
+    missing = [
+        name
+        for name in _CODE_PATH.findall(page.read_text())
+        if not ((ROOT / name).exists() or (ROOT / "shedder" / name).exists() or name in known)
+    ]
+    assert not missing
+
+
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs/index.md").read_text()
     pages_here = {page.name for page in Path(ROOT / "docs").glob("*.md")} - {"index.md"}

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,12 @@ def test_no_module_is_longer_than_500_lines():
         str(p.relative_to(ROOT)): n for p in code if (n := len(p.read_text().splitlines())) > 500
     }
     assert not long
+
+
+def test_no_folder_has_more_than_32_modules():
+    modules = Counter(path.parent for path in tracked("*.py") if path.name != "__init__.py")
+    full = {str(folder.relative_to(ROOT)): n for folder, n in modules.items() if n > 32}
+    assert not full
 
 
 def test_nothing_is_left_for_later_in_the_code():
