@@ -4,11 +4,11 @@
 # source: shedder/v1/backfill.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-from google.protobuf import (descriptor as _descriptor)
-from google.protobuf import (descriptor_pool as _descriptor_pool)
-from google.protobuf import (runtime_version as _runtime_version)
-from google.protobuf import (symbol_database as _symbol_database)
-from google.protobuf.internal import (builder as _builder)
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import descriptor_pool as _descriptor_pool
+from google.protobuf import runtime_version as _runtime_version
+from google.protobuf import symbol_database as _symbol_database
+from google.protobuf.internal import builder as _builder
 _runtime_version.ValidateProtobufRuntimeVersion(
     _runtime_version.Domain.PUBLIC,
     7,
