@@ -38,7 +38,7 @@ demo: venv  ## the tour: real flights in, answers with intervals out, Spark as t
 spark-demo: venv  ## a million flights through Spark, summarised and forwarded, judged by Spark
 	@$(BIN)/shedder spark-demo
 
-# By files, those that take longest first, and all that need Java in one worker (tests/budget.py).
+# Distribute whole files, the slowest first, and all files that need Java to one worker (tests/budget.py).
 SUITE := -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: venv  ## all tests, the slow ones and Spark's, too
@@ -47,7 +47,7 @@ test: venv  ## all tests, the slow ones and Spark's, too
 unit: venv  ## the quick tests
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
 
-nightly: venv  ## all tests at full size, a seed drawn afresh, long simulations; SEED=… replays a night
+nightly: venv  ## all tests at full size with a fresh seed, and long simulations; SEED=… replays a run
 	@seed=$(or $(SEED),$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')); echo "make nightly SEED=$$seed"; \
 	  SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed $(BIN)/pytest $(SUITE) --timeout 3600 \
 	  && $(BIN)/python -m tests.simulation.invariants $$seed $(WORLDS) 60

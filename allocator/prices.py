@@ -131,7 +131,7 @@ def find_prices(
       budget: what there is.
       needed: `least` of these, if it is known.
       near: prices that are perhaps not far off, with a bound that is of the same size.
-      guessed_from: number of synopses from which on prices are guessed, where none is near.
+      guessed_from: number of synopses from which prices are guessed if no near prices are known.
     """
     needed = least(objective, options) if needed is None else needed
     if is_over(needed, budget):

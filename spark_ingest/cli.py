@@ -258,15 +258,15 @@ def audit_rounds(
 ) -> int:
     """Compute live answers again in rounds, and print a line for each answer.
 
-    A round that fails because the service is away, full or about to end is left out. If the last
-    round fails, its error is raised.
+    A round that fails because the service is down, full or draining is skipped. If the last round
+    fails, its error is raised.
 
     Args:
       spark: the session. client: of the service, with the scope admin.
       stream: its name. data: the directory that the service serves.
       every_s: from the start of a round to the start of the next one.
-      rounds: how many; 0: without an end.
-      wait: takes the seconds until the next round.
+      rounds: number of rounds; 0: no limit.
+      wait: waits the given seconds until the next round.
 
     Returns:
       PRECISION when a query is not certified after the last round, otherwise FINE.

@@ -217,7 +217,7 @@ def _facts_of(
     chosen = _chosen(aggregate, condition)
     match aggregate.function:
         case function if function in BY_VALUE:
-            return  # They count by value, in statements of their own: value_counts.py.
+            return  # Separate statements count by value: value_counts.py.
         case function if aggregate.second is not None:
             y = render(aggregate.second, SqlDialect.SPARK)
             other = f"CASE WHEN {condition} THEN {y} END"

@@ -294,7 +294,7 @@ def _settle() -> None:
 
 @cache
 def _freeze() -> None:
-    """Once in a process: the daemon that forks workers has frozen only what it had loaded."""
+    """Freeze loaded modules once per process: the forking daemon froze only its own modules."""
     gc.collect()
     gc.freeze()
 

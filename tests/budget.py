@@ -19,7 +19,7 @@ import psutil
 
 TESTS = Path(__file__).parent
 BUDGET, DURATIONS = TESTS / "budget.toml", TESTS / "durations.json"
-TESTS_MIN = 1_000  # A run of fewer tests says nothing about budgets.
+TESTS_MIN = 1_000  # A run of fewer tests prints no table of budgets.
 SLOWEST = 10  # Files in the second table.
 RECORDED_S_MIN = 1.0  # Files below this are not recorded: their order does not matter.
 
@@ -46,7 +46,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Ledger:
-    """What the files of a run have spent; a file is named as in node ids, from the root."""
+    """Seconds of each file in a run; files are named as in node ids, from the root."""
 
     files: dict[str, Spent] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Ledger:
         self.files.setdefault(file_of(nodeid), Spent()).add(cpu_s, wall_s)
 
     def by_directory(self) -> dict[str, Spent]:
-        """Return the sums of directories below tests/; files of tests/ itself are of `.`."""
+        """Return the sums of directories below tests/; files directly in tests/ belong to `.`."""
         sums: dict[str, Spent] = {}
         for name, spent in self.files.items():
             parts = PurePosixPath(name).parts[1:]
@@ -70,14 +70,14 @@ def file_of(nodeid: str) -> str:
 
 
 def group_of(nodeid: str) -> str:
-    """Return what must run in one process: the file of a node id, or all files that need Java."""
+    """Return the group that must run in one process: the node id's file, or all Java files."""
     return "jvm" if nodeid.startswith(JVM) else file_of(nodeid)
 
 
 def longest_first(nodeids: Iterable[str], recorded_s: Mapping[str, float]) -> list[int]:
-    """Return positions of these node ids, groups that take longest first; otherwise in place.
+    """Return positions of these node ids, groups that take longest first; ties keep their order.
 
-    A group that begins late is what the other workers wait for at the end.
+    If a long group began late, the other workers would wait for that group at the end.
     """
     groups_s: dict[str, float] = {}
     for name, seconds in recorded_s.items():
@@ -142,8 +142,8 @@ class CpuClock:
     def since_last(self, *, look_for_java: bool) -> float:
         """Return the seconds since the last call.
 
-        Java lives as long as its worker, and its seconds move to those of ended children when it
-        ends. To look for it in the table of processes takes milliseconds.
+        Java runs as long as its worker. When Java ends, its seconds count as those of an ended
+        child. Searching the process table for Java takes milliseconds.
         """
         if look_for_java:
             self._java = self._process.children(recursive=True)

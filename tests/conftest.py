@@ -1,4 +1,4 @@
-"""The run of the tests: its seeds, its order, its files in memory, and its report."""
+"""Hooks and fixtures of a test run: seeds, order, files in memory, and the report."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Examples come from the seed of the run. Two cores shared with Spark make any deadline flaky. The
-# other health checks depend on chance: on some seeds a sound strategy would fail them. Nothing is
-# kept between runs, so a seed alone replays a run.
+# other health checks depend on chance: a sound strategy fails them on some seeds. No example is
+# kept between runs, so the seed alone replays a run.
 settings.register_profile(
     "shedder",
     max_examples=scale.scaled(100, 500),
@@ -39,10 +39,10 @@ settings.register_profile(
 settings.load_profile("shedder")
 
 MEMORY, ROOM_BYTES_MIN = Path("/dev/shm"), 8 << 30
-# All gates of a run together. With what tests state in their docstrings (CONTRIBUTING.md lists
-# them) the sum stays below one false alarm in 10,000 runs.
+# Probability of a false alarm, all gates of a run together. With the tests that CONTRIBUTING.md
+# lists, the sum stays below one false alarm in 10,000 runs.
 ALARM_OF_GATES = 9e-5
-REPLAYED = 10  # Tests that the command for a replay names.
+REPLAYED = 10  # Most tests that the replay command names.
 
 LEDGER, CPU = budget.Ledger(), budget.CpuClock()
 
@@ -57,15 +57,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Settle seed and scale before any worker starts, and put what tests write into memory.
+    """Set seed and scale before any worker starts, and put the files of tests into memory.
 
-    Half of a store's time is its disk's. What a disk does when power fails is simulated
-    (tests/archive/power.py); that calls which make things durable are made, and made in order, does
-    not depend on how long each takes.
+    A store spends half of its time on the disk. No test depends on a real disk: power loss is
+    simulated (tests/archive/power.py), and the order of sync calls does not depend on their speed.
     """
     for name, value in ((seeds.VARIABLE, seeds.BASE), (scale.VARIABLE, scale.SCALE.value)):
-        # Workers inherit the environment. Tests do not: Settings refuses names that it does not
-        # know, and a test's child process gets its seed as an argument.
+        # Workers inherit the environment. Tests do not: Settings refuses unknown names, and a
+        # test passes the seed to a child process as an argument.
         if _has_workers(config):
             os.environ[name] = str(value)
         else:
@@ -81,7 +80,7 @@ def _has_workers(config: pytest.Config) -> bool:
 
 
 def _run() -> str:
-    """Return what replays this run's seeds and sizes, as the shell reads it."""
+    """Return the environment that replays this run's seeds and sizes, in shell syntax."""
     change = scale.SCALE is scale.Scale.CHANGE
     return f"{seeds.VARIABLE}={seeds.BASE}" + (
         "" if change else f" {scale.VARIABLE}={scale.SCALE.value}"
@@ -94,14 +93,14 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Print the seed in a quiet run, too, which has no header."""
+    """Print the seed in a quiet run too, because a quiet run has no header."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None and session.config.get_verbosity() < 0:
         reporter.write_line(pytest_report_header())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is nightly to nightly runs, and begin with what takes longest."""
+    """Deselect nightly tests in a per-change run, and order the longest files first."""
     nightly = [item for item in items if item.get_closest_marker("nightly")]
     if nightly and scale.SCALE is not scale.Scale.NIGHTLY:
         config.hook.pytest_deselected(items=nightly)
@@ -111,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class ByGroup(LoadFileScheduling):
-    """A worker runs whole files, and one worker all files that need Java."""
+    """A scheduler of whole files, which gives all files that need Java to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         return budget.group_of(nodeid)
@@ -131,14 +130,14 @@ def pytest_collection() -> Iterator[object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop() -> Iterator[object]:
-    """Keep the garbage collector from looking at them while tests run."""
+    """Keep the garbage collector from looking at loaded tests while tests run."""
     with keeping_what_is_loaded():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
-    """Give the report of a phase the CPU seconds since the phase before; xdist hands them on."""
+    """Add the CPU seconds of a phase to its report; xdist sends them to the main process."""
     report = yield
     report.cpu_s = CPU.since_last(look_for_java=item.get_closest_marker("spark") is not None)
     return report
@@ -160,7 +159,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand a worker's gates on; fail a run whose gates would be false too often together."""
+    """Send a worker's gates to the main process; fail a run with more gates than allowed."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["gates"] = (EVALUATED.literal, EVALUATED.run)
@@ -199,8 +198,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def same_chance(request: pytest.FixtureRequest) -> Iterator[None]:
     """Draw seeds that a server keeps secret from the test's name: the same in every run.
 
-    They do not come from the seed of the run: one stream in some hundred has a sample without the
-    group that a test asks about.
+    These seeds do not come from the seed of the run. In one of some hundred streams the sample
+    would lack the group that a test queries.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "randbits", random.Random(request.node.nodeid).getrandbits)
@@ -227,8 +226,8 @@ def files_of_the_dead(request: pytest.FixtureRequest) -> Iterator[None]:
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of a run: a JVM starts and warms up for ten seconds of a core.
 
-    Tables of tests are tiny: to compile code for each statement takes longer than to interpret it.
-    Nightly runs compile it, and so do commands in processes of their own.
+    Tables of tests are tiny: compiling a statement takes longer than interpreting the statement.
+    Nightly runs compile statements, and so do commands in their own processes.
     """
     session = pytest.importorskip("spark_ingest.runtime.spark_session")
     chosen = session.SparkSettings(cores=2, heap_mb=2048, brief=True)

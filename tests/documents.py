@@ -19,7 +19,7 @@ _BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+) -->\s*\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_STARTS_IN_S = 200.0  # Below the time-out of a test; a server alone starts in two seconds.
+_STARTS_IN_S = 200.0  # Below the timeout of a test; on an idle machine a server needs 2 s.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rules for the code of tests, found in its syntax tree: each finds the lines that break it.
+"""Rules for the code of tests; each rule finds the lines of a syntax tree that break it.
 
 found = private_names(ast.parse(text))  # ["12: engine._core"]
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 Rule = Callable[[ast.Module], "list[str]"]
 
-# Public names that begin with an underscore: of named tuples, and of `os`.
+# Public names of named tuples and of `os` that begin with an underscore.
 PUBLIC = frozenset({"_asdict", "_exit", "_fields", "_make", "_replace"})
 REPLACING = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
@@ -39,7 +39,7 @@ def private_names(tree: ast.Module) -> list[str]:
 
 
 def replacements(tree: ast.Module) -> list[str]:
-    """Find attributes and items that are replaced, unless they are of the standard library."""
+    """Find attributes and items that are replaced outside the standard library."""
     sources = _sources(tree)
     found = []
     for node in ast.walk(tree):
@@ -125,7 +125,7 @@ def _is_private(name: str) -> bool:
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Names that this file gives to functions, classes, variables and attributes of `self`."""
+    """Yield the functions, classes, variables and attributes of `self` that a file defines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -141,7 +141,7 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _sources(tree: ast.Module) -> dict[str, str]:
-    """What each imported name stands for: `{"sleep": "time.sleep", "np": "numpy"}`."""
+    """Return the full name of each imported name: `{"sleep": "time.sleep", "np": "numpy"}`."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -161,7 +161,7 @@ def _base(node: ast.expr) -> ast.expr:
 
 
 def _dotted(node: ast.expr, sources: Mapping[str, str]) -> str | None:
-    """The full name of what is written here, if it begins with an imported name."""
+    """Return the full dotted name of an expression that begins with an imported name."""
     base = _base(node)
     if not isinstance(base, ast.Name) or base.id not in sources:
         return None

@@ -3,7 +3,7 @@
 `make test` runs at the scale of a change. `make nightly` sets `SHEDDER_SCALE=nightly`. Only this
 module reads the variable.
 
-    CYCLES = scaled(6, 60)  # In a change, other cycles are drawn each time (tests/seeds.py).
+    CYCLES = scaled(6, 60)  # A per-change run draws different cycles each time (tests/seeds.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Scale(Enum):
-    """How much a run tests."""
+    """The amount of testing in a run."""
 
     CHANGE = "change"
     NIGHTLY = "nightly"

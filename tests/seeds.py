@@ -1,8 +1,8 @@
 """Seeds of a test run: one base seed for each run, and seeds derived from it by name.
 
-The base seed is `SHEDDER_SEED` if that is set. Otherwise it comes from the hash of the commit, so a
-change is tested with seeds of its own and every rerun of the change repeats them. `make nightly`
-draws a fresh one. pytest prints the base seed, and the command that replays a failed run.
+The base seed is `SHEDDER_SEED` if that is set. Otherwise it comes from the hash of the commit, so
+each change has its own seeds, and a rerun of the change repeats these seeds. `make nightly` draws a
+fresh base seed. pytest prints the base seed, and the command that replays a failed run.
 
 A test takes its seeds from here if its assertion holds for every seed, or if CONTRIBUTING.md counts
 the probability that it fails falsely. A test with an uncounted risk keeps a literal seed.

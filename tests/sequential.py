@@ -1,11 +1,11 @@
 """A sequential test of a coverage claim, which stops as soon as the claim is certain or refuted.
 
-The claim: each interval holds the truth with probability `confidence` at least, given what came
-before. The rival: with probability `confidence - margin` at most. Two players bet on every trial,
-one against the claim and one against the rival (a betting e-process). The capital of a player
-whose opponent is right has expectation 1 at most and reaches 1/x with probability x at most
-(Ville's inequality). With the stakes below and one yes or no in a trial, the two capitals are the
-likelihood ratios of Wald's sequential probability ratio test.
+The claim: given the trials before, each interval holds the truth with probability `confidence` at
+least. The rival: each interval holds with probability `confidence - margin` at most. Two players
+bet on every trial, one against the claim and one against the rival (a betting e-process). The
+capital of a player whose opponent is right has expectation 1 at most. That capital reaches 1/x with
+probability x at most (Ville's inequality). With the stakes below and one yes or no in a trial, the
+two capitals are the likelihood ratios of Wald's sequential probability ratio test.
 
 The test ends with the first of these:
   - the player against the claim has 1/RUN_ALARM: the claim is refuted;
@@ -22,8 +22,8 @@ Errors:
 
 With the default margin the fixed gate of as many trials itself misses the rival with probability
 MISSED. An honest interval then takes about a fifth of the trials. Seeds may be those of the run. A
-test that replaces `gate(n, confidence)` on literal seeds allows a quarter more trials, 1.25 n: the
-same rival is then noticed.
+test that replaces `gate(n, confidence)` on literal seeds allows 1.25 n trials, and then notices the
+same rival.
 
 Sources: Wald 1945, Ann. Math. Statist. 16(2), section 3; Ville 1939; Waudby-Smith & Ramdas 2024,
 JRSS B 86(1), section 4 (bets on means of bounded values); Bentkus 2004, Ann. Probab. 32(2),
@@ -42,7 +42,7 @@ from scipy import stats
 from tests.truth import EVALUATED, RUN_ALARM
 
 MISSED = 1e-3  # Probability that a rival passes in excess of the fixed gate.
-GATES = 2  # What a test of yes and no counts for: the bets and the gate at the end.
+GATES = 2  # Gates that a yes-or-no test counts as: the bets and the gate at the end.
 GATES_OF_SHARES = 4  # 1 + e, rounded up.
 
 Trial = Callable[[int], "bool | tuple[int, int]"]
@@ -50,9 +50,9 @@ Trial = Callable[[int], "bool | tuple[int, int]"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a sequential test ended; true if the claim holds.
+    """The outcome of a sequential test; true if the claim holds.
 
-    trials: trials done that asked something.
+    trials: trials done that had intervals.
     held: sum of the trials' shares of intervals that held the truth.
     """
 
@@ -70,12 +70,12 @@ def holds(trial: Trial, confidence: float, *, trials: int, margin: float | None 
     """Test the claim that intervals of a trial hold the truth with this confidence.
 
     Args:
-      trial: runs the trial of this number, from 0. Returns whether its interval held the truth; or
-        of several intervals, which may depend on each other, how many held it and how many there
-        were. A trial without intervals says nothing and is not counted.
-      confidence: what is claimed of every interval, in (0, 1).
+      trial: runs the trial of this number, from 0. Returns whether its interval held the truth. A
+        trial of several intervals, which may be dependent, returns how many held and their number.
+        A trial without intervals is not counted.
+      confidence: claimed confidence of every interval, in (0, 1).
       trials: the most trials to run.
-      margin: the shortfall of the rival, in (0, confidence); None means that of `noticed`.
+      margin: the shortfall of the rival, in (0, confidence); None means the result of `noticed`.
 
     Returns:
       outcome: true if the claim holds. A true claim is refuted with probability (1 + e) RUN_ALARM
@@ -113,8 +113,8 @@ def holds(trial: Trial, confidence: float, *, trials: int, margin: float | None 
 def stakes(confidence: float, margin: float) -> tuple[float, float]:
     """Return the stakes against the claim and against the rival.
 
-    A capital is multiplied by 1 + stake * (mean - share), or by 1 + stake * (share - mean), where
-    mean is what the opponent claims. With shares of 0 and 1 only, these factors are the likelihood
+    Each trial multiplies a capital by 1 + stake * (mean - share), or by 1 + stake * (share - mean);
+    mean is the opponent's claim. With shares of 0 and 1 only, these factors are the likelihood
     ratios of the two probabilities.
     """
     assert 0.0 < margin < confidence < 1.0, (confidence, margin)

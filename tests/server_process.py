@@ -39,7 +39,7 @@ class ServerProcess:
         return self._process.wait(30)
 
     def wait(self) -> int:
-        """Wait for its end, whatever brings it about; returns the exit status."""
+        """Wait for the end of the process, whatever the cause; return the exit status."""
         return self._process.wait()
 
     def start_again(self) -> None:

@@ -98,7 +98,7 @@ _CODE_PATH = re.compile(
 
 @pytest.mark.parametrize("page", [*pages(), *ROOT.glob("*.md")], ids=lambda page: page.name)
 def test_a_page_names_no_path_of_code_that_does_not_exist(page):
-    """A path begins at the root or in shedder/; a file without a folder may be anywhere."""
+    """Paths begin at the root or in shedder/; a file name without a folder may be anywhere."""
     code = [path for kind in ("py", "proto") for path in ROOT.rglob(f"*.{kind}")]
     known = {path.name for path in code if ".venv" not in path.parts}
     missing = [

@@ -1,4 +1,4 @@
-"""The glossary keeps its form and its truth: one row per word, words in use, code that exists."""
+"""Checks of the glossary: form of its tables, one row per word, words in use, existing code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = ["shedder", "synopses", "allocator", "spark_ingest", "benchmarks"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table; cells: word, meaning, elsewhere, code."""
+    """One row of a table. cells: word, meaning, elsewhere, code."""
 
     area: str
     cells: tuple[str, ...]
@@ -42,7 +42,7 @@ class Row:
 
 
 def tables() -> dict[str, list[str]]:
-    """The lines of the glossary's tables by the heading of their area."""
+    """Return the lines of the glossary's tables by the heading of their area."""
     found: dict[str, list[str]] = {}
     area = ""
     for line in (ROOT / "docs/glossary.md").read_text().splitlines():
@@ -55,7 +55,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def rows() -> list[Row]:
-    """All rows of the glossary, in the order of the page."""
+    """Return all rows of the glossary, in the order of the page."""
     return [
         Row(area, tuple(cell.strip() for cell in line.strip("|").split("|")))
         for area, lines in tables().items()
@@ -110,9 +110,9 @@ def test_every_word_is_used_in_docs_or_code():
 
 
 def used_text() -> str:
-    """Docs and code except the glossary, in lower case, as they are and with identifiers cut.
+    """Return docs and code except the glossary in lower case, unchanged and with split names.
 
-    The names of files count, and so do the words of LandmarkWindow and of drop_policy.
+    File names count too, and so do the words in LandmarkWindow and in drop_policy.
     """
     files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("proto/**/*.proto")]
     files.remove(ROOT / "docs/glossary.md")

@@ -1,4 +1,4 @@
-"""A run of the tests: its seed reaches every worker, hypothesis and the command that replays it."""
+"""A test run: its seed reaches every worker, hypothesis and the replay command."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_seed_replays_a_run_and_another_seed_draws_other_examples(tmp_path):
     assert "SHEDDER_SEED=11 .venv/bin/pytest 'test_probe.py::test_fails'" in printed
     assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed
     assert "1 failed, 2 passed, 1 deselected" in printed
-    assert alone.endswith(", 1, [])")  # Settings refuse names of the environment they do not know.
+    assert alone.endswith(", 1, [])")  # Settings refuses unknown names in the environment.
     printed, workers = run(tmp_path, "-n2", "--dist=loadfile", seed=11)
     assert workers == [alone]
     assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed

@@ -16,9 +16,10 @@ CASES = [(400, 0.95), (100, 0.8), (200, 0.99), (40, 0.95), (1_000, 0.5)]
 
 
 def exact(trials: int, confidence: float, chance: float) -> tuple[float, float]:
-    """Probability that the test passes, and expected trials, if a trial holds with this chance.
+    """Return the probability that the test passes and the expected number of trials.
 
-    The distribution of hits among the paths that have not ended, trial by trial.
+    chance: probability that a trial holds. Trial by trial, the loop updates the distribution of
+    hits among the paths that have not ended.
     """
     margin = noticed(trials, confidence)
     claim_bet, rival_bet = stakes(confidence, margin)
@@ -41,17 +42,17 @@ def exact(trials: int, confidence: float, chance: float) -> tuple[float, float]:
 
 
 def fewest(trials: int, confidence: float, alarm: float) -> int:
-    """What the gate answers; this module computes with it, and the run does not count it."""
+    """Return the result of `gate` without counting the gate among those of the run."""
     return int(stats.binom.ppf(alarm, trials, confidence))
 
 
 def of_fixed(trials: int, confidence: float, chance: float, alarm: float) -> float:
-    """Probability that the fixed gate passes."""
+    """Return the probability that the fixed gate passes."""
     return float(stats.binom.sf(fewest(trials, confidence, alarm) - 1, trials, chance))
 
 
 def one_by_one(chance: float, *names: str | int):
-    """A trial that holds with this chance."""
+    """Return a trial that holds with this probability."""
     rng = np.random.default_rng(seed("sequential", *names))
     return lambda _number: bool(rng.random() < chance)
 
@@ -124,7 +125,7 @@ def test_it_stops_at_the_first_certain_trial():
 def test_shares_of_dependent_intervals_bet_like_their_mean():
     pairs = holds(lambda number: (19, 20), 0.95, trials=400)
     assert pairs
-    assert pairs.trials < 200  # Without noise it is certain early.
+    assert pairs.trials < 200  # Without noise the test ends early.
     assert not holds(lambda number: (17, 20), 0.95, trials=400)
 
 

@@ -16,13 +16,14 @@ from scipy import stats
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 # Probability that a gate refuses an honest interval. On literal seeds the outcome changes only with
-# the code; on seeds of the run (tests/seeds.py), 10,000 gates alarm in one of 10,000 runs.
+# the code. On seeds of the run (tests/seeds.py), 10,000 gates raise a false alarm in one of 10,000
+# runs.
 ALARM, RUN_ALARM = 1e-6, 1e-8
 
 
 @dataclass(slots=True)
 class Evaluated:
-    """How many gates this process has evaluated, on literal seeds and on seeds of the run."""
+    """Numbers of gates evaluated in this process, on literal seeds and on seeds of the run."""
 
     literal: int = 0
     run: int = 0
@@ -37,10 +38,10 @@ EVALUATED = Evaluated()
 
 
 def gate(trials: int, confidence: float, alarm: float = ALARM) -> int:
-    """The fewest hits that an honest interval of this confidence can have got in so many trials.
+    """Return the fewest hits that an honest interval of this confidence gets in `trials` trials.
 
-    An honest one falls below with probability `alarm` at most. A test on seeds of the run gives
-    RUN_ALARM, and a quarter more trials: it then notices what it would notice with ALARM.
+    An honest interval gets fewer hits with probability `alarm` at most. A test on seeds of the run
+    passes RUN_ALARM and runs a quarter more trials, which gives it the power of ALARM.
     """
     is_of_run = alarm <= RUN_ALARM
     EVALUATED.add(literal=int(not is_of_run), run=int(is_of_run))

@@ -1,1 +1,1 @@
-"""Studies of errors and a model of costs: they write pages of their own, or none."""
+"""Studies of errors and a model of costs; each writes its own page or none."""

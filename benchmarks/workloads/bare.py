@@ -1,7 +1,7 @@
 """The floor under ingest: Shedder's own transport that only decodes, validates and fsyncs.
 
-python -m benchmarks.workloads.bare DIRECTORY HOST:PORT serves one stream `trades`, of which nothing
-is applied: it has no samples, synopses, tail, runs or checkpoints. No ingest over this wire into
+python -m benchmarks.workloads.bare DIRECTORY HOST:PORT serves one stream `trades` and applies none
+of its batches: no samples, synopses, tail, runs or checkpoints exist. No ingest over this wire into
 this log is faster.
 """
 

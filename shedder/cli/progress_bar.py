@@ -49,7 +49,7 @@ class Bar(Progress):
     """A bar that reads pieces of work as often as it is drawn; nobody has to tell it."""
 
     def __init__(self, console: Console, patience_s: float = PATIENCE_S) -> None:
-        """It leaves nothing on the screen when it is done.
+        """Begin a bar that leaves nothing on the screen when its work is done.
 
         patience_s: time before the bar is shown.
         """

@@ -50,7 +50,7 @@ class Backoff:
     """
 
     def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
-        """uniform: draws a number between two."""
+        """uniform: draws a random number between two limits."""
         self._uniform = uniform
         self._tries = 0
 

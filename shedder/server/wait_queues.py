@@ -59,7 +59,7 @@ class Lines:
     """A line per stream, as long as somebody has it."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """clock_s: of the lines."""
+        """clock_s: returns the monotonic time in seconds."""
         self._clock_s = clock_s
         self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()
 

@@ -232,9 +232,9 @@ class Client:
 
 
 def pause_us(retry: str, hint_us: int | None, tries: int, rng: np.random.Generator) -> int:
-    """Return how long a client waits after so many refusals in a row, in microseconds.
+    """Return how long a client waits after `tries` refusals in a row, in microseconds.
 
-    As the library's clients: never shorter than the server's hint, and a little longer each time.
+    The pause is that of the library's clients: at least the server's hint, and longer each time.
     """
     if retry == "greedy":
         return _GREEDY_US

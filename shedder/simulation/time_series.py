@@ -87,7 +87,7 @@ class Answers:
         return self.covers(FALSE_ALARM)
 
     def covers(self, alarm: float) -> bool:
-        """As `is_covered`; alarm: the probability that honest intervals miss too often."""
+        """Decide as `is_covered` does; alarm: the probability that honest intervals fail."""
         apart = self.held >= gate(self.intervals, self.confidence, alarm)
         drawn = gate_of_draws(self.draws.values(), self.confidence, alarm)
         return not self.wrong and apart and drawn

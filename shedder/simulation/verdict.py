@@ -105,7 +105,7 @@ def gate_of_draws(
 
 
 def gate(trials: int, confidence: float, alarm: float = FALSE_ALARM) -> int:
-    """The fewest intervals that may have held; honest ones fall below with probability `alarm`."""
+    """Return the fewest intervals that must hold; honest ones miss it with probability `alarm`."""
     return int(stats.binom.ppf(alarm, trials, confidence)) if trials else 0
 
 

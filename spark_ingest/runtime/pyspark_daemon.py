@@ -3,8 +3,8 @@
 A worker of PySpark 4 that waits for its next task reads the end of its socket as an error, tries to
 tell Spark, which has gone, and prints a traceback of that, on every Unix socket that is closed.
 
-The daemon loads the modules of workers before it forks them. By itself each worker takes 1.4 s of a
-core to load them, and PySpark starts another worker after every task that fails.
+The daemon loads the modules of workers before it forks a worker. Otherwise each worker spends 1.4 s
+of a core on loading, and PySpark starts another worker after every task that fails.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 if __name__ == "__main__":
     import_module("spark_ingest.executors")
     gc.collect()
-    gc.freeze()  # PySpark looks for garbage after every task: these modules are none.
+    gc.freeze()  # PySpark collects garbage after every task; this exempts loaded modules.
     daemon.worker = worker
     daemon.manager()

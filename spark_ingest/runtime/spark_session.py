@@ -120,7 +120,7 @@ def spark_session(
     If this thread has a session already, the block uses that session and leaves it running.
 
     Args:
-      settings: cores and heap; two cores and 2 GiB when None. Without effect on a present session.
+      settings: cores and heap; two cores and 2 GiB when None. A present session keeps its own.
       java: the runtime; None finds one as SHEDDER_JAVA says.
 
     Raises:

@@ -27,7 +27,7 @@ SOURCE = "count-min"
 
 
 def _error_of(lg_width: int, statistics: Statistics, confidence: float) -> float:
-    """Of the size of a self join, as join_size.py asks for it; skew makes it far smaller."""
+    """Return the error of a self join's size, for join_size.py; with skew it is far smaller."""
     if statistics.tuples <= keys_max(lg_width):
         return 0.0
     return hashed.second_moment_error(1 << (lg_width - 1), (1 - confidence) / 2, statistics.tuples)

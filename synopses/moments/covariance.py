@@ -220,7 +220,7 @@ class GroupedCrossMoments:
         body.end()
         for name, column in (("pairs", cells[:, kernels.COUNT]), ("infinite pairs", infinite)):
             wrong = (column < 0) | (column >= COUNTED_MAX)
-            if wrong.any():  # Sums of two would wrap, to 0 at worst, which merging divides by.
+            if wrong.any():  # Two such counts wrap in a merge, which divides by their sum.
                 raise CorruptSynopsis(name, int(column[wrong][0]), "0 or more and below 2^62")
         return cls._with(cells, infinite)
 

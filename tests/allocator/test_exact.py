@@ -124,10 +124,10 @@ def test_bytes_are_counted_where_floats_cannot_tell_them_apart():
 
 @pytest.mark.parametrize("both", [False, True])
 def test_synopses_that_are_all_alike_do_not_multiply_what_is_looked_at(both):
-    """Branch and bound would look at who of them has which option; equal states are one.
+    """Branch and bound would try every permutation of options; the solver merges equal states.
 
-    Of 240 states that are kept in each of 40 steps, at most 96,000 are looked at: had one been
-    dropped that may lead to the best choice, the bound would be lower.
+    With 240 states kept in each of 40 steps, the solver visits at most 96,000 states. Dropping a
+    state that may lead to the best choice would lower the bound.
     """
     n, sizes = 40, np.array([10, 31, 72, 150, 330])
     alike = [(int(size), float(at * both), 100 / size) for at, size in enumerate(sizes)]

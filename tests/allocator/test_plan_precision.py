@@ -59,7 +59,7 @@ def _distance(part, whole, predicted):
 @pytest.mark.slow
 @pytest.mark.parametrize("turn", range(scaled(1, 5)))
 def test_two_hundred_random_plans_are_as_precise_as_predicted(turn):
-    """A run of a change draws one of five stretches of the same 1,000 plans."""
+    """A per-change run tests one of five parts of the same 1,000 plans; a nightly run tests all."""
     first = 1_000 + (seed("random plans") + turn) % 5 * 200
     off = np.array([distances(number) for number in range(first, first + 200)])
     assert off.max() < DEVIATIONS

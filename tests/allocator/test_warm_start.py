@@ -49,7 +49,7 @@ def test_prices_that_are_far_off_cost_time_and_nothing_else(n, off):
 
 
 class WatchedOptions(Options):
-    """Options that note how many synopses a part has that is taken of them."""
+    """Options that record the number of synopses in each selection of rows."""
 
     parts: ClassVar[list[int]] = []
 

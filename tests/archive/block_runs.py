@@ -1,4 +1,4 @@
-"""Runs in blocks, written without a store, of tuples that come late."""
+"""Runs in blocks, written without a store, from tuples that arrive late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A limit on the pages of the catalog, as of a disk that has no room for more."""
+"""A limit on the pages of the catalog, which simulates a full disk."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 
 class CatalogPages:
-    """Limits the catalog that was opened last; SQLite reports a full disk beyond the limit."""
+    """A page limit for the catalog that was opened last; beyond it SQLite reports a full disk."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Take note of each connection that SQLite opens from now on."""
+        """Record the connections to catalogs that SQLite opens from now on."""
         self._connection: sqlite3.Connection | None = None
         connect = sqlite3.connect
 

@@ -26,9 +26,9 @@ SECTOR = 512
 
 
 def moments(every: int, name: str, first: int = 0) -> Iterator[int]:
-    """The calls at which power or a call fails: all of them nightly, from the first on.
+    """Return the numbers of the calls that are to fail; in a nightly run, all from `first` on.
 
-    A run of a change takes one of `every` calls, and begins with another one in each run.
+    A per-change run takes one of `every` calls; the seed of the run decides the first one.
     """
     step = scaled(every, 1)
     return itertools.count(first + seed(name) % step, step)
@@ -188,11 +188,11 @@ class PowerFiles(OsFiles):
         self._fail_kind, self._error = kind, error
 
     def fail_in(self, calls: int, error: int) -> None:
-        """Let the call after so many more fail."""
+        """Let the call fail that follows `calls` more calls."""
         self._fail_at, self._error = self.calls + calls, error
 
     def heal(self) -> None:
-        """Let no call fail that has not failed yet."""
+        """Cancel failures that have not happened yet."""
         self._fail_at = self._fail_kind = None
 
     def power_in(self, calls: int) -> None:
@@ -200,9 +200,9 @@ class PowerFiles(OsFiles):
         self._power_at = self.calls + calls
 
     def forget_unsynced(self) -> None:
-        """Drop what is not synced from the disk's view, as Linux does where an fsync fails.
+        """Mark unsynced pages as clean without writing them, as Linux does when an fsync fails.
 
-        The pages stay in the cache and count as clean.
+        The pages stay in the cache.
         """
         for inode in self._durable.values():
             inode.dirty.clear()

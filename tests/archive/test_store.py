@@ -26,7 +26,7 @@ from tests.archive.worlds import ingest, positions, recover
 
 
 class WatchedFiles(OsFiles):
-    """The real file system; `placed` is set when a run has its name."""
+    """The real file system; `placed` is set when a run's file has its final name."""
 
     def __init__(self):
         self.placed = threading.Event()
@@ -185,7 +185,7 @@ def test_a_cut_that_waits_for_a_transaction_keeps_nobody_waiting(store, files):
     ingest(store, 0, 1000)
 
     def go_on() -> None:
-        files.placed.wait()  # The run's file is there: the cut is at the catalog.
+        files.placed.wait()  # The run's file exists; the cut continues with the catalog.
         for first in range(1000, 2000):
             store.tail_bytes()
             store.add(1, first, batch(first, 1), sequence=first)

@@ -1,4 +1,4 @@
-"""Stores of the tests of the archive: batches in, runs out, positions read back, rows deleted."""
+"""Stores for tests of the archive: ingest, recovery, reads of all positions, deletes and purges."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def recover(directory: Path) -> Store:
 
 
 def positions(store: Store, *args: Any) -> list[int]:
-    """The serials of all rows, each of which is compared with the row's position."""
+    """Return the serials of all rows, and check that each equals the row's position."""
     found: list[int] = []
     for first, rows in store.scan(1, *args):
         assert rows.num_rows <= 65_536
@@ -53,7 +53,7 @@ def positions(store: Store, *args: Any) -> list[int]:
 
 
 def opened(directory: Path, layout: Layout, *sizes: int) -> Store:
-    """A store with one stream of a layout and one run of each size."""
+    """Return a store with one stream of a layout and one run of each size."""
     store = Store.open(directory)
     store.create_stream(dataclasses.replace(SCHEMA, layout=layout))
     for size in sizes:
@@ -63,22 +63,22 @@ def opened(directory: Path, layout: Layout, *sizes: int) -> Store:
 
 
 def content(store: Store) -> str:
-    """All rows as text, in which NaN equals NaN."""
+    """Return all rows as text, in which NaN equals NaN."""
     return repr(pa.Table.from_batches([rows for _, rows in store.scan(1)]).to_pydict())
 
 
 def names(directory: Path) -> set[str]:
-    """The files below `runs/1`."""
+    """Return the files below `runs/1`."""
     return {f"1/{path.name}" for path in (directory / "runs" / "1").iterdir()}
 
 
 def known(store: Store) -> set[str]:
-    """The files that the runs of stream 1 name."""
+    """Return the files that the runs of stream 1 name."""
     return {name for run in store.runs(1) for name in run.files}
 
 
 def cancelled_after(steps: int) -> Callable[[], None]:
-    """The callback of a rewrite's or a purge's steps; it cancels the work after some steps."""
+    """Return a callback for the steps of a rewrite or purge, which cancels after some steps."""
     progress = Progress("rewrite", "rows")
     left = iter(range(steps))
 

@@ -26,7 +26,7 @@ AGGREGATES = (
 
 
 def answers(batch: pa.RecordBatch, sql: str, **others: pa.Table) -> list[dict[str, Any]]:
-    """The rows that a query over `stream`, and over other relations by name, gives."""
+    """Return the rows of a query over `stream` and over other relations by name."""
     _CONNECTION.register("stream", pa.Table.from_batches([batch]))
     for name, table in others.items():
         _CONNECTION.register(name, table)

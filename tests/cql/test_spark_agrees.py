@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-# The same examples in every run. Sums of products cancel: of i near 2^31 and d near 1e64, the two
-# covariances differed by 4e-7 of their value, and `_same` allows 1e-9 whatever cancels.
+# The same examples in every run, because sums of products cancel. With i near 2^31 and d near 1e64
+# the two covariances differed by 4e-7 of their value, and `_same` allows 1e-9.
 _DRAWN = settings(
     derandomize=True,
     database=None,

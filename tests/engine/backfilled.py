@@ -1,4 +1,4 @@
-"""A stream with a past that was written elsewhere, beside one into which all of it is pushed."""
+"""A stream with a backfilled past, and a stream into which the same tuples are pushed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUESTION = "SELECT COUNT(*) AS n, SUM(k) AS s, MIN(x) AS l, MAX(ts) AS t FROM {}
 
 
 def rows(count: int, seed: int, begin_s: float, seconds: float) -> pa.Table:
-    """Tuples spread over a stretch of time."""
+    """Return tuples spread over a time range."""
     rng = np.random.default_rng(seed)
     times = rng.uniform(begin_s * SECOND, (begin_s + seconds) * SECOND, count)
     return pa.table(
@@ -47,14 +47,14 @@ PAST = [rows(4_000, 1, 0, 30), rows(3_000, 2, 30, 30)]
 
 
 def now_us() -> int:
-    """The time of day, later than all tuples."""
+    """Return the time of day, later than all tuples."""
     return 10_000 * SECOND
 
 
 def opened(directory: Path, machine: Machine | None = None) -> Engine:
-    """An engine whose catalog can be reached, and which shares out no memory by itself.
+    """Open an engine with an accessible catalog and without periodic allocation.
 
-    machine: with `now_us` as its clock.
+    machine: its clock is `now_us`.
     """
     with reachable():
         return Engine.open(directory, machine=machine or Machine(now_us), allocation_seconds=1e6)
@@ -66,7 +66,7 @@ def created(
     queries: dict[str, str] = QUERIES,
     machine: Machine | None = None,
 ) -> Engine:
-    """An engine of both streams, each with these queries."""
+    """Open an engine and create both streams, each with these queries."""
     engine = opened(directory, machine)
     for stream in ("s", "pushed"):
         engine.execute(CREATE.format(stream, layout))
@@ -76,7 +76,7 @@ def created(
 
 
 def truth(*tables: pa.Table) -> tuple[Any, ...]:
-    """DuckDB's answer to QUESTION over these."""
+    """Return DuckDB's answer to QUESTION over these tables."""
     sql = "SELECT count(*), sum(k)::BIGINT, min(x), max(ts) FROM everything"
     with duckdb.connect() as connection:
         connection.register("everything", pa.concat_tables(tables))
@@ -85,6 +85,6 @@ def truth(*tables: pa.Table) -> tuple[Any, ...]:
 
 
 def asked(db: Engine, more: str = "") -> tuple[Any, ...]:
-    """The engine's answer to QUESTION; more: of its text."""
+    """Return the engine's answer to QUESTION; more: text to append."""
     (row,) = db.execute(QUESTION.format("s") + more).rows()
     return row["n"], row["s"], row["l"], row["t"].replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""SQLite connections of catalogs that a test can reach: to fill the disk, to act at a COMMIT."""
+"""SQLite connections of catalogs, with which a test fills the disk or acts at a COMMIT."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def reachable() -> Iterator[None]:
 
 
 def connection_of(db: Engine) -> Connection:
-    """The connection to an engine's catalog."""
+    """Return the connection to an engine's catalog."""
     return _OPEN[f"{db.core.store.catalog.path.absolute().as_uri()}?mode=rw"]
 
 
 @contextmanager
 def full_catalog(db: Engine) -> Iterator[None]:
-    """Within the block, SQLite itself says that there is no room."""
+    """Make SQLite report a full disk within the block."""
     run = connection_of(db).execute
     (pages,) = run("PRAGMA page_count").fetchone()
     run(f"PRAGMA max_page_count = {pages}")

@@ -11,7 +11,7 @@ from tests.engine.catalogs import reachable
 
 
 def opened(directory: Path, files: PowerFiles | None = None) -> Engine:
-    """An engine of small log segments, whose catalog can be reached."""
+    """Open an engine with small log segments and an accessible catalog."""
     with reachable():
         return Engine.open(
             directory,
@@ -24,5 +24,5 @@ def opened(directory: Path, files: PowerFiles | None = None) -> Engine:
 
 
 def checkpoint(db: Engine) -> None:
-    """Write a checkpoint now, though nothing was applied since the last one."""
+    """Write a checkpoint now, even if no record was applied since the last checkpoint."""
     db.core.actor.call(lambda: db.core.checkpoints.now(also=lambda: None)).result()

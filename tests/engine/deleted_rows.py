@@ -1,4 +1,4 @@
-"""A stream of which rows are deleted."""
+"""A stream with deleted rows."""
 
 from __future__ import annotations
 

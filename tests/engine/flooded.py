@@ -80,7 +80,7 @@ class Flooded:
         self.sent = []
         self.spacing_us = 1_000
         self.ends_s = np.inf  # The newest tick was to end then.
-        self.declared = {}  # What the producer says of each batch, as arguments of `Engine.append`.
+        self.declared = {}  # More arguments of `Engine.append` for each batch.
         if not self.engine.core.streams:
             self.engine.execute(CREATE)
             for name, text in QUERIES.items():

@@ -1,4 +1,4 @@
-"""One engine of a modest tenant and a greedy one, in virtual time."""
+"""One engine with a modest and a greedy tenant, in virtual time."""
 
 from __future__ import annotations
 

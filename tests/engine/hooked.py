@@ -1,4 +1,4 @@
-"""A machine on which something happens right before the indexer is given work."""
+"""A machine that calls a hook right before the indexer is given work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Hooked(ThreadPoolExecutor):
     happen: Callable[[], None] = staticmethod(lambda: None)
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
-        """Let it happen, and take the work."""
+        """Call the hook, then submit the work."""
         self.happen()
         return super().submit(work, *args, **more)
 
@@ -28,5 +28,5 @@ class WithHook(Machine):
         self.hooked = Hooked(1)
 
     def pool(self, name: str) -> Executor:
-        """The hooked one, for the indexer."""
+        """Return the hooked pool for the indexer."""
         return self.hooked if name == "shedder-indexes" else super().pool(name)

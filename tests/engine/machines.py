@@ -1,4 +1,4 @@
-"""A machine that does nothing periodically unless a test asks for it, and whose load is set."""
+"""A machine whose periodic work runs when a test calls it, and whose load the test sets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shedder.overload.load_meter import Meter
 
 
 class ByHand(Machine):
-    """This machine, without tickers of its own.
+    """This machine; tickers run only when the test calls `tick`.
 
-    waiting_bytes: durable and not applied yet, as the meter says; None: what really waits.
+    waiting_bytes: durable bytes not applied yet, as the meter reports; None: the real number.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ByHand(Machine):
         self._ticks[name]()
 
     def meter(self) -> Meter:
-        """A meter whose queue can be set."""
+        """Return a meter whose queue can be set."""
         return _SetMeter(self)
 
 

@@ -1,4 +1,4 @@
-"""A stream of one batch per second, and what its standing queries were granted."""
+"""A stream of one batch per second, and the grants of its standing queries."""
 
 from __future__ import annotations
 

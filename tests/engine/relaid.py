@@ -1,4 +1,4 @@
-"""A small stream whose archive is laid out anew."""
+"""A small stream whose archive is rewritten in another layout."""
 
 from __future__ import annotations
 

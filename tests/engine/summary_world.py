@@ -1,4 +1,4 @@
-"""A stream that gets tuples, or summaries that were built of them elsewhere."""
+"""A stream that receives tuples, or summaries that were built elsewhere from tuples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine and files with which a test holds what the engine does in the background."""
+"""A machine and files with which a test holds the engine's background work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Supervised(Machine):
         *,
         ticks: bool = True,
     ) -> None:
-        """Args: clock_us, files: as of any machine. ticks: False makes every ticker silent."""
+        """clock_us, files: as of any machine. ticks: False disables all tickers."""
         super().__init__(clock_us, files)
         self._ticks = ticks
         self._pools: dict[str, Executor] = {}
@@ -41,7 +41,7 @@ class Supervised(Machine):
         return lambda: None
 
     def settle(self, pool: str) -> None:
-        """Return when the pool has done everything that was submitted before this call."""
+        """Wait until the pool has done all work that was submitted before this call."""
         self._pools[pool].submit(int).result()
 
     @contextmanager
@@ -56,7 +56,7 @@ class Supervised(Machine):
             go.set()
 
     def called_off(self, pool: str) -> threading.Event:
-        """An event that is set when what waits in a held pool is done or called off."""
+        """Return an event that is set when the work queued in a held pool is done or cancelled."""
         event = threading.Event()
         self._pools[pool].submit(int).add_done_callback(lambda _: event.set())
         return event
@@ -90,10 +90,10 @@ class GatedFiles(OsFiles):
 
 
 class Recording(Machine):
-    """This machine; the test sees what is asked of the apply thread.
+    """This machine; the test sees the work that is posted to the apply thread.
 
-    asked: futures of what the main thread asked, in order. ahead: set when anything is put ahead of
-    all that waits.
+    asked: futures of the work that the main thread posted, in order. ahead: set when work is put at
+    the head of the queue.
     """
 
     def __init__(self) -> None:

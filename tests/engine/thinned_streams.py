@@ -1,4 +1,4 @@
-"""A stream whose queries read a part of its tuples."""
+"""A stream whose queries read a part of the tuples."""
 
 from __future__ import annotations
 

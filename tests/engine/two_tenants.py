@@ -1,4 +1,4 @@
-"""Two tenants with a stream each, and what they send."""
+"""Two tenants with a stream each, and the batches that they send."""
 
 from __future__ import annotations
 

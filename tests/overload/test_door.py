@@ -135,9 +135,9 @@ def test_tenants_share_before_their_streams_do():
             door.wait_ms(name, 1_000_000, tick / 10)
         door.hold(900.0, weights, tick / 10, 0.1, owners)
     for name in weights:
-        assert door.wait_ms(name, 300, 1e6) == 0  # After BURST_S of saving it is in debt,
+        assert door.wait_ms(name, 300, 1e6) == 0  # Spends more than BURST_S has saved.
     waits_ms = {name: door.wait_ms(name, 1, 1e6, books=False) for name in weights}
-    rates = {name: 301 / (ms / 1e3 + BURST_S) for name, ms in waits_ms.items()}  # and pays it back.
+    rates = {name: 301 / (ms / 1e3 + BURST_S) for name, ms in waits_ms.items()}
     assert rates == pytest.approx({"a1": 150.0, "a2": 300.0, "b": 450.0}, rel=2e-3)
 
 

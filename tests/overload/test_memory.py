@@ -53,7 +53,7 @@ def test_the_door_is_narrow_only_at_the_limit():
 
 
 class Short(Priced):
-    """A machine of whose memory a share is taken."""
+    """A machine on which a share of the memory is in use."""
 
     share = 0.0
 

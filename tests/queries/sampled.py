@@ -1,4 +1,4 @@
-"""Samples of the stream of asking.py."""
+"""Samples of the stream that asking.py defines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.queries.asking import SCHEMA
 
 
 def view_of(data: pa.RecordBatch, size: int, seed: int = 0, **kinds: Sequence[str]) -> SampleView:
-    """A sample of one batch, which has position 0."""
+    """Return a sample of one batch, which begins at position 0."""
     sample = StreamSample(replace(SCHEMA, seed=seed), rows=size, **kinds)
     sample.update(0, Frame(data, SCHEMA.time_column))
     return sample.view()

@@ -23,7 +23,7 @@ from tests.seeds import seed
 from tests.truth import gate
 
 POPULATION, ROWS = 6_000, 400
-# Samples of each population: a run of a change draws those of even or of odd numbers.
+# Samples of each population: a per-change run draws the even or the odd ones.
 NUMBERS = scaled(range(seed("samples") % 2, 40, 2), range(40))
 TRIALS = len(NUMBERS)
 CONFIDENCE, POOLED_SLACK, POOLED_TRIALS_MIN = 0.95, 0.01, scaled(500, 1_000)

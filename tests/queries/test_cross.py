@@ -32,7 +32,7 @@ OUTPUTS = {
     "base": "REGR_INTERCEPT(client, bytes)",
 }
 SELECTED = ", ".join(f"{text} AS {name}" for name, text in OUTPUTS.items())
-TRIALS = 50  # At most. 40 would notice the same on literal seeds (tests/sequential.py).
+TRIALS = 50  # Most trials. On literal seeds 40 have the same power (tests/sequential.py).
 
 
 def population(distribution: str, size: int, noise: float = 1.0) -> pa.RecordBatch:

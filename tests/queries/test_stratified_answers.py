@@ -94,7 +94,7 @@ ASKED = [("", "domain"), (" WHERE ok", "domain"), ("", "domain, ok")]
 def test_intervals_hold_the_truth_as_often_as_they_say(
     distribution: int, asked_for: int, turn: int
 ) -> None:
-    """In a change, every two of distribution, query and kind of sample come together."""
+    """A per-change run covers every pair of distribution, query and kind of sample."""
     intervals_hold(
         DISTRIBUTIONS[distribution],
         *ASKED[asked_for],

@@ -19,13 +19,13 @@ PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 @pytest.fixture
 def settings():
-    """Of a server that sheds no work: else what it counts depends on how busy the machine is."""
+    """Settings of a server that sheds no work, so that its counts do not depend on CPU load."""
     return Settings(listen="127.0.0.1:0", insecure=True, drain_s=5, overload="off")
 
 
 @pytest.fixture
 def machine():
-    """What the engine runs on."""
+    """The machine that the engine runs on."""
     return Machine()
 
 
@@ -37,7 +37,7 @@ def engine(tmp_path, settings, machine):
 
 @pytest.fixture
 def front(engine):
-    """What the server is given: the engine; in some modules one with faults."""
+    """The engine that the server serves; some modules replace it with one that has faults."""
     return engine
 
 
@@ -54,7 +54,7 @@ def address(front, settings, limits):
 
 @pytest.fixture
 def connection(address):
-    """What a client speaks through, for calls that no client makes."""
+    """A client's connection, for calls that no client makes."""
     connection = connection_to(address)
     yield connection
     connection.close()

@@ -79,7 +79,7 @@ async def test_who_gives_up_waiting_for_receipts_gets_them_later(engine, setting
             front.holds = True
             await producer.push(trades(10, 2))
             flushing = asyncio.ensure_future(producer.flush())
-            await asyncio.to_thread(front.came.acquire)  # It is at the server, without a receipt.
+            await asyncio.to_thread(front.came.acquire)  # The batch has no receipt yet.
             flushing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await flushing

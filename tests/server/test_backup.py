@@ -68,7 +68,7 @@ def test_a_client_that_goes_away_ends_its_backup(client, engine, settings, tmp_p
             call = connection.open(connection.query.Execute, request)
             backup = front.begun.get()
             call.cancel()
-            backup.wait(PATIENCE_S)  # Until it is called off.
+            backup.wait(PATIENCE_S)  # Until the backup is cancelled.
         assert "backup" in str(front.ended.get())
     assert engine.tasks.facts() == []
     assert list((tmp_path / "backups").iterdir()) == []

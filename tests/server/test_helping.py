@@ -40,7 +40,7 @@ class Helped(Asking):
         self.rows_wait = False
         self.merged = threading.Semaphore(0)
         self.merges = 0
-        self.summarised = []  # Of each batch that came: whether its summary came before.
+        self.summarised = []  # For each batch: whether its summary came before.
 
     def merge(self, *args, **named):
         if self.plans_change:
@@ -176,7 +176,7 @@ def help_with(helper, sequence):
 
 
 class Dying(Wire):
-    """The process dies when it sends the next summary: before or after it is stored."""
+    """A connection that fails at the next summary, before or after the summary is stored."""
 
     def __init__(self, connection, *, is_stored):
         super().__init__(connection)
@@ -269,7 +269,7 @@ def test_what_its_own_disk_does_not_take_is_sent_as_it_is(
         assert front.merges == 1
         disk.errno = None
         helped(twins, producer, range(5, 7))
-        assert front.merges > 1  # It helps again as soon as there is room.
+        assert front.merges > 1  # The producer helps again as soon as there is room.
     assert stored(twins) == pushed(range(7))
 
 

@@ -27,11 +27,11 @@ CLIENTS, BATCHES = 6, 12
 
 
 class Seldom(Front):
-    """An engine with room for one batch, at every third question."""
+    """An engine that has room for one batch at every third request."""
 
     def __init__(self, engine):
         super().__init__(engine)
-        self.order = []  # Of producers whose batches came in.
+        self.order = []  # Producers in the order in which their batches were admitted.
         self._lock = threading.Lock()
         self._asked = 0
 
@@ -60,7 +60,7 @@ def test_when_there_is_room_for_one_at_a_time_nobody_is_passed_over(
 
 
 def push_together(address):
-    """Clients push all at the same time, once each of them is connected."""
+    """Let all clients push at the same time, once every client is connected."""
     everybody = threading.Barrier(CLIENTS)
 
     def push(number):
@@ -122,14 +122,14 @@ def test_calls_of_one_stream_stand_in_one_line():
 
 
 class Standing(SteeredMachine):
-    """A steered machine whose clock stands, so that lines stay as long as they were."""
+    """A steered machine whose clock stands, so that queues keep their length."""
 
     def monotonic_s(self):
         return 0.0
 
 
 class Lining(Front):
-    """An engine that says when a batch is about to stand in line."""
+    """An engine that signals when a batch is about to wait for admission."""
 
     def __init__(self, engine):
         super().__init__(engine)
@@ -164,7 +164,7 @@ def test_calls_that_wait_share_the_credits_of_one(client, engine, settings, mach
             producer.flush()
         assert {one.outbox.credits, other.outbox.credits} == {CREDITS // 2}
         assert CREDITS_MIN < CREDITS // 2
-        with own.producer("trades", "third") as third:  # It comes later, and has no more.
+        with own.producer("trades", "third") as third:  # A later one gets no more.
             third.push(trades(1, 3))
             third.flush()
             assert third.outbox.credits == CREDITS // 2

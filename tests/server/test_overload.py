@@ -34,7 +34,7 @@ def batches(producer):
 
 
 def flood(address, producer, enough):
-    """Push as fast as the server takes it, until it is enough; how many batches that were."""
+    """Push as fast as the server accepts until `enough` is set; return the number of batches."""
     with connect(address) as client, client.producer("trades", f"p{producer}") as sender:
         for number, table in enumerate(batches(producer), 1):
             sender.push(table)
@@ -51,7 +51,7 @@ def settings(settings):
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_flood_over_the_wire_is_thinned_answered_and_over(engine, client, address):
-    """The only flood by the clock; those of simulated machines say how much is thinned."""
+    """The only flood in real time; simulated floods check the amount of thinning."""
     for number in range(QUERIES):
         client.register(
             f"q{number}",
@@ -73,7 +73,7 @@ def test_a_flood_over_the_wire_is_thinned_answered_and_over(engine, client, addr
                 enough.set()  # Or one has failed.
     sent = sum(each.result() for each in floods)
     ledger = client.ledger("trades")
-    assert ledger.applied == sent * ROWS  # What was acknowledged is there, once.
+    assert ledger.applied == sent * ROWS  # Every acknowledged tuple is stored once.
     for query in ledger.queries:
         assert query.read + query.thinned + query.late == ledger.applied
     assert max(query.thinned for query in ledger.queries) > 0

@@ -40,7 +40,7 @@ def test_whoever_has_no_place_yet_is_let_in_whatever_others_want(most, asking):
     assert sum(taken.values()) <= most
     assert max(taken.values()) <= 0.75 * most + 1
     others = sum(count > 0 for count in taken.values())
-    if most >= 4**others:  # Each takes three quarters of what the others before left free.
+    if most >= 4**others:  # Each tenant takes three quarters of the places that are free.
         places.take("newcomer")
 
 
@@ -64,7 +64,7 @@ class Waiting(Front):
         self._waits = set()
 
     def append(self, *args, **named):
-        if named["producer"] not in self._waits:  # Each asks again and again.
+        if named["producer"] not in self._waits:  # Each producer retries.
             self._waits.add(named["producer"])
             self.arrived.release()
         if not self.room.is_set():

@@ -181,7 +181,7 @@ def test_who_leaves_before_he_sends_gives_his_place_back(client, engine, channel
     call.cancel()
     never.set()
     receipt = None
-    while receipt is None:  # Until the place is given back.
+    while receipt is None:  # Until the place is free again.
         with suppress(errors.RateExceeded):
             receipt = append()
     assert client.ledger("trades").applied == ROWS

@@ -168,7 +168,7 @@ class FailedDisk(Front):
 
 @pytest.fixture
 def served(engine, settings):
-    """A client of a server that is given the engine behind a front; and the server's address."""
+    """A function that serves a front, and returns a client and the server's address."""
     engine.execute(CREATE_TRADES)
     with ExitStack() as stack:
 

@@ -93,7 +93,7 @@ def test_after_its_end_a_producer_takes_nothing_that_nobody_would_send(
     with pytest.raises(errors.FailedPrecondition, match="is closed"):
         producer.push(trades(10, 1))
     assert (producer.next_sequence, producer.spilled.batches) == (1, 1)
-    producer.close()  # It has ended, and waits for no receipt.
+    producer.close()  # The producer has ended, and waits for no receipt.
     front.full.clear()
     with spilling(connection, tmp_path) as producer:
         assert producer.next_sequence == 1

@@ -69,7 +69,7 @@ def test_queries_that_come_meanwhile_are_in_the_summaries_too(twins, engine, set
 
 
 class Registering(Front):
-    """An engine that gets another query right after it said what its plans are."""
+    """An engine on which a query is registered right after its plans were returned."""
 
     def plans(self, stream):
         plans = self.engine.plans(stream)

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps: where nothing happens, the next timer is due at once."""
+"""An event loop in virtual time: the clock jumps to the next timer when no callback is ready."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Does not wait for files, and lets virtual time pass instead."""
+    """A selector that advances virtual time instead of waiting for files."""
 
     now_s = 0.0
 
@@ -32,6 +32,6 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_in_virtual_time(main: Coroutine[Any, Any, None]) -> None:
-    """As `asyncio.run`, for what waits for timers and nothing else."""
+    """Run a coroutine as `asyncio.run` does, if it waits only for timers."""
     with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
         runner.run(main)

@@ -1,4 +1,4 @@
-"""Engines with faults that a server is given, file systems with faults, and clients of both."""
+"""Engines and file systems with faults for servers under test, and their clients."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ METHODS = [
 
 
 def health_of(address: str, service: str) -> int:
-    """What a probe of a service gets."""
+    """Return the status that a health probe of a service gets."""
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         return stub.Check(health_pb2.HealthCheckRequest(service=service)).status
 
 
 def again(settings, address):
-    """Settings of a server that is started again at the address of the last one."""
+    """Return the settings of a server that starts again at the address of the last server."""
     return settings.model_copy(update={"listen": str(address)})
 
 
 def overloaded(retry_after_ms):
-    """A refusal for want of room."""
+    """Return a refusal for lack of room."""
     error = errors.Overloaded("full")
     error.retry_after_ms = retry_after_ms
     return error
@@ -67,7 +67,7 @@ class Front:
 
 
 class Full(Front):
-    """While `full` is set, the engine has no room for batches."""
+    """An engine that has no room for batches while `full` is set."""
 
     retry_after_ms = 5
 
@@ -82,7 +82,7 @@ class Full(Front):
 
 
 class Asking(Full):
-    """Receipts ask producers for help as long as `help_wanted` is true, whatever the load is."""
+    """An engine whose receipts ask for help while `help_wanted` is true, at any load."""
 
     help_wanted = False
 
@@ -93,7 +93,7 @@ class Asking(Full):
 
 
 class _WithState:
-    """An overload controller that says another state than its own."""
+    """An overload controller that reports a given state."""
 
     def __init__(self, overload, state):
         self.state = state
@@ -104,7 +104,7 @@ class _WithState:
 
 
 class Holding(Front):
-    """While `holds` is true, batches become durable and their receipts are held back."""
+    """An engine that makes batches durable but holds receipts back while `holds` is true."""
 
     def __init__(self, engine):
         super().__init__(engine)
@@ -131,7 +131,7 @@ class Holding(Front):
 
 
 class Listened(Front):
-    """An engine that says when one of its listeners has left."""
+    """An engine that signals when one of its listeners has left."""
 
     def __init__(self, engine):
         super().__init__(engine)
@@ -148,7 +148,7 @@ class Listened(Front):
 
 
 class SteeredMachine(Machine):
-    """A machine whose load is what the test says.
+    """A machine whose load the test sets.
 
     told_ms: how long the queue takes to be applied; None means as measured.
     load: of the next tick; None means as measured.
@@ -178,7 +178,7 @@ class _SteeredMeter:
 
 
 CALM = Load(at_s=0.0)
-FLOOD = Load(  # Old enough for help, not for refusals; even the rest of a tuple's way is too dear.
+FLOOD = Load(  # Old enough for help, not for refusals; tuples cost too much even without synopses.
     at_s=0.0, tuples_per_s=1e6, bytes_per_s=1e8, age_ms=200.0, overhead_ns_per_tuple=1e6
 )
 
@@ -217,28 +217,28 @@ class Wire:
 
 
 def connect(address, **options):
-    """A client of a server that is there, however long the first contact takes."""
+    """Connect a client to a running server, however long the first contact takes."""
     return shedder.connect(str(address), **{"timeout_s": PATIENCE_S} | options)
 
 
 async def connect_async(address, **options):
-    """As `connect`, for the running event loop."""
+    """Connect as `connect` does, in the running event loop."""
     return await client.connect_async(str(address), **{"timeout_s": PATIENCE_S} | options)
 
 
 def target_of(address):
-    """A server on this machine, in plain text."""
+    """Return the target for a server on this machine, without TLS."""
     nothing = dict.fromkeys(("token", "ca", "cert", "key"))
     return Target.of(str(address), insecure=True, **nothing)
 
 
 def connection_to(address):
-    """A connection of a client's; `close` it."""
+    """Return a client's connection, which the caller must close."""
     return Connection(target_of(address))
 
 
 def spilling(connection, spill, *, patience_s=PATIENCE_S, epoch=None, **options):
-    """A producer `p` of `trades` that spills as soon as there is no room."""
+    """Return a producer `p` of `trades` that spills as soon as there is no room."""
     return SpillingProducer(
         connection,
         "trades",
@@ -259,7 +259,7 @@ def flushed(producer):
 
 
 def interrupt(producer):
-    """End it as Ctrl-C does: what has no receipt is not waited for."""
+    """End a producer as Ctrl-C does, without waiting for receipts."""
     producer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
 
@@ -270,11 +270,11 @@ def stored(client):
 
 
 def pushed(seeds, rows=10):
-    """What `stored` is after batches of these seeds, once each."""
+    """Return the result of `stored` after one batch of each seed."""
     return {value: 1 for seed in seeds for value in trades(rows, seed)["value"].to_pylist()}
 
 
 def answers(client, name):
-    """The present answer of a query of `twins`, with all that was pushed before."""
+    """Return the current answer of a query of `twins`, with all batches pushed before."""
     client.ledger(name)
     return client.query(f"of_{name}").answer().table

@@ -28,8 +28,8 @@ QUERIES = (
 )
 WHERES = ("", "WHERE ok", "WHERE key < 5")
 GROUPS = ("", "key % 3")
-RUN_ALARM = 1e-8  # Of each gate: some 800 of them, in worlds and over all, of seeds of the run.
-SLOWEST_SCALE = 8_000.0  # There a tuple takes half a millisecond, and a full queue 12 s.
+RUN_ALARM = 1e-8  # Alarm of each gate; some 800 gates on seeds of the run, per world and overall.
+SLOWEST_SCALE = 8_000.0  # A tuple then takes half a millisecond, and a full queue 12 s.
 REPLAYED_EVERY = 20  # Of so many seeds one is run twice: the time that this takes is a twentieth.
 
 
@@ -38,7 +38,7 @@ class Found:
     """All worlds together. answers: by query; those that were thinned also apart.
 
     slowest_s: longest time to full precision after load and queue have ended.
-    slowest_after_load_s: the same after the load, of machines that apply a queue in a moment.
+    slowest_after_load_s: the same after the load, for machines that apply a queue at once.
     left_out: worlds in which producers left tuples out. replayed: worlds that were run twice, from
     the same seed.
     """

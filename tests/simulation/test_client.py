@@ -10,7 +10,7 @@ from shedder.wire.status import retry_after_ms
 
 
 def pauses_us(retry, hint_us, tries):
-    """Of each try, many pauses."""
+    """Yield many pauses for each try."""
     rng = np.random.default_rng(1)
     for number in range(1, tries + 1):
         yield [pause_us(retry, hint_us, number, rng) for _ in range(500)]
@@ -31,7 +31,7 @@ def test_nobody_comes_back_before_the_server_has_said_nor_much_later():
 
 @pytest.mark.parametrize("error", [told(400), Draining("the server is down")])
 def test_pauses_are_those_of_the_library(error):
-    """The shortest and the longest of each try, in units of the first pause without chance."""
+    """The shortest and longest pause of each try, in units of the first pause without jitter."""
     hint_us = 400_000 if isinstance(error, Overloaded) else None
     pauses = list(pauses_us("backoff", hint_us, 9))
     first_us, first_ms = hint_us or DOWN_US, retry_after_ms(error)

@@ -32,7 +32,7 @@ def check(first: int, count: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(scaled(1, 8)))
 def test_two_hundred_and_fifty_random_worlds(block):
-    """Of seeds of the run. By chance, a count in `check` is too low in 3 of a million runs."""
+    """Worlds on seeds of the run. A count in `check` is too low by chance with probability 3e-6."""
     check(seed("worlds", block), WORLDS)
 
 

@@ -1,4 +1,4 @@
-"""What tests of the commands of Spark share: who may call a server."""
+"""A certificate authority for tests of the Spark commands."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""`shedder accuracy` as it is called: its report, its exit codes, and who may call it.
+"""The command `shedder accuracy`: its report, its exit codes and its authorization.
 
-One test starts the command as a process, with a JVM of its own; the others call it in this one.
+One test starts the command as a process with its own JVM; the other tests call it in this process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rows(number: int) -> pa.Table:
 
 
 def accuracy(*arguments: object) -> int:
-    """Call the command here; it takes the session that is there."""
+    """Call the command in this process, which uses the present session."""
     return run(["accuracy", *map(str, arguments)])
 
 

@@ -70,7 +70,7 @@ def table(file: int, rows: int = ROWS) -> pa.Table:
     )
 
 
-LIVE = table(2, 1)  # In the middle of the files.
+LIVE = table(2, 1)  # Event times in the middle of those of the files.
 
 
 @pytest.fixture
@@ -159,10 +159,10 @@ def test_parquet_becomes_the_past_while_the_stream_goes_on(
 def test_a_driver_that_is_killed_goes_on_where_it_was(
     spark: SparkSession, server: ServerProcess, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The driver is the command's process; the command goes on in this one.
+    """The driver is the command's process; the command then continues in this process.
 
-    However late the signal comes, the killed one adopts nothing: it was not told that event times
-    of the stream are among those of the files.
+    However late the signal comes, the killed driver adopts nothing. It was started
+    without `--overlap`, and event times of the stream are among those of the files.
     """
     arguments = ["backfill", str(source), "s", "--insecure", "--connect", server.address]
     arguments += ["--name", "years", "--part-rows", "2000", "--heap-mb", "1024"]
@@ -174,7 +174,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
         while driver.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 driver.wait(0.1)
-            with suppress(FailedPrecondition):  # It has not begun.
+            with suppress(FailedPrecondition):  # The backfill has not begun.
                 if client.begin_backfill("s", "years").done:
                     driver.kill()
         assert driver.stderr is not None

@@ -30,7 +30,7 @@ def shared(
 
 @pytest.fixture
 def server(shared: ServerProcess) -> Iterator[ServerProcess]:
-    """With the three streams, anew."""
+    """The shared server, with the three streams created anew."""
     with with_streams(shared) as process:
         yield process
 

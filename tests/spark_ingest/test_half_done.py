@@ -33,7 +33,7 @@ def shared(
 
 @pytest.fixture
 def server(shared: ServerProcess) -> Iterator[ServerProcess]:
-    """With a stream, anew."""
+    """The shared server, with a stream created anew."""
     with shared.connect() as client:
         client.execute(
             "CREATE STREAM s (ts TIMESTAMP NOT NULL, k BIGINT, g VARCHAR, x DOUBLE) "

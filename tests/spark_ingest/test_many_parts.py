@@ -198,10 +198,10 @@ with without_pandas():
 def test_an_executor_that_is_killed_in_mid_batch_costs_nothing_but_time(
     server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
-    """Its JVM, on a cluster of two: Spark does its tasks again on another one.
+    """On a cluster of two, the JVM is killed: Spark repeats its tasks on another executor.
 
-    Per change only of what is forwarded: the service has some of it already when a task is done
-    again, and nothing of what is summarised.
+    A per-change run only forwards: the service already has some forwarded tuples when a task is
+    repeated, but no summarised ones.
     """
     streams = scaled(("sent",), ("built", "sent"))
     tables = [table(number, 15_000) for number in range(2)]  # Two batches each.

@@ -54,14 +54,14 @@ def shared(
 
 @pytest.fixture
 def server(shared: ServerProcess) -> Iterator[ServerProcess]:
-    """With the three streams, anew."""
+    """The shared server, with the three streams created anew."""
     with with_streams(shared) as process:
         yield process
 
 
 @pytest.fixture
 def own_server(tmp_path: Path, spark: SparkSession) -> Iterator[ServerProcess]:
-    """With the three streams; the test may stop it."""
+    """A server with the three streams, which the test may stop."""
     process = ServerProcess(tmp_path / "data")
     with process.connect() as client:
         made(client, *STREAMS)
@@ -264,7 +264,7 @@ def test_a_query_that_is_registered_in_mid_batch_costs_the_others_nothing(
 
 
 def called(address: str) -> None:
-    """Return when a client has called there; the client is hung up on."""
+    """Wait until a client connects to the address, and close that connection."""
     host, port = address.rsplit(":", 1)
     with socket.create_server((host, int(port))) as listening:
         listening.settimeout(60)
@@ -275,7 +275,7 @@ def called(address: str) -> None:
 def test_the_service_may_be_away_for_a_while(
     spark: SparkSession, own_server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
-    """It is killed in the second of three micro-batches."""
+    """The service is killed in the second of three micro-batches."""
     source = files(tmp_path / "source", [table(n) for n in range(3)])
     frame = killing_once(
         stream_of(spark, source, per_batch=1), tmp_path / "killed", own_server.pid, 10 * SECOND
@@ -370,7 +370,7 @@ with spark_session(SparkSettings(cores=2, heap_mb=1024, brief=True)) as spark:
 def test_a_driver_that_is_killed_in_mid_batch_costs_nothing_but_time(
     spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:
-    """Of both ways, each between its second batch and its third."""
+    """Both ways are killed between the second batch and the third."""
     rows = 2 * ROWS_PER_BATCH + 5_000
     source = files(tmp_path / "source", [table(0, rows)])
     command = [sys.executable, "-c", DRIVER, server.address, source, str(tmp_path)]
@@ -392,7 +392,7 @@ def test_a_driver_that_is_killed_in_mid_batch_costs_nothing_but_time(
 def goes_on(
     spark: SparkSession, server: ServerProcess, checkpoint: Path, source: str, way: Any
 ) -> None:
-    """End what one core began on two; in as many partitions, whatever the session says."""
+    """Continue on two cores a run begun on one; the number of partitions stays the same."""
     minimum = "spark.sql.files.minPartitionNum"
 
     def again(**options: Any) -> None:

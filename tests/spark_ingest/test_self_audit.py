@@ -159,7 +159,7 @@ def test_rounds_go_on_when_the_service_is_back(
 
 
 def until_connected(client: Client) -> None:
-    """Return when the client has found its server again."""
+    """Wait until the client has reached its server again."""
     while True:
         with suppress(Unreachable):
             client.ledger("r")

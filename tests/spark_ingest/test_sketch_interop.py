@@ -25,7 +25,7 @@ def one(spark: SparkSession, expression: str, source: str, **images: bytes):
 
 
 def several(spark: SparkSession, expressions: list[str], source: str, **images: bytes) -> list[Any]:
-    """The values of many, in one statement."""
+    """Return the values of several expressions, from one statement."""
     args = {name: bytearray(image) for name, image in images.items()}
     columns = ", ".join(f"{each} AS v{at}" for at, each in enumerate(expressions))
     return list(spark.sql(f"SELECT {columns} FROM {source}", args=args).first())
@@ -36,7 +36,7 @@ def ids(size: int) -> str:
 
 
 def of_sizes(spark: SparkSession, call: str) -> list[bytes]:
-    """Spark's sketch of the first ids, for each of the sizes."""
+    """Return Spark's sketch of the first ids, for each size."""
     calls = [f"{call} FILTER (WHERE id < {size})" for size in SIZES]
     return [bytes(image) for image in several(spark, calls, ids(max(SIZES)))]
 
@@ -53,7 +53,7 @@ def test_spark_reads_our_registers_and_we_read_its_own(spark):
         spark, [f"hll_sketch_estimate(:{name})" for name in images], "range(1)", **images
     )
     for size, estimate in zip(SIZES, estimates, strict=True):
-        # Ours knows that there were no more than 20,000.
+        # Our sketch knows that there were no more than 20,000 values.
         assert abs(estimate - size) <= 0.06 * size, size
 
 

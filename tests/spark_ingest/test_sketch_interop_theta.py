@@ -36,7 +36,7 @@ SIZES = (1, 100, 4096, 30_000)
 
 
 def theirs(spark: SparkSession, streams: list[list[Any]], lg_k: int = 12) -> list[bytes]:
-    """Spark's sketch of each stream of values."""
+    """Return Spark's sketch of each stream of values."""
     groups = [group for group, values in enumerate(streams) for _ in values]
     values = [value for values in streams for value in values]
     frame = spark.createDataFrame(pa.table({"g": groups, "x": values}))

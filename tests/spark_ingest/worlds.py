@@ -51,7 +51,7 @@ def emptied(client: Client) -> None:
 
 @contextmanager
 def with_streams(server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server that other tests use, too: it has the streams of a pipeline for one test."""
+    """Create the streams of a pipeline on a shared server, and drop them after one test."""
     with server.connect() as client:
         made(client, *STREAMS)
     yield server
@@ -64,7 +64,7 @@ def service(server: ServerProcess) -> Service:
 
 
 def table(file: int, rows: int = ROWS) -> pa.Table:
-    """Ten seconds of tuples."""
+    """Return ten seconds of tuples."""
     rng = np.random.default_rng(file)
     times = (10 * file + rng.uniform(0, 10, rows)) * SECOND
     return pa.table(
@@ -78,7 +78,7 @@ def table(file: int, rows: int = ROWS) -> pa.Table:
 
 
 def files(directory: Path, tables: list[pa.Table]) -> str:
-    """A directory with a Parquet file of each table."""
+    """Write each table to a Parquet file. Return the directory."""
     directory.mkdir()
     for number, each in enumerate(tables):
         pq.write_table(each, directory / f"{number:03d}.parquet")
@@ -86,14 +86,14 @@ def files(directory: Path, tables: list[pa.Table]) -> str:
 
 
 def stream_of(spark: SparkSession, directory: str, per_batch: int = 2) -> DataFrame:
-    """The files of a directory, so many to a micro-batch."""
+    """Return a stream of a directory's files, `per_batch` files in each micro-batch."""
     schema = "ts timestamp, k bigint, g string, x double"
     read = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch)
     return read.parquet(directory)
 
 
 def answers(client: Client, stream: str) -> dict[str, list[dict[str, Any]]]:
-    """What the queries of a stream answer when all of its windows have closed."""
+    """Return the answers of a stream's queries when all windows have closed."""
     client.heartbeat(stream, 10 * FILES * SECOND)
     return {
         name: sorted(client.query(f"{name}_{stream}").answer().rows(), key=str) for name in QUERIES
@@ -103,9 +103,9 @@ def answers(client: Client, stream: str) -> dict[str, list[dict[str, Any]]]:
 def meanwhile(
     frame: DataFrame, marker: Path, address: str, change: Callable[[Client], object]
 ) -> DataFrame:
-    """The same rows; but the first worker changes something after the first batch it handed on.
+    """Return the same rows; the first worker calls `change` after its first batch.
 
-    It hands on no other before the service has done it.
+    The worker yields no other batch before the service has done the change.
     """
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,7 +121,7 @@ def meanwhile(
 
 
 def killing_once(frame: DataFrame, marker: Path, pid: int, from_us: int) -> DataFrame:
-    """The same rows; but a process is killed before the first rows from this event time on."""
+    """Return the same rows; a process is killed before the first row from this event time on."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Counts of cells without the histogram around them: where counts are held is public there."""
+"""Counts of cells outside a histogram, so that tests see where the counts are held."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Batch = tuple[NDArray[np.int32] | None, NDArray[np.float64]]
 
 
 def counted_in_cells(groups: int, batches: Iterable[Batch], shift: int = SHIFT_MIN) -> BucketCounts:
-    """The counts that `GroupedLogBuckets(groups)` holds after these updates.
+    """Return the counts that `GroupedLogBuckets(groups)` holds after these updates.
 
     batches: the arguments of `update`. shift: 52 minus the mantissa's bits.
     """
@@ -28,12 +28,12 @@ def counted_in_cells(groups: int, batches: Iterable[Batch], shift: int = SHIFT_M
 
 
 def cut(ids: NDArray[np.int32], values: NDArray[np.float64], rows: int) -> Iterator[Batch]:
-    """Batches of so many rows."""
+    """Yield batches of `rows` rows."""
     for first in range(0, values.size, rows):
         yield ids[first : first + rows], values[first : first + rows]
 
 
 def has_spans(cells: BucketCounts) -> bool:
-    """Whether counters of any group stand side by side."""
+    """Return whether any group has contiguous counters."""
     pages = cells.pages
     return pages is not None and pages.spans is not None and bool(pages.spans.inner.any())

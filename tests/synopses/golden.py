@@ -1,7 +1,7 @@
 """One small summary of each kind, as its bytes were when its layout was new.
 
 `python -m tests.synopses.golden` writes the files of layouts that have none. A file is never
-written again: a layout that changes gets another number in binary_header.py, and another file.
+written again: a changed layout gets a new number in binary_header.py and a new file.
 """
 
 from __future__ import annotations

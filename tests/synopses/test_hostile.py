@@ -45,7 +45,7 @@ from tests.truth import draw
 # A kernel that does not end cannot be interrupted, only the process ended.
 pytestmark = pytest.mark.timeout(300, method="thread")
 
-# A summary reads 8 % or more of its mutations: that none of 5,000 is used has no chance.
+# A summary accepts at least 8 % of its mutations, so some of 5,000 are always accepted.
 MUTATIONS = scaled(5_000, 100_000)
 MUTATIONS_OF_IMAGES = scaled(2_000, 20_000)
 USED_EVERY = scaled(17, 97)
@@ -190,7 +190,7 @@ def frequent(count: int, late: int, error: int, total: int) -> bytes:
 
 
 def pairs(count: int, infinite: int) -> bytes:
-    """Cross moments of one group, of so many pairs."""
+    """Return the bytes of cross moments of one group that declare `count` pairs."""
     cells = np.zeros((1, 8), np.int64)
     cells[0, COUNT] = count
     return seal(Kind.CROSS_MOMENTS, struct.pack("<q", 1), [cells, np.array([infinite])])

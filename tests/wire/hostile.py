@@ -1,4 +1,4 @@
-"""Hostile bytes for the decoder of batches: real payloads after mishaps."""
+"""Hostile bytes for the decoder of batches: real payloads that were damaged."""
 
 import random
 import resource

@@ -172,7 +172,7 @@ def _quoted(names: list[str]) -> str:
 
 
 def _error_kind(error: BaseException, files: list[str]) -> str:
-    """The word by which client.py chooses the class of the error."""
+    """Return the word by which client.py chooses the class of the error."""
     import duckdb
 
     if isinstance(error, (duckdb.OutOfMemoryException, MemoryError, ResultTooLarge)):

@@ -1,7 +1,7 @@
-"""The file system seam, the data directory with its lock, and background writing.
+"""The file system interface, the data directory with its lock, and background writing.
 
-`Files` is a protocol over the system calls that the archive makes; tests pass in faults through
-it.
+`Files` is a protocol over the system calls that the archive makes. Tests inject faults with
+implementations of `Files`.
 
 May import: tasks.
 """

@@ -23,7 +23,7 @@ class RetiredRuns(ABC):
 
     @property
     def pinned_files(self) -> frozenset[str]:
-        """The files of runs that are read, or written anew, now: they stay until that has ended."""
+        """The files of runs that are being read or rewritten; they stay until that work ends."""
         return self._run_files.pinned
 
     def retained_from_us(self, stream: int) -> int | None:

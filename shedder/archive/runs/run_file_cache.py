@@ -220,7 +220,7 @@ class RunFiles:
 
     @property
     def pinned(self) -> frozenset[str]:
-        """The files that are pinned now: they stay when they are removed."""
+        """The files that are pinned now; a removed file stays until it is unpinned."""
         with self._lock:
             return frozenset(+self._pins)
 

@@ -127,7 +127,7 @@ class Snapshot:
         seed: int,
         told: Told = nobody,
     ) -> Iterator[Block]:
-        """Some shells of one of the runs, see layouts/nested_copies.py.
+        """Read some shells of one of the runs (see layouts/nested_copies.py).
 
         Raises:
           CorruptData, StorageFailed: as `read_blocks`.

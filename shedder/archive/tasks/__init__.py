@@ -1,6 +1,6 @@
 """Deadlines, progress and cancellation of long work.
 
-A progress object is written by the thread that works and read by any other. A deadline is a
+The working thread writes a progress object, and any other thread may read it. A deadline is a
 time limit on an answer together with its progress.
 
 Imports no other package of `shedder.archive`.

@@ -1,7 +1,7 @@
 """Expressions: the tree, its types, its text, and its evaluation over Arrow batches.
 
-Overflow, division by zero and NaN give NULL and never an error. docs/cql.md has the table of
-meanings.
+Overflow, division by zero and NaN give NULL and never an error. docs/cql.md defines every
+operator.
 
 May import: text.
 """

@@ -1,4 +1,4 @@
-"""Expressions as canonical text: parsing the text again gives the same tree."""
+"""Canonical text of expressions: parsing the text again gives the same tree."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The grammar: a sqlglot dialect with the statements, windows and clauses of CQL.
 
-The result is raw parse nodes, in which nothing has been checked.
+The result is raw parse nodes; `binding` checks them.
 
 May import: text, statements.
 """

@@ -1,6 +1,7 @@
 """Bound queries and expressions as SQL for DuckDB and Spark: the exact answer.
 
-The meaning is the same as in `shedder.cql.expressions.evaluate`; tests compare the three.
+The SQL means the same as `shedder.cql.expressions.evaluate`; tests compare DuckDB and Spark with
+that evaluation.
 
 May import: expressions, statements, binding.
 """

@@ -1,4 +1,4 @@
-"""Statements as canonical text: parsing the text again gives the same tree."""
+"""Canonical text of statements: parsing the text again gives the same tree."""
 
 from __future__ import annotations
 

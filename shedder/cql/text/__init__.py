@@ -1,6 +1,6 @@
 """Source text: its size limits, reserved words, durations, byte sizes and fractions.
 
-Errors that point into a statement are made here.
+This package builds the errors that point into a statement.
 
 Imports no other package of `shedder.cql`.
 """

@@ -99,7 +99,7 @@ class Checkpoint:
 
     @property
     def waiting_panes(self) -> int:
-        """How many closed panes are not bytes yet."""
+        """The number of closed panes that are not bytes yet."""
         return sum(len(panes.waiting) for _, panes in self._panes)
 
     @property

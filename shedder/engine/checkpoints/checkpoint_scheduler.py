@@ -62,7 +62,7 @@ class Checkpoints:
 
     @property
     def waiting_panes(self) -> int | None:
-        """Closed panes that are not bytes yet, of what has begun; None: nothing has begun."""
+        """The number of closed panes that are not bytes yet; None: no checkpoint has begun."""
         return None if self._begun is None else self._begun.waiting_panes
 
     def now(self, also: Callable[[], None] | None = None) -> None:

@@ -57,7 +57,7 @@ class Joining:
 
     @property
     def waiting_panes(self) -> int:
-        """How many closed panes are not bytes yet."""
+        """The number of closed panes that are not bytes yet."""
         return 0 if self._panes is None else len(self._panes.waiting)
 
     def encode_some(self, core: Core) -> bool:

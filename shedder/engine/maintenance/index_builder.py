@@ -162,7 +162,7 @@ class Indexer:
 
     @contextmanager
     def building(self) -> Iterator[Pace]:
-        """Count the block as a builder; it rests by the pace, which shares with all others."""
+        """Count the block as a builder, whose pace shares the CPU with all other builders."""
         self._count(1)
         try:
             yield Pace(self._core.machine, self.share, share_min=0.0)
@@ -174,7 +174,7 @@ class Indexer:
             self._builders += more
 
     def share(self) -> float:
-        """Return what each builder may take of a core now, above 0."""
+        """Return the share of a core that each builder may take now, above 0."""
         return SHARE / max(1, self._builders) if self._is_written() else 1.0
 
     def _is_written(self) -> bool:

@@ -65,7 +65,7 @@ class Relayouts:
             progress.cancel()
 
     def settle(self) -> None:
-        """Return when everything that was asked for before this call is done."""
+        """Wait until all work that was requested before this call is done."""
         self._worker.submit(int).result()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 The executor tries the cheapest source that can meet the precision target and falls back to an
 exact answer. The progressive scan reads the archive in part, until the target or the reduction
-is met.
+is reached.
 
 May import: standing_queries, engine_state.
 """

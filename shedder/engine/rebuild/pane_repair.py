@@ -82,7 +82,7 @@ class Repair:
 
     @property
     def hopeless(self) -> frozenset[str]:
-        """The queries with panes that are not tried again: the archive has not just their rows."""
+        """Queries with panes that repair gave up: the archive has other rows than the panes."""
         return frozenset(name for name, *_ in self._hopeless)
 
     def wake(self) -> None:

@@ -1,6 +1,6 @@
 """Registration of standing queries: the registrar, rewriting, and the registry.
 
-The registrar takes a CREATE QUERY statement to a standing query or refuses it. A rewrite makes
+The registrar turns a CREATE QUERY statement into a standing query or refuses it. A rewrite makes
 a query cheaper (coarser slides, shorter windows, thinning) and reports what changes. EXPLAIN of
 a standing query is here too.
 

@@ -21,10 +21,10 @@ def explain(
     published: Published,
     costs: Mapping[tuple[int, ...], tuple[float, float]],
 ) -> str:
-    """EXPLAIN of a standing query.
+    """Return the text of EXPLAIN for a standing query.
 
-    costs: by its synopses that are thinned together, ns per tuple, in full and now; empty where
-      nobody looks at them.
+    costs: for each shedding unit of the query, ns per tuple in full and now; empty if costs are not
+      measured.
     """
     keeps = published.standing
     grid = keeps.grid

@@ -9,7 +9,7 @@ from shedder.cql.statements.bound_query import DEFAULT_TENANT, StreamSchema
 
 
 class HasSchema(Protocol):
-    """A stream, as far as its owner is concerned."""
+    """Anything with the definition of a stream, which names the owner."""
 
     @property
     def schema(self) -> StreamSchema:

@@ -27,7 +27,7 @@ _log = structlog.get_logger("shedder.tenants")
 
 @dataclass(slots=True)
 class Refused:
-    """What was refused for a rate: batches, and the rows that they declared."""
+    """Batches that were refused for a rate, and the rows that these batches declared."""
 
     batches: int = 0
     rows: int = 0

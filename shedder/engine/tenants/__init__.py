@@ -1,7 +1,7 @@
 """Access control by tenant, limits on queries and archive bytes, and the tenant report.
 
 A tenant sees and changes only its own streams and the queries on them. Quota values are in
-`runtime.quotas`; the checks here compare them with the engine's state.
+`runtime.quotas`; the checks here compare quotas with the engine's state.
 
 May import: runtime, standing_queries, engine_state.
 """

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def known_tenants(core: Core) -> list[str]:
-    """Who has a stream, or a quota; and the default one."""
+    """Return the tenants that have a stream or a quota, and the default tenant."""
     owners = {stream.schema.tenant for stream in list(core.streams.values())}
     return sorted({DEFAULT_TENANT, *owners, *core.tenants.named})
 
 
 def check_tenant(core: Core, name: str) -> None:
-    """Raise UnknownTenant unless it has a stream or a quota."""
+    """Raise UnknownTenant unless the tenant has a stream or a quota."""
     known = known_tenants(core)
     if name not in known:
         raise UnknownTenant(name, known)
 
 
 def check_queries(core: Core, tenant: str) -> None:
-    """Whether a tenant may have one more standing query.
+    """Check that a tenant may have one more standing query.
 
     Raises:
-      QuotaExceeded: it has as many as it may.
+      QuotaExceeded: the tenant has reached its quota of queries.
     """
     most = core.tenants.quota(tenant).queries
     stand = sum(len(stream.queries) for stream in streams_of(core, tenant))
@@ -42,10 +42,10 @@ def check_queries(core: Core, tenant: str) -> None:
 
 
 def check_archive(core: Core, tenant: str) -> None:
-    """Whether a tenant's archive may grow.
+    """Check that a tenant's archive may grow.
 
     Raises:
-      QuotaExceeded: it has as many bytes as it may.
+      QuotaExceeded: the tenant has reached its quota of archive bytes.
     """
     most = core.tenants.quota(tenant).archive_bytes
     if most is None:
@@ -59,7 +59,7 @@ def check_archive(core: Core, tenant: str) -> None:
 
 
 def archive_bytes(core: Core, tenant: str) -> int:
-    """What a tenant's runs, and the tuples that wait to be written into them, take."""
+    """Return the bytes of a tenant's runs and of its tuples not yet written into runs."""
     store = core.store
     return sum(
         store.runs_bytes(stream.id) + store.tail_bytes(stream.id)

@@ -1,4 +1,4 @@
-"""SHOW TENANTS: what each tenant uses of its quotas."""
+"""SHOW TENANTS: the use of quotas by each tenant."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _SCHEMA = pa.schema(_COLUMNS)
 def tenants_table(
     core: Core, shares: pa.Table, cpu_ns_per_s: Mapping[str, float], asker: Asker = OPERATOR
 ) -> pa.Table:
-    """SHOW TENANTS: a row for each that somebody may see.
+    """Return the answer of SHOW TENANTS: a row for each tenant that the caller may see.
 
-    shares: of the budget of synopses, as EXPLAIN ALLOCATION has them. cpu_ns_per_s: of synopses, by
-      tenant.
+    shares: shares of the synopsis budget, as in EXPLAIN ALLOCATION.
+    cpu_ns_per_s: CPU of synopses, by tenant.
     """
     owner = {
         query: stream.schema.tenant

@@ -12,7 +12,7 @@ from shedder.engine.panes.synopsis_input import PartInput
 from shedder.engine.panes.synopsis_resizing import settle, shrunk
 from shedder.engine.synopsis_plans.synopsis_plan import Plan
 
-SLICE_BYTES = 32 << 10  # Of a synopsis at a time, which takes a millisecond or two at most.
+SLICE_BYTES = 32 << 10  # Bytes of a synopsis that one step shrinks, in one or two milliseconds.
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class Shrinking:
         Args:
           pane: to be replaced. limit: the plan that nothing is larger than.
           closed: whether it counts nothing more.
-          slice_bytes: of a synopsis, that a step takes about.
+          slice_bytes: bytes of a synopsis that one step shrinks, approximately.
         """
         self._slice_bytes = slice_bytes
         self.pane = pane

@@ -112,10 +112,10 @@ class Resizable(ABC):
         return bool(self._to_shrink)
 
     def shrink_some(self, *, slice_bytes: int = SLICE_BYTES) -> None:
-        """Shrink some groups of one of the panes that are to, the newest first.
+        """Shrink some groups of one pane; the newest pane that is to shrink comes first.
 
         Args:
-          slice_bytes: of a synopsis, that a step takes about.
+          slice_bytes: bytes of a synopsis that one step shrinks, approximately.
         """
         number, limit = next(reversed(self._to_shrink.items()))
         pane, at_it = self.panes.get(number), self._shrinking
@@ -188,7 +188,7 @@ def _least(plan: Plan, other: Plan) -> Plan:
 
 
 def kept_by_halving(part: Part, synopsis: Any) -> float:
-    """The share of its bytes that a synopsis of half the size keeps; 1 where none is smaller."""
+    """Return the share of bytes that a synopsis of half the size keeps; 1 at the smallest size."""
     if part.kind not in SIZED or not synopsis.groups:
         return 1.0
     half = size_of(synopsis) - 1 if SIZED[part.kind].in_powers else size_of(synopsis) // 2

@@ -43,7 +43,7 @@ def rows(*keys: int) -> pa.RecordBatch:
 
 
 class Watched(Progress):
-    """Progress of a query; the event `asked` is set when the query has the worker's turn."""
+    """Progress of a query; the event `asked` is set when the worker begins the query."""
 
     def __init__(self, what: str = "an exact answer") -> None:
         super().__init__(what, "tuples")
@@ -68,7 +68,7 @@ class CancelledAfterReply(Progress):
 
 @contextmanager
 def occupied(worker: ExactWorker) -> Iterator[tuple[Watched, Future[pa.Table]]]:
-    """The worker is busy with a query without end, until the block cancels that query."""
+    """Keep the worker busy with an endless query until the block cancels that query."""
     progress = Watched("the first")
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(

@@ -15,7 +15,7 @@ from tests.scale import scaled
 from tests.seeds import seed
 
 SEGMENT = 2_000
-STATES = scaled(10, 70)  # Of each call at which power fails.
+STATES = scaled(10, 70)  # Disk states tried for each call at which power fails.
 
 
 def body(sequence: int) -> bytes:
@@ -79,7 +79,7 @@ def crash(tmp_path: Path, power_at: int, use: Callable[[PowerFiles], None]) -> P
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_power_loss_leaves_a_prefix_in_every_state(tmp_path):
-    """At every call in turn, and of each some of the states that may be left: 5,000 nightly."""
+    """Power fails at each call in turn; some possible states of each are tried, 5,000 nightly."""
     states = power_at = 0
     while True:
         producer = Producer()
@@ -204,7 +204,7 @@ def test_pages_that_a_failed_fsync_left_clean_are_written_again_at_the_next_open
     log.append(1, [b"h", body(0)])
     log.sync()
     log.append(1, [b"h", body(1)])
-    files.forget_unsynced()  # As a failed fsync does; the process is killed before it can cut.
+    files.forget_unsynced()  # A failed fsync does this; a kill then prevents the cut.
     second = Log.open(tmp_path, files=files)
     assert recovered(second) == [0, 1]  # served from now on, so it has to be durable
     files.crash_into(tmp_path / "after", 1)

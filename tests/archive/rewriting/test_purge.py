@@ -262,7 +262,7 @@ def test_any_call_that_fails_leaves_it_as_it_was_and_it_can_be_done_again(tmp_pa
         except CorruptData:  # A read that failed.
             assert error == 5
         assert positions(store) == left
-        files.heal()  # Not the closing of the log, which is another's business.
+        files.heal()  # So that closing the log does not fail; other tests do that.
         purge(store)
         assert store.marked(1) == []
         assert positions(store) == left
@@ -300,7 +300,7 @@ def test_power_that_fails_at_any_call_leaves_each_run_purged_or_not(tmp_path):
         again.close()
         assert check(crashed).ok
         with suppress(PowerFailed):
-            store.close()  # Its log is on the dark disk; its lock is given back.
+            store.close()  # The log cannot be written without power; this releases the lock.
         if not failed:
             break
     assert index > 5

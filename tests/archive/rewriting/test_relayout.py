@@ -39,7 +39,7 @@ def rewrite(store: Store) -> int:
 @pytest.mark.parametrize("number", range(len(LAYOUTS)), ids=map(layout_text, LAYOUTS))
 @pytest.mark.parametrize("turn", range(scaled(1, len(LAYOUTS) - 1)))
 def test_any_layout_becomes_any_other(tmp_path, number, turn):
-    """In a change, each layout is the old one of a pair and the new one of another pair."""
+    """A per-change run takes each layout once as the old one and once as the new one."""
     further = 1 + (seed("layouts") + turn) % (len(LAYOUTS) - 1)
     old, new = LAYOUTS[number], LAYOUTS[(number + further) % len(LAYOUTS)]
     store = opened(tmp_path, old, 30, 1, 40)

@@ -99,7 +99,7 @@ def test_a_bulk_load_becomes_a_run_for_each_compartment(tmp_path):
 
 
 class WatchedMachine(Machine):
-    """This machine, whose background workers are waited for until they have nothing to do."""
+    """This machine; the test can wait until its background workers are idle."""
 
     def __init__(self) -> None:
         super().__init__()

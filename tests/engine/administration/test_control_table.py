@@ -55,7 +55,7 @@ def test_a_part_of_the_table_has_the_rows_that_the_whole_has_of_it(db: Engine) -
 
 
 class Hasty(Machine):
-    """A machine on which, if it hurries, time passes between two looks at its clock."""
+    """A machine whose clock advances at each reading while `hurries` is true."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 1_000 * SECOND)

@@ -154,7 +154,7 @@ def test_a_repeated_insert_stores_nothing_twice_also_after_a_restart(tmp_path, r
 
 
 def assert_same(one: pa.Table, other: pa.Table) -> None:
-    """NaN is like itself."""
+    """Check that two tables are equal, where NaN equals NaN."""
     assert one.drop(["bytes"]).equals(
         other.drop(["bytes"]).combine_chunks().cast(one.drop(["bytes"]).schema)
     )
@@ -164,9 +164,9 @@ def assert_same(one: pa.Table, other: pa.Table) -> None:
 
 
 class CalledOff(Machine):
-    """A machine on which an insert is called off while it appends its first batch.
+    """A machine on which an insert is cancelled while the insert appends its first batch.
 
-    progress: of that insert; None: none is called off.
+    progress: the progress of that insert; None: no insert is cancelled.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class CalledOff(Machine):
 
     def now_us(self) -> int:
         if self.progress is not None and threading.current_thread() is threading.main_thread():
-            self.progress.cancel()  # An append asks for the time.
+            self.progress.cancel()  # An append reads the clock.
         return super().now_us()
 
 

@@ -56,7 +56,7 @@ class World:
         return solved(found, self.budget, found.rows_of([at]), self.last, {})
 
     def is_solved_anew(self, at: int, solution: Solved) -> bool:
-        """Whether all were free to change when this one did, or only as many as had to."""
+        """Return whether the change solved the whole problem again, not only a part of it."""
         found = self.problem()
         anew = allocate(found.demands, self.budget, self.last)
         least = change(found.demands, found.rows_of([at]), self.last, self.budget)
@@ -68,7 +68,7 @@ class World:
 
 
 def same(one: Allocation, other: Allocation) -> bool:
-    """bound: solving anew looks for it, a change keeps that of the last solution."""
+    """Return whether choices and bounds are equal; a change keeps the last solution's bound."""
     return one.bound == other.bound and bool((one.choice == other.choice).all())
 
 

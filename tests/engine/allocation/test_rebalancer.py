@@ -85,7 +85,7 @@ def test_a_departure_is_noticed_without_being_asked(tmp_path: Path) -> None:
         db.set_synopsis_bytes(whole + whole // 3)
         db.register("b", DISTINCT)
         db.query("a").drop()
-        machine.settle("shedder-allocation")  # It has done what it was told.
+        machine.settle("shedder-allocation")  # The rebalancer has done all posted work.
         assert log_registers(db) == {"b": 16}
 
 
@@ -203,7 +203,7 @@ def test_who_is_set_inactive_keeps_what_nobody_needs_however_heavy_the_others(db
         sequence = db.core.applied_sequence
         db.execute(f"ALTER QUERY {name} SET INACTIVE")
         assert log_registers(db) == before
-        # One record is of the alteration, one of the heartbeat: there is none of sizes.
+        # One record for the alteration, one for the heartbeat, and none for sizes.
         assert db.core.applied_sequence == sequence + 2
     db.execute("ALTER QUERY b SET ACTIVE")
     db.set_synopsis_bytes(int(db.core.published("b")[1].granted["bytes"]) * 4 // 3)
@@ -260,7 +260,7 @@ def test_a_budget_that_is_none_is_refused_and_nothing_has_changed(db: Engine, wr
 
 
 class FullDisk(PowerFiles):
-    """A disk on which nothing can be written while it is full."""
+    """A disk that refuses every write while `is_full` is true."""
 
     is_full = False
 
@@ -408,7 +408,7 @@ def test_nothing_is_shared_out_while_nothing_drifts(tmp_path: Path) -> None:
         db.sharing.tick()
         assert db.sharing.last is last
         machine.now_s += 2.0
-        db.push("s", second(1))  # Now it has a pace.
+        db.push("s", second(1))  # Now the stream has a pace.
         db.sharing.tick()
         assert db.sharing.last is not last
 
@@ -436,7 +436,7 @@ def test_a_look_takes_the_apply_thread_for_a_moment_at_a_time(tmp_path: Path) ->
             db.register(name, DISTINCT)
 
         def looks() -> list[int]:
-            """At how many queries each turn of the apply thread looked."""
+            """Return the number of queries that each turn of the apply thread examined."""
             machine.asked.clear()
             assert [one.name for one in db.sharing.asked()] == names
             return [len(future.result()) for future in machine.asked]

@@ -30,7 +30,7 @@ QUERIES = {
     ),
     "ever": "SELECT COUNT(*) AS n, SUM(v) AS v FROM s [RANGE UNBOUNDED]",
 }
-LARGE = "SELECT {} FROM s {} WITHIN 0.4 PERCENT".format(  # Of 256 KiB a synopsis.
+LARGE = "SELECT {} FROM s {} WITHIN 0.4 PERCENT".format(  # Each synopsis has 256 KiB.
     ", ".join(f"COUNT(DISTINCT v + {number}) AS d{number}" for number in range(8)),
     SLIDING.replace("'4'", "'16'"),
 )
@@ -48,7 +48,7 @@ class Slow(VirtualMachine):
 
 
 class World:
-    """A tuple stream of which groups come and go, a batch of so many rows every second."""
+    """A stream whose groups come and go, with a batch of `rows` rows every second."""
 
     def __init__(self, directory: Path, rows: int = 300, **settings: Any) -> None:
         self.rows = rows

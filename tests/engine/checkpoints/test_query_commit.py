@@ -260,7 +260,7 @@ def test_a_checkpoint_that_was_begun_before_may_still_name_it(tmp_path: Path) ->
         db.push("s", second(0))
         checkpoints, actor = db.core.checkpoints, db.core.actor
         catalog = db.core.store.catalog
-        actor.call(lambda: checkpoints.go_on(1e12)).result()  # One is due.
+        actor.call(lambda: checkpoints.go_on(1e12)).result()  # A checkpoint is due.
         catalog.leave_checkpoint("long")  # As far as a drop is when the other is written.
         actor.call(checkpoints.settle).result()
         assert catalog.left() == {"long"}

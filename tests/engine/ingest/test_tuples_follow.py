@@ -51,7 +51,7 @@ def counts(engine: Engine) -> tuple[int, ...]:
 
 
 def repaired(engine: Engine) -> None:
-    """Let the engine repair what it can, now: there is no load."""
+    """Let the engine repair panes now; the engine must be without load."""
     assert engine.overload.idle
     engine.repair.wake()
     assert isinstance(engine.core.machine, Supervised)

@@ -91,7 +91,7 @@ def test_who_has_waited_for_his_own_writes_long_enough_goes_ahead_of_a_flood(tmp
         machine.ahead.clear()
         looking = threading.Thread(target=lambda: core.look(lambda: order.append("look")))
         looking.start()
-        machine.ahead.wait()  # It was at the end of the line before.
+        machine.ahead.wait()  # Before, the call was at the end of the queue.
         blocked.set()
         looking.join()
     assert order == ["look", "flood"]
@@ -290,9 +290,9 @@ def test_a_record_of_load_survives_its_bytes():
 
 
 class Deaf:
-    """An engine's core in which nobody does what the controller wants of levels.
+    """An engine's core that ignores the levels that the controller sets.
 
-    told: what the controller wanted, call by call.
+    told: the levels that the controller requested, call by call.
     """
 
     def __init__(self, core):
@@ -324,10 +324,10 @@ def test_only_who_is_to_read_otherwise_is_told_and_everybody_who_does_after_a_lo
     assert len(first) == 1
     overload.set_levels(0.0)
     assert set(told[1]) == {("s", "wide"), ("s", "groups")}
-    overload.look(core.machine.monotonic_s())  # Nobody has done what it was told.
+    overload.look(core.machine.monotonic_s())  # The requested levels are not in force.
     overload.set_levels(0.0)
     assert told[2] == told[1]
-    overload.set_levels(float("inf"))  # Before anybody has.
+    overload.set_levels(float("inf"))  # Before those levels are in force.
     assert set(told[3]) == set(told[2])
     assert not any(level for levels in told[3].values() for level in levels.values())
 

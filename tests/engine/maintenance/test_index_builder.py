@@ -376,7 +376,7 @@ def test_a_backup_in_the_middle_is_whole_and_its_indexes_come_by_themselves(tmp_
 
 
 def takes_work(engine: Engine) -> bool:
-    """Whether work that takes long may begin still."""
+    """Return whether the engine still accepts long work."""
     try:
         with engine.tasks.running(Progress("a look", "rows")):
             return True
@@ -425,7 +425,7 @@ def test_who_sends_and_examines_a_backfilled_part_is_given_way(tmp_path):
             shares["read" if path.exists() else "create"].add(indexer.share())
 
         machine.rested_s += 2 * QUIET_S
-        indexer.share()  # It sees the last push.
+        indexer.share()  # The indexer notices the last push.
         machine.rested_s += 2 * QUIET_S
         assert indexer.share() == 1.0
         state = engine.begin_backfill("requests", "old", "a plan", 1)

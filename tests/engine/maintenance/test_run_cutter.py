@@ -43,7 +43,7 @@ def test_a_stream_may_be_dropped_when_its_run_has_just_been_written(tmp_path):
             written.extend(runs(engine, "requests"))
             engine.execute("DROP STREAM requests")
 
-        machine.hooked.happen = drop  # The index of a run that was written is asked for.
+        machine.hooked.happen = drop  # Called when the cutter requests an index of the written run.
         engine.seal("requests")
         assert written == [1]
         assert list(engine.core.streams) == ["others"]
@@ -60,12 +60,12 @@ def test_a_stream_may_be_dropped_while_its_run_waits_to_be_written(tmp_path):
         created(engine)
         with machine.held("shedder-runs"):
             push(engine, "requests", RUN_ROWS)
-            engine.core.actor.call(int).result()  # It has been applied, and its run is due.
+            engine.core.actor.call(int).result()  # The batch is applied, and its run is due.
             engine.execute("DROP STREAM requests")
         machine.settle("shedder-runs")
         engine.seal("others")
         assert runs(engine, "others") == [1]
-        engine.execute(CREATE.format("requests"))  # Another one of its name is cut as any is.
+        engine.execute(CREATE.format("requests"))  # A new stream of the same name is cut as usual.
         push(engine, "requests", RUN_ROWS)
         engine.core.actor.call(int).result()
         machine.settle("shedder-runs")

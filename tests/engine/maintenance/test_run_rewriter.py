@@ -29,7 +29,7 @@ def filled(directory, runs: int = 5, machine: Machine | None = None):
 
 
 class GatedPower(GatedFiles, PowerFiles):
-    """A disk on which calls can fail, behind a gate."""
+    """Files with a gate, on a disk on which calls can fail."""
 
 
 def archive(db) -> tuple[str, float]:
@@ -104,7 +104,7 @@ def test_a_second_change_takes_the_place_of_the_first(tmp_path):
 def test_a_rewrite_is_a_task_that_can_be_called_off(tmp_path):
     files = GatedFiles()
     with filled(tmp_path, machine=Supervised(files=files)) as db:
-        with files.shut() as reached:  # It stops at its first run.
+        with files.shut() as reached:  # The rewriter stops at its first run.
             db.execute("ALTER STREAM s SET ARCHIVE hybrid(blocks=4, block_rows=10)")
             reached.wait()
             (task,) = [row for row in db.control().to_pylist() if row["key"] == "what"]

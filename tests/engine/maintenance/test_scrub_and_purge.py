@@ -17,7 +17,7 @@ START_US = 1_700_000_000_000_000
 
 
 class CountedFiles(OsFiles):
-    """Knows which files were opened to be read; something may happen when one is read."""
+    """Real files that record which files were opened for reading, and call `at_read` at a read."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -68,7 +68,7 @@ class World:
         return {row["key"]: int(row["value"]) for row in table if row["entity"] == "scrub"}
 
     def fill_queue(self, share: float) -> None:
-        """From now on, so much of the queue of what waits to be applied is full."""
+        """Report from now on that this share of the apply queue is full."""
         self.machine.waiting_bytes = int(share * self.db.core.settings.ingest_queue_bytes)
 
 

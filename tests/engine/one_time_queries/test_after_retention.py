@@ -54,7 +54,7 @@ def engine(tmp_path):
 
 
 def first_kept(engine: Engine) -> int:
-    """The first minute that is there of those four hours."""
+    """Return the first minute of the four hours that retention has kept."""
     kept = engine.execute(COUNTED).rows()[0]["n"]
     assert 60 <= kept <= 70
     return 240 - kept
@@ -137,7 +137,7 @@ def test_a_slide_is_not_answered_from_an_archive_that_lacks_a_part_of_it(tmp_pat
             numbers = np.arange(first, first + 8_000)
             times = pa.array(START_US + numbers * (MINUTE_US // 1_000), pa.timestamp("us"))
             push(engine, pa.table({"ts": times, "v": numbers}))
-            if first:  # The first batch closes no window, so that no slide is answered exactly.
+            if first:  # The first batch closes no window, so no slide is answered exactly.
                 machine.settle("shedder-exact-slides")
             engine.core.actor.call(int).result()
         answer = query.answer()

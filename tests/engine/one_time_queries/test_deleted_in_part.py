@@ -58,7 +58,7 @@ WINDOW = "[FROM CAST(2000000000 AS TIMESTAMP) TO CAST(9000000000 AS TIMESTAMP)]"
 
 WINDOWS, KEYS = {"all": "", "window": WINDOW}, {"one": "", "groups": "k"}
 REDUCTIONS = {"share": "uniform(0.7)", "age": "by_age('30 minutes', 0.6)"}
-PAIRS = [  # Any two values of two of these are together in one of them.
+PAIRS = [  # Every pair of values of two parameters occurs together in one case.
     ("all", "one", "share"),
     ("all", "groups", "age"),
     ("window", "one", "age"),

@@ -169,7 +169,7 @@ def test_damaged_indexes_and_runs_never_make_an_answer_wrong(engine):
         data[(10, len(data) // 2, len(data) - 3)[number]] ^= 1
         path.write_bytes(data)
     assert answers(engine) == expected
-    assert store.unindexed(1) != []  # What was damaged has been found and removed.
+    assert store.unindexed(1) != []  # The damaged index has been found and removed.
     engine.core.indexer.catch_up()
     engine.core.indexer.settle()
     assert store.unindexed(1) == []
@@ -248,7 +248,7 @@ def test_who_waits_for_the_catalog_is_called_off_and_leaves_nothing(tmp_path, te
             while not begun or not has_reached(data, begun[0]):
                 os.sched_yield()
             begun[0].cancel()
-            thread.join()  # It does not wait for the catalog.
+            thread.join()  # The thread does not wait for the catalog.
             assert len(ended) == 1
         assert engine.tasks.facts() == []
         assert engine.execute("SHOW INDEXES").rows() == []

@@ -198,7 +198,7 @@ def filled(directory, *, runs: int = 3, more: str = "", files: GatedFiles | None
 
 
 def held(engine: Engine) -> AbstractContextManager[None]:
-    """Let nothing be written in the background until the block ends."""
+    """Hold all background writes until the block ends."""
     machine = engine.core.machine
     assert isinstance(machine, Supervised)
     return machine.held("shedder-relayout")
@@ -258,7 +258,7 @@ def test_late_tuples_are_in_the_run_in_which_they_came(tmp_path):
 @pytest.mark.slow
 def test_what_is_deleted_is_in_no_answer(tmp_path):
     with filled(tmp_path) as engine:
-        with held(engine):  # The background waits.
+        with held(engine):  # Background writes are held.
             for name in ("s", "p"):
                 engine.execute(f"DELETE FROM {name} WHERE i < 0")
             assert shown(engine)["runs_rolled"] == 0
@@ -422,7 +422,7 @@ def test_a_lazy_one_that_too_many_questions_miss_is_dropped_and_made_again(tmp_p
 def test_a_lazy_one_is_not_made_where_an_eager_one_answers(tmp_path):
     with filled(tmp_path) as engine:
         engine.execute("CREATE LAZY ROLLUP hours AS SELECT COUNT(*) FROM s [RANGE 1 HOUR]")
-        with held(engine):  # The eager one is of no use for now.
+        with held(engine):  # The eager rollup cannot be used now.
             for name in ("s", "p"):
                 engine.execute(f"DELETE FROM {name} WHERE i = 1")
             answer = assert_same(engine, "SELECT COUNT(*) AS n FROM {}", "s", "p")

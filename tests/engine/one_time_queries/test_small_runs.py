@@ -40,7 +40,7 @@ def test_every_aggregate_is_answered_and_holds_the_truth(engine, by, where, redu
     columns, group = (f"{by}, ", f"GROUP BY {by}") if by else ("", "")
     text = f"SELECT {columns}{AGGREGATES} FROM s {where} {group}"
     truths = {row.get("g"): row for row in engine.execute(text).rows()}
-    for _ in range(scaled(6, 20)):  # Each draws blocks of its own.
+    for _ in range(scaled(6, 20)):  # Each repetition draws its own blocks.
         answer = engine.execute(f"{text} REDUCE BY {reduction} CONFIDENCE 99.9999 PERCENT")
         rows = answer.rows()
         assert len(rows) == len(truths)

@@ -159,7 +159,7 @@ def facts(db: Engine, name: str) -> dict[str, Any]:
 
 
 class Hurried(VirtualMachine):
-    """A virtual machine on which two milliseconds pass between two looks at the clock."""
+    """A virtual machine whose clock advances two milliseconds at each reading."""
 
     looks = 0
 
@@ -200,7 +200,7 @@ def test_ingest_goes_on_between_two_panes_that_shrink(tmp_path: Path) -> None:
             machine.applier.step()
             seen.append(stream.position)
         assert seen[0] == 10_000  # One slice of one pane.
-        assert seen[1] == 11_000  # What came meanwhile is read before the next one.
+        assert seen[1] == 11_000  # The batch that arrived meanwhile is read before the next slice.
         assert len(seen) > 5
         assert {size_of(pane.parts[2]) for pane in standing.panes.values()} == {11}
 

@@ -254,7 +254,7 @@ class GivenUp(Actor):
 
 
 class NotAwaited(Future[Any]):
-    """Done when another future is; waiting for its result is interrupted."""
+    """A future that is done when another is; waiting for its result is interrupted."""
 
     def __init__(self, of: Future[Any]) -> None:
         super().__init__()
@@ -280,9 +280,9 @@ def test_who_gives_up_waiting_for_an_adoption_takes_no_files_from_it(tmp_path: P
 
 
 class Deadly(OsFiles):
-    """Real files; the process is killed when the names of linked files have become durable.
+    """Real files; the process exits when the names of linked files have become durable.
 
-    armed: whether it is.
+    armed: whether the process exits.
     """
 
     def __init__(self) -> None:

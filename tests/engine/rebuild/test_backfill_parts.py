@@ -24,7 +24,7 @@ from spark_ingest.parts import send_part
 from tests.engine.backfilled import LAYOUTS, PAST, asked, created, now_us, rows, truth
 
 SECOND = 1_000_000
-READINGS = 3  # Of a part's file: its checksum, its footer, its rows.
+READINGS = 3  # Reads of a part's file: checksum, footer, rows.
 QUERY = {"ever": "SELECT COUNT(*) AS n, SUM(k) AS s FROM {}"}
 
 
@@ -85,9 +85,9 @@ def test_to_see_how_far_it_is_needs_no_memory_for_what_the_parts_hold(db: Engine
 
 
 class Delayed(OsFiles):
-    """Real files; one thread that reads a part goes on only when it may.
+    """Real files; the delayed thread stops after it has read a part.
 
-    read: it has read all of the part, and nothing of that was noted. may_go_on: it may.
+    read: the thread has read the part and recorded nothing. may_go_on: lets the thread continue.
     """
 
     def __init__(self) -> None:
@@ -103,14 +103,14 @@ class Delayed(OsFiles):
         return threading.get_ident() == self._mine and path.name.startswith("backfill-")
 
     def has_read(self, path: Path) -> None:
-        """A file was read, and is closed now."""
+        """Stop the delayed thread after its last read of a part's file."""
         self._readings += self.is_delayed(path)
         if self.is_delayed(path) and self._readings == READINGS:
             self.read.set()
             self.may_go_on.wait()
 
     def run(self, work: Callable[[], object]) -> threading.Thread:
-        """Have it done by that thread; returns when the thread has read."""
+        """Run the work on a delayed thread; return when the thread has read the part."""
 
         def run() -> None:
             self._mine = threading.get_ident()

@@ -39,7 +39,7 @@ def corrected(world, number):
 
 
 class Unrepaired(Priced):
-    """A machine whose engine never comes to its repairs; the test has a `Repair` of its own."""
+    """A machine whose engine never repairs panes; the test has its own `Repair`."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +50,7 @@ class Unrepaired(Priced):
 
 
 def repair_of(world, may_go=lambda: True):
-    """A repair whose work the world's machine does."""
+    """Return a repair whose work the world's machine does."""
     core = world.engine.core
     core.machine.never = core.machine.later
     return Repair(core, world.engine.tasks, may_go)
@@ -132,7 +132,7 @@ def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path
     assert len(world.machine.later) == 0  # It is not tried for ever.
     assert {"whole", "by_group"} <= repair.hopeless
     world.engine.execute("DROP QUERY by_group")
-    world.flood(FLOOD)  # There is something else to repair then.
+    world.flood(FLOOD)  # Then there are other panes to repair.
     for _ in range(AFTER):
         world.tick(1)
     world.machine.settle()
@@ -141,7 +141,7 @@ def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path
     world.machine.settle()
     assert repair.repaired_panes > repaired
     assert "whole" in repair.hopeless
-    assert "by_group" not in repair.hopeless  # Nor is what is no more remembered for ever.
+    assert "by_group" not in repair.hopeless  # A query that no longer exists is forgotten.
     world.engine.close()
 
 

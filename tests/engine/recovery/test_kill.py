@@ -25,7 +25,7 @@ from tests.seeds import seed
 from tests.server_process import ServerProcess
 
 CYCLES = scaled(6, 50)
-AT_ONCE = 4  # Batches that a producer has in flight, at most.
+AT_ONCE = 4  # Most batches that a producer has in flight.
 ROWS = 499
 APART = 1 << 40  # The ids of different producers never meet.
 CREATE = (
@@ -70,7 +70,7 @@ class Oracle:
 
 
 class Countdown:
-    """An event that is due once so many batches were pushed, or a producer has ended."""
+    """An event that is due once `batches` batches were pushed, or a producer has ended."""
 
     def __init__(self, batches: int) -> None:
         self.due = threading.Event()

@@ -21,7 +21,7 @@ RANKS = f"SELECT QUANTILE(bytes, 0.9) AS p FROM requests {WINDOW} WITHIN 0.02 RA
 
 
 def older(blob: bytes) -> bytes:
-    """The same bytes, but every KLL sketch in them says that it has layout 1."""
+    """Return the same bytes, in which every KLL sketch declares layout 1."""
     data = bytearray(blob)
     begins = MAGIC + bytes((LAYOUTS[Kind.KLL], Kind.KLL))
     at = data.find(begins)

@@ -41,7 +41,7 @@ def test_a_query_registered_in_the_flow_counts_every_tuple_once(
     registered, reads, answered = threading.Event(), threading.Event(), threading.Event()
 
     def clock_us() -> int:
-        """Registering asks the time before it reads history: the stream goes on from there."""
+        """Return the time; the registering thread first waits here, before it reads history."""
         if threading.current_thread().name == "registers":
             reads.set()
             answered.wait()

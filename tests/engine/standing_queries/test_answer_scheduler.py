@@ -70,8 +70,8 @@ class Timed:
 class World:
     """The queries of an engine's stream, answered by an `Answering` of the test's own.
 
-    s: the time. answers: which query was answered, and up to when. refreshed: which was answered
-    again.
+    s: the time. answers: the queries that were answered, each with its window's end. refreshed: the
+    queries that were answered again.
     """
 
     engine: Engine
@@ -96,7 +96,7 @@ class World:
             query.standing.close(self.real.watermark_us)
 
     def push(self, second: int) -> None:
-        """One tuple of this second, which closes the window before it, and is answered."""
+        """Push one tuple of this second, which closes the window before it, and answer."""
         moment = START + datetime.timedelta(seconds=second)
         times = pa.array([moment.replace(tzinfo=None)], pa.timestamp("us"))
         schema = arrow_schema(self.engine.schema("s"))

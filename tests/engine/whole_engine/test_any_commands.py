@@ -53,7 +53,7 @@ Promise = tuple[str, str, str | None]
 
 
 class Fed(Supervised):
-    """A machine on which a second passes with each second of tuples, so that paces are given."""
+    """A machine whose clock advances with event time, so that the streams' paces are fixed."""
 
     def __init__(self, asked: Asked) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Asked:
 
     def settled(self) -> list[Row]:
         """What EXPLAIN ALLOCATION says when all that was decided is in force."""
-        self.machine.settle("shedder-allocation")  # It has done what it was told.
+        self.machine.settle("shedder-allocation")  # The rebalancer has done all posted work.
         while self.engine.core.actor.call(self.engine.core.shrinks).result():
             pass
         for tenant in TENANTS:

@@ -1,9 +1,9 @@
 """Every system call may fail: a run then ends in success, a clean error or a clean halt.
 
-strace makes the n-th call of a kind fail, or kills the process there. A change's run draws a sample
-of the cases, by its own seed; a nightly run has all. After each run the directory is opened again
-without faults, and must hold everything that was acknowledged, nothing twice, and the same in panes
-and archive. A run that ends before its n-th call has not been tested: it counts as skipped.
+strace makes the n-th call of a kind fail, or kills the process there. A per-change run draws a
+sample of the cases by its seed; a nightly run has all cases. The test then opens the directory
+again without faults. The directory must hold every acknowledged tuple once, and panes and archive
+must agree. A run that ends before its n-th call counts as skipped.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def verify(directory: Path, outcome: Outcome) -> None:
 
 
 def cases() -> list[tuple[str, str, int]]:
-    """This run's sample of all (call, fault, n)."""
+    """Return this run's sample of all (call, fault, n)."""
     every = [
         (call, fault, number)
         for call, most in CALLS.items()

@@ -53,7 +53,7 @@ WINDOWS = {
 }
 GROUPS = ("", "g", "b, g", "k % 3", "x")
 WHERES = ("", "x > 2", "g IN ('a', 'b') OR k IS NULL")
-# So many intervals are checked, and others in every run, that one may never miss.
+# Every run checks many new intervals, and none of them may ever miss: hence the confidence.
 TARGETS = (
     "WITHIN 5 PERCENT CONFIDENCE 99.99999999 PERCENT ELSE WIDEN",
     "WITHIN 5 PERCENT CONFIDENCE 99.99999999 PERCENT ELSE OMIT",
@@ -408,7 +408,7 @@ def same(before: Answer, after: Answer) -> None:
 
 @pytest.mark.slow
 def test_an_engine_tells_the_truth_whatever_is_done_to_it() -> None:
-    """Other steps in every run. Without shrinking: that would restart engines for minutes."""
+    """Each run draws different steps. Shrinking is off: it would restart engines for minutes."""
     hypothesis.seed(seed("state machine"))(EngineMachine)
     run_state_machine_as_test(
         EngineMachine,

@@ -31,9 +31,9 @@ ALONE = (
 @pytest.mark.slow
 @pytest.mark.parametrize("turn", range(scaled(2, 1 + len(ALONE))))
 def test_what_standing_queries_say_they_hold_is_what_the_process_grew_by(turn: int) -> None:
-    """All kinds together, or one alone, in a process of its own: above 64 MB within 10 %.
+    """All kinds together, or one alone, in a separate process: above 64 MB, within 10 %.
 
-    A change measures all together and one alone, which is another one in the next change.
+    A per-change run measures all kinds together and one kind alone, which the seed selects.
     """
     order = random.Random(seed("memory grown")).sample(ALONE, len(ALONE))
     names = order[turn - 1 : turn] if turn else []  # Without names: all of `QUERIES`.

@@ -54,7 +54,7 @@ def open_at(directory: Path, machine: Machine | None = None) -> Engine:
 class Breakable(Machine):
     """A machine on which one query may fail while it reads tuples.
 
-    query: its name. breaks: from now on it does.
+    query: name of the query. breaks: whether the query fails.
     """
 
     def __init__(self, query: str) -> None:

@@ -1,6 +1,6 @@
-"""The tour of the pipeline, with fewer questions, and with a part of a year instead of three years.
+"""The tour of the pipeline, with fewer questions and a part of a year instead of three years.
 
-Nightly runs have the whole year.
+Nightly runs use the whole year.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.scale import scaled
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DRAWN = 12
-EVERY = scaled(8, 1)  # One in so many flights is sent.
+EVERY = scaled(8, 1)  # One in `EVERY` flights is sent.
 TOUR = [query.name for query in STANDING]
 
 
@@ -75,7 +75,7 @@ def intervals_beside_the_truth(asked: Asked) -> Asked:
 
 
 def thinned(flights: Flights) -> Flights:
-    """One in so many, in as many files."""
+    """Keep one in `EVERY` flights, in the same files."""
     size_bytes = rows = 0
     for file in flights.directory.iterdir():
         whole = pq.read_table(file)

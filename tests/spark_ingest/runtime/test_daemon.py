@@ -42,7 +42,7 @@ sys.exit(worker(socket.socket(fileno=int(sys.argv[1])), authenticated=False))
 
 
 def test_what_comes_is_served_by_pyspark_from_its_first_byte(pair):
-    """PySpark's worker reads a secret first, and refuses a caller that has another one."""
+    """PySpark's worker reads a secret first, and refuses a caller with a wrong secret."""
     ours, theirs = pair
     theirs.sendall(framed("open barley"))
     ended = subprocess.run(
@@ -57,5 +57,5 @@ def test_what_comes_is_served_by_pyspark_from_its_first_byte(pair):
 
 
 def framed(text: str) -> bytes:
-    """A text as PySpark sends it, after its length."""
+    """Return a text in PySpark's framing: the length, then the text."""
     return len(text).to_bytes(4, "big") + text.encode()

@@ -146,7 +146,7 @@ def test_a_session_that_is_there_is_used_and_left_running(spark):
 
 
 def loaded(batches):
-    """Whether a worker had loaded what tasks need before its first task."""
+    """Yield whether the worker had loaded the modules of tasks before its first task."""
     for batch in batches:
         there = ["spark_ingest.executors" in sys.modules] * batch.num_rows
         yield pa.record_batch({"there": pa.array(there)})

@@ -159,7 +159,7 @@ def test_what_is_cut_out_of_wide_values_says_all_that_it_holds() -> None:
 
 
 def with_ends(summary: GroupedLogBuckets, ends: list[tuple[float, float]]) -> bytes:
-    """The bytes of a histogram, with other least and largest values of its groups."""
+    """Return the bytes of a histogram, with other least and largest values of its groups."""
     parameters = struct.pack("<qi", summary.groups, 52 - summary.mantissa_bits)
     buckets = packed(summary.buckets(), summary.groups)
     return seal(Kind.LOG_BUCKETS, parameters, [buckets, np.array(ends)])

@@ -36,7 +36,7 @@ class Letters:
 
 
 class LettersMade:
-    """Makes the summaries that merges begin with, and counts those that are still in use."""
+    """A factory of the summaries that merges begin with, which knows those still in use."""
 
     def __init__(self) -> None:
         self._alive: WeakSet[Letters] = WeakSet()
@@ -48,7 +48,7 @@ class LettersMade:
 
     @property
     def kept(self) -> list[Letters]:
-        """The merges in use; of those that the test got, it must hold none."""
+        """The merges in use; the test must hold no merge that it was given."""
         return list(self._alive)
 
 
