@@ -151,9 +151,9 @@ import os, re, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from spark_ingest.executors import Service
-from spark_ingest.java import JavaChoice, find_java
+from spark_ingest.runtime.java_runtime import JavaChoice, find_java
 from spark_ingest.pipeline import forward, summarise
-from spark_ingest.session import DAEMON, without_pandas
+from spark_ingest.runtime.spark_session import DAEMON, without_pandas
 
 address, source, home, *streams = sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:]
 

@@ -340,7 +340,7 @@ import os, signal, sys
 from pathlib import Path
 from spark_ingest.executors import Service
 from spark_ingest.pipeline import forward, summarise
-from spark_ingest.session import SparkSettings, spark_session
+from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 
 address, source, home = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 driver, ways = os.getpid(), {"built": summarise, "sent": forward}

@@ -210,7 +210,7 @@ def test_a_worker_killed_from_outside_is_replaced(worker):
 def test_the_process_ends_with_its_parent_also_during_a_query(tmp_path):
     script = f"""
 import os, threading, pathlib
-from shedder.archive.exact import ExactWorker
+from shedder.archive.exact.client import ExactWorker
 import pyarrow as pa
 worker = ExactWorker(pathlib.Path({str(tmp_path / "exact")!r}), threads=1)
 worker.query("SELECT 1", [], [], pa.schema([("a", pa.int64())]))

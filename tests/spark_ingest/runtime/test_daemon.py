@@ -36,7 +36,7 @@ def test_a_worker_ends_without_a_word_when_spark_hangs_up_on_what_it_said(pair, 
 
 WORKER = """
 import socket, sys
-from spark_ingest.daemon import worker
+from spark_ingest.runtime.pyspark_daemon import worker
 sys.exit(worker(socket.socket(fileno=int(sys.argv[1])), authenticated=False))
 """
 

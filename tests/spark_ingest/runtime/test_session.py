@@ -32,7 +32,7 @@ from spark_ingest.writer import write_stream
 
 SCRIPT = """
 import json
-from spark_ingest.session import SparkSettings, spark_session
+from spark_ingest.runtime.spark_session import SparkSettings, spark_session
 with spark_session(SparkSettings(cores=1, heap_mb=512, brief=True)) as session:
     row = session.sql(
         "SELECT current_timezone() AS zone, sum(id) AS total, "
