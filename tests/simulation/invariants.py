@@ -18,6 +18,7 @@ from shedder.simulation.scenario import Scenario
 from shedder.simulation.time_series import Answers
 from shedder.simulation.world import World
 from tests.simulation.worlds import run
+from tests.truth import EVALUATED
 
 QUERIES = (
     "COUNT(*) AS n, SUM(value) AS a",
@@ -71,10 +72,16 @@ class Found:
             self.thinned += 1
             if not world.scenario.forces:  # An operator who forces a level keeps it.
                 self._add_recovery(world)
+        self._count_gates(world)
         for query in world.scenario.queries:
             sql = query.sql.split(" FROM ")[0]
             self._add(seed, sql, world.answers[query.name])
             self._add(seed, f"thinned {sql}", world.thinned_answers[query.name])
+
+    def _count_gates(self, world: World) -> None:
+        """Count the gates at which the world judged its answers (`World.problems`)."""
+        for answers in (world.answers, world.thinned_answers):
+            EVALUATED.add(run=sum(map(_gates, answers.values())))
 
     def _add_recovery(self, world: World) -> None:
         until_s, load_s = world.thinned_until_us / 1e6, world.load_ends_us / 1e6
@@ -107,12 +114,18 @@ class Found:
 
     def uncovered(self) -> list[str]:
         """Queries whose intervals held less often than honest ones would."""
+        EVALUATED.add(run=sum(map(_gates, self.answers.values())))
         return [
             f"{sql}: {each.compared[1]} of {each.compared[0]} intervals held, {each.wrong} exact "
             "ones wrong"
             for sql, each in self.answers.items()
             if not each.covers(RUN_ALARM)
         ]
+
+
+def _gates(answers: Answers) -> int:
+    """Return how many gates `Answers.covers` evaluates."""
+    return int(answers.intervals > 0) + int(bool(answers.draws))
 
 
 def scenario_of(seed: int, seconds: float = 2.0) -> Scenario:
