@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,67 @@ def test_imports_only_point_down():
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def divided_packages() -> dict[str, dict]:
+    """Contracts of import-linter that order the folders of a package, by package."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    contracts = tools["importlinter"]["contracts"]
+    return {package: each for each in contracts for package in each.get("containers", ())}
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    """Full names of what a module imports, those for type checks included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def sibling_imports(package: str, excepted: set[tuple[str, str]]) -> dict[str, tuple[set, set]]:
+    """Siblings that each folder of a package imports: by the order of layers, and by exceptions."""
+    found: dict[str, tuple[set, set]] = {}
+    top = ROOT / package.replace(".", "/")
+    for path in tracked(f"{package.replace('.', '/')}/*/*.py"):
+        folder = path.relative_to(top).parts[0]
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        by_order, by_exception = found.setdefault(folder, (set(), set()))
+        for name in imported_names(ast.parse(path.read_text())):
+            sibling = name.removeprefix(f"{package}.").partition(".")[0]
+            if name.startswith(f"{package}.") and sibling != folder:
+                allowed = any(a == module and f"{name}.".startswith(f"{b}.") for a, b in excepted)
+                (by_exception if allowed else by_order).add(sibling)
+    return found
+
+
+def listed(text: str, label: str) -> list[str]:
+    """Names in the sentence of a docstring that begins with a label."""
+    sentence = re.search(rf"^{re.escape(label)}: ([\w\s,]+)\.$", text, re.MULTILINE)
+    return re.split(r",\s+", sentence[1]) if sentence else []
+
+
+@pytest.mark.parametrize("package", divided_packages())
+def test_every_folder_lists_the_folders_that_it_imports(package):
+    contract = divided_packages()[package]
+    excepted = {tuple(line.split(" -> ")) for line in contract.get("ignore_imports", ())}
+    bottom_first = contract["layers"][::-1]
+    found = sibling_imports(package, excepted)
+    assert found.keys() <= set(bottom_first)
+    wrong = []
+    for folder, (by_order, by_exception) in found.items():
+        path = ROOT / package.replace(".", "/") / folder / "__init__.py"
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        wanted = [name for name in bottom_first if name in by_order]
+        exceptions = [name for name in bottom_first if name in by_exception]
+        says_none = f"Imports no other package of `{package}`." in text
+        if (
+            listed(text, "May import") != wanted
+            or listed(text, "Exceptions in `pyproject.toml`") != exceptions
+            or says_none is bool(wanted)
+        ):
+            wrong.append(f"{package}.{folder}: {', '.join(wanted)}; exceptions {exceptions}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +236,16 @@ def test_a_private_name_is_one_that_the_file_does_not_define(text, found):
         ("monkeypatch.setattr('builtins.open', fail)", False),
         ("monkeypatch.setenv('HOME', 'x')", False),
         ("import sys\nmonkeypatch.setitem(sys.modules, 'x', None)", False),
-        ("from shedder.engine import core\nmonkeypatch.setattr(core, 'LOOK_S', 1)", True),
-        ("from shedder.engine import core\nmonkeypatch.setattr(core.time, 'sleep', fail)", True),
+        ("from shedder.engine import engine_state as e\nmonkeypatch.setattr(e, 'LOOK_S', 1)", True),
+        (
+            "from shedder.engine import engine\nmonkeypatch.setattr(engine.time, 'sleep', fail)",
+            True,
+        ),
         ("monkeypatch.setattr('shedder.engine.engine_state.LOOK_S', 1)", True),
         ("monkeypatch.setattr(engine, 'append', fail)", True),
         ("setattr(engine, 'append', fail)", True),
         ("object.__setattr__(engine, 'append', fail)", True),
-        ("from shedder.engine import core\ncore.LOOK_S = 1", True),
+        ("from shedder.engine import engine_state\nengine_state.LOOK_S = 1", True),
         ("from unittest import mock", True),
         ("engine = Engine()\nengine.name = 1", False),
     ],

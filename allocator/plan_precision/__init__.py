@@ -3,5 +3,5 @@
 No service code uses this package yet. The package chooses memory for the operators of a plan so
 that the result is as precise as a budget allows.
 
-May import nothing of `shedder`.
+May import of `allocator`: demands, errors, prices, rounding.
 """

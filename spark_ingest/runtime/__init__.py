@@ -1,4 +1,4 @@
 """The Spark runtime: Java, the session, the daemon of Python workers, remote files.
 
-Imports no other module of `spark_ingest`.
+May import: shedder.errors, shedder.streams. Imports no other module of `spark_ingest`.
 """

@@ -3,7 +3,7 @@
 The statement executor runs each statement on the services of the engine. The control table
 lists every entity and its properties, and sets the writable ones.
 
-May import any package below it: synopsis_plans, runtime, window_state, ingest,
-standing_queries, engine_state, tenants, maintenance, apply, allocation, admission,
-load_shedding, services.
+May import: synopsis_plans, runtime, window_state, ingest, standing_queries, engine_state,
+tenants, maintenance, allocation, admission, one_time_queries, load_shedding.
+Exceptions in `pyproject.toml`: engine.
 """

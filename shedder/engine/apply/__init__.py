@@ -1,9 +1,12 @@
-"""The apply loop: the queue of durable records, and the effect of each kind of record.
+"""The queue of durable records, and the effect of each kind of record.
 
-One thread reads durable records in log order and is the only thread that changes live state.
-The level, size and setting modules write a change as a log record, and define from which record
-on the change is in force.
+`apply_queue` receives durable records from the disk thread, and the apply thread applies them in
+log order. `engine_state.py` owns that thread and applies batches, summaries and heartbeats.
 
-May import any package below it: synopsis_plans, runtime, window_state, remote_summaries,
-ingest, standing_queries, engine_state, checkpoints, maintenance.
+A level set by an operator and a size take effect in log order; panes that are too large shrink in
+slices. A level set by load takes effect before its record is durable. A setting (weight, activity,
+budget, quota) takes effect as soon as its record is durable.
+
+May import: synopsis_plans, runtime, window_state, remote_summaries, ingest, standing_queries,
+engine_state.
 """

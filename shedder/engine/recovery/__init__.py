@@ -4,5 +4,5 @@
 log records become position gaps, and answers allow for the lost tuples.
 
 May import: synopsis_plans, window_state, remote_summaries, ingest, standing_queries,
-engine_state, checkpoints, apply.
+engine_state, checkpoints, allocation.
 """
