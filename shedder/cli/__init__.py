@@ -1,1 +1,8 @@
-"""The command line: data on stdout, talk on stderr, an exit code that says what happened."""
+"""The command line: data on stdout, messages on stderr, one exit code per kind of failure.
+
+`commands` lists the commands of `shedder` and those that other packages add by entry point. The
+modules `sql`, `push`, `serve`, `check`, `scrub`, `backup`, `tokens` and `simulate` hold them.
+`connection` opens a directory or a server through the functions of `shedder`.
+
+May import: errors, settings, cql, streams, queries, archive, engine, server, simulation.
+"""

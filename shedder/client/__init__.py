@@ -1,4 +1,10 @@
-"""The client: the words of the embedded engine, spoken to a server."""
+"""The client: the operations of the embedded engine, sent to a server.
+
+`Client` blocks and `AsyncClient` runs on an event loop. Producers number batches and repeat them
+after a lost connection; they can also spill batches to disk, thin them, or send summaries.
+
+May import: v1, errors, cql, streams, queries, archive, engine, wire.
+"""
 
 from __future__ import annotations
 
