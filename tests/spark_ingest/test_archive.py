@@ -23,19 +23,21 @@ from shedder.queries.answers.answer import Answer
 from spark_ingest.archive import SHARE, read_archive
 from spark_ingest.baseline import exact_answer, relation, sealed_stream, stretch_of
 from spark_ingest.question_runner import bound
+from tests.scale import scaled
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROWS = 16_000
-BLOCKS = "hybrid(blocks=16, block_rows=200)"
-STEP_US = 2_500  # Forty seconds of tuples.
+ROWS = scaled(16_000, 40_000)
+RUN_ROWS, BATCH_ROWS = ROWS // 5, ROWS // 8
+BLOCKS = f"hybrid(blocks=16, block_rows={ROWS // 80})"
+STEP_US = 40_000_000 // ROWS  # Forty seconds of tuples.
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def made(directory: Path, layout: str) -> Path:
     rng = np.random.default_rng(1)
     first = int(NOON.timestamp()) * 1_000_000
-    with shedder.open(directory, run_rows=3_200) as db:
+    with shedder.open(directory, run_rows=RUN_ROWS) as db:
         db.execute(
             f"CREATE STREAM s (ts TIMESTAMP, g VARCHAR, x DOUBLE) TIMESTAMP BY ts ARCHIVE {layout}"
         )
@@ -46,9 +48,9 @@ def made(directory: Path, layout: str) -> Path:
                 "x": rng.normal(5, 1, ROWS),
             }
         )
-        for start in range(0, ROWS, 2_000):
-            db.push("s", table.slice(start, 2_000))
-            if start == 2_000:
+        for start in range(0, ROWS, BATCH_ROWS):
+            db.push("s", table.slice(start, BATCH_ROWS))
+            if start == BATCH_ROWS:
                 db.seal("s")  # So there are two runs at least.
         db.seal("s")
         db.execute("DELETE FROM s WHERE x > 7")

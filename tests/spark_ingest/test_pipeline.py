@@ -21,6 +21,7 @@ from shedder.errors import FailedPrecondition, SchemaMismatch, UnknownQuery, Unk
 from shedder.streams.batches import ROWS_PER_BATCH
 from spark_ingest.pipeline import forward, summarise
 from spark_ingest.runtime.spark_session import having
+from tests.scale import scaled
 from tests.server_process import ServerProcess
 from tests.spark_ingest.worlds import (
     FILES,
@@ -41,6 +42,8 @@ from tests.spark_ingest.worlds import (
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+FILES_OF_OUTAGE = scaled(3, FILES)  # Micro-batches of the test that kills the service.
 
 
 @pytest.fixture(scope="module")
@@ -275,8 +278,9 @@ def called(address: str) -> None:
 def test_the_service_may_be_away_for_a_while(
     spark: SparkSession, own_server: ServerProcess, tmp_path: Path, stream: str, way: Any
 ) -> None:
-    """The service is killed in the second of three micro-batches."""
-    source = files(tmp_path / "source", [table(n) for n in range(3)])
+    """The service is killed in the second micro-batch."""
+    tables = [table(n) for n in range(FILES_OF_OUTAGE)]
+    source = files(tmp_path / "source", tables)
     frame = killing_once(
         stream_of(spark, source, per_batch=1), tmp_path / "killed", own_server.pid, 10 * SECOND
     )
@@ -285,12 +289,12 @@ def test_the_service_may_be_away_for_a_while(
     called(own_server.address)  # The pipeline goes on as soon as there is a service.
     own_server.start_again()
     assert running.wait()
-    assert [done.rows for done in running.done] == [ROWS] * 3
+    assert [done.rows for done in running.done] == [ROWS] * FILES_OF_OUTAGE
     with own_server.connect() as client:
         ledger = client.ledger(stream)
-        assert ledger.applied == 3 * ROWS
-        assert all(query.read == 3 * ROWS for query in ledger.queries)
-        client.push("pushed", pa.concat_tables([table(n) for n in range(3)]))
+        assert ledger.applied == FILES_OF_OUTAGE * ROWS
+        assert all(query.read == FILES_OF_OUTAGE * ROWS for query in ledger.queries)
+        client.push("pushed", pa.concat_tables(tables))
         assert answers(client, stream) == answers(client, "pushed")
 
 

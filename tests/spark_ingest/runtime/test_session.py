@@ -118,7 +118,14 @@ def test_texts_may_be_long_so_fewer_come_at_once():
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["bundled", pytest.param("auto", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "bundled",
+        # Nightly: the `spark` fixture already starts the Java of "auto" in every run.
+        pytest.param("auto", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_session_starts_answers_in_utc_and_ends_with_its_jvm(choice):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
