@@ -36,7 +36,7 @@ class ServerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait; returns the exit status."""
         self._process.send_signal(number)
-        return self._process.wait(30)
+        return self._process.wait()
 
     def wait(self) -> int:
         """Wait for the end of the process, whatever the cause; return the exit status."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from shedder.cli.reference import markdown
 from shedder.cli.script import statements
 from shedder.errors import ShedderError
 from tests.documents import ROOT, Block, Console, blocks, missing_lines, pages, steps
+from tests.repository import tracked
 from tests.streams_of_docs import demo_database
 
 LANGUAGES = {"", "python", "console", "sql", "toml", "proto", "text", "json"}
@@ -96,11 +98,16 @@ _CODE_PATH = re.compile(
 )
 
 
+@cache
+def names_of_code() -> frozenset[str]:
+    """Return the names of the repository's files of code, without their folders."""
+    return frozenset(path.name for path in tracked("*.py", "*.proto"))
+
+
 @pytest.mark.parametrize("page", [*pages(), *ROOT.glob("*.md")], ids=lambda page: page.name)
 def test_a_page_names_no_path_of_code_that_does_not_exist(page):
     """Paths begin at the root or in shedder/; a file name without a folder may be anywhere."""
-    code = [path for kind in ("py", "proto") for path in ROOT.rglob(f"*.{kind}")]
-    known = {path.name for path in code if ".venv" not in path.parts}
+    known = names_of_code()
     missing = [
         name
         for name in _CODE_PATH.findall(page.read_text())

@@ -21,19 +21,9 @@ from tests.house_rules import (
     sleeps,
     uncounted_gates,
 )
+from tests.repository import ROOT, tracked
 
-ROOT = Path(__file__).parent.parent
 PARTS = ("shedder", "synopses", "allocator", "spark_ingest")
-
-
-def tracked(*patterns: str) -> list[Path]:
-    """Files that belong to the repository."""
-    names = subprocess.run(
-        ["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if names.returncode:
-        pytest.skip("not a git checkout")
-    return [ROOT / name for name in names.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
 @pytest.mark.slow

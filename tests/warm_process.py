@@ -21,6 +21,9 @@ from typing import Any, Self
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.preloaded"])
 READY = "ready\n"
+# Limit for the end of a process: an idle machine takes a second, a busy one many times as long.
+# Below the 300 s of a test, so that the failure names the process.
+EXIT_S_MAX = 240.0
 
 
 class WarmProcess:
@@ -73,7 +76,7 @@ class WarmProcess:
         """Send a signal."""
         os.kill(self.pid, number)
 
-    def wait(self, timeout_s: float = 120.0) -> int:
+    def wait(self, timeout_s: float = EXIT_S_MAX) -> int:
         """Its exit status, negative for the signal that ended it."""
         self._process.join(timeout_s)
         status = self._process.exitcode
@@ -111,7 +114,7 @@ class Traced:
 
     def injected(self, status: int) -> bool:
         """Whether the call came about, of a process that has ended with that status."""
-        self._strace.communicate(timeout=30)
+        self._strace.communicate(timeout=EXIT_S_MAX)
         return status == -signal.SIGKILL or "(INJECTED)" in self._trace.read_text()
 
 
