@@ -41,18 +41,23 @@ spark-demo: venv  ## a million flights through Spark, summarised and forwarded, 
 # Distribute whole files, the slowest first, and all files that need Java to one worker (tests/budget.py).
 SUITE := -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: venv  ## all tests, the slow ones and Spark's, too
+test: venv  ## all kinds of tests, the slow ones and Spark's, too; make nightly has them at full size
 	@$(BIN)/pytest $(SUITE)
 
 unit: venv  ## the quick tests
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
 
+# A part that fails does not keep the next part from running.
 nightly: venv  ## all tests at full size with a fresh seed, and long simulations; SEED=… replays a run
 	@seed=$(or $(SEED),$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')); echo "make nightly SEED=$$seed"; \
-	  SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed $(BIN)/pytest $(SUITE) --timeout 3600 \
-	  && $(BIN)/python -m tests.simulation.invariants $$seed $(WORLDS) 60
+	  export SHEDDER_SCALE=nightly SHEDDER_SEED=$$seed; \
+	  $(BIN)/pytest $(SUITE) --timeout 3600; tests=$$?; \
+	  SHEDDER_JAVA=bundled $(BIN)/pytest -q --timeout 3600 -m spark tests/spark_ingest/test_truths.py; java=$$?; \
+	  $(BIN)/python -m tests.simulation.invariants $$seed $(WORLDS) 60; worlds=$$?; \
+	  echo "exit status: tests $$tests, Spark on the bundled Java $$java, simulations $$worlds"; \
+	  test $$tests -eq 0 && test $$java -eq 0 && test $$worlds -eq 0
 
-durations: venv  ## run all tests and record how long each file takes (tests/durations.json)
+durations: venv  ## make test, and record how long each file takes (tests/durations.json)
 	@$(BIN)/pytest $(SUITE) --record-durations
 
 check: lint test  ## what a change must pass: format, lint, types, imports, tests, docs that execute
