@@ -21,7 +21,7 @@ from synopses.model.estimate import Bound
 SECOND = 1_000_000
 START_US = 472_222 * 3_600 * SECOND
 RETAIN_S = 1_600
-SURE = "CONFIDENCE 99.99999 PERCENT"  # So many intervals are checked that one may never miss.
+SURE = "CONFIDENCE 99.99999999 PERCENT"  # A run checks hundreds of intervals; none may miss.
 CREATE = f"""CREATE STREAM s (
   ts TIMESTAMP NOT NULL, serial BIGINT NOT NULL, k BIGINT, g VARCHAR, x DOUBLE
 ) TIMESTAMP BY ts LATENESS INTERVAL '0' SECOND RETAIN INTERVAL '{RETAIN_S}' SECOND ARCHIVE """
