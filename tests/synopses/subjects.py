@@ -156,7 +156,13 @@ LINEAR = [
         lambda s, p: s.update(p.ids, murmur_float64(p.values)[0]),
         to_bytes,
     ),
-    Subject("theta, thinned", lambda groups: GroupedTheta(groups, lg_k=7), feed_thinned, to_bytes),
+    Subject(
+        "theta, thinned",
+        lambda groups: GroupedTheta(groups, lg_k=7),
+        feed_thinned,
+        to_bytes,
+        thins=True,
+    ),
     Subject(
         "count-min", lambda groups: GroupedCountMin(groups, lg_width=4), count_integers, to_bytes
     ),

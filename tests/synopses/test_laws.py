@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from synopses.hll.hyperloglog import GroupedDistinct
@@ -50,6 +50,7 @@ def test_lossy_summaries_keep_the_laws_without_merging(subject: Subject) -> None
     seed=st.integers(0, 2**32),
     share=st.floats(0, 1),
 )
+@example(rows=1, groups=2, seed=1, share=0.0)  # The groups that are selected have no row.
 def test_small_and_empty_streams_keep_the_laws(
     rows: int, groups: int, seed: int, share: float
 ) -> None:
