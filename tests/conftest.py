@@ -194,6 +194,38 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         out.write_line(f"{_run()} .venv/bin/pytest {names}")
 
 
+class Secrets:
+    """A replacement of `secrets.randbits` that draws the same secrets in every run.
+
+    Each length in bits is a sequence of its own: the log draws 32 bits for a segment, on a thread
+    whose pace differs between runs, and must not shift the seeds of queries.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._of: dict[int, random.Random] = {}
+
+    def randbits(self, bits: int) -> int:
+        chance = self._of.setdefault(bits, random.Random(f"{self._name} {bits}"))
+        return chance.getrandbits(bits)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Iterator[object]:
+    """Draw the secrets of a module's or a session's fixture from the fixture's name.
+
+    pytest builds these fixtures before `same_chance` of the first test that uses them.
+    """
+    if fixturedef.scope == "function":
+        return (yield)
+    name = f"{request.node.nodeid} {fixturedef.argname} {getattr(request, 'param', '')}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "randbits", Secrets(name).randbits)
+        return (yield)
+
+
 @pytest.fixture(autouse=True)
 def same_chance(request: pytest.FixtureRequest) -> Iterator[None]:
     """Draw seeds that a server keeps secret from the test's name: the same in every run.
@@ -202,7 +234,7 @@ def same_chance(request: pytest.FixtureRequest) -> Iterator[None]:
     would lack the group that a test queries.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secrets, "randbits", random.Random(request.node.nodeid).getrandbits)
+        patch.setattr(secrets, "randbits", Secrets(request.node.nodeid).randbits)
         yield
 
 

@@ -13,6 +13,7 @@ from tests import scale, seeds
 
 PROBE = """
 import os
+import secrets
 import pytest
 from hypothesis import given, strategies as st
 from tests.scale import scaled
@@ -24,6 +25,18 @@ drawn = []
 @given(st.integers(0, 10**9))
 def test_draws(number):
     drawn.append(number)
+
+@pytest.fixture(scope="module")
+def of_module():
+    return secrets.randbits(61)
+
+def test_says_secrets_of_tests_and_of_fixtures(pytestconfig, of_module):
+    own = secrets.randbits(61), secrets.randbits(61)
+    secret = (pytestconfig.rootpath / "secret")
+    drawn_before = eval(secret.read_text()) if secret.exists() else (of_module, own)
+    assert (of_module, own) == drawn_before
+    assert len({of_module, *own}) == 3
+    secret.write_text(repr((of_module, own)))
 
 def test_says_what_was_drawn(pytestconfig):
     assert gate(400, 0.95, RUN_ALARM) < gate(400, 0.95)
@@ -66,7 +79,7 @@ def test_a_seed_replays_a_run_and_another_seed_draws_other_examples(tmp_path):
     assert "seed of this run: SHEDDER_SEED=11\n" in printed
     assert "SHEDDER_SEED=11 .venv/bin/pytest 'test_probe.py::test_fails'" in printed
     assert "1 on seeds of the run: false alarm of the run <= 1e-08; 1 on literal" in printed
-    assert "1 failed, 2 passed, 1 deselected" in printed
+    assert "1 failed, 3 passed, 1 deselected" in printed
     assert alone.endswith(", 1, [])")  # Settings refuses unknown names in the environment.
     printed, workers = run(tmp_path, "-n2", "--dist=loadfile", seed=11)
     assert workers == [alone]
@@ -74,4 +87,4 @@ def test_a_seed_replays_a_run_and_another_seed_draws_other_examples(tmp_path):
     printed, (other,) = run(tmp_path, seed=12, size="nightly")
     assert other.partition("]")[0] != alone.partition("]")[0]
     assert "SHEDDER_SEED=12 SHEDDER_SCALE=nightly .venv/bin/pytest" in printed
-    assert "1 failed, 3 passed" in printed
+    assert "1 failed, 4 passed" in printed
