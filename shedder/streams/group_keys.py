@@ -36,6 +36,7 @@ class GroupKeys:
         self._columns: list[list[pa.Array[Any]]] = [
             [pa.array([None], _arrow_type(e))] for e in expressions
         ]
+        self._column_bytes = sum(chunk.nbytes for [chunk] in self._columns)
         self.partial_from: int | None = None
         self._small = SmallKeys()
 
@@ -47,8 +48,12 @@ class GroupKeys:
     @property
     def size_bytes(self) -> int:
         """Table and key values."""
-        keys = sum(chunk.nbytes for chunks in self._columns for chunk in chunks)
-        return int(self._table.size_bytes) + keys
+        return int(self._table.size_bytes) + self._column_bytes
+
+    @property
+    def value_bytes(self) -> int:
+        """Key values alone: texts may be of any length."""
+        return self._column_bytes
 
     def assign(self, frame: Frame) -> NDArray[np.int32]:
         """The group of every row; new groups get the next ids while there is room."""
@@ -59,10 +64,14 @@ class GroupKeys:
         ids, rows = self._table.assign(frame.keys(self._expressions))
         if len(rows):
             for chunks, expression in zip(self._columns, self._expressions, strict=True):
-                chunks.append(frame.evaluate(expression).take(rows))
+                self._append(chunks, frame.evaluate(expression).take(rows))
         if values is not None:
             self._small.learn(values, ids)
         return ids
+
+    def _append(self, chunks: list[pa.Array[Any]], more: pa.Array[Any]) -> None:
+        chunks.append(more)
+        self._column_bytes += more.nbytes
 
     def _integers(self, frame: Frame) -> NDArray[np.int64] | None:
         """The only key of every row; None where there are several, or a row without one."""
@@ -79,7 +88,7 @@ class GroupKeys:
         ids, rows = self._table.assign(hashes)
         if len(rows):
             for chunks, column in zip(self._columns, keys, strict=True):
-                chunks.append(column.take(rows))
+                self._append(chunks, column.take(rows))
         return ids.astype(np.int64)
 
     def hashes(self, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -146,6 +155,7 @@ class GroupKeys:
         self._table.keep(ids)
         self._table.groups_max = self._groups_max
         self._columns = [[column] for column in keys]
+        self._column_bytes = sum(column.nbytes for column in keys)
 
 
 def _arrow_type(expression: Expression) -> pa.DataType:

@@ -42,7 +42,8 @@ class Weighed(ABC):
 
         Without groups each open pane's histogram has a cap of its own.
 
-        Buckets are collapsed where that is enough, else there are no new groups. What the panes
+        Buckets are collapsed where that is enough, else there are no new groups; nor are there any
+        once the values of their keys, long texts, take as much as an aggregate may. What the panes
         will weigh: as many as stand at once, each as heavy as the heaviest now. Their merges are
         kept in the room that is left: groups come first, then fast windows.
         """
@@ -56,6 +57,8 @@ class Weighed(ABC):
         sizes = self._sizes()
         if sizes == self._roomy:
             return
+        if self.keys.value_bytes > self.part_bytes_max:
+            self.keys.freeze()
         held, weight = self._weights()
         self.closed.limit_merges(np.maximum(self.part_bytes_max - held, 0))
         over = np.flatnonzero(weight > self.part_bytes_max).tolist()
@@ -74,7 +77,8 @@ class Weighed(ABC):
         closed = self.closed
         of_open = [self.panes[pane].part_bytes for pane in self._open]
         of_closed = closed.pane_bytes.tobytes(), closed.heaviest_bytes.tobytes()
-        return of_open, *of_closed, self.part_bytes_max
+        keys_bytes = 0 if self.keys is None else self.keys.value_bytes
+        return of_open, *of_closed, keys_bytes, self.part_bytes_max
 
     def _weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What each part holds, and what it will when as many panes stand as can at once."""

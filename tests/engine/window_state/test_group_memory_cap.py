@@ -61,6 +61,23 @@ def test_a_group_that_found_no_room_once_finds_none_later(tmp_path: Path) -> Non
         check(answer, pushed)
 
 
+def test_long_texts_that_name_groups_count_against_the_cap(tmp_path: Path) -> None:
+    """64 KiB of an aggregate have room for thousands of counts, and for eight of these names."""
+    with open_small(tmp_path / "data") as db:
+        db.execute("CREATE STREAM t (ts TIMESTAMP, name VARCHAR) TIMESTAMP BY ts")
+        query = db.register("g", "SELECT name, COUNT(*) AS n FROM t GROUP BY name")
+        for first in range(0, 400, 20):
+            names = [f"{number:08000}" for number in range(first, first + 20)]
+            times = pa.array(np.full(20, NOW_US), pa.timestamp("us"))
+            receipt = db.push("t", pa.table({"ts": times, "name": names}))
+        answer = query.answer(after=receipt)
+        assert answer.others is not None
+        assert 8 < answer.table.num_rows < 40
+        assert sum(answer.table["n"].to_pylist()) == 400
+        _, published = db.core.published("g")
+        assert published.standing.size_bytes < 1 << 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("restarts", [False, True], ids=["one life", "many lives"])
