@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
@@ -10,7 +9,6 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from synopses.kernels.array_inputs import as_ids
 from synopses.kernels.grouped_arrays import grown
@@ -25,10 +23,9 @@ from synopses.model.resizing import ResizableSample
 from synopses.samples.bottom_k import KEY_MAX, Kept
 from synopses.samples.neyman_allocation import neyman
 from synopses.samples.profiles import STRATIFIED
+from synopses.samples.regrowth import surely_held
 
 FLOOR_SHARE: Final = 0.5  # Half of the rows evenly, half after Neyman.
-_RARE: Final = 1e-9  # That a stratum holds fewer rows than it is believed to.
-_RARE_LOG: Final = math.log(2.0 / _RARE)
 _PARAMETERS: Final = struct.Struct("<qq")
 _NOTHING: Final = np.zeros(0, np.int64)
 _TUPLES_MAX: Final = 2**53  # Beyond, doubles, in which sizes are reckoned, are not whole.
@@ -73,10 +70,9 @@ class StratifiedBottomK(ResizableSample):
     n_h does not depend on the keys. So nothing here does but the keys themselves:
       - When to cut, and to which sizes, follows from how many tuples came, and from what is told of
         their spread; never from what was kept of them.
-      - A stratum that was cut to n at M tuples keeps, from then on, all rows below its threshold t,
-        the (n + 1)-th smallest key of M. Of L later ones at least b are, but with probability 1e-9:
-        t is Beta(n + 1, M - n), and what is below it binomial (Chernoff). So the n + b smallest of
-        M + L can be had (`available`), and a stratum grows with what comes. Cuts ask for less.
+      - A stratum that was cut to n at M tuples keeps, from then on, all rows below its threshold.
+        Of M + L tuples the n + b smallest can be had (`available`; `regrowth.surely_held`), so a
+        stratum grows with what comes. Cuts ask for less.
     A stratum never cut holds all of its tuples.
     Source: Cohen & Kaplan 2007 (bottom-k sketches); neyman_allocation.py.
     """
@@ -164,19 +160,20 @@ class StratifiedBottomK(ResizableSample):
     @property
     def is_full(self) -> bool:
         """Whether it is time to cut: twice the rows are expected to be held."""
+        return float(self.expected().sum()) > 2 * self.k
+
+    def expected(self) -> NDArray[np.float64]:
+        """float64 [groups], how many rows of each stratum are expected to be held."""
         population = self.population
         share = self._base[: self._groups] / np.maximum(self._base_population[: self._groups], 1)
-        expected = np.where(self._cut_once, share * population, population)
-        return float(expected.sum()) > 2 * self.k
+        found: NDArray[np.float64] = np.where(self._cut_once, share * population, population)
+        return found
 
     def available(self) -> Integers:
         """int64 [groups], how many smallest keys of each stratum are held, all but for certain."""
         base, before = self._base[: self._groups], self._base_population[: self._groups]
-        with np.errstate(invalid="ignore"):
-            threshold = betaincinv(base + 1.0, np.maximum(before - base, 1.0), _RARE / 2.0)
-        mean = (self.population - before) * threshold
-        later = np.floor(np.maximum(mean - np.sqrt(2.0 * mean * _RARE_LOG), 0.0))
-        found: Integers = np.where(self._cut_once, base + later.astype(np.int64), self.population)
+        held = surely_held(base, before, self.population)
+        found: Integers = np.where(self._cut_once, held, self.population)
         return found
 
     def cut(self, deviation: NDArray[np.float64]) -> Kept:
