@@ -72,7 +72,8 @@ class Settings(BaseSettings):
     sample_rows: int = _setting(
         "memory",
         65_536,
-        "Rows of each stream's live sample (bottom-k). Ad-hoc answers with a target use it.",
+        "Rows of each stream's live sample (bottom-k). Ad-hoc answers with a target use it. It has "
+        "fewer where all samples would take more than an eighth of memory_bytes.",
         ge=64,
         le=1 << 24,
     )

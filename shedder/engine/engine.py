@@ -62,6 +62,7 @@ from shedder.streams.batches import BatchLimits
 from shedder.streams.column_bits import compile_words
 from shedder.streams.dropped_counts import Dropped
 from shedder.streams.live_sample import StreamSample
+from shedder.streams.row_sizes import compile_row_sizes
 from synopses.precompile import compile_kernels, compile_question_kernels
 
 
@@ -211,7 +212,9 @@ class Engine(Registered, Upkeep, Merging, Backfilling, ToldLevels, Budgets, Tena
             if tenant != DEFAULT_TENANT:
                 self.core.store.allow(FORMAT_TENANTS)
             stream_id = self.core.store.create_stream(schema).id
-            sample = StreamSample(schema, rows=self.core.settings.sample_rows)
+            fair_bytes = self.core.samples.fair_bytes(len(self.core.streams) + 1)
+            rows = self.core.settings.sample_rows
+            sample = StreamSample(schema, rows=rows, size_bytes_max=fair_bytes)
             self.core.actor.call(lambda: self.core.add_stream(stream_id, schema, sample)).result()
             return True
 
@@ -454,6 +457,7 @@ def _compile() -> None:
         compile_question_kernels()
         compile_remainders()
         compile_words()
+        compile_row_sizes()
 
 
 def _limits(settings: Settings) -> Limits:

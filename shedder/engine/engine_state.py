@@ -34,6 +34,7 @@ from shedder.engine.runtime.caller import OPERATOR, Asker
 from shedder.engine.runtime.environment import Machine
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.answer_scheduler import Answering
+from shedder.engine.standing_queries.sample_budget import SampleBudget
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_sharing import part
@@ -69,6 +70,7 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         self.machine = machine
         self.clock_us = machine.now_us
         self.streams: dict[str, Stream] = {}
+        self.samples = SampleBudget(settings.memory_bytes)
         self.intakes: dict[str, Intake] = {}
         self.applied_sequence = 0  # The log's number of the next record to apply.
         self.actor = machine.actor("shedder-apply", self._idle)
@@ -214,6 +216,8 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         if header.first_position != stream.sample.position:  # Damage has torn a hole.
             rows = self.settings.sample_rows
             stream.go_on_at(header.first_position, self.clock_us(), sample_rows=rows)
+        samples = (each.sample for each in self.streams.values())
+        self.samples.make_room(stream.sample, batch.nbytes, samples)
         stream.sample.update(header.first_position, frame)
         stream.apply(header, frame, dropped=dropped, passed_by=passed_by, overtaken=overtaken)
         self._after(stream)
@@ -282,9 +286,14 @@ class Core(LevelsInForce, SizesInForce, AlterationsInForce):
         next_at = 0.0 if more else min(checkpoint_at, refresh_at, self._share_at)
         return max(0.0, next_at - self.machine.monotonic_s())
 
+    def share_samples(self) -> None:
+        """Divide the memory of live samples among streams. On the apply thread."""
+        self.samples.divide([stream.sample for stream in self.streams.values()])
+
     def _share_if_due(self, now: float) -> None:
         if now >= self._share_at:
             self._share_at = now + self.settings.allocation_seconds
+            self.share_samples()
             if any(stream.queries for stream in self.streams.values()):
                 self.go_share()
 

@@ -33,6 +33,11 @@ class PlainRows:
         """Bytes held."""
         return self._words.nbytes
 
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of the rows, without room for more."""
+        return self._size * self._words.itemsize * len(self._words)
+
     def append(self, columns: Sequence[Words], rows: NDArray[np.int64]) -> None:
         """Append these rows of columns, one int64 [n] for each of the schema."""
         size = self._size + len(rows)

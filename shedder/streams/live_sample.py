@@ -18,16 +18,21 @@ from shedder.errors import CorruptData
 from shedder.streams.basics import ColumnBasics
 from shedder.streams.batches import arrow_schema, encode
 from shedder.streams.frame import Frame
+from shedder.streams.row_sizes import RowSizes, row_bytes
 from shedder.streams.sample_payload import KeptRows
 from shedder.streams.stratified_sample import Strata, StratifiedView
+from shedder.streams.uniform_rows import UniformRows
 from synopses.kernels.array_inputs import as_input
 from synopses.kernels.hashing import salted, uniforms
 from synopses.samples.admission_kernels import few_at_least
-from synopses.samples.bottom_k import BottomK, HashSample, WeightedBottomK
+from synopses.samples.bottom_k import HashSample, WeightedBottomK
 
 _LENGTH: Final = struct.Struct("<Q")
 _FORMAT: Final = 2
 _POSITIVE, _NEGATIVE = "+", "-"
+NO_LIMIT: Final = 1 << 62  # Bytes.
+_UNIFORM_SHARES: Final = 4  # Of the bytes, where each of the other samples has one.
+_ROOM: Final = 0.75  # A cut leaves a quarter of the bytes free: rows get wider step by step.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +85,24 @@ class SampleView:
         return self.rows.num_rows == self.population
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleImage:
+    """A sample's state as of one position, before it is bytes; never changed."""
+
+    sections: tuple[bytes | pa.RecordBatch, ...]
+
+    def to_bytes(self) -> bytes:
+        """Each section behind its length."""
+        made = (each if isinstance(each, bytes) else encode(each) for each in self.sections)
+        return b"".join(part for each in made for part in (_LENGTH.pack(len(each)), each))
+
+
 class StreamSample:
     """A uniform bottom-k sample of a stream; on request by weight, by hash or by group, too.
 
     A function of the stream's seed and the tuples at [first, position) alone: a replay draws the
-    same rows. Used by one thread; `view` may be handed to others.
+    same rows. Where wide rows exceed the bytes that `limit` allows, fewer rows are kept, and how
+    many depends on where batches end, too. Used by one thread; `view` may be handed to others.
     """
 
     def __init__(
@@ -97,6 +115,7 @@ class StreamSample:
         hashed: Iterable[str] = (),
         strata: Mapping[tuple[str, ...], tuple[str, ...]] | None = None,
         basics: Mapping[str, ColumnBasics] | None = None,
+        size_bytes_max: int = NO_LIMIT,
     ) -> None:
         """Begin empty.
 
@@ -109,13 +128,16 @@ class StreamSample:
           strata: columns whose groups should each be known, with the numeric columns whose spread
             decides how many rows each group gets.
           basics: of tuples before `first`, which ranges of columns shall hold for, too.
+          size_bytes_max: as of `limit`.
         """
         self.schema = schema
         self.first = self.position = first
         self._arrow = arrow_schema(schema)
         self._typed = {each.name: Column(each.name, each.type) for each in schema.columns}
-        self._uniform = BottomK(rows)
-        self._rows = KeptRows(self._arrow)
+        self.rows_max = rows
+        self.size_bytes_max = size_bytes_max
+        self._sizes = RowSizes.of(self._arrow)
+        self._uniform = UniformRows(self._arrow, rows)
         self._weighted = {
             (name, sign): (WeightedBottomK(rows), KeptRows(self._arrow))
             for name in weighted
@@ -160,7 +182,42 @@ class StreamSample:
     def size_bytes(self) -> int:
         """Bytes held by keys and rows."""
         by_group = sum(strata.size_bytes for strata in self._strata)
-        return by_group + sum(s.size_bytes + rows.size_bytes for s, rows in self._parts())
+        by_value = sum(s.size_bytes + rows.size_bytes for s, rows in self._by_value())
+        return self._uniform.size_bytes + by_group + by_value
+
+    @property
+    def wanted_bytes(self) -> float:
+        """Bytes within which no sample has fewer rows because rows are wide."""
+        rows = min(2 * self.rows_max, self.population)
+        most = float(rows * self._sizes.greatest_bytes)
+        if most * self.shares > self.size_bytes_max:
+            most = min(most, self._sizes.bytes_of(rows))
+        return most * self.shares
+
+    def limit(self, size_bytes: int) -> None:
+        """Hold at most so many bytes of rows, from now on, too.
+
+        The uniform sample keeps fewer rows; how many follows from the sizes of all tuples, so it is
+        as fair as before. Samples by weight and by hash get a higher threshold. A sample by group
+        that would know too little of its groups is dropped.
+        """
+        if size_bytes < self.size_bytes_max:
+            self._view = None  # It may hold rows that go now.
+        self.size_bytes_max = size_bytes
+        self._uniform.fit(self._sizes, self._share_bytes(_UNIFORM_SHARES))
+        for sample, rows in self._by_value():
+            _fit(sample, rows, self._share_bytes(1))
+        greatest_bytes = self._sizes.greatest_bytes
+        self._strata = [s for s in self._strata if s.fit(self._share_bytes(1), greatest_bytes)]
+
+    @property
+    def shares(self) -> int:
+        """Equal shares that the bytes are split into: the uniform sample has several."""
+        others = 2 * len(self.weighted) + len(self._hashed) + len(self._strata)
+        return _UNIFORM_SHARES + others if others else 1
+
+    def _share_bytes(self, shares: int) -> float:
+        return self.size_bytes_max * min(shares / self.shares, 1.0)
 
     def update(self, first_position: int, frame: Frame) -> None:
         """Offer the next tuples.
@@ -173,14 +230,16 @@ class StreamSample:
         batch = frame.batch
         keys = frame.sample_keys(self.schema.seed, first_position)
         basics = {name: frame.basics(name) for name in self._basics}
-        self._rows.move(self._uniform.update(keys), frame)
+        sizes = self._sizes.update(batch)
+        self.position += batch.num_rows
+        self._uniform.update(keys, frame, self.population)
         self._update_weighted(frame, basics, keys)
         self._update_hashed(frame)
         for strata in self._strata:
-            strata.update(first_position, frame)
+            strata.update(first_position, frame, sizes)
         self._basics = {name: self._basics[name].merged(found) for name, found in basics.items()}
-        self.position += batch.num_rows
         self._view = None
+        self.limit(self.size_bytes_max)
 
     def view(self) -> SampleView:
         """The sample as of now."""
@@ -199,7 +258,7 @@ class StreamSample:
                 self.schema,
                 self.first,
                 self.position,
-                self._rows.together(),
+                self._uniform.together(self.population),
                 dict(self._basics),
                 weighted,
                 hashed,
@@ -209,23 +268,31 @@ class StreamSample:
 
     def to_bytes(self) -> bytes:
         """The state, the same for the same tuples: a JSON head, then keys and rows per sample."""
+        return self.image().to_bytes()
+
+    def image(self) -> SampleImage:
+        """The state as of now; another thread may make bytes of it."""
         self._settle()
         head = {
             "format": _FORMAT,
             "first": self.first,
             "position": self.position,
-            "rows": self._uniform.k,
-            "weighted": [name for name, sign in self._weighted if sign == _POSITIVE],
+            "rows": self.rows_max,
+            "weighted": list(self.weighted),
             "hashed": list(self._hashed),
             "strata": list(self.strata.items()),
             "basics": {name: asdict(basics) for name, basics in self._basics.items()},
+            "sizes": self._sizes.to_json(),
+            "cut": self._uniform.cut,
+            "strata_bytes": [strata.seen_bytes.tolist() for strata in self._strata],
         }
-        sections = [json.dumps(head).encode()]
-        for sample, rows in self._parts():
-            sections += [sample.to_bytes(), _stored(rows)]
+        sections: list[bytes | pa.RecordBatch] = [json.dumps(head).encode()]
+        sections += self._uniform.state()
+        for sample, rows in self._by_value():
+            sections += [sample.to_bytes(), rows.together()]
         for strata in self._strata:
-            sections += [_stored(strata.rows), *strata.to_parts()]
-        return b"".join(part for s in sections for part in (_LENGTH.pack(len(s)), s))
+            sections += [strata.rows.together(), *strata.to_parts()]
+        return SampleImage(tuple(sections))
 
     @classmethod
     def from_bytes(cls, schema: StreamSchema, image: bytes) -> Self:
@@ -250,17 +317,23 @@ class StreamSample:
         )
         sample.position = head["position"]
         sample._basics = {name: ColumnBasics(**facts) for name, facts in head["basics"].items()}
-        sample._uniform = BottomK.from_bytes(next(sections))
-        sample._rows = _restored(next(sections), sample._arrow)
+        keys, rows = next(sections), _restored(next(sections), sample._arrow)
+        cut, sizes = head.get("cut"), head.get("sizes")
+        if sizes is None:  # Written before samples were bounded in bytes.
+            sample._sizes = RowSizes.like(rows.together(), sample.population)
+        else:
+            sample._sizes.restore(sizes)
+        sample._uniform.restore(keys, rows, None if cut is None else (cut[0], cut[1]))
         for key in sample._weighted:
             weighted = WeightedBottomK.from_bytes(next(sections))
             sample._weighted[key] = (weighted, _restored(next(sections), sample._arrow))
         for name in sample._hashed:
             by_hash = HashSample.from_bytes(next(sections))
             sample._hashed[name] = (by_hash, _restored(next(sections), sample._arrow))
-        for strata in sample._strata:
+        strata_bytes = head.get("strata_bytes") or [None] * len(sample._strata)
+        for strata, seen_bytes in zip(sample._strata, strata_bytes, strict=True):
             rows = _restored(next(sections), sample._arrow)
-            strata.restore(sections, rows)
+            strata.restore(sections, rows, seen_bytes)
         return sample
 
     def _update_weighted(
@@ -290,13 +363,12 @@ class StreamSample:
             keys = frame.keys((self._typed[name],))  # As queries ask: hashed once.
             rows.move(by_hash.update(salted(keys, seed)), frame)
 
-    def _parts(self) -> Iterator[tuple[BottomK | WeightedBottomK | HashSample, KeptRows]]:
-        yield self._uniform, self._rows
+    def _by_value(self) -> Iterator[tuple[WeightedBottomK | HashSample, KeptRows]]:
         yield from self._weighted.values()
         yield from self._hashed.values()
 
     def _settle(self) -> None:
-        for sample, rows in self._parts():
+        for sample, rows in self._by_value():
             rows.move(sample.settle())
 
     def _weighted_view(self, name: str, sign: str) -> WeightedView:
@@ -304,8 +376,24 @@ class StreamSample:
         return WeightedView(rows.together(), sample.weights, sample.tau)
 
 
-def _stored(rows: KeptRows) -> bytes:
-    return encode(rows.together())
+def _fit(sample: WeightedBottomK | HashSample, rows: KeptRows, size_bytes: float) -> None:
+    """Keep the rows that come first by weight or by hash, as many as fit.
+
+    The threshold is that of the first row that does not fit. It stays the same if a kept row gets
+    a better place, so sums by it are unbiased whatever the sizes of rows (Ting 2018, "Adaptive
+    threshold sampling and estimation", substitutable thresholds).
+    """
+    if rows.content_bytes <= size_bytes:
+        return
+    if isinstance(sample, WeightedBottomK):
+        order = np.argsort(-sample.priorities, kind="stable")
+    else:
+        order = np.argsort(sample.hashes, kind="stable")
+    sizes = np.cumsum(row_bytes(rows.together())[order])
+    rows_max = sample.size
+    fitting = int(np.searchsorted(sizes, _ROOM * size_bytes / 2.0, side="right"))
+    rows.move(sample.resize(max(1, fitting)))
+    sample.resize(rows_max)
 
 
 def _restored(image: bytes, schema: pa.Schema) -> KeptRows:

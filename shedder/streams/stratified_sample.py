@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +16,17 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.streams.batches import arrow_schema
 from shedder.streams.frame import Frame
 from shedder.streams.group_keys import OTHERS, GroupKeys
+from shedder.streams.row_sizes import fixed_bytes, row_bytes
 from shedder.streams.sample_payload import KeptRows
+from synopses.kernels.grouped_arrays import grown
 from synopses.kernels.hashing import position_start
 from synopses.moments.moments import GroupedMoments
 from synopses.samples.stratified_sample import StratifiedBottomK
 
 ROWS_PER_STRATUM: Final = 32  # With fewer for each, groups that come later share one stratum.
+ROWS_PER_STRATUM_MIN: Final = 16  # Where fewer would be left for each, there is no such sample.
+KEYS_SHARE_MAX: Final = 0.25  # Of the sample's bytes, that the keys of strata may take.
+_ROOM: Final = 0.75  # A cut leaves a quarter of the bytes free: rows get wider step by step.
 _SPREAD_EVERY: Final = 16  # Tuples of which one tells of the spread, by position.
 
 
@@ -79,7 +84,10 @@ class Strata:
         self._groups = tuple(Column(name, types[name]) for name in columns)
         self._measured = tuple(Column(name, types[name]) for name in measures)
         self._keys = GroupKeys(self._groups, rows // ROWS_PER_STRATUM)
+        self.rows_max = rows
         self._sample = StratifiedBottomK(1, rows)
+        self._fixed_bytes = fixed_bytes(arrow_schema(schema))
+        self._seen_bytes: NDArray[np.float64] = np.zeros(1)
         self._rows = KeptRows(arrow_schema(schema))
         whole = [types[name] is not ColumnType.DOUBLE for name in measures]
         self._moments = [GroupedMoments(1, integer=each) for each in whole]
@@ -91,15 +99,66 @@ class Strata:
         spread = sum(moments.size_bytes for moments in (*self._moments, *self._spread))
         return self._sample.size_bytes + self._rows.size_bytes + self._keys.size_bytes + spread
 
-    def update(self, first_position: int, frame: Frame) -> None:
-        """Offer the next tuples of the stream, all of them."""
+    def update(
+        self,
+        first_position: int,
+        frame: Frame,
+        sizes: NDArray[np.int64] | None,
+    ) -> None:
+        """Offer the next tuples of the stream, all of them.
+
+        sizes: int64 [rows], bytes of each tuple; None where all have the same.
+        """
         start = position_start(self._schema.seed, first_position)
         ids = self._keys.assign(frame)
         self._sample.grow(self._keys.size)
         self._rows.move(self._sample.update(ids, start), frame)
         self._measure(frame, ids, first_position)
+        if len(self._seen_bytes) < self._keys.size:
+            self._seen_bytes = grown(self._seen_bytes, self._keys.size)
+        if sizes is not None:
+            self._seen_bytes += np.bincount(ids, sizes, minlength=len(self._seen_bytes))
         if self._sample.is_full:
             self._cut()
+
+    @property
+    def seen_bytes(self) -> NDArray[np.float64]:
+        """float64 [strata], of all tuples, kept or not; 0 where all tuples are of one size."""
+        return self._seen_bytes[: self._keys.size]
+
+    def fit(self, size_bytes: float, greatest_bytes: int) -> bool:
+        """Hold so many bytes at most, as far as sizes of all tuples foretell.
+
+        How many rows are kept of each stratum follows from the mean size of all of its tuples, and
+        never from the rows that are kept.
+
+        Args:
+          size_bytes: of the rows. greatest_bytes: no tuple is larger.
+
+        Returns:
+          whether enough rows are left for each stratum; else this sample is to be dropped.
+        """
+        if self._keys.size_bytes > KEYS_SHARE_MAX * size_bytes:
+            return False
+        if greatest_bytes * 2 * self.rows_max <= size_bytes and self._sample.k == self.rows_max:
+            return True
+        least = ROWS_PER_STRATUM_MIN * self._keys.size
+        while (expected := self._expected_bytes()) > size_bytes:
+            rows = min(self._sample.k, float(self._sample.expected().sum()))
+            fitting = int(rows * _ROOM * size_bytes / expected / 2.0)
+            if fitting < least:
+                return False
+            self._sample.resize(fitting)
+            self._cut()
+        if 4.0 * expected <= size_bytes and self._sample.k < self.rows_max:
+            self._sample.resize(min(2 * self._sample.k, self.rows_max))
+        return True
+
+    def _expected_bytes(self) -> float:
+        mean = np.maximum(
+            self.seen_bytes / np.maximum(self._sample.population, 1), self._fixed_bytes
+        )
+        return float((self._sample.expected() * mean).sum())
 
     def view(self) -> StratifiedView:
         """The sample as of now."""
@@ -156,11 +215,22 @@ class Strata:
         """The held rows, in the order of the sample's keys."""
         return self._rows
 
-    def restore(self, parts: Iterator[bytes], rows: KeptRows) -> None:
-        """Go on from what an earlier process wrote; nothing was offered here yet."""
+    def restore(
+        self, parts: Iterator[bytes], rows: KeptRows, seen_bytes: Sequence[float] | None
+    ) -> None:
+        """Go on from what an earlier process wrote; nothing was offered here yet.
+
+        seen_bytes: None where a version wrote it that did not count them: the rows tell.
+        """
         assert self._keys.size == 1, self._keys.size
         self._keys.restore(next(parts))
         self._sample = StratifiedBottomK.from_bytes(next(parts))
         self._moments = [GroupedMoments.from_bytes(next(parts)) for _ in self._measured]
         self._spread = [GroupedMoments.from_bytes(next(parts)) for _ in self._measured]
         self._rows = rows
+        if seen_bytes is None:
+            held = rows.together()
+            mean = float(row_bytes(held).mean()) if held.num_rows else 0.0
+            self._seen_bytes = mean * self._sample.population.astype(np.float64)
+        else:
+            self._seen_bytes = np.array(seen_bytes)

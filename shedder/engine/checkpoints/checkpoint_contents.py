@@ -3,14 +3,15 @@
 A checkpoint is the closed panes, the open ones, levels in force, samples, watermarks, producers'
 sequences, what audits have come to, and the log's sequence up to which all of these are complete.
 It is one catalog transaction. What may change is made bytes at one moment; closed panes, which do
-not change, may be made bytes later, a few at a time.
+not change, may be made bytes later, a few at a time. Rows of samples do not change either: the
+thread that writes the checkpoint makes bytes of them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -29,11 +30,21 @@ from shedder.engine.window_state.pane_store_writer import PanesToStore
 from shedder.engine.window_state.query_state import Standing
 from shedder.queries.certification.certification import Certification
 from shedder.streams.ipc import table_bytes
-from shedder.streams.live_sample import StreamSample
+from shedder.streams.live_sample import SampleImage, StreamSample
 
 BUDGET = "budget"  # The part that says what an operator has set of the budget,
 TENANTS = "tenants"  # ... and this of tenants' quotas.
 _ALL_TIME = (-(1 << 63), (1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleToStore:
+    """A stream's sample as it was at one position."""
+
+    stream: Stream
+    sample: StreamSample
+    position: int
+    image: SampleImage
 
 
 @dataclass(slots=True, eq=False)
@@ -41,15 +52,17 @@ class Checkpoint:
     """All live state as of a log sequence, but for closed panes that are not bytes yet.
 
     sequence: every record of the log below it has been applied.
-    parts: what every checkpoint of this state has to write again: all but the closed panes.
+    parts: what every checkpoint of this state has to write again: all but closed panes and samples.
     kept: parts that stay as the checkpoint before had them.
+    samples: by key of their parts; `store` makes bytes of them, on its own thread.
     """
 
     sequence: int
     parts: dict[str, bytes]
     kept: dict[str, Stream]
+    samples: dict[str, SampleToStore]
     _panes: list[tuple[Standing, PanesToStore]]
-    _samples: list[tuple[Stream, StreamSample, int, int]]  # Stored, at which position; bytes.
+    _sample_bytes: dict[str, int] = field(default_factory=dict, init=False)  # Stored.
 
     @classmethod
     def of(
@@ -75,7 +88,7 @@ class Checkpoint:
         """
         parts: dict[str, bytes] = {}
         kept: dict[str, Stream] = {}
-        samples = []
+        samples: dict[str, SampleToStore] = {}
         standings = []
         for name, stream in streams.items():
             parts[f"stream/{stream.id}"] = _stream_state(stream, producers[name])
@@ -83,8 +96,8 @@ class Checkpoint:
             if stream.sample_is_stored:  # It is as large as all the rest.
                 kept[key] = stream
             else:
-                parts[key] = stream.sample.to_bytes()
-                samples.append((stream, stream.sample, stream.sample.position, len(parts[key])))
+                sample = stream.sample
+                samples[key] = SampleToStore(stream, sample, sample.position, sample.image())
             for published in stream.queries.values():
                 if not published.failed:  # What broke may be in its panes.
                     standings.append(published.standing)
@@ -95,7 +108,7 @@ class Checkpoint:
             parts[TENANTS] = tenants.to_bytes()
         found = [(standing, standing.to_store()) for standing in standings]
         panes = [(standing, each) for standing, each in found if each is not None]
-        return cls(sequence, parts, kept, panes, samples)
+        return cls(sequence, parts, kept, samples, panes)
 
     @property
     def waiting_panes(self) -> int:
@@ -123,10 +136,12 @@ class Checkpoint:
         Raises:
           DiskFull, StorageFailed: nothing was stored.
         """
+        samples = {key: each.image.to_bytes() for key, each in self.samples.items()}
+        self._sample_bytes = {key: len(data) for key, data in samples.items()}
         with catalog.transaction():
             for _, panes in self._panes:
                 panes.put(catalog)
-            catalog.write_checkpoint(self.sequence, self.parts, self.kept)
+            catalog.write_checkpoint(self.sequence, self.parts | samples, self.kept)
 
     def stored(self) -> int:
         """It is written. As `of`.
@@ -134,12 +149,14 @@ class Checkpoint:
         Returns:
           How many bytes every checkpoint of this state has to write again.
         """
-        for stream, sample, position, size_bytes in self._samples:
-            stream.note_stored_sample(sample, position, size_bytes)
+        for key, each in self.samples.items():
+            size_bytes = self._sample_bytes[key]
+            each.stream.note_stored_sample(each.sample, each.position, size_bytes)
         for _, panes in self._panes:
             panes.forget()
         unchanged = sum(stream.sample_stored_bytes for stream in self.kept.values())
-        return unchanged + sum(len(part) for part in self.parts.values())
+        written = sum(len(part) for part in self.parts.values()) + sum(self._sample_bytes.values())
+        return unchanged + written
 
     def failed(self) -> None:
         """It could not be written: the next one stores all of it. As `of`."""

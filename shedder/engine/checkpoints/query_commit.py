@@ -49,9 +49,7 @@ class Joining:
         self.writing: Future[None] = Future()
         self._sequence = sequence
         self._parts = query_parts(published)
-        if sample is not None:
-            data = _SEQUENCE.pack(sequence) + sample.to_bytes()
-            self._parts[_sample(entry.stream_id)] = data
+        self._sample = None if sample is None else sample.image()
         self._leave = leave
         self._panes = published.standing.to_store()
 
@@ -80,8 +78,12 @@ class Joining:
           DiskFull, StorageFailed: nothing was stored.
         """
         try:
+            parts = self._parts
+            if self._sample is not None:
+                data = _SEQUENCE.pack(self._sequence) + self._sample.to_bytes()
+                parts = parts | {_sample(self.entry.stream_id): data}
             with catalog.transaction():
-                catalog.join_checkpoint(self.entry, self._sequence, self._parts)
+                catalog.join_checkpoint(self.entry, self._sequence, parts)
                 if self._panes is not None:
                     self._panes.put(catalog)
         except ShedderError as error:

@@ -65,6 +65,7 @@ def recover(core: Core) -> None:
     is read and the log after it applied, exactly as it was applied the first time.
     """
     producers, joining = _read_checkpoint(core)
+    core.share_samples()
     start = core.store.catalog.checkpoint_sequence()
     core.applied_sequence = start
     positions = {name: core.store.end_position(s.id) for name, s in core.streams.items()}
@@ -182,6 +183,7 @@ class _Joining:
     def join(self) -> None:
         """All records before it have been applied."""
         if self.sample is not None:
+            self.sample.limit(self.stream.sample.size_bytes_max)
             self.stream.sample = self.sample
         if self.published is not None:
             self.stream.queries[self.published.standing.name] = self.published

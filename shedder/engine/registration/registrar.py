@@ -206,6 +206,7 @@ class Registrar:
             hashed=hashed,
             strata=strata,
             basics=old.basics if old.first else None,
+            size_bytes_max=old.size_bytes_max,
         )
 
     def _check_exact(self, stream: Stream, query: BoundQuery) -> None:

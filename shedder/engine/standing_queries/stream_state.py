@@ -135,7 +135,11 @@ class Stream:
         if position > self.position:
             self.lost.add((self.position, position), self.watermark.limit_us(now_us))
         self.sample = StreamSample(
-            self.schema, rows=sample_rows, first=position, basics=self.sample.basics
+            self.schema,
+            rows=sample_rows,
+            first=position,
+            basics=self.sample.basics,
+            size_bytes_max=self.sample.size_bytes_max,
         )
 
     def apply_built(self, header: Built, checked: Checked) -> None:

@@ -1,0 +1,65 @@
+"""Division of the memory for live samples among streams, by what each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import numpy as np
+
+from shedder.overload.admission_rate import weighted_shares
+from shedder.streams.live_sample import StreamSample
+
+SAMPLES_SHARE: Final = 8  # Live samples hold this part of the memory budget, together.
+_ROOM: Final = 1.5  # A stream is given more than it needs now, so that it may grow.
+_GROWTH: Final = 1.0625  # Between two divisions that one stream asks for, it grows by this.
+
+
+class SampleBudget:
+    """Bytes of all live samples; a stream's share depends on counts and sizes of its tuples alone.
+
+    A share that depended on the rows that were kept would make the number of kept rows depend on
+    them, too: such a sample is not uniform. Used by the apply thread.
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        """memory_bytes: the budget of the process."""
+        self._size_bytes = memory_bytes // SAMPLES_SHARE
+        self._asked: dict[StreamSample, int] = {}  # By sample, its population.
+
+    def fair_bytes(self, streams: int) -> int:
+        """The share of each of so many streams that need as much as they can get."""
+        return self._size_bytes // max(streams, 1)
+
+    def make_room(
+        self, sample: StreamSample, batch_bytes: int, samples: Iterable[StreamSample]
+    ) -> None:
+        """Divide anew if a sample is about to need more than its share.
+
+        Args:
+          sample: that a batch is going to be offered to. batch_bytes: of the batch.
+          samples: of all streams.
+        """
+        if sample.wanted_bytes + sample.shares * batch_bytes <= sample.size_bytes_max:
+            return
+        if sample.population >= _GROWTH * self._asked.get(sample, 0):
+            self.divide(list(samples), about_to_come=(sample, batch_bytes))
+
+    def divide(
+        self,
+        samples: Collection[StreamSample],
+        about_to_come: tuple[StreamSample, int] | None = None,
+    ) -> None:
+        """Give each sample its share: what one leaves goes to the others."""
+        self._asked = {sample: self._asked.get(sample, 0) for sample in samples}
+        if not samples:
+            return
+        needs = np.array([sample.wanted_bytes for sample in samples])
+        if about_to_come is not None:
+            sample, batch_bytes = about_to_come
+            self._asked[sample] = sample.population
+            needs += [sample.shares * batch_bytes * (each is sample) for each in samples]
+        shares = weighted_shares(_ROOM * needs, np.ones(len(needs)), self._size_bytes)
+        left = (self._size_bytes - shares.sum()) / len(needs)
+        for each, share in zip(samples, shares.tolist(), strict=True):
+            each.limit(int(share + left))
