@@ -77,5 +77,6 @@ def delete(
     if rows:
         with suppress(InternalError, Draining):  # Halted, or closed: what is deleted stays so.
             core.actor.call(stream.note_deleted).result()
-    engine.relayouts.wake(stream.schema.name)  # Rollups are made anew without them.
+    engine.repair.wake()  # Panes of standing queries are built again without them,
+    engine.relayouts.wake(stream.schema.name)  # ... and rollups.
     return Answer.status(f"{rows:,} rows deleted from {stream.schema.name}")

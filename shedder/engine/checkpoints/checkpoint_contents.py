@@ -24,6 +24,7 @@ from shedder.engine.panes.late_tuples import LatePanes
 from shedder.engine.runtime.quotas import Tenants
 from shedder.engine.standing_queries.dropped_tuples import Drops
 from shedder.engine.standing_queries.lost_tuples import Lost
+from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.window_state.pane_store_writer import PanesToStore
@@ -211,6 +212,7 @@ def _query_state(published: Published) -> bytes:
         "audited": published.audited,
         "bet_to_us": published.bet_to_us,
         "lost": published.lost.to_json() if published.lost else None,
+        "deleted": published.deleted.to_json(),
     }
     panes = [] if published.failed else standing.open_panes()
     fields: list[pa.Field[Any]] = [pa.field("pane", pa.int64()), pa.field("data", pa.binary())]
@@ -276,6 +278,8 @@ def restore_query(
         published.failed = state["failed"]
         if state.get("lost"):  # Absent before what damage took was told.
             published.lost = Lost.from_json(state["lost"])
+        if "deleted" in state:  # Absent before panes were built again after a DELETE.
+            published.deleted = PaneDeletions.from_json(state["deleted"])
         if "certification" in state:  # Written since audits outlive the service.
             published.certification = Certification.restored(state["certification"])
             published.audited = None if state["audited"] is None else tuple(state["audited"])

@@ -63,6 +63,10 @@ class LatePanes:
         for old in [p for p in self.by_pane if p < pane]:
             del self.by_pane[old]
 
+    def forget(self, pane: int) -> None:
+        """Forget the count of a pane that was built again, late tuples included."""
+        self.by_pane.pop(pane, None)
+
     def count_in(self, wanted: range) -> int:
         """How many tuples were late for these panes, at most."""
         late = sum(count for pane, count in self.by_pane.items() if pane in wanted)

@@ -1,15 +1,16 @@
-"""Repair: panes that were thinned are built again from the archive, when nothing else is to do."""
+"""Repair: thinned panes and panes with deleted rows, built again from the archive when idle."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import structlog
 
 from shedder.archive.backfill.staged_runs import POSITION_MIN
+from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.archive.store.scan import Live
 from shedder.archive.tasks.progress import Progress
 from shedder.engine.engine_state import Core
@@ -20,6 +21,7 @@ from shedder.engine.runtime.background_pace import Pace
 from shedder.engine.runtime.background_tasks import Tasks
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
+from shedder.engine.window_state.pane_sharing import first_untaken
 from shedder.engine.window_state.query_state import Standing
 from shedder.errors import Cancelled, CorruptData, Draining, ShedderError
 from shedder.streams.frame import Frame
@@ -36,11 +38,18 @@ class _Busy(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unit:
-    """Panes of one query that are rebuilt together; of a window that does not slide, pane 0."""
+    """Panes of one query that are rebuilt together; of a window that does not slide, pane 0.
+
+    behind: those of the panes that may count deleted rows. reflected: DELETEs of the stream before
+    the unit is read. backfilled: rows of the stream that were backfilled before that.
+    """
 
     stream: Stream
     published: Published
     panes: tuple[int, ...]
+    behind: frozenset[int]
+    reflected: int
+    backfilled: int
 
     @property
     def standing(self) -> Standing:
@@ -50,11 +59,12 @@ class _Unit:
 class Repair:
     """One worker that lets everybody pass. Safe from any thread.
 
-    A pane is replaced only by one of the same tuples: none came too late for it, and both must have
-    had as many rows to read. So panes to which late tuples, summaries built elsewhere or rows that
-    have been deleted since belong, or whose past is no longer in the archive, stay as they are.
-    Queries of which the operator has forced a synopsis to read less do, too, and those whose old
-    panes are collapsed.
+    A thinned pane is replaced only by one of the same tuples: none came too late for it, and both
+    must have had as many rows to read. A pane that may count deleted rows is replaced by one of
+    all rows that the archive has of it, late ones included. The archive must have had all of
+    them: the stream has taken no summaries, has lost no bytes of the log, and retains the pane.
+    Other panes stay as they are. So do those of queries of which the operator has forced a
+    synopsis to read less, or whose old panes are collapsed.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class Repair:
         self._may_go = may_go
         self._lock = threading.Lock()
         self._waits = False
-        self._hopeless: set[tuple[str, int, int, bool]] = set()  # See `_key`.
+        self._hopeless: set[tuple[str, int, int, bool, bool]] = set()  # See `_key`.
         self._worker = core.machine.pool("shedder-repair")
         self.repaired_panes = 0
 
@@ -88,7 +98,7 @@ class Repair:
     def wake(self) -> None:
         """See whether there is something to repair, and do it; returns at once."""
         with self._lock:
-            if self._waits or not self._any_thinned():
+            if self._waits or not self._any_due():
                 return
             self._waits = True
         try:
@@ -101,13 +111,14 @@ class Repair:
         """Return when the worker has ended."""
         self._worker.shutdown(cancel_futures=True)
 
-    def _any_thinned(self) -> bool:
-        return any(
-            pane.segments and _key(stream, published, number) not in self._hopeless
-            for stream in list(self._core.streams.values())
-            for published in list(stream.queries.values())
-            for number, pane in list(published.standing.panes.items())
-        )
+    def _any_due(self) -> bool:
+        for stream in list(self._core.streams.values()):
+            for published in list(stream.queries.values()):
+                thinned = (n for n, it in list(published.standing.panes.items()) if it.segments)
+                for number in (*thinned, *self._behind(stream, published)):
+                    if _key(stream, published, number) not in self._hopeless:
+                        return True
+        return False
 
     def _done(self, future: Future[None]) -> None:
         with self._lock:
@@ -160,24 +171,64 @@ class Repair:
         standing = published.standing
         if any(standing.levels) or standing.grid.coarsening.grains != (1,):
             return  # Still thinned, or forced to be; or there are cells of several panes.
+        deletions = stream.deletions()
+        published.deleted.look(deletions, standing, stream.position)
+        behind = self._behind(stream, published)
+        backfilled = self._core.store.backfilled_rows(stream.id)
         open_panes = set(standing.open_panes()) if standing.grid.slides else set()
+        untaken = first_untaken(standing)
         chosen: list[int] = []
+
+        def unit() -> _Unit:
+            some = behind.intersection(chosen)
+            return _Unit(stream, published, tuple(chosen), some, len(deletions), backfilled)
+
         rows = 0
         for number, pane in sorted(standing.panes.items()):
-            if not pane.segments or number in open_panes:
+            if number in open_panes or not (pane.segments or number in behind):
                 continue
             key = _key(stream, published, number)
-            if number in standing.late_panes.by_pane:  # The archive has rows that it has not.
+            if number in published.deleted.behind:
+                if number not in behind:
+                    if untaken is None or number < untaken:
+                        self._hopeless.add(key)
+                    continue
+            elif number in standing.late_panes.by_pane:  # The archive has rows that it has not.
                 self._hopeless.add(key)
             if key in self._hopeless:
                 continue
             chosen.append(number)
             rows += rows_there(pane)
             if rows >= ROWS_AT_ONCE:
-                yield _Unit(stream, published, tuple(chosen))
+                yield unit()
                 chosen, rows = [], 0
         if chosen:
-            yield _Unit(stream, published, tuple(chosen))
+            yield unit()
+
+    def _behind(self, stream: Stream, published: Published) -> frozenset[int]:
+        """The panes that may count deleted rows and can be built again now. From any thread."""
+        found, standing = list(published.deleted.behind), published.standing
+        if not found or any(standing.levels) or not self._has_all(stream):
+            return frozenset()
+        panes, untaken = set(standing.panes), first_untaken(standing)
+        if standing.grid.slides:
+            panes.difference_update(standing.open_panes())
+        return frozenset(
+            number
+            for number in panes.intersection(found)
+            if (untaken is None or number < untaken or not _late_for(standing, number))
+            and self._retains(stream, standing, number)
+        )
+
+    def _has_all(self, stream: Stream) -> bool:
+        """Whether the archive has, or had until they were deleted, all tuples of a stream."""
+        lost = stream.lost or self._core.store.holes(stream.id)
+        return not (stream.takes_summaries or lost)
+
+    def _retains(self, stream: Stream, standing: Standing, number: int) -> bool:
+        from_us, width_us = self._core.store.retained_from_us(stream.id), standing.grid.width_us
+        start_us = standing.grid.span.start_us if width_us is None else number * width_us
+        return from_us is None or (start_us is not None and start_us >= from_us)
 
     # --- one unit ------------------------------------------------------------------------------
 
@@ -191,7 +242,7 @@ class Repair:
         )
         past = self._past(unit, again, progress)
         try:
-            if standing.grid.slides:
+            if standing.grid.slides and not unit.behind:
                 past.read_on()
             else:
                 catch_up([past], lambda: unit.stream.position)
@@ -241,13 +292,26 @@ class Repair:
         known = unit.stream.queries.get(standing.name)
         if known is not unit.published or standing.plan != again.plan or any(standing.levels):
             return  # Dropped, resized or thinned meanwhile.
-        if not grid.slides:
+        deletions, deleted = unit.stream.deletions(), unit.published.deleted
+        deleted.look(deletions, standing, unit.stream.position)
+        behind = unit.behind & self._behind(unit.stream, unit.published)
+        if unit.backfilled != self._core.store.backfilled_rows(unit.stream.id):
+            behind = frozenset()  # What came is not read, or is in part.
+        if not grid.slides or behind:
             past.read_on()
         for number in unit.panes:
             thin, whole = standing.panes.get(number), again.panes.get(number)
             if thin is None:  # No window needs it any more.
                 continue
-            if whole is None or rows_there(thin) != rows_there(whole):
+            if number in deleted.behind:
+                if number not in behind:  # Rows were deleted, or came, while others were read.
+                    continue
+                if whole is None:  # All of its rows are deleted.
+                    whole = again.open_pane(number, 1 if again.keys is None else again.keys.size)
+                if not _may_replace(unit, number, thin, whole, deletions):
+                    self._hopeless.add(_key(unit.stream, unit.published, number))
+                    continue
+            elif whole is None or rows_there(thin) != rows_there(whole):
                 self._hopeless.add(_key(unit.stream, unit.published, number))
                 continue
             if grid.slides:
@@ -255,6 +319,9 @@ class Repair:
             plan = standing.plan if grid.slides else standing.opened_plan
             data = pane_to_bytes(whole, again.keys)
             standing.replace(number, pane_from_bytes(data, plan, standing.keys))
+            if number in behind:
+                standing.late_panes.forget(number)
+                deleted.rebuild(number, unit.reflected, deletions, grid)
             self.repaired_panes += 1
         standing.hold_to_the_cap()
         unit.published.guard(lambda: unit.published.refresh(unit.stream))
@@ -263,18 +330,35 @@ class Repair:
         self._hopeless |= {_key(unit.stream, unit.published, number) for number in unit.panes}
 
 
-def _key(stream: Stream, published: Published, number: int) -> tuple[str, int, int, bool]:
+def _key(stream: Stream, published: Published, number: int) -> tuple[str, int, int, bool, bool]:
     """A pane of a query, which is another one when it was registered again.
 
-    When all tuples have followed their summaries, the archive may have what it lacked.
+    When all tuples have followed their summaries, the archive may have what it lacked. A pane
+    that was not repaired as a thinned one may be when rows of it have been deleted.
     """
-    return published.standing.name, published.from_position, number, stream.owed.rows > 0
+    known = published.standing.name, published.from_position, number
+    return *known, stream.owed.rows > 0, number in published.deleted.behind
 
 
 def rows_there(pane: Pane) -> int:
     """How many rows there were for a pane, read or not."""
     thinned = (it.population for (part, _), it in pane.segments.items() if part == 0)
     return int(pane.parts[0].count().value.sum()) + sum(thinned)
+
+
+def _may_replace(
+    unit: _Unit, number: int, old: Pane, new: Pane, deletions: Sequence[Deletion]
+) -> bool:
+    """Whether a pane has as many rows as one without deleted rows, and with late ones, may have."""
+    before, late = rows_there(old), _late_for(unit.standing, number)
+    since = unit.published.deleted.behind.get(number, unit.reflected)
+    deleted = sum(each.rows for each in deletions[since:])
+    return before - deleted <= rows_there(new) <= before + late
+
+
+def _late_for(standing: Standing, number: int) -> int:
+    """How many tuples may have come too late for a pane; a query that takes it may have them."""
+    return standing.late_panes.count_in(range(number, number + 1))
 
 
 def _within(frame: Frame, again: Standing, unit: _Unit) -> Frame:

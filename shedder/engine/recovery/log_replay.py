@@ -41,6 +41,7 @@ from shedder.engine.recovery.damaged_log_records import uncounted
 from shedder.engine.remote_summaries.validation import Checked
 from shedder.engine.remote_summaries.wire_format import Summaries
 from shedder.engine.standing_queries.lost_tuples import UNCOUNTED
+from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.allocation_request import Given
@@ -252,7 +253,8 @@ def _restored(
 def _published(core: Core, stored: QueryEntry) -> Published:
     """A standing query that has seen nothing yet."""
     select = read_stored(stored.text)
-    query = bind(select, core.stream(select.stream).schema)
+    stream = core.stream(select.stream)
+    query = bind(select, stream.schema)
     sizes, granted = sizes_from_json(query, stored.parameters)
     standing = Standing(
         stored.name,
@@ -269,6 +271,7 @@ def _published(core: Core, stored: QueryEntry) -> Published:
         granted=granted,
         go_exact=core.go_exact,
         limits=_limits(standing, stored),
+        deleted=PaneDeletions.registered_at(stream.deletions(), stored.from_position),
     )
 
 

@@ -19,6 +19,7 @@ from shedder.engine.one_time_queries.executor import check_retained
 from shedder.engine.rebuild.archive_replay import History, catch_up
 from shedder.engine.registration.query_rewrite import rewritten, without_limits
 from shedder.engine.registration.rewrite_report import described, savings
+from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.standing_queries.standing_query import Published
 from shedder.engine.standing_queries.stream_state import Stream
 from shedder.engine.synopsis_plans.stored_query_text import read_stored
@@ -69,6 +70,7 @@ class Registrar:
         standing.set_levels(levels, forced=limited)  # Its own limits are not for load to lift.
         if any(levels):
             self._core.store.allow(FORMAT_LEVELS)
+        deleted = PaneDeletions(len(self._core.store.deletions(stream.id)))
         past = [History.of_panes(self._core, stream, standing)]
         sharper = self._sharper_sample(stream, query)
         if sharper is not None:
@@ -77,7 +79,7 @@ class Registrar:
         self._core.store.allow(FORMAT_JOINED)
         self._core.checkpoints.end_begun()
         published, joining = self._core.actor.call(
-            lambda: self._begin(stream, standing, granted, past, sharper)
+            lambda: self._begin(stream, standing, granted, past, sharper, deleted)
         ).result()
         self._core.checkpoints.end_joining(joining)
         return published
@@ -124,6 +126,7 @@ class Registrar:
         granted: Granted,
         past: list[History],
         sharper: StreamSample | None,
+        deleted: PaneDeletions,
     ) -> tuple[Published, Joining]:
         """On the apply thread: read the little that is left of the past, then live.
 
@@ -141,6 +144,7 @@ class Registrar:
             go_exact=core.go_exact,
             limits=granted.limits,
             news=granted.news,
+            deleted=deleted,
         )
         for history in past:
             history.read_on()

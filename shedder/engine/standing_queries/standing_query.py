@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
+from shedder.archive.metadata.deleted_positions import Deletion
 from shedder.cql.statements.bound_query import BoundQuery
 from shedder.cql.statements.statement import Contract
 from shedder.engine.estimates.window_estimates import window_evidence
 from shedder.engine.runtime.subscribers import Listeners, News
+from shedder.engine.standing_queries.deletion_notes import allow_for_deleted
 from shedder.engine.standing_queries.lost_tuples import Lost
 from shedder.engine.standing_queries.observed_error import Measured
+from shedder.engine.standing_queries.pane_deletions import PaneDeletions
 from shedder.engine.synopsis_plans.allocation_request import Given
 from shedder.engine.synopsis_plans.thinning_levels import levels_text
 from shedder.engine.window_state.query_state import Standing
@@ -48,8 +51,9 @@ class StreamFacts(Protocol):
     def widen(self, evidence: Evidence, standing: Standing) -> Evidence:
         """Account for tuples that came too late for their panes."""
 
-    def noted(self, evidence: Evidence, from_position: int) -> Evidence:
-        """Note what was deleted from the stream after it had come."""
+    @property
+    def deletions(self) -> Callable[[], Sequence[Deletion]]:
+        """Tells all DELETEs of the stream."""
 
 
 class Published:
@@ -63,6 +67,7 @@ class Published:
     somebody is at it, and nobody else looks.
     limits: what a query that has limits of its own may be given at most; None: what there is.
     lost: what was gone from the log when it was registered, and the stream had read before.
+    deleted: the DELETEs that its panes reflect.
     go_exact: hands a window to the exact worker, which answers later (contract EXACT).
     """
 
@@ -75,6 +80,7 @@ class Published:
         go_exact: Callable[[Published, Span], None],
         limits: Given | None = None,
         news: tuple[object, ...] = (),
+        deleted: PaneDeletions | None = None,
     ) -> None:
         self.standing = standing
         self.from_position = from_position
@@ -85,7 +91,7 @@ class Published:
         self.emitted_to: int | None = None
         self.failed = ""  # Why it does not answer any more.
         self.behind = True  # Tuples have been applied since the newest answer was made.
-        self.outdated = False  # Its newest answer lacks what was deleted or dropped since.
+        self.outdated = False  # Its newest answer lacks what was dropped since.
         self.put_off = 0  # Windows that have closed and were not answered, to be fresh again later.
         self.put_off_ever = 0
         self._whole_from: int | None = None  # The first window end whose panes have all been read.
@@ -101,6 +107,7 @@ class Published:
         self.bet_to_us: int | None = None
         self.taken_to_s = -math.inf
         self.lost = Lost()
+        self.deleted = PaneDeletions() if deleted is None else deleted
         self.measured = Measured(len(standing.plan.parts))
         self._confidences = split_confidence(standing.query, EXACT_IN_PANES)
 
@@ -208,7 +215,7 @@ class Published:
         """Whether the newest answer would be another one now.
 
         A closed window changes only by tuples that come too late for it, its intervals widen, and
-        by those that were dropped, and by a note of what was deleted.
+        by those that were dropped.
         """
         if self.failed:
             return False
@@ -303,7 +310,11 @@ class Published:
             query=query,
         )
         evidence = self.lost.widen(self.standing.query, stream.widen(evidence, self.standing))
-        evidence = stream.noted(evidence, self.from_position)
+        deletions = stream.deletions()
+        if deletions:
+            self.deleted.look(deletions, self.standing, stream.position)
+            pending = self.deleted.pending(deletions, self.standing.grid, span)
+            evidence = allow_for_deleted(evidence, pending)
         if "rewrite" in self.granted:
             note = f"rewritten to keep its limits: {self.granted['rewrite']}"
             evidence = replace(evidence, notes=(*evidence.notes, note))

@@ -13,7 +13,6 @@ from shedder.cql.statements.bound_query import StreamSchema
 from shedder.cql.statements.overload_policy import Policy
 from shedder.engine.ingest.expected_rows import Owed
 from shedder.engine.remote_summaries.validation import Checked, take_in
-from shedder.engine.standing_queries.deletion_notes import noted
 from shedder.engine.standing_queries.dropped_tuples import Drops
 from shedder.engine.standing_queries.lost_tuples import Lost
 from shedder.engine.standing_queries.standing_query import Published
@@ -209,15 +208,10 @@ class Stream:
         if len(frame) and self.schema.on_overload.policy is not Policy.DROP_LEAST:
             self.drops.let_in(frame)
 
-    def noted(self, evidence: Evidence, from_position: int) -> Evidence:
-        """Note what was deleted after a query had read it; queries registered later never did."""
-        deletions = self.deletions()
-        return noted(evidence, deletions, from_position) if deletions else evidence
-
     def note_deleted(self) -> None:
-        """Rows were deleted: what standing queries say next tells of it."""
+        """Rows were deleted: answer again, so that no newest answer counts them as exact."""
         for published in self.queries.values():
-            published.outdated = True
+            published.guard(partial(published.refresh, self))
 
     @staticmethod
     def _newest_believed(frame: Frame, limit_us: int) -> int | None:

@@ -221,6 +221,15 @@ def first_untaken(standing: Standing) -> int | None:
     return min((feed.next_pane * ratio for feed, ratio in feeds if feed is not None), default=None)
 
 
+def untaken_panes(taker: Standing) -> set[int]:
+    """The panes of a query whose tuples its feeder has read, and which it has not taken yet."""
+    feed = taker.feed
+    if feed is None:
+        return set()
+    ratio = _ratio(feed.feeder, taker)
+    return {it // ratio for it in feed.feeder.panes if it >= feed.next_pane * ratio}
+
+
 def take(taker: Standing, until: int, watermark_us: int | None) -> None:
     """Make a query's panes before this one of those that its feeder closes, if it has one.
 

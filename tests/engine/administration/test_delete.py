@@ -17,7 +17,6 @@ from shedder.archive.tasks.progress import Progress
 from shedder.cql.sql.exact_query import POSITION
 from shedder.cql.statements.archive_layout import Eager, Hybrid, Plain
 from shedder.engine.engine import Engine
-from shedder.engine.standing_queries.deletion_notes import NOTED_MAX
 from shedder.errors import BadQuery, Cancelled, CorruptData, UnknownColumn, UnknownStream
 from tests.engine.catalogs import connection_of, reachable
 from tests.engine.deleted_rows import QUESTION, ROWS, bad, filled, said
@@ -92,21 +91,6 @@ def test_a_target_is_not_met_from_a_sample_that_holds_deleted_rows(engine):
     answer = engine.execute(text)
     assert answer.rows()[0]["n_bound"] == "exact"
     assert answer.rows()[0]["n"] == int((~bad(requests(ROWS, 1, disorder_s=5))).sum())
-
-
-def test_a_standing_query_says_what_it_still_counts(engine):
-    before = engine.register("before", "SELECT COUNT(*) AS n FROM requests")
-    assert before.answer().notes == ()
-    engine.execute("DELETE FROM requests WHERE hits < 25")
-    engine.push("requests", requests(5, 3))
-    after = engine.register("after", "SELECT COUNT(*) AS n FROM requests")
-    receipt = engine.push("requests", requests(5, 4))
-    answer = before.answer(after=receipt)
-    assert answer.rows()[0]["n"] == ROWS + 10
-    (note,) = answer.notes
-    assert "were deleted" in note
-    assert "still counted" in note
-    assert after.answer(after=receipt).notes == ()
 
 
 @pytest.mark.slow
@@ -203,23 +187,6 @@ def test_a_damaged_run_is_told_and_in_quarantine_from_then_on(engine, text):
         else:
             again.execute(text)  # Of the other runs.
             assert again.core.store.indexes(1) == ("hits",)
-
-
-@pytest.mark.slow
-def test_the_newest_answer_tells_of_a_deletion_at_once_and_of_twenty_at_most(engine):
-    grouped = engine.register("grouped", "SELECT COUNT(*) AS n FROM requests [RANGE 1 HOUR]")
-    whole = engine.register("whole", "SELECT COUNT(*) AS n FROM requests")
-    counted = grouped.answer().rows(), whole.answer().rows()
-    assert grouped.answer().notes == whole.answer().notes == ()
-    for hits in range(NOTED_MAX + 5):
-        engine.execute(f"DELETE FROM requests WHERE hits = {hits}")
-    deleted = engine.ledger("requests").deleted
-    for query in (grouped, whole):
-        notes = query.answer().notes
-        assert len(notes) == NOTED_MAX + 1
-        assert "5 times" in notes[0]
-        assert sum(int(note.split()[0].replace(",", "")) for note in notes) == deleted
-    assert (grouped.answer().rows(), whole.answer().rows()) == counted
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from shedder.cql.text.durations import timestamp_text
 from shedder.engine.engine import Engine
-from shedder.engine.rebuild.pane_repair import Repair
+from shedder.engine.rebuild.pane_repair import Repair, rows_there
 from shedder.simulation.virtual_environment import Later, VirtualMachine
 from shedder.streams.batches import encode
 from tests.engine.flooded import SECOND, START, Flooded, Priced
@@ -122,7 +122,8 @@ def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path
     world.machine.settle()
     repair = repair_of(world)
     world.engine.seal("s")
-    world.engine.execute("DELETE FROM s WHERE k = 1")
+    core = world.engine.core
+    assert core.store.apply_retention(core.streams["s"].id, START + 10**12)
     before = world.rows("by_group")
     repair.wake()
     world.machine.settle()
@@ -146,8 +147,8 @@ def test_panes_whose_tuples_are_not_all_in_the_archive_stay_as_they_are(tmp_path
 
 
 @pytest.mark.slow
-def test_a_pane_is_not_rebuilt_of_as_many_other_tuples(tmp_path):
-    """Of a correction the archive has the new rows and the pane the old ones: as many."""
+def test_a_corrected_pane_is_rebuilt_of_the_corrected_rows(tmp_path):
+    """The pane has the deleted rows, and the archive as many others, which came too late."""
     world, _ = lived(tmp_path / "db")
     world.machine.settle()
     standing = world.engine.core.published("sliding")[1].standing
@@ -164,5 +165,8 @@ def test_a_pane_is_not_rebuilt_of_as_many_other_tuples(tmp_path):
     repair.wake()
     world.machine.settle()
     assert repair.repaired_panes
-    assert standing.panes[number] is thin
+    assert not standing.panes[number].segments
+    assert rows_there(standing.panes[number]) == rows_there(thin)
+    assert number not in standing.late_panes.by_pane
+    assert number not in world.engine.core.published("sliding")[1].deleted.behind
     world.engine.close()
