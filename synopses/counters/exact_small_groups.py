@@ -79,8 +79,8 @@ def check_entries(entries: Entries, *, small: NDArray[np.bool_], keys_max: int) 
     if not ((steps > 0) | ((steps == 0) & (keys[1:] > keys[:-1]))).all():
         raise CorruptSynopsis("entries", "out of order", "by group, then by key")
     together = float(np.bincount(groups, weights=counts).max())
-    if together > COUNTED_MAX:
-        raise CorruptSynopsis("counts of a group", together, f"<= {COUNTED_MAX} together")
+    if together >= COUNTED_MAX:
+        raise CorruptSynopsis("counts of a group", together, f"< {COUNTED_MAX} together")
     most = int(np.bincount(groups).max())
     if most > keys_max:
         raise CorruptSynopsis("keys of a group", most, f"<= {keys_max}")

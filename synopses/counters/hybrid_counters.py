@@ -403,5 +403,5 @@ class GroupedHashedCounters(Resizable):
           CorruptSynopsis: one does.
         """
         most = float(np.abs(dense.astype(np.float64)).sum(axis=2).max(initial=0.0))
-        if most > COUNTED_MAX:
-            raise CorruptSynopsis("counters of a row", most, f"<= {COUNTED_MAX} together")
+        if most >= COUNTED_MAX:
+            raise CorruptSynopsis("counters of a row", most, f"< {COUNTED_MAX} together")

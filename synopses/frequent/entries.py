@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from synopses.kernels.hashing import murmur_float64, murmur_int64, murmur_utf8
 from synopses.model.binary_header import Body
 from synopses.model.errors import CorruptSynopsis
+from synopses.model.stored_counts import check_counts
 
 # Preamble longs, serial version, family, lg of the largest and present table, flags, unused;
 # then entries, unused, total weight, offset.
@@ -138,6 +139,7 @@ def check_entries(entries: Entries, offsets: NDArray[np.int64], totals: NDArray[
     held = np.bincount(entries.groups, weights=counts, minlength=offsets.size)
     if not ((offsets >= 0) & (held + offsets <= totals * _ROUNDED)).all():
         raise CorruptSynopsis("total", int(totals.min()), ">= counts and purges together")
+    check_counts("total", totals)
 
 
 def _read_values(body: Body, items: ItemKind, size: int) -> NDArray[Any]:

@@ -66,7 +66,7 @@ def unpacked(data: bytes, groups: int) -> Entries:
         raise CorruptSynopsis("distance of buckets", int(gaps.max()), "1 to 2^31 - 1")
     if least < 1:
         raise CorruptSynopsis("count of a bucket", int(least), "1 or more")
-    if together > _TOTAL_MAX:
+    if together >= _TOTAL_MAX:
         raise CorruptSynopsis("counts together", float(together), "below 2^62")
     return ids, cells, counts
 

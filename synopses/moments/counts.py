@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from synopses.kernels.array_inputs import as_ids
 from synopses.kernels.grouped_arrays import check_taken, grown, same_kind, scattered
 from synopses.model.binary_header import Kind, seal, unseal
-from synopses.model.errors import BadParameter, CorruptSynopsis
+from synopses.model.errors import BadParameter
 from synopses.model.estimate import Estimates
 from synopses.model.parameters import as_groups
 from synopses.model.profile import Cost, Profile, Share, Thinning, exactly
+from synopses.model.stored_counts import check_counts
 
 _PARAMETERS = struct.Struct("<q")
 
@@ -151,6 +152,5 @@ class GroupedCount:
         (groups,) = body.unpack(_PARAMETERS)
         counts = body.array(np.int64, (groups,))
         body.end()
-        if counts.size and counts.min() < 0:
-            raise CorruptSynopsis("count", int(counts.min()), ">= 0")
+        check_counts("count", counts)
         return cls._of(counts)

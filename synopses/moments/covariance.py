@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from synopses.kernels.array_inputs import as_column, as_ids, same_rows
 from synopses.kernels.grouped_arrays import grown, same_kind, scattered
 from synopses.model.binary_header import Kind, seal, unseal
-from synopses.model.errors import CorruptSynopsis
 from synopses.model.estimate import Bound, Estimates
 from synopses.model.overflow import in_range, known_in_range
-from synopses.model.parameters import COUNTED_MAX, as_groups
+from synopses.model.parameters import as_groups
 from synopses.model.profile import Cost, Profile, Share, Thinning, exactly
+from synopses.model.stored_counts import check_counts
 from synopses.moments import covariance_kernels as kernels
 
 _PARAMETERS = struct.Struct("<q")
@@ -219,9 +219,7 @@ class GroupedCrossMoments:
         infinite = body.array(np.int64, (groups,))
         body.end()
         for name, column in (("pairs", cells[:, kernels.COUNT]), ("infinite pairs", infinite)):
-            wrong = (column < 0) | (column >= COUNTED_MAX)
-            if wrong.any():  # Two such counts wrap in a merge, which divides by their sum.
-                raise CorruptSynopsis(name, int(column[wrong][0]), "0 or more and below 2^62")
+            check_counts(name, column)  # A merge divides by the sum of two counts.
         return cls._with(cells, infinite)
 
 

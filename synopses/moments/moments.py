@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from synopses.kernels.array_inputs import as_column, as_ids, as_input, as_unchecked_ids
 from synopses.kernels.grouped_arrays import grown, same_kind, scattered
 from synopses.model.binary_header import Kind, seal, unseal
-from synopses.model.errors import BadParameter, CannotMerge, CorruptSynopsis
+from synopses.model.errors import BadParameter, CannotMerge
 from synopses.model.estimate import Estimates
 from synopses.model.overflow import SUM_OUT_OF_RANGE, in_range, known_in_range, without
 from synopses.model.parameters import as_flag, as_groups
 from synopses.model.profile import Cost, Profile, Share, Thinning, exactly
+from synopses.model.stored_counts import check_counts
 from synopses.moments import moment_kernels as kernels
 from synopses.moments.dense_moments import OF_EACH_MIN, ROWS_MIN, add_plain
 
@@ -359,6 +360,5 @@ class GroupedMoments:
         infinite = body.array(np.int64, (1 if integer else groups, 2))
         body.end()
         for name, column in (("count", cells[:, kernels.COUNT]), ("infinite values", infinite)):
-            if (column < 0).any():
-                raise CorruptSynopsis(name, int(column.min()), "0 or more")
+            check_counts(name, column)  # A merge divides by the sum of two counts.
         return cls._of(cells, infinite, integer, variance)

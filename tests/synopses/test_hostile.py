@@ -28,6 +28,8 @@ from synopses.moments.counts import GroupedCount
 from synopses.moments.covariance import GroupedCrossMoments
 from synopses.moments.covariance_kernels import COUNT
 from synopses.moments.first_last import GroupedFirstLast
+from synopses.moments.moment_kernels import CELLS
+from synopses.moments.moment_kernels import COUNT as MOMENTS_COUNT
 from synopses.moments.moments import GroupedMoments
 from synopses.quantiles.kll import GroupedKll
 from synopses.quantiles.req import GroupedReq
@@ -196,11 +198,26 @@ def pairs(count: int, infinite: int) -> bytes:
     return seal(Kind.CROSS_MOMENTS, struct.pack("<q", 1), [cells, np.array([infinite])])
 
 
+def moments(count: int, infinite: int) -> bytes:
+    """Return the bytes of moments of one group that declare `count` values."""
+    cells = np.zeros((1, CELLS), np.int64)
+    cells[0, MOMENTS_COUNT] = count
+    return seal(Kind.MOMENTS, struct.pack("<q??", 1, False, True), [cells, np.full(2, infinite)])
+
+
 CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
     "a count below 0": (
         GroupedCount,
         seal(Kind.COUNT, struct.pack("<q", 1), [np.array([-5])]),
     ),
+    "a count that wraps": (
+        GroupedCount,
+        seal(Kind.COUNT, struct.pack("<q", 1), [np.array([2**62])]),
+    ),
+    "values below 0": (GroupedMoments, moments(-1, 0)),
+    "values that wrap": (GroupedMoments, moments(2**62, 0)),
+    "infinite values below 0": (GroupedMoments, moments(1, -1)),
+    "infinite values that wrap": (GroupedMoments, moments(1, 2**62)),
     "keys that wrap": (
         GroupedCountMin,
         seal(
@@ -211,14 +228,14 @@ CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
                 np.zeros((0, 5, 16), np.int64),
                 np.zeros(2, np.int32),
                 np.array([1, 2], np.uint64),
-                np.array([2**62, 2**62]),
+                np.array([2**61, 2**61]),
             ],
         ),
     ),
     "pairs below 0": (GroupedCrossMoments, pairs(-(2**63), 0)),
     "pairs that wrap": (GroupedCrossMoments, pairs(2**62, 0)),
     "infinite pairs below 0": (GroupedCrossMoments, pairs(1, -1)),
-    "counters that wrap": (GroupedCountMin, counters([2**62, 2**62])),
+    "counters that wrap": (GroupedCountMin, counters([2**61, 2**61])),
     "a counter below 0": (GroupedCountMin, counters([-1, 2])),
     "rows of other sums": (GroupedCountMin, counters([1, 2], [2, 2])),
     "a weight of nothing": (WeightedBottomK, weighted([math.nan], [1.0])),
@@ -232,6 +249,7 @@ CONTRADICTIONS: dict[str, tuple[Any, bytes]] = {
     "a counter of nothing": (GroupedFrequent, frequent(0, 0, 0, 0)),
     "counters of more than was counted": (GroupedFrequent, frequent(5, 0, 2, 6)),
     "more taken than was counted": (GroupedFrequent, frequent(1, 0, 2**62, 1)),
+    "a total that wraps": (GroupedFrequent, frequent(5, 0, 2, 2**62)),
     "later than all purges": (GroupedFrequent, frequent(5, 3, 2, 9)),
     "earlier than all purges": (GroupedFrequent, frequent(5, -1, 2, 9)),
     "a key that went out": (
