@@ -39,14 +39,22 @@ def private_names(tree: ast.Module) -> list[str]:
 
 
 def replacements(tree: ast.Module) -> list[str]:
-    """Find attributes and items that are replaced outside the standard library."""
+    """Find attributes and items that are replaced outside the standard library.
+
+    A function that replaces and is not called here (`partial(setattr, engine, ...)`) breaks the
+    rule, too: the rule cannot see what the function is called with.
+    """
     sources = _sources(tree)
     found = []
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node) in REPLACING:
             if not node.args or not _is_of_library(node.args[0], sources):
                 found.append(_line(node, ast.unparse(node)))
-        elif _called(node) in {"patch", "__setattr__"} or _is_mock(node):
+        elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in called:
+            if _last_name(node) in REPLACING | {"__setattr__", "__delattr__"}:
+                found.append(_line(node, ast.unparse(node)))
+        elif _called(node) in {"patch", "__setattr__"} or _is_mock(node) or _renames(node):
             found.append(_line(node, ast.unparse(node)))
         elif isinstance(node, ast.Assign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -183,6 +191,15 @@ def _called(node: ast.AST) -> str | None:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
     return None
+
+
+def _last_name(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _renames(node: ast.AST) -> bool:
+    """Whether a function that replaces is imported, under its own name or another one."""
+    return isinstance(node, ast.ImportFrom) and any(it.name in REPLACING for it in node.names)
 
 
 def _is_mock(node: ast.AST) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from shedder.queries.answers.database_api import Receipt
 from shedder.simulation.html_report import to_html
 from shedder.simulation.tuple_generator import STREAM
 from shedder.simulation.world import World
@@ -87,12 +88,18 @@ def test_a_process_that_dies_while_it_recovers_recovers_later():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["acknowledged", "taken"])
-def test_a_lost_acknowledgement_is_noticed(tmp_path, name):
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        pytest.param(Receipt(STREAM, position=1 << 40, rows=0), id="acknowledged"),
+        pytest.param(Receipt(STREAM, position=0, rows=1 << 40), id="taken"),
+    ],
+)
+def test_a_lost_acknowledgement_is_noticed(tmp_path, receipt):
     """The invariant itself: a receipt for what is nowhere is found out."""
     world = World(scenario(crashes=[{"at_s": 1.5}]), tmp_path)
     counted = world.server.counted[STREAM]
-    world.server.on_down.append(partial(setattr, counted, name, 1 << 40))
+    world.server.on_down.append(partial(counted.acknowledge, receipt, followed=False))
     world.run()
     assert any("acknowledged tuples" in problem for problem in world.problems)
 
