@@ -14,6 +14,9 @@ from shedder.cql.expressions.expression import (
     Column,
     Literal,
     Op,
+    parts_of,
+    size_of,
+    walk,
 )
 from shedder.cql.statements.archive_layout import Plain
 from shedder.cql.statements.bound_query import StreamSchema
@@ -204,3 +207,17 @@ def test_binding_twice_gives_the_same_query() -> None:
     schema = bound_query("SELECT COUNT(*) FROM stream").schema
     assert bind(select, schema) == bind(select, schema)
     assert hash(bind(select, schema).aggregates) == hash(bind(select, schema).aggregates)
+
+
+def test_a_part_that_stands_in_a_statement_many_times_is_bound_once() -> None:
+    """NULLIF(x, 0) has x twice: 11 of them in each other have 2^11 times x, and few parts."""
+    nested = "d"
+    for _ in range(11):
+        nested = f"NULLIF({nested}, 0)"
+    query = bound_query(f"SELECT SUM({nested}) AS s, {nested} AS v FROM stream GROUP BY {nested}")
+    [summed] = query.aggregates
+    assert size_of(summed) > 2**11
+    for part in (summed, query.outputs[1].expression, *query.groups):
+        parts = list(parts_of(part))
+        assert len(parts) < 100
+        assert set(parts) == set(walk(part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -14,8 +15,8 @@ from shedder.cql.expressions.expression import (
     Column,
     Expression,
     Literal,
+    parts_of,
     size_of,
-    walk,
 )
 from shedder.cql.expressions.expression_text import text_of
 from shedder.cql.expressions.histograms import is_histogram
@@ -103,9 +104,17 @@ class _Binder:
         for column in schema.columns:
             self._folded.setdefault(column.name.lower(), []).append(column.name)
         self._aliases = {item.name.lower(): item.expression for item in outputs}
+        # By identity, with the node: what stands in a tree twice is bound once.
+        self._bound: dict[int, tuple[Expression, Expression]] = {}
 
     def bound(self, node: Expression) -> Expression:
         """The expression with all types."""
+        known = self._bound.get(id(node))
+        if known is None:
+            known = self._bound[id(node)] = (node, self._typed(node))
+        return known[1]
+
+    def _typed(self, node: Expression) -> Expression:
         match node:
             case Column():
                 return self._column(node)
@@ -199,13 +208,22 @@ class RowBinder:
 def _replaced(
     node: Expression, wanted: Callable[[Column], bool], by: dict[str, Expression]
 ) -> Expression:
-    match node:
-        case Column(name=name) if name.lower() in by and wanted(node):
-            return by[name.lower()]
-        case Call(args=args):
-            return replace(node, args=tuple(_replaced(arg, wanted, by) for arg in args))
-        case _:
-            return node  # An aggregate's argument is of the stream, never an alias.
+    done: dict[int, Expression] = {}  # By identity: what stands in a tree twice is replaced once.
+
+    def replaced(node: Expression) -> Expression:
+        match node:
+            case Column(name=name) if name.lower() in by and wanted(node):
+                return by[name.lower()]
+            case Call(args=args):
+                if id(node) not in done:
+                    new = tuple(map(replaced, args))
+                    is_same = all(map(operator.is_, new, args))
+                    done[id(node)] = node if is_same else replace(node, args=new)
+                return done[id(node)]
+            case _:
+                return node  # An aggregate's argument is of the stream, never an alias.
+
+    return replaced(node)
 
 
 def _not_too_large(node: Expression) -> Expression:
@@ -218,7 +236,7 @@ def _not_too_large(node: Expression) -> Expression:
 
 
 def _forbid_aggregates(where: str, node: Expression) -> None:
-    for part in walk(node):
+    for part in parts_of(node):
         if isinstance(part, Aggregate):
             hint = "; use HAVING" if where == "WHERE" else ""
             raise BadQuery(f"{text_of(part)} is an aggregate and cannot stand in {where}{hint}")
@@ -227,27 +245,33 @@ def _forbid_aggregates(where: str, node: Expression) -> None:
 def _aggregates(nodes: Iterable[Expression]) -> tuple[Aggregate, ...]:
     found: dict[Aggregate, None] = {}
     for node in nodes:
-        for part in walk(node):
+        for part in parts_of(node):
             if not isinstance(part, Aggregate):
                 continue
             found[part] = None
-            if any(isinstance(below, Aggregate) for below in walk(part) if below is not part):
+            if any(isinstance(below, Aggregate) for below in parts_of(part) if below is not part):
                 raise BadQuery(f"{text_of(part)}: an aggregate cannot stand inside another")
     return tuple(found)
 
 
 def _check_grouped(node: Expression, groups: Sequence[Expression]) -> None:
-    if node in groups:
-        return
-    match node:
-        case Column(name=name):
-            raise BadQuery(
-                f"column {name!r} is neither in GROUP BY nor inside an aggregate; "
-                f"add GROUP BY {text_of(node)}, or ask for MIN({text_of(node)})"
-            )
-        case Call(args=args):
-            for arg in args:
-                _check_grouped(arg, groups)
+    seen: set[int] = set()  # What stands in a tree twice is checked once.
+
+    def check(node: Expression) -> None:
+        if id(node) in seen or node in groups:
+            return
+        seen.add(id(node))
+        match node:
+            case Column(name=name):
+                raise BadQuery(
+                    f"column {name!r} is neither in GROUP BY nor inside an aggregate; "
+                    f"add GROUP BY {text_of(node)}, or ask for MIN({text_of(node)})"
+                )
+            case Call(args=args):
+                for arg in args:
+                    check(arg)
+
+    check(node)
 
 
 def _check_order(order: Sequence[OrderKey]) -> None:
@@ -277,5 +301,5 @@ def _check_target(select: Select, aggregates: Sequence[Aggregate]) -> None:
 
 def _columns(nodes: Iterable[Expression], schema: StreamSchema) -> tuple[str, ...]:
     """Names of the columns that are read, in the schema's order."""
-    read = {part.name for node in nodes for part in walk(node) if isinstance(part, Column)}
+    read = {part.name for node in nodes for part in parts_of(node) if isinstance(part, Column)}
     return tuple(column.name for column in schema.columns if column.name in read)

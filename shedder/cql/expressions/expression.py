@@ -207,6 +207,22 @@ def walk(node: Expression) -> Iterator[Expression]:
         yield from walk(child)
 
 
+def parts_of(node: Expression) -> Iterator[Expression]:
+    """The node and everything below it, parents first; a node that stands there twice once.
+
+    NULLIF(x, 0) has x twice, so nested ones have 2^depth nodes, of which few are distinct.
+    """
+    seen = {id(node)}
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        for child in reversed(children(part)):
+            if id(child) not in seen:
+                seen.add(id(child))
+                waiting.append(child)
+
+
 def inputs(node: Aggregate) -> tuple[Expression, ...]:
     """What a bound aggregate reads of each tuple: its arguments, or nothing (COUNT(*)).
 
