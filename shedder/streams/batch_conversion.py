@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as arrow_types
@@ -24,7 +25,9 @@ from shedder.streams.batches import (
     arrow_schema,
     check_rows,
 )
+from shedder.streams.decimal_text import doubles_of
 
+_DAY_MS = 86_400_000
 METADATA_ROOM_BYTES = 64 << 10  # of a payload's limit, left for what surrounds the columns
 
 
@@ -77,8 +80,7 @@ def _batches(data: object, rows_max: int) -> Iterator[pa.RecordBatch]:
         case Mapping():
             yield from _table_batches(_table_of(data), rows_max)
         case _ if type(data).__module__.partition(".")[0] == "pandas":
-            frame = pa.Table.from_pandas(cast(Any, data), preserve_index=False)
-            yield from _table_batches(frame, rows_max)
+            yield from _table_batches(_table_of_pandas(data), rows_max)
         case _ if hasattr(data, "__arrow_c_stream__"):
             yield from _table_batches(pa.table(cast(Any, data)), rows_max)
         case _ if isinstance(data, Iterable) and not isinstance(data, str | bytes):
@@ -88,6 +90,13 @@ def _batches(data: object, rows_max: int) -> Iterator[pa.RecordBatch]:
                 yield from _batches(part, rows_max)
         case _:
             raise InvalidRequest(f"cannot push a {type(data).__name__}: it has no columns")
+
+
+def _table_of_pandas(frame: object) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(cast(Any, frame), preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRequest(f"this frame does not make a table: {_first_line(error)}") from None
 
 
 def _table_of(columns: Mapping[Any, Any]) -> pa.Table:
@@ -154,10 +163,39 @@ def _cast(values: pa.Array[Any], wanted: ColumnType, name: str, stream: str) -> 
     try:
         if wanted is ColumnType.TIMESTAMP and arrow_types.is_timestamp(values.type):
             return _microseconds(values)
+        if wanted is ColumnType.DOUBLE and arrow_types.is_decimal(values.type):
+            return _doubles(values)
+        if wanted is ColumnType.DATE and arrow_types.is_date64(values.type):
+            return _days(values)
         return values.cast(wanted.arrow, safe=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         problem = f"column {name!r} does not fit {wanted.value}: {_first_line(error)}"
         raise SchemaMismatch(stream, problem) from None
+
+
+def _doubles(decimals: pa.Array[Any]) -> pa.Array[Any]:
+    """Decimals as the nearest doubles.
+
+    Raises:
+      pa.ArrowInvalid: a double does not hold all digits of a decimal.
+    """
+    values, held = doubles_of(decimals.cast(pa.string()))
+    if not held.all():
+        lost = decimals[int(np.argmin(held))]
+        raise pa.ArrowInvalid(f"{lost} has more digits than a double holds; cast it to float64")
+    return values
+
+
+def _days(days: pa.Array[Any]) -> pa.Array[Any]:
+    """Milliseconds as days.
+
+    Raises:
+      pa.ArrowInvalid: a value is not the beginning of a day.
+    """
+    inside = np.asarray(days.cast(pa.int64()).fill_null(0)) % _DAY_MS != 0
+    if inside.any():
+        raise pa.ArrowInvalid(f"{days[int(np.argmax(inside))]} ms is inside of a day")
+    return days.cast(pa.date32())
 
 
 def _microseconds(values: pa.Array[Any]) -> pa.Array[Any]:

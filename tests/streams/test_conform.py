@@ -27,6 +27,10 @@ def table(**columns) -> pa.Table:
     return pa.table({"ts": pa.array([1], pa.timestamp("us")), "key": [1], "value": [1.0]} | columns)
 
 
+def decimals(text: str, scale: int) -> pa.Array:
+    return pa.array([text]).cast(pa.decimal128(18, scale))
+
+
 def test_columns_are_found_by_name():
     got = one(table().select(["value", "ts", "key"]))
     assert got == [{"ts": datetime.datetime(1970, 1, 1, 0, 0, 0, 1), "key": 1, "value": 1.0}]
@@ -67,6 +71,7 @@ def test_timestamps_of_every_unit_and_zone_become_microseconds_in_utc(unit, zone
         ("key", pa.array([5]).dictionary_encode()),
         ("value", pa.array([5], pa.float32())),
         ("value", pa.array([5], pa.int16())),
+        ("value", decimals("5.00", 2)),
     ],
 )
 def test_a_cast_that_loses_nothing_is_made(column, values):
@@ -91,6 +96,8 @@ def test_every_kind_of_string_becomes_plain(kind):
         ("key", pa.array([1.0]), "is double, which is not BIGINT"),
         ("key", pa.array(["1"]), "is string, which is not BIGINT"),
         ("value", pa.array([2**53 + 1]), "does not fit DOUBLE"),
+        ("value", decimals("9007199254740993", 0), "9007199254740993 has more digits"),
+        ("value", decimals("1234567890123456.78", 2), "1234567890123456.78 has more digits"),
         ("value", pa.array([True]), "is bool, which is not DOUBLE"),
         ("ts", pa.array([1], pa.timestamp("ns")), "does not fit TIMESTAMP.*lose data"),
         ("ts", pa.array([1]), "is int64, which is not TIMESTAMP"),
@@ -99,6 +106,28 @@ def test_every_kind_of_string_becomes_plain(kind):
 def test_a_value_that_does_not_fit_is_shown(column, values, problem):
     with pytest.raises(SchemaMismatch, match=problem):
         list(conform(table(**{column: values}), TRADES))
+
+
+def test_decimals_become_the_nearest_doubles():
+    assert one(table(value=decimals("1.15", 2)))[0]["value"] == 1.15
+    assert one(table(value=decimals("0.1", 1).dictionary_encode()))[0]["value"] == 0.1
+
+
+def test_a_time_within_a_day_is_no_date():
+    batch = every_type(1)
+    at = batch.schema.get_field_index("day")
+    day = pa.array([86_400_000], pa.int64()).cast(pa.date64())
+    (got,) = conform(batch.set_column(at, "day", day), EVERY_TYPE)
+    assert got["day"].to_pylist() == [datetime.date(1970, 1, 2)]
+    inside = pa.array([86_400_001], pa.int64()).view(pa.date64())
+    with pytest.raises(SchemaMismatch, match=r"does not fit DATE: .* is inside of a day"):
+        list(conform(batch.set_column(at, "day", inside), EVERY_TYPE))
+
+
+def test_a_frame_that_makes_no_table_is_refused():
+    doubled = pd.DataFrame([[1, 2]], columns=["key", "key"])
+    with pytest.raises(InvalidRequest, match="this frame does not make a table: Dup"):
+        list(conform(doubled, TRADES))
 
 
 def test_a_column_that_may_be_null_and_is_not_there_is_null():
