@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from shedder.errors import BadSetting
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.control_characters import escaped_lines
 from shedder.queries.answers.python_rows import plain_rows
 from shedder.queries.answers.text_format import printed
 
@@ -67,13 +68,23 @@ def write(answer: Answer, form: Format) -> None:
         case Format.NDJSON:
             _text("".join(_json(row) + "\n" for row in answer.rows()))
         case Format.CSV:
-            _binary(lambda out: pa_csv.write_csv(_flat(answer.table), out))
+            _csv(_flat(answer.table))
         case Format.ARROW:
             _binary(lambda out: _write_arrow(_with_facts(answer), out))
         case Format.PARQUET:
             _binary(lambda out: pq.write_table(_with_facts(answer), out))
         case _:
             assert_never(form)
+
+
+def _csv(table: pa.Table) -> None:
+    """CSV as it is into a file or pipe; on a terminal, control characters are escaped."""
+    if not sys.stdout.isatty():
+        _binary(lambda out: pa_csv.write_csv(table, out))
+        return
+    sink = pa.BufferOutputStream()
+    pa_csv.write_csv(table, sink)
+    _text(escaped_lines(sink.getvalue().to_pybytes().decode()))
 
 
 def _tinted(table: str) -> str:

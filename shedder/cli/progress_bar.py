@@ -21,6 +21,7 @@ from rich.progress import (
 from shedder.archive.tasks.progress import Progress as Work
 from shedder.cli.stderr import console
 from shedder.queries.answers.answer import Answer
+from shedder.queries.answers.control_characters import escaped
 from shedder.queries.answers.database_api import Database
 
 PATIENCE_S: Final = 0.5  # An answer that comes sooner shows no bar.
@@ -56,7 +57,7 @@ class Bar(Progress):
         self._works: dict[TaskID, Work] = {}
         self._shown_from = time.monotonic() + patience_s
         super().__init__(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
@@ -66,7 +67,7 @@ class Bar(Progress):
 
     def follow(self, work: Work) -> None:
         """Show a piece of work that begins."""
-        self._works[self.add_task(work.what, total=None)] = work
+        self._works[self.add_task(escaped(work.what), total=None)] = work
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """What is drawn now."""
@@ -74,5 +75,5 @@ class Bar(Progress):
             return
         for task, work in list(self._works.items()):
             total = work.total or None
-            self.update(task, description=work.what, total=total, completed=work.done)
+            self.update(task, description=escaped(work.what), total=total, completed=work.done)
         yield from super().get_renderables()

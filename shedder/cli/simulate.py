@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from shedder.cli.exit_codes import ExitCode
 from shedder.cli.stderr import console, say
 from shedder.errors import BadSetting
+from shedder.queries.answers.control_characters import escaped
 
 if TYPE_CHECKING:
     from shedder.simulation.result import Result
@@ -86,7 +88,7 @@ def _run(scenario: Scenario) -> Result:
     from shedder.simulation.result import Result
     from shedder.simulation.world import World
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
     with (
         _directory() as directory,
         Progress(
@@ -97,7 +99,7 @@ def _run(scenario: Scenario) -> Result:
             disable=not sys.stderr.isatty(),
         ) as bar,
     ):
-        task = bar.add_task(scenario.title, total=1.0)
+        task = bar.add_task(escaped(scenario.title), total=1.0)
         world = World(scenario, Path(directory))
         world.run(lambda share: bar.update(task, completed=share))
         return Result.of(world)
@@ -127,7 +129,7 @@ def _show(result: Result) -> None:
     for name, each in result.answers.items():
         error = "–" if each.error is None else f"{100 * each.error:.3g} %"
         answers.add_row(
-            name,
+            escape(escaped(name)),
             f"{each.checked:,}",
             f"{each.thinned_answers:,}",
             f"{each.compared[1]:,} of {each.compared[0]:,}",

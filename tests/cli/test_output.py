@@ -6,15 +6,23 @@ import datetime as dt
 import io
 import json
 import math
+import re
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+import structlog
+from rich.console import Console
 
+from shedder.archive.tasks.progress import Progress
+from shedder.cli.logs import log_to_stderr
 from shedder.cli.output import FACTS, Format, chosen, is_status, write
+from shedder.cli.progress_bar import Bar
+from shedder.cli.stderr import say
 from shedder.errors import BadSetting
 from shedder.queries.answers.answer import COMPANION, ESTIMATE, ROLE, Answer
+from shedder.settings import Settings
 
 ANSWER = Answer(
     pa.table(
@@ -145,6 +153,76 @@ def test_a_row_that_a_terminal_would_break_is_a_paragraph(monkeypatch, columns, 
     write(ANSWER, Format.TABLE)
     assert terminal.getvalue().startswith(first)
     assert ("\n\ncarrier  NULL\n" in terminal.getvalue()) is (columns == 30)
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\r\n\u202etxt"
+SHOWN = r"\x1b]0;owned\x07\x9b31m\r\n\u202etxt"
+
+
+def hostile_answer() -> Answer:
+    return Answer(pa.table({HOSTILE: [HOSTILE], "top": [[{"value": HOSTILE, "count": 3}]]}))
+
+
+@pytest.mark.parametrize("columns", [200, 20])
+def test_a_table_escapes_control_characters_of_values_and_names(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    write(hostile_answer(), Format.TABLE)
+    shown = terminal.getvalue()
+    assert shown.count(SHOWN) >= 2
+    assert not set(shown) & set("\x1b\x07\x9b\r\u202e")
+    assert SHOWN in repr(hostile_answer())
+
+
+def test_csv_escapes_control_characters_on_a_terminal_only(fd_stdout, monkeypatch):
+    write(hostile_answer(), Format.CSV)
+    assert fd_stdout.readouterr().out.count(HOSTILE.encode()) == 2
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    write(hostile_answer(), Format.CSV)
+    assert not set(terminal.getvalue()) & set("\x1b\x07\x9b\r\u202e")
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.NDJSON])
+def test_json_keeps_control_characters_as_its_own_escapes(fd_stdout, form):
+    write(hostile_answer(), form)
+    out = fd_stdout.readouterr().out
+    assert out.isascii()
+    assert b"\x1b" not in out
+    document = json.loads(out)
+    row = document["rows"][0] if form is Format.JSON else document
+    assert row[HOSTILE] == HOSTILE
+
+
+@pytest.mark.parametrize("terminal", [Terminal, io.StringIO])
+def test_messages_escape_control_characters_and_take_markup_literally(monkeypatch, terminal):
+    monkeypatch.setattr("sys.stderr", out := terminal())
+    say(f"no stream '{HOSTILE}' [red]:smile:\nsecond line")
+    assert (
+        out.getvalue()
+        == f"no stream '{SHOWN.replace(chr(92) + 'n', chr(10))}' [red]:smile:\nsecond line\n"
+    )
+
+
+def test_a_bar_escapes_control_characters_of_names(monkeypatch):
+    out = Terminal()
+    console = Console(file=out, force_terminal=True, width=100)
+    with Bar(console, patience_s=0) as bar:
+        bar.follow(Progress(f"backup to [red]{HOSTILE}", "bytes"))
+        bar.refresh()
+    assert f"backup to [red]{SHOWN}" in out.getvalue()
+
+
+def test_a_log_for_people_escapes_control_characters(monkeypatch):
+    monkeypatch.setattr("sys.stderr", out := io.StringIO())
+    log_to_stderr(Settings(log_format="console"))
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        structlog.get_logger().exception(f"refused {HOSTILE}", producer=HOSTILE)
+    structlog.reset_defaults()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert plain.count(SHOWN.partition(r"\r")[0]) >= 3
+    assert not set(plain) & set("\x1b\x07\x9b\r\u202e")
 
 
 @pytest.mark.parametrize(("no_color", "red"), [("", True), ("1", False)])

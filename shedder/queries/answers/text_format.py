@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shedder.cql.text.durations import duration_text
 from shedder.queries.answers.allocation_text import ALLOCATION, LAYOUT, laid_out
+from shedder.queries.answers.control_characters import escaped, escaped_lines
 from shedder.queries.answers.python_rows import plain_rows
 
 if TYPE_CHECKING:
@@ -24,15 +25,18 @@ def printed(answer: Answer, columns_max: int | None = None) -> str:
     A table of more than `columns_max` characters to a line is a paragraph for each row instead.
     """
     if (answer.table.schema.metadata or {}).get(LAYOUT) == ALLOCATION:
-        return laid_out(answer.table)
-    names = answer.outputs
+        return escaped_lines(laid_out(answer.table))
+    names = [escaped(name) for name in answer.outputs]
     rows = plain_rows(answer.table.slice(0, ROWS_PRINTED))
-    cells = [[_cell(answer, at, row, name) for name in names] for at, row in enumerate(rows)]
+    cells = [
+        [escaped(_cell(answer, at, row, name)) for name in answer.outputs]
+        for at, row in enumerate(rows)
+    ]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(names)]
     if columns_max is not None and sum(widths) + 2 * (len(widths) - 1) > columns_max and cells:
         lines = _paragraphs(names, cells)
     else:
-        right = [_is_right(answer, name) for name in names]
+        right = [_is_right(answer, name) for name in answer.outputs]
         lines = [
             _line(list(names), widths, right),
             "  ".join("─" * width for width in widths),
@@ -70,7 +74,7 @@ def explained(answer: Answer) -> str:
         ("elapsed", f"{answer.elapsed_ms:.1f} ms"),
         *(("note", note) for note in answer.notes),
     ]
-    return "\n".join(f"{name + ':':<14}{text}" for name, text in lines)
+    return escaped_lines("\n".join(f"{name + ':':<14}{text}" for name, text in lines))
 
 
 def _missing(bound: MissingGroups) -> str:
